@@ -2,7 +2,7 @@
 
 Sentences of the embedded voice, in µ-law, cross a line without loss: packets of 20 ms with
 timestamps (SIP), or messages of 100 ms without them, in order, as TCP gives them (stream). What
-`AudioDecoder` or `StreamHearing` makes of them goes into `RecordingTracks`, and beside it through the
+`AudioDecoder` or `StreamDecoder` makes of them goes into `RecordingTracks`, and beside it through the
 playout of a live listener, which kept the recordings before. Each word (sound between pauses of
 80 ms) is put over what was recorded where it fits best; its SNR is against what was sent, at most
 99 dB = the same to the sample.
@@ -35,7 +35,7 @@ from qwen3tts_phone.audio.playout import Playout
 from qwen3tts_phone.audio.wav import StereoRecorder
 from qwen3tts_phone.records.call_recordings import RecordingTracks
 from qwen3tts_phone.streams.adapter import StreamAudio
-from qwen3tts_phone.streams.inbound import StreamHearing
+from qwen3tts_phone.streams.inbound import StreamDecoder
 
 Samples = NDArray[np.int16]
 
@@ -81,7 +81,7 @@ LINES = (
 def crossed(line: Line, payloads: list[bytes]) -> list[HeardFrame]:
     """What is heard of these packets, each in its time."""
     chance, heard, last = random.Random(line.name), list[HeardFrame](), 0.0
-    sip, stream = AudioDecoder({PCMU.payload_type: PCMU}), StreamHearing()
+    sip, stream = AudioDecoder({PCMU.payload_type: PCMU}), StreamDecoder()
     together = 5 if line.stream else 1
     for first in range(0, len(payloads), together):
         message = b"".join(payloads[first : first + together])

@@ -162,7 +162,7 @@ def softphone(
 async def serve(asked: Softphoning) -> None:
     """Serve the page until somebody ends it."""
     with needs("webrtc"):
-        from qwen3tts_phone.softphone.server import Softphone, prefer_this_thread
+        from qwen3tts_phone.softphone.server import Softphone, raise_thread_priority
     async with AsyncExitStack() as stack, Readiness(goes_on=True) as ready:
         course = asked.course
         if asked.words is not None:
@@ -180,7 +180,7 @@ async def serve(asked: Softphoning) -> None:
         phone = None
         if asked.config is not None or asked.sip:
             phone = await stack.enter_async_context(await telephone_at(asked, url, manner))
-        prefer_this_thread()  # the packets of a call in the browser leave from here
+        raise_thread_priority()  # the packets of a call in the browser leave from here
         page = await stack.enter_async_context(
             Softphone(settings_of(asked, servers, manner), phone=phone, agent=course.agent)
         )

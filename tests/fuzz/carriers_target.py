@@ -24,7 +24,7 @@ from qwen3tts_phone.streams.carriers.plivo import PlivoSignature, plivo
 from qwen3tts_phone.streams.carriers.telnyx import telnyx
 from qwen3tts_phone.streams.carriers.twilio import TwilioSignature, twilio
 from qwen3tts_phone.streams.carriers.vonage import VonageToken, vonage
-from qwen3tts_phone.streams.inbound import StreamHearing
+from qwen3tts_phone.streams.inbound import StreamDecoder
 from tests.fuzz.target import Target, steps, story
 from tests.streams.carrier_fixtures import FOLDER, LINES, adapter_of, script
 
@@ -37,7 +37,7 @@ MOST_EVENTS = 64
 def run_carrier(data: bytes) -> None:
     """The first byte chooses the carrier. Steps: a text or a binary message, or time."""
     adapter = adapter_of(LETTERS.get(chr(data[0]) if data else "a", "twilio"))
-    hearing, now, begun = StreamHearing(), 0.0, 0
+    hearing, now, begun = StreamDecoder(), 0.0, 0
     for kind, rest in steps(data[1:]):
         if kind == "w":
             now += len(rest) * 0.01

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from qwen3tts_phone.softphone.access import Hosts, bearer
+from qwen3tts_phone.softphone.access import AllowedHosts, bearer_token
 from qwen3tts_phone.softphone.messages import (
     MAX_TYPED_CHARS,
     PAGE_MESSAGES,
     Error,
     Fault,
     Type,
+    encoded,
     read_page,
-    written,
 )
 from qwen3tts_wire.errors import SpeechError
 from tests.fuzz.target import Target
 
-HOSTS = (Hosts("127.0.0.1", ["box.local"]), Hosts("0.0.0.0"))
+HOSTS = (AllowedHosts("127.0.0.1", ["box.local"]), AllowedHosts("0.0.0.0"))
 
 
 def run_page(data: bytes) -> None:
@@ -24,22 +24,22 @@ def run_page(data: bytes) -> None:
     if isinstance(read, Fault):
         assert isinstance(read.error, SpeechError)
         told = Error(read.error.code, read.error.message, read.error.remedy, read.type or "")
-        written(told).encode()
+        encoded(told).encode()
         return
     assert PAGE_MESSAGES[read.type] is type(read)
     if isinstance(read, Type):
         assert len(read.text) <= MAX_TYPED_CHARS
-    text = written(read)
+    text = encoded(read)
     text.encode()
     again = read_page(text)
     assert not isinstance(again, Fault)
-    assert read_page(written(again)) == again
+    assert read_page(encoded(again)) == again
 
 
 def run_place(data: bytes) -> None:
     """Two lines: the Host and the Origin of a request; the first also as an Authorization."""
     host, _, origin = data.decode("latin-1").partition("\n")
-    bearer(host)
+    bearer_token(host)
     for hosts in HOSTS:
         if hosts.same_origin(origin, host, "http"):
             assert origin.startswith("http://")

@@ -15,11 +15,11 @@ from qwen3tts_phone.streams.adapter import (
     StreamOddity,
     StreamStarted,
 )
-from qwen3tts_phone.streams.admission import StreamGate
+from qwen3tts_phone.streams.admission import StreamAdmission
 from qwen3tts_phone.streams.carriers.asterisk import ChanWebSocketAdapter
 from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter
 from qwen3tts_phone.streams.carriers.http import MAX_FORM_BYTES
-from qwen3tts_phone.streams.inbound import StreamHearing
+from qwen3tts_phone.streams.inbound import StreamDecoder
 from qwen3tts_phone.streams.settings import StreamSettings
 from tests.fuzz.target import Target, steps, story
 
@@ -41,7 +41,7 @@ START_JSON = json.dumps(
 )
 
 
-def _check(events: list[StreamEvent], adapter: StreamAdapter, hearing: StreamHearing) -> None:
+def _check(events: list[StreamEvent], adapter: StreamAdapter, hearing: StreamDecoder) -> None:
     starts = [each for each in events if isinstance(each, StreamStarted)]
     assert all(each.call_id for each in starts)
     for event in events:
@@ -76,14 +76,14 @@ def run_audiosocket(data: bytes) -> None:
     events = whole.receive(data, 100.0)
     assert [event for byte in data for event in cut.receive(bytes([byte]), 100.0)] == events
     assert sum(isinstance(each, StreamStarted) for each in events) <= 1
-    _check(events, whole, StreamHearing())
-    _check(whole.tick(200.0), whole, StreamHearing())
+    _check(events, whole, StreamDecoder())
+    _check(whole.tick(200.0), whole, StreamDecoder())
     _out(whole)
 
 
 def run_chan_websocket(data: bytes) -> None:
     """Steps: ``t`` a text message, ``b`` a binary one."""
-    adapter, hearing, starts = ChanWebSocketAdapter(), StreamHearing(), 0
+    adapter, hearing, starts = ChanWebSocketAdapter(), StreamDecoder(), 0
     for kind, rest in steps(data):
         message = rest.decode("utf-8", "replace") if kind == "t" else rest
         events = adapter.receive(message, 100.0)
@@ -96,7 +96,7 @@ def run_chan_websocket(data: bytes) -> None:
 def run_stream_gate(data: bytes) -> None:
     """The first line is the query, the second the Authorization header, the third the address."""
     query, authorization, peer, *_ = [*data.decode("utf-8", "replace").split("\n"), "", "", ""]
-    gate = StreamGate(StreamSettings(token="secret", allow=("10.0.0.0/8", "2001:db8::/32")))
+    gate = StreamAdmission(StreamSettings(token="secret", allow=("10.0.0.0/8", "2001:db8::/32")))
     handshake = Handshake(query=query, headers={"authorization": authorization}, peer=peer)
     status = 0
     try:

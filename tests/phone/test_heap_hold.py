@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from qwen3tts_phone.phone import Phone
-from qwen3tts_phone.softphone.services import Desk
+from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.settings import SoftphoneSettings
 from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_phone.streams.server import Streams
@@ -117,7 +117,7 @@ async def test_streams_sweep_the_heap_when_their_last_connection_has_ended(
 async def test_a_softphone_sweeps_the_heap_when_its_last_page_has_hung_up(
     collections: dict[str, int],
 ) -> None:
-    desk = Desk(SoftphoneSettings(), FakeClock(), None, None, None)
+    desk = SoftphoneServices(SoftphoneSettings(), FakeClock(), None, None, None)
     calls = [cast(WebCall, object()) for _ in range(2)]
     desk.calls.update(calls)
     ring = Ring()

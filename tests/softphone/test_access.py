@@ -11,11 +11,11 @@ from qwen3tts_phone.softphone.access import (
     FORGET_S,
     FREE_FAILURES,
     LONGEST_WAIT_S,
-    MOST_ADDRESSES,
-    Access,
-    Front,
-    Hosts,
-    bearer,
+    MAX_ADDRESSES,
+    AllowedHosts,
+    ProxyHeaders,
+    TokenCheck,
+    bearer_token,
     new_token,
 )
 
@@ -23,7 +23,7 @@ HERE = "192.0.2.7"
 
 
 def test_only_the_token_itself_is_right() -> None:
-    access = Access("correct-token")
+    access = TokenCheck("correct-token")
     assert access.admits("correct-token", HERE, 0.0)
     for wrong in ("", "correct-toke", "correct-token ", "correct-tokené", "\udcff"):
         assert not access.admits(wrong, f"of {wrong!r}", 0.0)
@@ -31,7 +31,7 @@ def test_only_the_token_itself_is_right() -> None:
 
 
 def test_wrong_tokens_cost_more_and_more_time() -> None:
-    access = Access("right")
+    access = TokenCheck("right")
     waits = []
     now = 0.0
     for _ in range(FREE_FAILURES + 9):
@@ -44,7 +44,7 @@ def test_wrong_tokens_cost_more_and_more_time() -> None:
 
 
 def test_the_right_token_passes_also_while_its_address_waits() -> None:
-    access = Access("right")
+    access = TokenCheck("right")
     for _ in range(FREE_FAILURES + 12):
         access.admits("wrong", HERE, 0.0)
     assert access.wait_s(HERE, 0.5) > 0.0
@@ -62,10 +62,10 @@ PROXY = {
 
 
 def test_the_headers_of_a_trusted_proxy_say_how_a_browser_asked() -> None:
-    front = Front("http", trusted_proxies=("127.0.0.1", "198.51.100.0/24"))
+    front = ProxyHeaders("http", trusted_proxies=("127.0.0.1", "198.51.100.0/24"))
     assert front.asked("127.0.0.1", PROXY) == ("https", "phone.example.org", "203.0.113.9")
     assert front.asked("192.0.2.1", PROXY) == ("http", "127.0.0.1:8780", "192.0.2.1")
-    assert Front("http").asked("127.0.0.1", PROXY) == ("http", "127.0.0.1:8780", "127.0.0.1")
+    assert ProxyHeaders("http").asked("127.0.0.1", PROXY) == ("http", "127.0.0.1:8780", "127.0.0.1")
 
 
 def test_a_proxy_may_add_a_line_of_its_own_beneath_what_the_client_has_sent() -> None:
@@ -73,7 +73,7 @@ def test_a_proxy_may_add_a_line_of_its_own_beneath_what_the_client_has_sent() ->
     headers = CIMultiDict(
         [("X-Forwarded-For", "1.1.1.1"), ("Host", "h"), ("x-forwarded-for", "203.0.113.9")]
     )
-    front = Front("http", trusted_proxies=("127.0.0.1",))
+    front = ProxyHeaders("http", trusted_proxies=("127.0.0.1",))
     assert front.asked("127.0.0.1", headers).address == "203.0.113.9"
 
 
@@ -82,7 +82,7 @@ def test_a_scheme_or_host_that_stands_there_twice_is_that_of_the_nearest_proxy()
     for scheme, host in (("http", "evil.example"), ("https", "phone.example.org")):
         headers.add("X-Forwarded-Proto", scheme)
         headers.add("X-Forwarded-Host", host)
-    asked = Front("http", trusted_proxies=("127.0.0.1",)).asked("127.0.0.1", headers)
+    asked = ProxyHeaders("http", trusted_proxies=("127.0.0.1",)).asked("127.0.0.1", headers)
     assert (asked.scheme, asked.host) == ("https", "phone.example.org")
 
 
@@ -92,30 +92,30 @@ def test_a_scheme_or_host_that_stands_there_twice_is_that_of_the_nearest_proxy()
     )
 )
 def test_no_header_of_a_proxy_breaks_it(headers: dict[str, str]) -> None:
-    asked = Front("https", trusted_proxies=("127.0.0.0/8",)).asked("127.0.0.1", headers)
+    asked = ProxyHeaders("https", trusted_proxies=("127.0.0.0/8",)).asked("127.0.0.1", headers)
     assert asked.scheme in ("http", "https")
     assert str(ipaddress.ip_address(asked.address)) == asked.address
 
 
 def test_a_public_address_is_an_origin_of_ours_and_no_other_is() -> None:
-    front = Front("http", "https://phone.example.org")
+    front = ProxyHeaders("http", "https://phone.example.org")
     assert front.is_public("https://phone.example.org")
     assert front.is_public("https://PHONE.example.org:443")
     for other in (None, "", "null", "http://phone.example.org", "https://example.org", "https://x"):
         assert not front.is_public(other)
-    assert not Front("http").is_public("")
+    assert not ProxyHeaders("http").is_public("")
 
 
 def test_old_mistakes_are_forgotten_and_never_fill_the_memory() -> None:
-    access = Access("right")
+    access = TokenCheck("right")
     for _ in range(FREE_FAILURES):
         access.admits("wrong", HERE, 0.0)
     assert access.wait_s(HERE, FORGET_S) == 0.0
     access.admits("wrong", HERE, FORGET_S)
     assert access.wait_s(HERE, FORGET_S) == 0.0
-    for number in range(MOST_ADDRESSES + 10):
+    for number in range(MAX_ADDRESSES + 10):
         access.admits("wrong", str(number), FORGET_S)
-    assert len(access._failures) == MOST_ADDRESSES
+    assert len(access._failures) == MAX_ADDRESSES
 
 
 def test_a_new_token_needs_no_quoting_and_is_never_the_same() -> None:
@@ -127,14 +127,14 @@ def test_a_new_token_needs_no_quoting_and_is_never_the_same() -> None:
 
 
 def test_a_bearer_token_is_read_as_the_header_has_it() -> None:
-    assert bearer("Bearer abc") == "abc"
-    assert bearer("bearer  abc ") == "abc"
-    assert bearer("Basic abc") == ""
-    assert bearer(None) == ""
+    assert bearer_token("Bearer abc") == "abc"
+    assert bearer_token("bearer  abc ") == "abc"
+    assert bearer_token("Basic abc") == ""
+    assert bearer_token(None) == ""
 
 
 def test_this_machine_alone_answers_to_its_own_names() -> None:
-    hosts = Hosts("127.0.0.1", ["softphone.example"])
+    hosts = AllowedHosts("127.0.0.1", ["softphone.example"])
     for good in ("127.0.0.1:80", "localhost:8780", "[::1]:8780", "LOCALHOST", "softphone.example"):
         assert hosts.admits(good), good
     for bad in ("evil.example", "192.0.2.7:8780", "", None, "[::1", "127.0.0.1.evil.example"):
@@ -142,7 +142,7 @@ def test_this_machine_alone_answers_to_its_own_names() -> None:
 
 
 def test_an_open_server_answers_to_addresses_and_to_no_foreign_name() -> None:
-    hosts = Hosts("0.0.0.0", ["box.local"])
+    hosts = AllowedHosts("0.0.0.0", ["box.local"])
     for good in ("192.0.2.7:8780", "[2001:db8::1]:8780", "box.local:8780", "localhost"):
         assert hosts.admits(good), good
     assert not hosts.admits("rebound.evil.example:8780")
@@ -164,10 +164,10 @@ def test_an_open_server_answers_to_addresses_and_to_no_foreign_name() -> None:
     ],
 )
 def test_a_request_comes_from_a_page_of_ours_or_not_at_all(origin: str | None, same: bool) -> None:
-    assert Hosts("127.0.0.1").same_origin(origin, "127.0.0.1:8780", "http") is same
+    assert AllowedHosts("127.0.0.1").same_origin(origin, "127.0.0.1:8780", "http") is same
 
 
 def test_the_port_that_goes_without_saying_is_the_same_origin() -> None:
-    hosts = Hosts("0.0.0.0", ["box.local"])
+    hosts = AllowedHosts("0.0.0.0", ["box.local"])
     assert hosts.same_origin("https://box.local", "box.local:443", "https")
     assert hosts.same_origin("https://box.local:443", "box.local", "https")

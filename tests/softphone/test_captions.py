@@ -8,7 +8,7 @@ import pytest
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import ServerMessage
-from qwen3tts_phone.softphone.page_speech import STEP_S, Caption, Captions, TypedWords, stages
+from qwen3tts_phone.softphone.page_speech import STEP_S, Caption, Captions, TypedText, stages
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
@@ -99,7 +99,7 @@ async def test_an_interruption_tells_what_was_heard_and_what_was_not(captioned: 
 
 
 async def test_typed_words_bear_the_pages_number_and_grow(captioned: Captioned) -> None:
-    words = TypedWords(7, 100)
+    words = TypedText(7, 100)
     words.put("Good ")
     captioned.captions.add(captioned.speaker.say(words), 7)
     await settle(20)

@@ -12,9 +12,9 @@ from qwen3tts_phone.softphone.certificate import (
     DAYS,
     FILE,
     RENEW_DAYS,
-    given_certificate,
-    kept_certificate,
+    self_signed_certificate,
     state_folder,
+    user_certificate,
 )
 from tests.conftest import require_package
 
@@ -26,7 +26,7 @@ HOSTS = ["localhost", "127.0.0.1", "192.0.2.7", "::1"]
 
 def test_one_is_made_that_only_its_owner_can_read_and_a_server_can_show(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    made = kept_certificate(HOSTS, folder, NOW)
+    made = self_signed_certificate(HOSTS, folder, NOW)
     made.context()
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -36,29 +36,31 @@ def test_one_is_made_that_only_its_owner_can_read_and_a_server_can_show(tmp_path
 
 
 def test_it_is_kept_while_it_is_good(tmp_path: Path) -> None:
-    first = kept_certificate(HOSTS, tmp_path, NOW)
-    assert kept_certificate(HOSTS, tmp_path, NOW).fingerprint == first.fingerprint
-    assert kept_certificate(HOSTS[:2], tmp_path, NOW).fingerprint == first.fingerprint
+    first = self_signed_certificate(HOSTS, tmp_path, NOW)
+    assert self_signed_certificate(HOSTS, tmp_path, NOW).fingerprint == first.fingerprint
+    assert self_signed_certificate(HOSTS[:2], tmp_path, NOW).fingerprint == first.fingerprint
     shortly = NOW + timedelta(DAYS - RENEW_DAYS - 1)
-    assert kept_certificate(HOSTS, tmp_path, shortly).fingerprint == first.fingerprint
+    assert self_signed_certificate(HOSTS, tmp_path, shortly).fingerprint == first.fingerprint
 
 
 def test_it_is_made_anew_before_it_ends_and_for_other_hosts(tmp_path: Path) -> None:
-    first = kept_certificate(HOSTS, tmp_path, NOW)
+    first = self_signed_certificate(HOSTS, tmp_path, NOW)
     ending = NOW + timedelta(DAYS - RENEW_DAYS + 1)
-    second = kept_certificate(HOSTS, tmp_path, ending)
+    second = self_signed_certificate(HOSTS, tmp_path, ending)
     assert second.fingerprint != first.fingerprint
-    third = kept_certificate([*HOSTS, "box.local"], tmp_path, ending)
+    third = self_signed_certificate([*HOSTS, "box.local"], tmp_path, ending)
     assert third.fingerprint != second.fingerprint
-    assert kept_certificate(HOSTS, tmp_path, ending).fingerprint == third.fingerprint
-    assert kept_certificate(HOSTS, tmp_path, NOW).fingerprint != third.fingerprint  # not valid yet
+    assert self_signed_certificate(HOSTS, tmp_path, ending).fingerprint == third.fingerprint
+    assert (
+        self_signed_certificate(HOSTS, tmp_path, NOW).fingerprint != third.fingerprint
+    )  # not valid yet
 
 
 @pytest.mark.parametrize("damage", ["garbage", "readable", "no key", "empty"])
 def test_what_is_damaged_or_may_be_known_to_others_is_made_anew(
     tmp_path: Path, damage: str
 ) -> None:
-    first = kept_certificate(HOSTS, tmp_path, NOW)
+    first = self_signed_certificate(HOSTS, tmp_path, NOW)
     if damage == "readable":
         first.path.chmod(0o644)
     elif damage == "no key":
@@ -66,49 +68,49 @@ def test_what_is_damaged_or_may_be_known_to_others_is_made_anew(
         first.path.write_text(text[text.index("-----BEGIN CERTIFICATE") :], "ascii")
     else:
         first.path.write_text("" if damage == "empty" else "-----BEGIN CERTIFICATE-----\nMII")
-    second = kept_certificate(HOSTS, tmp_path, NOW)
+    second = self_signed_certificate(HOSTS, tmp_path, NOW)
     second.context()
     assert second.fingerprint != first.fingerprint
     assert stat.S_IMODE(second.path.stat().st_mode) == 0o600
 
 
 def test_ones_own_is_taken_as_it_is_or_refused(tmp_path: Path) -> None:
-    made = kept_certificate(HOSTS, tmp_path, NOW)
-    own = given_certificate(made.path, None)
+    made = self_signed_certificate(HOSTS, tmp_path, NOW)
+    own = user_certificate(made.path, None)
     assert own.own
     assert own.fingerprint == made.fingerprint
     bad = tmp_path / "bad.pem"
     bad.write_text("no certificate")
     with pytest.raises(BadCertificate, match=r"bad\.pem"):
-        given_certificate(bad, None)
+        user_certificate(bad, None)
     with pytest.raises(BadCertificate, match="missing"):
-        given_certificate(tmp_path / "missing.pem", None)
+        user_certificate(tmp_path / "missing.pem", None)
 
 
 @pytest.mark.parametrize(("mode", "who"), [(0o640, "its group"), (0o644, "everybody")])
 def test_a_key_of_ones_own_that_others_may_read_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, who: str
 ) -> None:
-    made = kept_certificate(["localhost"], tmp_path)
-    given_certificate(made.path, None)
+    made = self_signed_certificate(["localhost"], tmp_path)
+    user_certificate(made.path, None)
     assert "can be read" not in caplog.text
     made.path.chmod(mode)
-    given_certificate(made.path, None)
+    user_certificate(made.path, None)
     assert f"{made.path} can be read by {who}" in caplog.text
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadCertificate, match="file: ") as told:
-        kept_certificate(HOSTS, tmp_path / "file", NOW)
+        self_signed_certificate(HOSTS, tmp_path / "file", NOW)
     assert "XDG_STATE_HOME" in told.value.remedy
 
 
 def test_one_that_has_ended_is_told_with_its_day(tmp_path: Path) -> None:
     then = NOW - timedelta(DAYS + 3)
-    old = kept_certificate(HOSTS, tmp_path, then)
+    old = self_signed_certificate(HOSTS, tmp_path, then)
     with pytest.raises(BadCertificate, match=f"ended on {then + timedelta(DAYS):%Y-%m-%d}") as told:
-        given_certificate(old.path, None)
+        user_certificate(old.path, None)
     assert "Renew" in told.value.remedy
 
 

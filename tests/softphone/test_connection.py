@@ -11,8 +11,8 @@ from aiohttp import WSMessage, WSMsgType
 
 from qwen3tts_phone.softphone import connection
 from qwen3tts_phone.softphone.connection import PageConnection
-from qwen3tts_phone.softphone.messages import Hello, Ping, written
-from qwen3tts_phone.softphone.session import Session
+from qwen3tts_phone.softphone.messages import Hello, Ping, encoded
+from qwen3tts_phone.softphone.session import PageSession
 
 
 class Desk:
@@ -36,7 +36,7 @@ class Front:
     """Admits everybody."""
 
     def __init__(self) -> None:
-        self.made = Session(cast(Any, Desk()))
+        self.made = PageSession(cast(Any, Desk()))
 
     def admit(self, token: str, address: str) -> None:
         pass
@@ -44,7 +44,7 @@ class Front:
     async def refresh(self) -> None:
         pass
 
-    def session(self, resume: str | None, address: str, program: str) -> tuple[Session, bool]:
+    def session(self, resume: str | None, address: str, program: str) -> tuple[PageSession, bool]:
         return self.made, False
 
 
@@ -63,7 +63,7 @@ class Deaf:
             return WSMessage(WSMsgType.CLOSED, None, None)
         self.said += 1
         message = Hello("token") if self.said == 1 else Ping(1.0)
-        return WSMessage(WSMsgType.TEXT, written(message), None)
+        return WSMessage(WSMsgType.TEXT, encoded(message), None)
 
     async def send_str(self, text: str) -> None:
         await self.aborted.wait()

@@ -7,8 +7,8 @@ import pytest
 
 from qwen3tts_phone.softphone.engines import NoSuchEngine
 from qwen3tts_phone.softphone.messages import IceEntry
-from qwen3tts_phone.softphone.page_speech import MOST_QUEUED, Captions, PageVoice, TypedWords
-from qwen3tts_phone.softphone.services import Desk
+from qwen3tts_phone.softphone.page_speech import MAX_QUEUED, Captions, PageVoice, TypedText
+from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.settings import EngineSettings, IceServer, SoftphoneSettings
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
@@ -17,9 +17,9 @@ from tests.fakes import FakeClock
 ENGINES = (EngineSettings("ws://a/", "A"), EngineSettings("ws://b/", "B"))
 
 
-def desk(**changes: Any) -> Desk:
+def desk(**changes: Any) -> SoftphoneServices:
     settings = SoftphoneSettings(engines=ENGINES, **changes)
-    return Desk(settings, FakeClock(), None, None, None)
+    return SoftphoneServices(settings, FakeClock(), None, None, None)
 
 
 def test_the_settings_voice_is_one_of_the_first_engines() -> None:
@@ -74,7 +74,7 @@ class Said:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def __call__(self, words: TypedWords, options: VoiceOptions) -> Any:
+    def __call__(self, words: TypedText, options: VoiceOptions) -> Any:
         self.texts.append(words.take())
         return SimpleNamespace(stopped=False, on_news=None)
 
@@ -105,14 +105,14 @@ def test_what_waits_for_the_call_is_bounded_and_can_be_dropped(
     typing: tuple[PageVoice, Said],
 ) -> None:
     voice, said = typing
-    for number in range(MOST_QUEUED):
+    for number in range(MAX_QUEUED):
         voice.type(number, "word ")
     with pytest.raises(LimitExceeded, match="40 characters"):
-        voice.type(MOST_QUEUED - 1, 40 * "x")
+        voice.type(MAX_QUEUED - 1, 40 * "x")
     with pytest.raises(LimitExceeded, match="wait for the call"):
-        voice.type(MOST_QUEUED, "word ")
+        voice.type(MAX_QUEUED, "word ")
     voice.drop_queued()
-    voice.type(MOST_QUEUED, "after ")
+    voice.type(MAX_QUEUED, "after ")
     voice.begin(said)
     assert said.texts == ["after "]
 

@@ -8,15 +8,15 @@ from typing import Any, cast
 import pytest
 
 from qwen3tts_phone.softphone.engines import (
-    MOST_MADE,
+    MAX_CLONED_VOICES,
     CannotClone,
-    Engines,
     NoSuchEngine,
     ReferenceVoice,
     SpeechEngine,
-    address,
-    check,
-    made_voice,
+    SpeechEngines,
+    check_reference,
+    clone_voice,
+    server_address,
     wav_seconds,
 )
 from qwen3tts_phone.softphone.messages import VoiceEntry
@@ -73,8 +73,8 @@ class Client:
         self.closed = True
 
 
-def engines(**clients: Client | Exception) -> Engines:
-    made = Engines(EngineSettings(f"ws://{name}/v1/speech", name) for name in clients)
+def engines(**clients: Client | Exception) -> SpeechEngines:
+    made = SpeechEngines(EngineSettings(f"ws://{name}/v1/speech", name) for name in clients)
     for each in made.all:
         answer = clients[each.settings.name]
 
@@ -125,23 +125,23 @@ async def test_an_engine_is_chosen_by_its_id_and_the_first_without() -> None:
 
 
 def test_engines_without_names_have_ids_of_their_own() -> None:
-    found = Engines(
+    found = SpeechEngines(
         [EngineSettings("ws://a/"), EngineSettings("ws://b/"), EngineSettings("ws://c/", "!")]
     )
     assert [each.id for each in found.all] == ["engine-1", "engine-2", "engine-3"]
-    twins = Engines([EngineSettings("ws://a/", "X"), EngineSettings("ws://b/", "x")])
+    twins = SpeechEngines([EngineSettings("ws://a/", "X"), EngineSettings("ws://b/", "x")])
     assert [each.id for each in twins.all] == ["x", "engine-2"]
 
 
 def test_people_are_shown_no_secret_of_an_address() -> None:
-    assert address("wss://user:password@host:1/v1/speech?key=1") == "host:1"
-    assert address("ws://[::1") == "server"
+    assert server_address("wss://user:password@host:1/v1/speech?key=1") == "host:1"
+    assert server_address("ws://[::1") == "server"
 
 
 async def test_a_voice_is_made_and_offered_from_then_on() -> None:
     client = Client()
     engine = engines(Qwen=client).all[0]
-    made = await made_voice(engine, ReferenceVoice(wav_bytes(), "It says this.", "Mine"), 30.0)
+    made = await clone_voice(engine, ReferenceVoice(wav_bytes(), "It says this.", "Mine"), 30.0)
     assert made == VoiceEntry("clone:1", "Mine", "")
     assert client.loads == [("It says this.", False)]
     assert engine.entry().voices[0] == made
@@ -152,30 +152,30 @@ async def test_a_voice_is_made_and_offered_from_then_on() -> None:
 async def test_where_nobody_hears_the_words_the_colour_of_the_voice_is_taken() -> None:
     client = Client(hears=False)
     engine = engines(Qwen=client).all[0]
-    await made_voice(engine, ReferenceVoice(wav_bytes()), 30.0)
+    await clone_voice(engine, ReferenceVoice(wav_bytes()), 30.0)
     assert client.loads == [(None, False), (None, True)]
 
 
 async def test_an_engine_that_makes_no_voices_says_which_do() -> None:
     engine = engines(Plain=Client(dataclasses.replace(SESSION, features=()))).all[0]
     with pytest.raises(CannotClone, match="qwen3"):
-        await made_voice(engine, ReferenceVoice(wav_bytes()), 30.0)
+        await clone_voice(engine, ReferenceVoice(wav_bytes()), 30.0)
 
 
 def test_a_recording_is_bounded_before_it_is_sent() -> None:
-    check(ReferenceVoice(wav_bytes()), 10_000_000, 30.0)
+    check_reference(ReferenceVoice(wav_bytes()), 10_000_000, 30.0)
     with pytest.raises(BadRequest, match="empty"):
-        check(ReferenceVoice(b""), 100, 30.0)
+        check_reference(ReferenceVoice(b""), 100, 30.0)
     with pytest.raises(LimitExceeded, match="bytes"):
-        check(ReferenceVoice(b"x" * 101), 100, 30.0)
+        check_reference(ReferenceVoice(b"x" * 101), 100, 30.0)
     with pytest.raises(LimitExceeded, match="lasts"):
-        check(ReferenceVoice(wav_bytes(seconds=2.0)), 10_000_000, 1.5)
+        check_reference(ReferenceVoice(wav_bytes(seconds=2.0)), 10_000_000, 1.5)
     assert wav_seconds(b"OggS") is None
 
 
 def test_only_so_many_made_voices_are_shown() -> None:
     engine = SpeechEngine("a", EngineSettings("ws://a/"), SpeechLink("ws://a/"), SESSION)
-    for number in range(MOST_MADE + 5):
+    for number in range(MAX_CLONED_VOICES + 5):
         engine.add(VoiceEntry(f"clone:{number}", "", ""))
-    assert len(engine.made) == MOST_MADE
+    assert len(engine.made) == MAX_CLONED_VOICES
     assert engine.made[0].id == f"clone:{MOST_MADE + 4}"

@@ -13,7 +13,7 @@ from qwen3tts_phone import Phone, Streams
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.errors import BadSip, CallNotAllowed
-from qwen3tts_phone.softphone.bridge import Joined, LineState
+from qwen3tts_phone.softphone.bridge import CallBridge, LineState
 from qwen3tts_phone.softphone.gateway import Gateway
 from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
@@ -50,7 +50,7 @@ class Scene:
         self.ours, self.party, self.page, self.far, self.engine = ours, party, page, far, engine
         self.gateway = Gateway(ours)
 
-    async def dialled(self) -> tuple[Joined, PhoneCall]:
+    async def dialled(self) -> tuple[CallBridge, PhoneCall]:
         """The page dials, and the party answers."""
         joined = await self.gateway.dial(self.page, self.party.uri)
         theirs = await anext(aiter(self.party))

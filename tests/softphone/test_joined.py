@@ -16,7 +16,7 @@ from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.events import CallRinging
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_phone.facts import EndFacts
-from qwen3tts_phone.softphone.bridge import Dialled, Guest, Joined, LineState
+from qwen3tts_phone.softphone.bridge import CallBridge, DialledBridge, LineState, MonitorBridge
 from tests.fakes import FakeClock, settle
 from tests.softphone.plain_call import PTIME_S, PlainCall, Samples
 
@@ -64,10 +64,10 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    kind: Callable[[PlainCall, PlainCall], Joined],
+    kind: Callable[[PlainCall, PlainCall], CallBridge],
     page_codec: Payload = PCMU,
     call_codec: Payload = PCMU,
-) -> AsyncIterator[tuple[Scene, Joined]]:
+) -> AsyncIterator[tuple[Scene, CallBridge]]:
     clock = FakeClock()
     page, call = PlainCall(clock, page_codec), PlainCall(clock, call_codec)
     await page.answer()
@@ -86,7 +86,7 @@ async def scene(
 
 
 async def test_a_guest_hears_both_sides_and_is_not_heard() -> None:
-    async with scene(Guest) as (at, joined):
+    async with scene(MonitorBridge) as (at, joined):
         playing = asyncio.create_task(at.call.play(tone(AGENT, 8000, 2.0), 8000))
         await at.goes_on(1.0)
         assert tones(at.page) == {FAR, AGENT}
@@ -98,7 +98,7 @@ async def test_a_guest_hears_both_sides_and_is_not_heard() -> None:
 
 
 async def test_a_guest_who_talks_is_heard_and_does_not_hear_himself() -> None:
-    async with scene(Guest) as (at, joined):
+    async with scene(MonitorBridge) as (at, joined):
         await at.goes_on(0.2)
         joined.talk(True)
         await at.goes_on(1.0)
@@ -111,7 +111,7 @@ async def test_a_guest_who_talks_is_heard_and_does_not_hear_himself() -> None:
 
 
 async def test_what_the_agent_says_stops_for_a_guest_who_talks_and_waits() -> None:
-    async with scene(Guest) as (at, joined):
+    async with scene(MonitorBridge) as (at, joined):
         first = asyncio.create_task(at.call.play(tone(AGENT, 8000, 5.0), 8000))
         await at.goes_on(0.5)
         joined.talk(True)
@@ -132,7 +132,7 @@ async def test_what_the_agent_says_stops_for_a_guest_who_talks_and_waits() -> No
 async def test_a_dialled_party_and_the_page_hear_each_other_whatever_the_codecs(
     page_codec: Payload, call_codec: Payload
 ) -> None:
-    async with scene(Dialled, page_codec, call_codec) as (at, joined):
+    async with scene(DialledBridge, page_codec, call_codec) as (at, joined):
         assert joined.talking
         await at.goes_on(1.0)
         assert tones(at.call) == {MICROPHONE}
@@ -140,7 +140,7 @@ async def test_a_dialled_party_and_the_page_hear_each_other_whatever_the_codecs(
 
 
 async def test_what_is_typed_is_heard_by_both_and_the_microphone_waits_meanwhile() -> None:
-    async with scene(Dialled) as (at, _):
+    async with scene(DialledBridge) as (at, _):
         await at.goes_on(0.5)
         saying = asyncio.create_task(at.call.play(tone(AGENT, 8000, 1.0), 8000))
         await at.goes_on(1.0)
@@ -153,7 +153,7 @@ async def test_what_is_typed_is_heard_by_both_and_the_microphone_waits_meanwhile
 
 
 async def test_muting_takes_the_microphone_out_and_the_far_end_stays() -> None:
-    async with scene(Dialled) as (at, joined):
+    async with scene(DialledBridge) as (at, joined):
         await at.goes_on(0.5)
         joined.talk(False)
         await at.goes_on(1.0)
@@ -165,7 +165,7 @@ async def test_muting_takes_the_microphone_out_and_the_far_end_stays() -> None:
 
 
 async def test_what_is_said_into_a_hold_is_not_said_after_it() -> None:
-    async with scene(Dialled) as (at, joined):
+    async with scene(DialledBridge) as (at, joined):
         await at.goes_on(0.5)
         at.call.hold_comes(True)
         await at.goes_on(1.0)
@@ -186,7 +186,7 @@ async def test_a_microphone_whose_clock_drifts_is_never_later_than_at_first(ppm:
     page, call = PlainCall(clock), PlainCall(clock)
     await page.answer()
     await call.answer()
-    joined = Dialled(page, call)
+    joined = DialledBridge(page, call)
     step_s = PTIME_S / (1 + ppm * 1e-6)
     began, clicks = clock.now(), []
     for number in range(1500):
@@ -209,7 +209,7 @@ async def test_a_microphone_whose_clock_drifts_is_never_later_than_at_first(ppm:
             await clock.advance(0.1)
 
 
-async def states_of(joined: Joined) -> list[LineState]:
+async def states_of(joined: CallBridge) -> list[LineState]:
     return [state async for state in joined.states()]
 
 
@@ -217,7 +217,7 @@ async def test_a_party_that_is_busy_ends_the_pages_call_with_cause_and_remedy() 
     clock = FakeClock()
     page, call = PlainCall(clock), PlainCall(clock, direction="out")
     await page.answer()
-    joined = Dialled(page, call)
+    joined = DialledBridge(page, call)
     telling = asyncio.create_task(states_of(joined))
     call._core.tell(CallRinging(clock.now()))
     await settle()
@@ -236,7 +236,7 @@ async def test_the_page_hears_that_it_rings_until_somebody_answers_or_sends_soun
     clock = FakeClock()
     page, call = PlainCall(clock), PlainCall(clock, direction="out")
     await page.answer()
-    joined = Dialled(page, call)
+    joined = DialledBridge(page, call)
     await clock.advance(0.5)
     assert not page.sent.any(), "it does not ring yet"
     call._core.tell(CallRinging(clock.now()))
@@ -258,7 +258,7 @@ async def test_a_page_that_leaves_hangs_up_on_whom_it_dialled() -> None:
     page, call = PlainCall(clock), PlainCall(clock)
     await page.answer()
     await call.answer()
-    joined = Dialled(page, call)
+    joined = DialledBridge(page, call)
     await settle()
     await page.far_end_leaves()
     async with asyncio.timeout(5):
@@ -273,7 +273,7 @@ async def test_a_guest_leaves_a_call_that_goes_on() -> None:
     page, call = PlainCall(clock), PlainCall(clock)
     await page.answer()
     await call.answer()
-    joined = Guest(page, call)
+    joined = MonitorBridge(page, call)
     joined.talk(True)
     await settle()
     await joined.close()
@@ -289,7 +289,7 @@ async def test_a_call_that_ends_takes_its_guest_with_it() -> None:
     page, call = PlainCall(clock), PlainCall(clock)
     await page.answer()
     await call.answer()
-    joined = Guest(page, call)
+    joined = MonitorBridge(page, call)
     await settle()
     await call.far_end_leaves()
     await joined.over()
@@ -301,7 +301,7 @@ async def test_a_page_that_never_connects_leaves_nothing_behind() -> None:
     clock = FakeClock()
     page, call = PlainCall(clock), PlainCall(clock)
     await call.answer()
-    joined = Guest(page, call)
+    joined = MonitorBridge(page, call)
     await settle()
     await page.far_end_leaves()
     await joined.over()
@@ -311,7 +311,7 @@ async def test_a_page_that_never_connects_leaves_nothing_behind() -> None:
 
 
 async def test_a_page_goes_on_with_the_call_that_takes_the_place_of_the_one_it_dialled() -> None:
-    async with scene(Dialled) as (at, joined):
+    async with scene(DialledBridge) as (at, joined):
         moved: list[Call] = []
         joined.on_moved = moved.append
         await at.goes_on(0.5)
@@ -336,7 +336,7 @@ async def test_a_page_goes_on_with_the_call_that_takes_the_place_of_the_one_it_d
 
 
 async def test_a_page_waits_for_a_transfer_whose_far_end_left_before_it_was_answered() -> None:
-    async with scene(Dialled) as (at, joined):
+    async with scene(DialledBridge) as (at, joined):
         await at.goes_on(0.2)
         at.call._core.succession.begin()
         await at.call.far_end_leaves()
@@ -350,7 +350,7 @@ async def test_a_page_waits_for_a_transfer_whose_far_end_left_before_it_was_answ
 
 
 async def test_a_page_that_leaves_while_its_call_moves_hangs_up_on_the_new_one() -> None:
-    async with scene(Dialled) as (at, joined):
+    async with scene(DialledBridge) as (at, joined):
         await at.goes_on(0.2)
         new = PlainCall(at.clock)
         await new.answer()
@@ -368,7 +368,7 @@ async def test_a_guest_goes_on_with_the_next_call_and_does_not_take_it_over() ->
     page, call, new = (PlainCall(clock) for _ in range(3))
     for each in (page, call, new):
         await each.answer()
-    guest = Guest(page, call, {new.id: new}.get)
+    guest = MonitorBridge(page, call, {new.id: new}.get)
     await settle()
     call.facts.continued_by = new.id
     await call.far_end_leaves()

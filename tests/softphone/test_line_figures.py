@@ -4,7 +4,12 @@ import json
 
 import pytest
 
-from qwen3tts_phone.softphone.webrtc.statistics import FarFigures, FarReport, FarWorst, LineFigures
+from qwen3tts_phone.softphone.webrtc.statistics import (
+    FarReport,
+    RemoteQuality,
+    RemoteStatistics,
+    TransportStatistics,
+)
 
 
 def test_what_is_no_delay_or_count_is_left_out_of_a_report() -> None:
@@ -15,7 +20,7 @@ def test_what_is_no_delay_or_count_is_left_out_of_a_report() -> None:
 
 
 def test_what_lies_behind_is_the_buffer_and_half_the_round_trip() -> None:
-    far = FarWorst()
+    far = RemoteQuality()
     assert far.queued_s() is None
     far.told(FarReport(jitter_buffer_ms=50.0, rtt_ms=30.0))
     assert far.queued_s() == pytest.approx(0.065)
@@ -24,9 +29,9 @@ def test_what_lies_behind_is_the_buffer_and_half_the_round_trip() -> None:
 
 
 def test_the_worst_is_kept_and_the_page_is_believed_before_the_reports() -> None:
-    far = FarWorst()
-    far.figures(FarFigures(10, 3, 0.25, 0.004, 0.080, reported=True))
-    far.figures(FarFigures(20, 3, 0.0, 0.002, 0.020, reported=True))
+    far = RemoteQuality()
+    far.figures(RemoteStatistics(10, 3, 0.25, 0.004, 0.080, reported=True))
+    far.figures(RemoteStatistics(20, 3, 0.0, 0.002, 0.020, reported=True))
     assert (far.fraction_lost, far.round_trip_ms) == (0.25, 80.0)
     assert far.rtt_ms() == pytest.approx(20.0)
     assert far.lost() == 3
@@ -35,7 +40,7 @@ def test_the_worst_is_kept_and_the_page_is_believed_before_the_reports() -> None
 
 
 def test_figures_are_plain_values() -> None:
-    figures = LineFigures(
+    figures = TransportStatistics(
         time=1.23456,
         state="up",
         pacer="idle",

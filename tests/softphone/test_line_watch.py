@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import StreamLost
-from qwen3tts_phone.softphone.settings import WebSettings
-from qwen3tts_phone.softphone.webrtc.line import REPORTS_S, LineWatch
+from qwen3tts_phone.softphone.settings import WebRtcSettings
+from qwen3tts_phone.softphone.webrtc.line import REPORTS_S, TransportWatchdog
 
 
-def watch() -> LineWatch:
-    return LineWatch(WebSettings(), 100.0)
+def watch() -> TransportWatchdog:
+    return TransportWatchdog(WebRtcSettings(), 100.0)
 
 
 def test_the_first_sound_is_news_and_the_second_is_not() -> None:
@@ -59,4 +59,4 @@ def test_who_is_not_heard_of_for_long_has_vanished() -> None:
 )
 def test_settings_that_make_no_sense_are_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{name}"):
-        WebSettings(**{name: value})  # type: ignore[arg-type]
+        WebRtcSettings(**{name: value})  # type: ignore[arg-type]

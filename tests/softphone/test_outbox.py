@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from qwen3tts_phone.softphone.messages import Heard, Line, ServerMessage, State, Utterance
-from qwen3tts_phone.softphone.session import MOST_WAITING, Outbox
+from qwen3tts_phone.softphone.session import MAX_WAITING, Outbox
 
 
 def taken(outbox: Outbox) -> list[ServerMessage]:
@@ -30,15 +30,15 @@ def test_what_is_out_of_date_is_left_out() -> None:
 
 def test_a_slow_page_costs_no_memory_for_figures() -> None:
     outbox = Outbox()
-    for number in range(10 * MOST_WAITING):
+    for number in range(10 * MAX_WAITING):
         assert outbox.put(Line(float(number), "idle"))
-    assert len(outbox) <= MOST_WAITING
-    assert taken(outbox) == [Line(10.0 * MOST_WAITING - 1, "idle")]
+    assert len(outbox) <= MAX_WAITING
+    assert taken(outbox) == [Line(10.0 * MAX_WAITING - 1, "idle")]
     outbox.put(Line(0.0, "idle"))
     assert taken(outbox) == [Line(0.0, "idle")]
 
 
 def test_a_page_that_takes_nothing_at_all_is_given_up() -> None:
     outbox = Outbox()
-    assert all(outbox.put(State("up")) for _ in range(MOST_WAITING))
+    assert all(outbox.put(State("up")) for _ in range(MAX_WAITING))
     assert not outbox.put(State("up"))

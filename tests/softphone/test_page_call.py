@@ -16,9 +16,9 @@ from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.bridge import LineState
 from qwen3tts_phone.softphone.messages import Call, Dial, Listen, ServerMessage, State
 from qwen3tts_phone.softphone.page_call import FIGURES_S, PageCall
-from qwen3tts_phone.softphone.services import Desk
+from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.settings import SoftphoneSettings
-from qwen3tts_phone.softphone.webrtc.statistics import LineFigures
+from qwen3tts_phone.softphone.webrtc.statistics import TransportStatistics
 from qwen3tts_wire.errors import SpeechError
 from tests.fakes import FakeClock, settle
 
@@ -76,8 +76,8 @@ class FakeCall:
         while True:
             yield await self.events.get()
 
-    def line_figures(self) -> LineFigures:
-        return LineFigures(
+    def line_figures(self) -> TransportStatistics:
+        return TransportStatistics(
             time=self.clock.now(),
             state="up",
             pacer="playing",
@@ -154,7 +154,9 @@ class Phone:
         self.joined = FakeJoined(self.web)
         self.refuses: Exception | None = None
         gateway = cast(Any, self)
-        self.desk = Desk(SoftphoneSettings(max_call_s=60.0), self.clock, None, gateway, None)
+        self.desk = SoftphoneServices(
+            SoftphoneSettings(max_call_s=60.0), self.clock, None, gateway, None
+        )
         monkeypatch.setattr(self.desk, "web_call", self.web_call)
         self.told: list[ServerMessage] = []
         self.page = PageCall(self.desk, self.told.append)

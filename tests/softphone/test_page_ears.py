@@ -9,14 +9,14 @@ import pytest
 from qwen3tts_phone.detection.listening import SpeechDetection
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import WrongState
-from qwen3tts_phone.softphone.page_call import MOST_EARLY, PageEars
+from qwen3tts_phone.softphone.page_call import MAX_EARLY_TURNS, CallerTurns
 from qwen3tts_wire.errors import LimitExceeded
 from tests.phone.detection.fake_call import FakeCall
 
 
 async def test_a_typed_turn_waits_for_who_listens_and_interrupts_like_a_voice() -> None:
     told: list[Any] = []
-    ears = PageEars(told.append, ListenSettings())
+    ears = CallerTurns(told.append, ListenSettings())
     ears.say("one")
     call = FakeCall()
     listening = SpeechDetection(call, ListenSettings(detector="level"))
@@ -34,8 +34,8 @@ async def test_a_typed_turn_waits_for_who_listens_and_interrupts_like_a_voice() 
 
 
 async def test_no_more_than_a_few_wait() -> None:
-    ears = PageEars(lambda message: None, ListenSettings())
-    for _ in range(MOST_EARLY):
+    ears = CallerTurns(lambda message: None, ListenSettings())
+    for _ in range(MAX_EARLY_TURNS):
         ears.say("again")
     with pytest.raises(LimitExceeded):
         ears.say("again")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_phone.softphone import messages as protocol
-from qwen3tts_phone.softphone.messages import Fault, read_page, written
+from qwen3tts_phone.softphone.messages import Fault, encoded, read_page
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
 
 
@@ -66,20 +66,20 @@ def test_a_token_and_spoken_words_are_in_no_representation() -> None:
 
 
 def test_what_the_server_says_is_json_without_what_is_not_known() -> None:
-    assert json.loads(written(protocol.Heard(2, 480, 17.5))) == {
+    assert json.loads(encoded(protocol.Heard(2, 480, 17.5))) == {
         "type": "heard",
         "id": 2,
         "position": 480,
         "time": 17.5,
     }
     words = protocol.Words(1, ((0, 4, 0, 480), (5, 8, 480, 960)), 24_000)
-    assert json.loads(written(words))["words"] == [[0, 4, 0, 480], [5, 8, 480, 960]]
-    assert "rtt_ms" not in json.loads(written(protocol.Line(0.0, "idle")))
-    assert json.loads(written(protocol.State("up")))["type"] == "state"
+    assert json.loads(encoded(words))["words"] == [[0, 4, 0, 480], [5, 8, 480, 960]]
+    assert "rtt_ms" not in json.loads(encoded(protocol.Line(0.0, "idle")))
+    assert json.loads(encoded(protocol.State("up")))["type"] == "state"
 
 
 def test_a_lone_half_of_a_character_leaves_as_valid_text() -> None:
-    text = written(protocol.Utterance(1, "typed", "a\ud83d"))
+    text = encoded(protocol.Utterance(1, "typed", "a\ud83d"))
     assert json.loads(text)["text"] == "a\ufffd"
     text.encode()
 

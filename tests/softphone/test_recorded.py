@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_phone.softphone import recordings as module
-from qwen3tts_phone.softphone.recordings import NoSuchRecording, Recorded
+from qwen3tts_phone.softphone.recordings import NoSuchRecording, RecordingStore
 
 
 def write(path: Path, frames: int = 8000) -> None:
@@ -17,7 +17,7 @@ def write(path: Path, frames: int = 8000) -> None:
 
 
 def test_a_private_folder_is_its_owners_alone_and_gone_in_the_end() -> None:
-    recorded = Recorded(None)
+    recorded = RecordingStore(None)
     assert stat.S_IMODE(recorded.folder.stat().st_mode) == 0o700
     name, path = recorded.new()
     write(path)
@@ -28,7 +28,7 @@ def test_a_private_folder_is_its_owners_alone_and_gone_in_the_end() -> None:
 
 
 def test_a_folder_of_the_users_keeps_its_recordings(tmp_path: Path) -> None:
-    recorded = Recorded(tmp_path)
+    recorded = RecordingStore(tmp_path)
     name, path = recorded.new()
     write(path)
     recorded.done(name, path)
@@ -36,11 +36,11 @@ def test_a_folder_of_the_users_keeps_its_recordings(tmp_path: Path) -> None:
     assert path.parent == tmp_path
     assert path.exists()
     with pytest.raises(FileNotFoundError):
-        Recorded(tmp_path / "missing")
+        RecordingStore(tmp_path / "missing")
 
 
 def test_only_what_is_done_can_be_fetched(tmp_path: Path) -> None:
-    recorded = Recorded(tmp_path)
+    recorded = RecordingStore(tmp_path)
     name, path = recorded.new()
     for wrong in (name, "", "../../etc/passwd", path.name):
         with pytest.raises(NoSuchRecording):
@@ -57,7 +57,7 @@ def test_only_what_is_done_can_be_fetched(tmp_path: Path) -> None:
 
 def test_the_oldest_of_a_private_folder_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 3)
-    recorded = Recorded(None)
+    recorded = RecordingStore(None)
     made = [recorded.new() for _ in range(5)]
     for name, path in made:
         write(path, 10)

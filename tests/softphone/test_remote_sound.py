@@ -4,13 +4,13 @@ import numpy as np
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.opus import opus
-from qwen3tts_phone.softphone.webrtc.media import RemoteSound, SoundPacket
+from qwen3tts_phone.softphone.webrtc.media import AudioPacket, InboundRtp
 
 LOUD = PCMU.encode(np.full(160, 4000, np.int16))
 
 
-def packet(number: int, *, ssrc: int = 1, kind: int = 0, payload: bytes = LOUD) -> SoundPacket:
-    return SoundPacket(ssrc, number & 0xFFFF, number * 160 & 0xFFFFFFFF, kind, payload)
+def packet(number: int, *, ssrc: int = 1, kind: int = 0, payload: bytes = LOUD) -> AudioPacket:
+    return AudioPacket(ssrc, number & 0xFFFF, number * 160 & 0xFFFFFFFF, kind, payload)
 
 
 def at(number: int) -> float:
@@ -18,7 +18,7 @@ def at(number: int) -> float:
 
 
 def test_what_comes_in_order_is_heard_at_once() -> None:
-    sound = RemoteSound(PCMU)
+    sound = InboundRtp(PCMU)
     for number in range(65_530, 65_545):  # over the end of the sequence numbers
         (heard,) = sound.take(packet(number), at(number))
         assert (heard.concealed, len(heard.samples), heard.at) == (False, 160, at(number))
@@ -26,7 +26,7 @@ def test_what_comes_in_order_is_heard_at_once() -> None:
 
 
 def test_two_that_changed_places_are_put_right() -> None:
-    sound = RemoteSound(PCMU)
+    sound = InboundRtp(PCMU)
     sound.take(packet(0), at(0))
     assert sound.take(packet(2), at(1)) == []
     both = sound.take(packet(1), at(1) + 0.001)
@@ -35,7 +35,7 @@ def test_two_that_changed_places_are_put_right() -> None:
 
 
 def test_a_lost_packet_is_made_up_after_a_short_wait() -> None:
-    sound = RemoteSound(PCMU)
+    sound = InboundRtp(PCMU)
     sound.take(packet(0), at(0))
     sound.take(packet(1), at(1))
     assert sound.take(packet(3), at(3)) == []
@@ -51,7 +51,7 @@ def test_a_lost_packet_is_made_up_after_a_short_wait() -> None:
 
 
 def test_another_stream_takes_over_and_the_losses_are_added() -> None:
-    sound = RemoteSound(PCMU)
+    sound = InboundRtp(PCMU)
     for number in (0, 1, 3):
         sound.take(packet(number), at(number))
     assert len(sound.take(packet(9000, ssrc=2), at(4))) == 2  # what was held back, and its first
@@ -61,7 +61,7 @@ def test_another_stream_takes_over_and_the_losses_are_added() -> None:
 
 
 def test_what_is_no_sound_of_the_call_is_counted_and_not_heard() -> None:
-    sound = RemoteSound(PCMU)
+    sound = InboundRtp(PCMU)
     assert sound.take(packet(0, kind=111), at(0)) == []
     assert (sound.unknown, sound.received, sound.ssrc) == (1, 0, None)
     assert sound.take(packet(1, payload=b""), at(1)) == []
@@ -69,11 +69,11 @@ def test_what_is_no_sound_of_the_call_is_counted_and_not_heard() -> None:
 
 def test_a_packet_that_is_no_opus_is_made_up() -> None:
     payload = opus(111)
-    sound = RemoteSound(payload)
+    sound = InboundRtp(payload)
     encoder = payload.encoder(20)
     for number in range(5):
         frame = encoder.encode(np.zeros(480, np.int16))
-        sound.take(SoundPacket(1, number, number * 960, 111, frame), at(number))
-    (heard,) = sound.take(SoundPacket(1, 5, 5 * 960, 111, b"\xff\xff\xff"), at(5))
+        sound.take(AudioPacket(1, number, number * 960, 111, frame), at(number))
+    (heard,) = sound.take(AudioPacket(1, 5, 5 * 960, 111, b"\xff\xff\xff"), at(5))
     assert heard.concealed
     assert sound.undecodable == 1

@@ -9,7 +9,13 @@ from itertools import pairwise
 import pytest
 
 from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.softphone.gateway import LOOK_S, Gateway, NoSuchCall, RunningCall, RunningCalls
+from qwen3tts_phone.softphone.gateway import (
+    POLL_INTERVAL_S,
+    CallList,
+    Gateway,
+    NoSuchCall,
+    RunningCall,
+)
 from tests.fakes import FakeClock, settle
 from tests.softphone.plain_call import PlainCall
 
@@ -28,7 +34,7 @@ async def test_calls_of_all_lines_are_listed_the_oldest_first() -> None:
     second = PlainCall(clock)
     await second.answer()
     second.hold_comes(True)
-    calls = RunningCalls([Line(second), Line(first)], clock)
+    calls = CallList([Line(second), Line(first)], clock)
     assert calls.shown() == [
         RunningCall(first.id, "plain", "out", "", "ringing", 5000, False),
         RunningCall(second.id, "plain", "in", "", "held", 0, False),
@@ -43,7 +49,7 @@ async def test_calls_of_all_lines_are_listed_the_oldest_first() -> None:
 async def test_the_list_is_told_when_it_changes_and_not_more_often_than_twice_a_second() -> None:
     clock = FakeClock()
     line = Line()
-    calls = RunningCalls([line], clock)
+    calls = CallList([line], clock)
     told: list[tuple[float, Sequence[RunningCall]]] = []
 
     async def follow() -> None:
@@ -60,7 +66,7 @@ async def test_the_list_is_told_when_it_changes_and_not_more_often_than_twice_a_
     await clock.advance(1.0)
     times = [at for at, _ in told]
     assert len(told[-1][1]) == 20
-    assert min(later - at for at, later in pairwise(times)) >= LOOK_S - 1e-6
+    assert min(later - at for at, later in pairwise(times)) >= POLL_INTERVAL_S - 1e-6
     assert len(told) <= 5
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from qwen3tts_phone.softphone.server import NICE, prefer_this_thread
+from qwen3tts_phone.softphone.server import NICE, raise_thread_priority
 
 
 def niceness() -> int:
@@ -15,7 +15,7 @@ def niceness() -> int:
 
 def in_a_thread() -> tuple[bool, int, int]:
     """What was granted, what came of it, and what a thread started from there has."""
-    granted = prefer_this_thread()
+    granted = raise_thread_priority()
     found: list[int] = []
     child = threading.Thread(target=lambda: found.append(niceness()))
     child.start()
@@ -38,4 +38,4 @@ def test_without_the_right_it_is_not_granted(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(os, "setpriority", refused)
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(prefer_this_thread).result() is False
+        assert pool.submit(raise_thread_priority).result() is False

@@ -8,8 +8,8 @@ import pytest
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone import session as module
 from qwen3tts_phone.softphone.messages import Fault, ServerMessage
-from qwen3tts_phone.softphone.services import Desk
-from qwen3tts_phone.softphone.session import MOST_WAITING, Session
+from qwen3tts_phone.softphone.services import SoftphoneServices
+from qwen3tts_phone.softphone.session import MAX_WAITING, PageSession
 from qwen3tts_phone.softphone.settings import SoftphoneSettings
 from qwen3tts_wire.errors import BadRequest
 from tests.fakes import FakeClock, settle
@@ -22,7 +22,7 @@ class FakeCall:
 
     made: list[FakeCall]
 
-    def __init__(self, desk: Desk, tell: Any, **_: str) -> None:
+    def __init__(self, desk: SoftphoneServices, tell: Any, **_: str) -> None:
         self.log: list[Any] = []
         self.id = "call-1"
         self._over = asyncio.Event()
@@ -54,9 +54,9 @@ class Page:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.over: list[Session] = []
-        desk = Desk(SoftphoneSettings(), self.clock, None, None, None)
-        self.session = Session(desk, on_over=self.over.append)
+        self.over: list[PageSession] = []
+        desk = SoftphoneServices(SoftphoneSettings(), self.clock, None, None, None)
+        self.session = PageSession(desk, on_over=self.over.append)
 
     def told(self) -> list[ServerMessage]:
         found = []
@@ -228,10 +228,10 @@ async def test_a_connection_that_was_taken_over_ends_nothing(page: Page) -> None
 async def test_a_page_that_takes_nothing_any_more_is_given_up(page: Page) -> None:
     page.session.attach("first")
     page.says(CALL)
-    for _ in range(MOST_WAITING + 1):
+    for _ in range(MAX_WAITING + 1):
         page.session.tell(protocol.State("up"))
     await page.session.ended()
     assert page.session.closed
     assert call().over
     page.session.tell(protocol.State("up"))
-    assert len(page.session.outbox) <= MOST_WAITING + 1
+    assert len(page.session.outbox) <= MAX_WAITING + 1

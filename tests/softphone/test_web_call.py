@@ -10,7 +10,7 @@ import pytest_asyncio
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone import CallAnswered, CallEnded, CallError, WrongState
-from qwen3tts_phone.softphone.webrtc.call import Learnt, WebCall
+from qwen3tts_phone.softphone.webrtc.call import ArrivalHistory, WebCall
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
 from qwen3tts_phone.softphone.webrtc.statistics import FarReport
 from qwen3tts_server.run import running_server
@@ -226,7 +226,7 @@ async def test_the_figures_show_the_line_and_what_the_browser_says(link: SpeechL
 
 
 async def test_what_was_learnt_of_arrivals_is_kept_for_the_next_call(link: SpeechLink) -> None:
-    learnt = Learnt()
+    learnt = ArrivalHistory()
     async with web_call(link, learnt=learnt) as (call, _):
         await call.answer()
         await call.say("One.")

@@ -16,7 +16,7 @@ from qwen3tts_phone.errors import (
     NoCommonCodec,
     StreamLost,
 )
-from qwen3tts_phone.softphone.settings import WebSettings
+from qwen3tts_phone.softphone.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.call import CodecChoice, WebCall
 from qwen3tts_phone.softphone.webrtc.statistics import FarReport
 from tests.fakes import FakeClock, settle
@@ -26,7 +26,7 @@ from tests.streams.calls import fake_link
 
 
 async def test_a_browser_that_never_connects_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with faked(monkeypatch, settings=WebSettings(connect_s=5.0)) as side:
+    async with faked(monkeypatch, settings=WebRtcSettings(connect_s=5.0)) as side:
         await side.clock.advance(4.9)
         assert side.call.state == "connecting"
         await side.clock.advance(0.2)

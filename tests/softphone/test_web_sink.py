@@ -9,7 +9,7 @@ import pytest
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.audio_pacer import PacerClosed
-from qwen3tts_phone.softphone.webrtc.media import LATE_MS, MOST_QUEUED_S, QUEUED_S, WebSink
+from qwen3tts_phone.softphone.webrtc.media import LATE_MS, MAX_QUEUED_S, QUEUED_S, WebSink
 from tests.fakes import FakeClock, settle
 from tests.pacer.playing import At, frames
 
@@ -121,7 +121,7 @@ async def test_the_position_lies_behind_by_what_the_browser_says() -> None:
         sent.sink.lies_behind(0.0)
         assert sent.sink.position(1) > usual
         sent.sink.lies_behind(1e9)
-        assert sent.sink.queued_s == MOST_QUEUED_S
+        assert sent.sink.queued_s == MAX_QUEUED_S
 
 
 async def test_a_packet_that_is_late_is_sent_and_a_very_late_one_leaves_its_place() -> None:

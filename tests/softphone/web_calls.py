@@ -14,13 +14,13 @@ from qwen3tts_phone.call.call import CallEvent
 from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.softphone.settings import WebSettings
+from qwen3tts_phone.softphone.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc import peer
-from qwen3tts_phone.softphone.webrtc.call import Learnt, WebCall, new_facts
-from qwen3tts_phone.softphone.webrtc.media import SoundPacket
+from qwen3tts_phone.softphone.webrtc.call import ArrivalHistory, WebCall, web_call_facts
+from qwen3tts_phone.softphone.webrtc.media import AudioPacket
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, OfferedCodec
-from qwen3tts_phone.softphone.webrtc.peer import LineTrack, Reporter
-from qwen3tts_phone.softphone.webrtc.statistics import FarFigures
+from qwen3tts_phone.softphone.webrtc.peer import PacketTrack, Reporter
+from qwen3tts_phone.softphone.webrtc.statistics import RemoteStatistics
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions
 from tests.fakes import FakeClock, settle
@@ -62,7 +62,7 @@ OFFER = "\r\n".join(
 
 def new_body(clock: Clock, link: SpeechLink) -> CallCore:
     files = CallStore(RecordSettings(), None, clock)
-    return CallCore(new_facts(clock), clock, CallVoice(link, VoiceOptions()), files)
+    return CallCore(web_call_facts(clock), clock, CallVoice(link, VoiceOptions()), files)
 
 
 @asynccontextmanager
@@ -71,8 +71,8 @@ async def web_call(
     *,
     codec: CodecChoice = "auto",
     microphone: bool = True,
-    settings: WebSettings | None = None,
-    learnt: Learnt | None = None,
+    settings: WebRtcSettings | None = None,
+    learnt: ArrivalHistory | None = None,
 ) -> AsyncIterator[tuple[WebCall, FarBrowser]]:
     """A call that is connecting, and its other end."""
     async with far_browser(microphone=microphone) as far:
@@ -93,15 +93,15 @@ async def web_call(
 class FakePeer:
     """A connection that a test drives."""
 
-    track: LineTrack
-    take: Callable[[SoundPacket], None]
+    track: PacketTrack
+    take: Callable[[AudioPacket], None]
     report: Reporter
     changed: Callable[[str], None]
     answer_sdp: str = "v=0\r\n"
-    now: FarFigures = field(default_factory=FarFigures)
+    now: RemoteStatistics = field(default_factory=RemoteStatistics)
     closed: int = 0
 
-    async def figures(self) -> FarFigures:
+    async def figures(self) -> RemoteStatistics:
         return self.now
 
     async def close(self) -> None:
@@ -131,13 +131,13 @@ class Faked:
     def sounds(self, payload: bytes = b"\x00" * 160) -> None:
         """The browser sends a packet of PCMU."""
         self._sent += 1
-        self.peer.take(SoundPacket(7, self._sent, self._sent * 160, 0, payload))
+        self.peer.take(AudioPacket(7, self._sent, self._sent * 160, 0, payload))
 
     async def runs(self, seconds: float, *, sound: bool = True) -> None:
         for _ in range(round(seconds / 0.02)):
             if sound:
                 self.sounds()
-                self.peer.now = FarFigures(packets=self._sent)
+                self.peer.now = RemoteStatistics(packets=self._sent)
             await self.clock.advance(0.02)
 
     async def over(self) -> str:
@@ -153,17 +153,17 @@ class Faked:
 
 @asynccontextmanager
 async def faked(
-    monkeypatch: pytest.MonkeyPatch, *, offer: str = OFFER, settings: WebSettings | None = None
+    monkeypatch: pytest.MonkeyPatch, *, offer: str = OFFER, settings: WebRtcSettings | None = None
 ) -> AsyncIterator[Faked]:
     clock, client, made = FakeClock(), FakeClient(), list[FakePeer]()
 
     async def answering(
         offer: Offer,
         codec: OfferedCodec,
-        track: LineTrack,
-        settings: WebSettings,
+        track: PacketTrack,
+        settings: WebRtcSettings,
         *,
-        take: Callable[[SoundPacket], None],
+        take: Callable[[AudioPacket], None],
         report: Reporter,
         changed: Callable[[str], None],
     ) -> FakePeer:

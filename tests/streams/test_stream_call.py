@@ -14,7 +14,7 @@ from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
 from qwen3tts_phone.call.events import MediaSilent
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState
 from qwen3tts_phone.streams.adapter import Handshake, StreamKind
-from qwen3tts_phone.streams.call import MOST_ID_CHARS
+from qwen3tts_phone.streams.call import MAX_ID_CHARS
 from qwen3tts_phone.streams.carriers.asterisk import ChanWebSocketAdapter
 from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter
 from qwen3tts_phone.streams.carriers.json_media import JsonMediaAdapter
@@ -514,5 +514,5 @@ async def test_of_a_call_that_never_began_the_carrier_is_asked_nothing() -> None
 async def test_a_call_id_that_is_too_long_for_a_log_line_is_cut_and_noted() -> None:
     async with streamed() as line:
         await line.comes("start " + "x" * 100_000)
-        assert line.call.id == "x" * MOST_ID_CHARS
+        assert line.call.id == "x" * MAX_ID_CHARS
         assert line.call.facts.odd == {"a call id that is too long": 1}

@@ -11,7 +11,7 @@ import pytest
 
 from qwen3tts_phone.media.admission import BAD_REPORTS, GOOD_REPORTS, LONG_REPORTS
 from qwen3tts_phone.streams.adapter import Handshake, Refused
-from qwen3tts_phone.streams.admission import LEAST_CALLS, REPORT_S, StreamGate, watch_pacing
+from qwen3tts_phone.streams.admission import MIN_CALLS, REPORT_S, StreamAdmission, watch_event_loop
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_speech.link import SpeechLink
@@ -25,10 +25,10 @@ class Loop:
 
     def __init__(self, calls: int) -> None:
         self.clock = FakeClock()
-        self.gate = StreamGate(StreamSettings())
+        self.gate = StreamAdmission(StreamSettings())
         for _ in range(calls):
             self.gate.enter(CALLER.peer)
-        self.watching = asyncio.create_task(watch_pacing(self.gate, self.clock))
+        self.watching = asyncio.create_task(watch_event_loop(self.gate, self.clock))
 
     async def reports(self, count: int, *, stall_s: float = 0.0) -> None:
         """Let so many pass, with a stall in every tenth of a second."""
@@ -52,7 +52,7 @@ async def test_a_loop_that_stalls_lets_no_further_stream_in_until_it_is_calm(
     made: list[Loop], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    loop = Loop(LEAST_CALLS)
+    loop = Loop(MIN_CALLS)
     made.append(loop)
     await loop.reports(1)
     loop.gate.check(CALLER)
@@ -70,7 +70,7 @@ async def test_a_loop_that_stalls_lets_no_further_stream_in_until_it_is_calm(
 
 
 async def test_one_short_stall_a_second_closes_nothing(made: list[Loop]) -> None:
-    loop = Loop(LEAST_CALLS)
+    loop = Loop(MIN_CALLS)
     made.append(loop)
     for _ in range(10 * BAD_REPORTS):
         loop.clock.jump(0.06)
@@ -84,14 +84,14 @@ async def test_one_short_stall_a_second_closes_nothing(made: list[Loop]) -> None
 async def test_a_loop_that_is_late_by_less_than_a_frame_lets_streams_in(
     made: list[Loop], stall_s: float
 ) -> None:
-    loop = Loop(LEAST_CALLS)
+    loop = Loop(MIN_CALLS)
     made.append(loop)
     await loop.reports(2 * BAD_REPORTS, stall_s=stall_s)
     loop.gate.check(CALLER)
 
 
 async def test_few_streams_are_let_in_whatever_else_this_process_does(made: list[Loop]) -> None:
-    loop = Loop(LEAST_CALLS - 1)
+    loop = Loop(MIN_CALLS - 1)
     made.append(loop)
     await loop.reports(2 * BAD_REPORTS, stall_s=0.15)
     loop.gate.check(CALLER)
@@ -105,7 +105,7 @@ async def test_a_carriers_webhook_gets_503_and_retry_after_meanwhile() -> None:
         Streams(settings, link=SpeechLink("ws://127.0.0.1:1/v1/speech"), clock=clock) as streams,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{streams.port}") as http,
     ):
-        for _ in range(LEAST_CALLS):
+        for _ in range(MIN_CALLS):
             streams._gate.enter(CALLER.peer)
         for _ in range(40 * BAD_REPORTS):
             clock.jump(0.15)

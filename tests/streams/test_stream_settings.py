@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
-from qwen3tts_phone.streams.admission import StreamGate
+from qwen3tts_phone.streams.admission import StreamAdmission
 from qwen3tts_phone.streams.carriers import CARRIERS, carrier_kind
 from qwen3tts_phone.streams.settings import StreamSettings
 from tests.streams.far_end import PlainAdapter
@@ -70,14 +70,14 @@ def test_a_kind_does_not_show_what_may_hold_keys() -> None:
 # --- the gate
 
 
-def refused(gate: StreamGate, handshake: Handshake) -> int:
+def refused(gate: StreamAdmission, handshake: Handshake) -> int:
     with pytest.raises(Refused) as why:
         gate.check(handshake)
     return why.value.status
 
 
 def test_all_come_in_where_nothing_is_asked() -> None:
-    StreamGate(StreamSettings()).check(Handshake(peer="192.0.2.1"))
+    StreamAdmission(StreamSettings()).check(Handshake(peer="192.0.2.1"))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_all_come_in_where_nothing_is_asked() -> None:
     ],
 )
 def test_the_token_is_taken_from_the_query_and_the_header(handshake: Handshake) -> None:
-    StreamGate(StreamSettings(token="secret")).check(handshake)
+    StreamAdmission(StreamSettings(token="secret")).check(handshake)
 
 
 @pytest.mark.parametrize(
@@ -105,23 +105,23 @@ def test_the_token_is_taken_from_the_query_and_the_header(handshake: Handshake) 
     ],
 )
 def test_without_it_nobody_comes_in(handshake: Handshake) -> None:
-    assert refused(StreamGate(StreamSettings(token="secret")), handshake) == 401
+    assert refused(StreamAdmission(StreamSettings(token="secret")), handshake) == 401
 
 
 @pytest.mark.parametrize("peer", ["10.1.2.3", "::ffff:10.1.2.3", "2001:db8::7"])
 def test_an_allowed_network_comes_in_however_it_is_written(peer: str) -> None:
-    gate = StreamGate(StreamSettings(allow=("10.0.0.0/8", "2001:db8::/32")))
+    gate = StreamAdmission(StreamSettings(allow=("10.0.0.0/8", "2001:db8::/32")))
     gate.check(Handshake(peer=peer))
 
 
 @pytest.mark.parametrize("peer", ["192.0.2.1", "2001:db9::7", "", "nowhere"])
 def test_others_do_not(peer: str) -> None:
-    gate = StreamGate(StreamSettings(allow=("10.0.0.0/8", "2001:db8::/32")))
+    gate = StreamAdmission(StreamSettings(allow=("10.0.0.0/8", "2001:db8::/32")))
     assert refused(gate, Handshake(peer=peer)) == 403
 
 
 def test_who_has_left_makes_room() -> None:
-    gate = StreamGate(StreamSettings(max_calls=2, max_per_address=1))
+    gate = StreamAdmission(StreamSettings(max_calls=2, max_per_address=1))
     gate.enter("a")
     assert refused(gate, Handshake(peer="a")) == 429
     gate.enter("b")
@@ -131,6 +131,6 @@ def test_who_has_left_makes_room() -> None:
 
 
 def test_while_it_drains_nobody_comes_in() -> None:
-    gate = StreamGate(StreamSettings())
+    gate = StreamAdmission(StreamSettings())
     gate.draining = True
     assert refused(gate, Handshake()) == 503

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from qwen3tts_codecs.g711 import PCMU
-from qwen3tts_phone.streams.marks import VAIN
+from qwen3tts_phone.streams.marks import MAX_LOST_IN_A_ROW
 from qwen3tts_phone.streams.sink import StreamSink
 from tests.fakes import FakeClock, settle
 from tests.pacer.playing import At, frames
@@ -204,7 +204,7 @@ async def test_it_is_drained_when_the_last_mark_has_come_back() -> None:
 async def test_a_far_end_that_never_sends_marks_back_is_soon_not_waited_for() -> None:
     async with far() as line:
         line.carrier.echo = False
-        for context in range(1, VAIN + 3):
+        for context in range(1, MAX_LOST_IN_A_ROW + 3):
             line.say(context, 10)
             await line.run(1)
         before = len(line.wire.messages)

@@ -8,7 +8,7 @@ import pytest
 from websockets.protocol import State
 
 from qwen3tts_phone.streams import connection as wire
-from qwen3tts_phone.streams.connection import WebSocketWire, address_of
+from qwen3tts_phone.streams.connection import WebSocketConnection, socket_address
 from tests.fakes import settle
 
 
@@ -44,7 +44,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> SlowConnection:
 async def test_what_is_sent_at_once_never_comes_between_messages_that_wait(
     slow: SlowConnection,
 ) -> None:
-    connection = WebSocketWire(cast(Any, slow))
+    connection = WebSocketConnection(cast(Any, slow))
     sending = asyncio.ensure_future(connection.send(["sound 1", "sound 2", "mark"]))
     await settle()
     connection.send_now(["clear"])
@@ -58,7 +58,7 @@ async def test_on_a_connection_that_closes_nothing_is_sent_or_waited_for(
     slow: SlowConnection,
 ) -> None:
     slow.state = State.CLOSING
-    await WebSocketWire(cast(Any, slow)).send(["sound"])
+    await WebSocketConnection(cast(Any, slow)).send(["sound"])
     assert slow.sent == []
 
 
@@ -72,4 +72,4 @@ async def test_on_a_connection_that_closes_nothing_is_sent_or_waited_for(
     ],
 )
 def test_addresses_are_written_with_their_port(name: object, text: str) -> None:
-    assert address_of(name) == text
+    assert socket_address(name) == text

@@ -16,7 +16,7 @@ from qwen3tts_cli.output.exits import needs
 if TYPE_CHECKING:
     from qwen3tts_agent.agent import Agent
     from qwen3tts_phone.phone import Phone, PhoneSettings
-    from qwen3tts_phone.softphone.gateway import HasCalls
+    from qwen3tts_phone.softphone.gateway import CallSource
     from qwen3tts_phone.softphone.settings import SoftphoneSettings
 
 HERE = "127.0.0.1"
@@ -66,7 +66,7 @@ async def open_beside(
     settings: PhoneSettings,
     *,
     phone: Phone | None,
-    further: Sequence[HasCalls] = (),
+    further: Sequence[CallSource] = (),
     agent: Agent | None = None,
 ) -> None:
     """Serve the page as long as ``stack`` is open, if it is asked for, and say where it is.

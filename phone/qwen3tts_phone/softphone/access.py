@@ -20,8 +20,8 @@ FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 FORGET_S = 600.0
 """An address that has shown no wrong token for so long begins anew."""
-MOST_ADDRESSES = 4096
-MOST_PROXIES = 8
+MAX_ADDRESSES = 4096
+MAX_PROXIES = 8
 """Entries of X-Forwarded-For that are looked at, the last ones."""
 
 
@@ -68,7 +68,7 @@ def new_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
-class Access:
+class TokenCheck:
     """Checks tokens; an address with too many wrong ones has to wait, twice as long each time.
 
     Args:
@@ -104,18 +104,18 @@ class Access:
             return False
         count, at = self._failures.pop(address, (0, now))
         self._failures[address] = (1 if now - at >= FORGET_S else count + 1, now)
-        while len(self._failures) > MOST_ADDRESSES:
+        while len(self._failures) > MAX_ADDRESSES:
             self._failures.popitem(last=False)
         return False
 
 
-def bearer(header: str | None) -> str:
+def bearer_token(header: str | None) -> str:
     """The token of an Authorization header (RFC 6750 section 2.1); empty = there is none."""
     kind, _, token = (header or "").partition(" ")
-    return token.strip() if kind.lower() == "bearer" else ""
+    return token.strip() if kind.lower() == "bearer_token" else ""
 
 
-class Asked(NamedTuple):
+class BrowserRequest(NamedTuple):
     """How a browser asked: what stands in its address bar, and its own address."""
 
     scheme: str
@@ -124,7 +124,7 @@ class Asked(NamedTuple):
     address: str
 
 
-class Front:
+class ProxyHeaders:
     """What is before the softphone: nothing, or a reverse proxy that has the TLS.
 
     Args:
@@ -141,7 +141,7 @@ class Front:
         self._public = origin_of(public_url)
         self._trusted = networks(trusted_proxies, "trusted_proxies")
 
-    def asked(self, peer: str, headers: Mapping[str, str]) -> Asked:
+    def asked(self, peer: str, headers: Mapping[str, str]) -> BrowserRequest:
         """Return how the browser asked.
 
         Args:
@@ -150,9 +150,9 @@ class Front:
         """
         host = headers.get("Host", "")
         if not self.trusts(peer):
-            return Asked(self._scheme, host, peer)
+            return BrowserRequest(self._scheme, host, peer)
         scheme = _lines(headers, "X-Forwarded-Proto")[-1].strip().lower()
-        return Asked(
+        return BrowserRequest(
             scheme if scheme in PORTS else self._scheme,
             _lines(headers, "X-Forwarded-Host")[-1].strip() or host,
             self._client(peer, headers),
@@ -169,7 +169,7 @@ class Front:
     def _client(self, peer: str, headers: Mapping[str, str]) -> str:
         """The last address of X-Forwarded-For that is no proxy of ours."""
         listed = ",".join(_lines(headers, "X-Forwarded-For")).split(",")
-        for text in reversed(listed[-MOST_PROXIES:]):
+        for text in reversed(listed[-MAX_PROXIES:]):
             address = address_of(text.strip())
             if address is None:
                 break
@@ -178,7 +178,7 @@ class Front:
         return peer
 
 
-class Hosts:
+class AllowedHosts:
     """Under which names the page may be asked for, so that no other site's name leads here.
 
     A page of another site whose name is made to point at this machine (DNS rebinding) sends its

@@ -24,7 +24,7 @@ from qwen3tts_phone.call.events import (
     CallResumed,
     CallRinging,
 )
-from qwen3tts_phone.softphone.mixer import Mixer, Ringback
+from qwen3tts_phone.softphone.mixer import Mixer, RingbackTone
 from qwen3tts_speech.line import Utterance, VoiceOptions
 from qwen3tts_speech.sound import LiveSound
 from qwen3tts_wire.errors import SpeechError, log_text
@@ -50,7 +50,7 @@ CONNECTING = LineState("connecting")
 UP = LineState("up")
 
 
-def state_after(event: CallEvent) -> LineState | None:
+def state_of_event(event: CallEvent) -> LineState | None:
     """What an event of the call changes; None = nothing."""
     match event:
         case CallRinging():
@@ -71,7 +71,7 @@ def state_after(event: CallEvent) -> LineState | None:
             return None
 
 
-class LineStates:
+class StateHistory:
     """All states so far, for any number of readers."""
 
     def __init__(self, first: LineState) -> None:
@@ -104,7 +104,7 @@ class LineStates:
                 await news.wait()
 
 
-__all__ = ["Dialled", "Guest", "Joined", "LineState"]
+__all__ = ["DialledBridge", "MonitorBridge", "CallBridge", "LineState"]
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ PTIME_MS = 20
 FAR, OURS, RINGBACK = "far", "ours", "ringback"
 
 
-class Joined(ABC):
+class CallBridge(ABC):
     """Made by `Gateway`; runs until `close`, or until one of the two calls is over.
 
     ``page`` is the call of the page, ``call`` the other one.
@@ -126,7 +126,7 @@ class Joined(ABC):
         """Whether the page's microphone is in the other call."""
         self.on_moved: Callable[[Call], None] | None = None
         """Is given a call that has taken the place of ``call``, once it is there."""
-        self._states = LineStates(first)
+        self._states = StateHistory(first)
         self._moved_at = -math.inf
         self._end: LineState | None = None
         """How the other call has ended; another one may go on in its place."""
@@ -288,7 +288,7 @@ class Joined(ABC):
             return
         clock, call = self.page.clock, self.call
         rate_hz = speaker.payload.sample_hz
-        mixer, ringback = Mixer(rate_hz, PTIME_MS, clock.now()), Ringback(rate_hz)
+        mixer, ringback = Mixer(rate_hz, PTIME_MS, clock.now()), RingbackTone(rate_hz)
         live = self.page.live()
         hearing = asyncio.create_task(_ended_quietly(self._hear_far(mixer)))
         try:
@@ -320,7 +320,7 @@ class Joined(ABC):
                 mixer.put(FAR, frame.samples, frame.rate_hz, frame.at)
 
 
-class Dialled(Joined):
+class DialledBridge(CallBridge):
     """A call that a page has made. Its microphone is in it from the answer on.
 
     While something is said by typing, the microphone waits. When either side ends, so does the
@@ -334,7 +334,7 @@ class Dialled(Joined):
         async for event in self.call.events:
             if isinstance(event, TransferAsked):
                 event.refuse()  # the page knows this one party
-            state = state_after(event)
+            state = state_of_event(event)
             if state is not None:
                 self._note(state, event.at)
 
@@ -349,7 +349,7 @@ class Dialled(Joined):
         await self._follow()
 
 
-class Guest(Joined):
+class MonitorBridge(CallBridge):
     """A page in a call that runs without it: it hears both sides, and is heard where it asks to be.
 
     When it begins to talk, what the call's agent is saying is interrupted; what it would say next
@@ -373,7 +373,7 @@ class Guest(Joined):
 
     async def _follow(self) -> None:
         async for event in self.call.progress():
-            state = state_after(event)
+            state = state_of_event(event)
             if state is not None:
                 self._note(state, event.at)
         if self._end is None:

@@ -77,7 +77,7 @@ def state_folder() -> Path:
     return root / "mr-qwen3tts"
 
 
-def given_certificate(path: Path, key: Path | None) -> Certificate:
+def user_certificate(path: Path, key: Path | None) -> Certificate:
     """One of the user's own; raises BadCertificate."""
     found = _read(path)
     now = datetime.now(UTC)
@@ -94,7 +94,7 @@ def given_certificate(path: Path, key: Path | None) -> Certificate:
     return certificate
 
 
-def kept_certificate(
+def self_signed_certificate(
     hosts: Iterable[str], folder: Path | None = None, now: datetime | None = None
 ) -> Certificate:
     """The one that is kept for these hosts; made where there is none, or none that is good still.

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Protocol
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from qwen3tts_phone.softphone import messages as protocol
-from qwen3tts_phone.softphone.messages import Fault, Hello, read_page, written
+from qwen3tts_phone.softphone.messages import Fault, Hello, encoded, read_page
 from qwen3tts_wire.errors import BadRequest, SpeechError
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.softphone.session import Session
+    from qwen3tts_phone.softphone.session import PageSession
 
 logger = logging.getLogger(__name__)
 
 BAD_TOKEN, NO_HELLO, TAKEN_OVER, SESSION_OVER = 4401, 4408, 4409, 4410
 """Close codes of ours (RFC 6455 section 7.4.2)."""
-GOODBYE = (WSCloseCode.OK, WSCloseCode.GOING_AWAY, 0)
+LEAVING_CODES = (WSCloseCode.OK, WSCloseCode.GOING_AWAY, 0)
 """With these a browser closes when its page is closed or left, or a script does; 0 is no code."""
 ENDED = (WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 SEND_S = 10.0
@@ -29,7 +29,7 @@ CLOSE_S = 2.0
 """Longest wait for a page to take what is left for it."""
 
 
-class FrontDesk(Protocol):
+class SoftphoneSessions(Protocol):
     """Where a page's hello leads to."""
 
     def admit(self, token: str, address: str) -> None:
@@ -38,14 +38,16 @@ class FrontDesk(Protocol):
     async def refresh(self) -> None:
         """Learn what can be told of the engines."""
 
-    def session(self, resume: str | None, address: str, program: str) -> tuple[Session, bool]:
+    def session(self, resume: str | None, address: str, program: str) -> tuple[PageSession, bool]:
         """The session that goes on, or a new one, and whether it goes on. Raises ServerBusy."""
 
 
 class PageConnection:
     """It serves one session, until either of them ends."""
 
-    def __init__(self, front: FrontDesk, address: str, program: str, hello_s: float) -> None:
+    def __init__(
+        self, front: SoftphoneSessions, address: str, program: str, hello_s: float
+    ) -> None:
         self._front = front
         self._address = address
         self._program = program
@@ -101,7 +103,7 @@ class PageConnection:
 
     # --- inside
 
-    async def _greeted(self) -> Session | None:
+    async def _greeted(self) -> PageSession | None:
         """The session that its first message asks for; None = it has gone."""
         async with asyncio.timeout(self._hello_s):
             message = await self.socket.receive()
@@ -118,12 +120,12 @@ class PageConnection:
         session, self._resumed = self._front.session(hello.resume, self._address, self._program)
         return session
 
-    async def _read(self, session: Session) -> bool:
+    async def _read(self, session: PageSession) -> bool:
         """What the page sends, to its end; whether it has said goodbye."""
         while True:
             message = await self.socket.receive()
             if message.type is WSMsgType.CLOSE:
-                return message.data in GOODBYE
+                return message.data in LEAVING_CODES
             if message.type in ENDED:
                 return False
             if message.type is WSMsgType.TEXT:
@@ -131,14 +133,14 @@ class PageConnection:
             elif message.type is WSMsgType.BINARY:
                 session.take(Fault(BadRequest("Messages are text.")))
 
-    async def _write(self, session: Session) -> None:
+    async def _write(self, session: PageSession) -> None:
         """What waits for the page goes out as fast as it takes it."""
         while not self.socket.closed and session.connection is self:
             message = session.outbox.take()
             if message is not None:
                 try:
                     async with asyncio.timeout(SEND_S):
-                        await self.socket.send_str(written(message))
+                        await self.socket.send_str(encoded(message))
                 except (ConnectionError, RuntimeError):
                     return  # reading tells the end
                 except TimeoutError:
@@ -155,7 +157,7 @@ class PageConnection:
         told = protocol.Error(error.code, error.message, error.remedy, "hello", fatal=True)
         try:
             async with asyncio.timeout(CLOSE_S):
-                await self.socket.send_str(written(told))
+                await self.socket.send_str(encoded(told))
         except (TimeoutError, ConnectionError, RuntimeError):
             pass
         await self._close(code)

@@ -19,10 +19,10 @@ from qwen3tts_wire.messages import MAX_MESSAGE_BYTES, SessionCreated
 
 logger = logging.getLogger(__name__)
 
-ASK_S = 4.0
+QUERY_TIMEOUT_S = 4.0
 """Longest wait for one server's list; the page shows the others meanwhile."""
-SHOWN_VOICES = 2_000
-MOST_MADE = 64
+MAX_SHOWN_VOICES = 2_000
+MAX_CLONED_VOICES = 64
 """Voices made by pages that are shown; the server keeps the others."""
 
 
@@ -56,7 +56,7 @@ class SpeechEngine:
         """What people are shown."""
         if self.settings.name:
             return self.settings.name
-        return self.session.model if self.session is not None else address(self.settings.url)
+        return self.session.model if self.session is not None else server_address(self.settings.url)
 
     @property
     def can_clone(self) -> bool:
@@ -74,7 +74,7 @@ class SpeechEngine:
     async def ask(self) -> None:
         """Learn what it offers now; never raises: ``trouble`` says why it does not answer."""
         try:
-            async with asyncio.timeout(ASK_S):
+            async with asyncio.timeout(QUERY_TIMEOUT_S):
                 client = await self.link.client()
             self.session, self.trouble = client.session, ""
         except TimeoutError:
@@ -97,15 +97,17 @@ class SpeechEngine:
             self.trouble,
             self.can_clone,
             voices[0].id if voices else "",
-            tuple(made + voices[:SHOWN_VOICES]),
+            tuple(made + voices[:MAX_SHOWN_VOICES]),
         )
 
     def add(self, voice: VoiceEntry) -> None:
         """A page had a voice made."""
-        self.made = [voice, *(each for each in self.made if each.id != voice.id)][:MOST_MADE]
+        self.made = [voice, *(each for each in self.made if each.id != voice.id)][
+            :MAX_CLONED_VOICES
+        ]
 
 
-class Engines:
+class SpeechEngines:
     """All of them; the first is the one that speaks where a page says nothing."""
 
     def __init__(self, settings: Iterable[EngineSettings]) -> None:
@@ -148,7 +150,7 @@ class Engines:
             await each.link.close()
 
 
-def address(url: str) -> str:
+def server_address(url: str) -> str:
     """Host and port of a speech server, for people; nothing secret of its address."""
     try:
         parts = urlsplit(url)
@@ -162,7 +164,7 @@ def _id_of(settings: EngineSettings, number: int, taken: set[str]) -> str:
     return plain if plain and plain not in taken else f"engine-{number}"
 
 
-MOST_TEXT_CHARS = 4096
+MAX_TEXT_CHARS = 4096
 
 
 class CannotClone(SpeechError):
@@ -190,7 +192,7 @@ class ReferenceVoice:
     """What people are shown."""
 
 
-async def made_voice(engine: SpeechEngine, voice: ReferenceVoice, most_s: float) -> VoiceEntry:
+async def clone_voice(engine: SpeechEngine, voice: ReferenceVoice, most_s: float) -> VoiceEntry:
     """Have the engine make it.
 
     Raises:
@@ -201,7 +203,7 @@ async def made_voice(engine: SpeechEngine, voice: ReferenceVoice, most_s: float)
     await engine.ask()
     if engine.session is not None and not engine.can_clone:
         raise CannotClone(engine.name)
-    check(voice, engine.most_audio_bytes, most_s)
+    check_reference(voice, engine.most_audio_bytes, most_s)
     client = await engine.link.client()
     try:
         ready = await client.load_voice(voice.audio, voice.ref_text)
@@ -215,7 +217,7 @@ async def made_voice(engine: SpeechEngine, voice: ReferenceVoice, most_s: float)
     return entry
 
 
-def check(voice: ReferenceVoice, most_bytes: int, most_s: float) -> None:
+def check_reference(voice: ReferenceVoice, most_bytes: int, most_s: float) -> None:
     """Refuse what is empty, too large or, where that is seen at once, too long.
 
     Raises BadRequest, LimitExceeded.

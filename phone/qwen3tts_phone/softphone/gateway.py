@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.errors import CallError, NotPossible
-from qwen3tts_phone.softphone.bridge import Dialled, Guest, Joined, LineState
+from qwen3tts_phone.softphone.bridge import CallBridge, DialledBridge, LineState, MonitorBridge
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
 
 
-LOOK_S = 0.5
+POLL_INTERVAL_S = 0.5
 """How often it is looked whether a list has changed: a page is told twice a second at most."""
 
 CallState = Literal["ringing", "up", "held"]
@@ -37,7 +37,7 @@ class RunningCall:
     """Whether our side is saying something."""
 
 
-class HasCalls(Protocol):
+class CallSource(Protocol):
     """A phone, or a server of media streams."""
 
     @property
@@ -45,7 +45,7 @@ class HasCalls(Protocol):
         """Those that are not over."""
 
 
-class RunningCalls:
+class CallList:
     """All calls of a process's phones and streams.
 
     Args:
@@ -53,7 +53,7 @@ class RunningCalls:
         clock: the calls' time.
     """
 
-    def __init__(self, sources: Iterable[HasCalls], clock: Clock) -> None:
+    def __init__(self, sources: Iterable[CallSource], clock: Clock) -> None:
         self._sources = tuple(sources)
         self._clock = clock
 
@@ -79,7 +79,7 @@ class RunningCalls:
             if key != told:
                 told = list(key)
                 yield now
-            await self._clock.sleep_until(self._clock.now() + LOOK_S)
+            await self._clock.sleep_until(self._clock.now() + POLL_INTERVAL_S)
 
     def _all(self) -> list[Call]:
         return [call for source in self._sources for call in source.calls if not call.over]
@@ -94,7 +94,15 @@ def _shown(call: Call, now: float) -> RunningCall:
     )
 
 
-__all__ = ["Dialled", "Gateway", "Guest", "Joined", "LineState", "NoSuchCall", "RunningCall"]
+__all__ = [
+    "DialledBridge",
+    "Gateway",
+    "MonitorBridge",
+    "CallBridge",
+    "LineState",
+    "NoSuchCall",
+    "RunningCall",
+]
 
 
 class NoSuchCall(CallError):
@@ -115,15 +123,15 @@ class Gateway:
     def __init__(
         self,
         phone: Phone | None = None,
-        further: Sequence[HasCalls] = (),
+        further: Sequence[CallSource] = (),
         *,
         clock: Clock | None = None,
     ) -> None:
         self._phone = phone
-        sources: list[HasCalls] = [] if phone is None else [phone]
+        sources: list[CallSource] = [] if phone is None else [phone]
         sources += further
         self.clock: Clock = clock or (phone.clock if phone is not None else LoopClock())
-        self.calls = RunningCalls(sources, self.clock)
+        self.calls = CallList(sources, self.clock)
         """Those that run: ``shown()``, and ``follow()`` for whenever they change."""
         self._has_lines = bool(sources)
 
@@ -142,8 +150,8 @@ class Gateway:
         """Names of the accounts in whose name it can dial."""
         return () if self._phone is None else tuple(self._phone.registrations)
 
-    async def dial(self, page: Call, uri: str, *, account: str | None = None) -> Dialled:
-        """Call somebody for a page; returns at once, and `Joined.states` tells how it goes on.
+    async def dial(self, page: Call, uri: str, *, account: str | None = None) -> DialledBridge:
+        """Call somebody for a page; returns at once, and `CallBridge.states` tells how it goes on.
 
         The page's call must be up, or about to be. It is not ended here when this raises.
 
@@ -159,9 +167,9 @@ class Gateway:
                 "Dialling", page.line, remedy="Start the softphone with --sip or --config FILE."
             )
         call = await self._phone.dial(uri.strip(), account=account)
-        return Dialled(page, call)
+        return DialledBridge(page, call)
 
-    async def listen(self, page: Call, call_id: str) -> Guest:
+    async def listen(self, page: Call, call_id: str) -> MonitorBridge:
         """Listen in to a call that runs; its parties notice nothing until the page talks.
 
         Raises:
@@ -172,4 +180,4 @@ class Gateway:
             raise NoSuchCall(
                 "There is no such call any more.", remedy="Choose one that is in the list."
             )
-        return Guest(page, call, self.calls.find)
+        return MonitorBridge(page, call, self.calls.find)

@@ -38,7 +38,7 @@ VoiceName = Annotated[str, Text(1, 256, printable=True)]
 LanguageTag = Annotated[str, Text(1, 64, printable=True)]
 Sdp = Annotated[str, Text(1, MAX_SDP_CHARS)]
 Prose = Annotated[str, Text(0, MAX_TEXT_CHARS)]
-CodecWish = Annotated[str, OneOf(("auto", *CODECS))]
+CodecName = Annotated[str, OneOf(("auto", *CODECS))]
 Number = Annotated[float, Real(0, 1e12)]
 Time = Annotated[float, Real(-1e15, 1e15)]
 Count = Annotated[int, Whole(0, 2**53)]
@@ -63,7 +63,7 @@ class Call:
     type: ClassVar[str] = "call"
     sdp: Sdp = field(repr=False)
     """The browser's offer, when its gathering of candidates is complete."""
-    codec: CodecWish = "auto"
+    codec: CodecName = "auto"
     engine: Id | None = None
     voice: VoiceName | None = None
     language: LanguageTag | None = None
@@ -79,7 +79,7 @@ class Dial:
     type: ClassVar[str] = "dial"
     sdp: Sdp = field(repr=False)
     uri: Annotated[str, Text(1, 1024, printable=True)]
-    codec: CodecWish = "auto"
+    codec: CodecName = "auto"
     engine: Id | None = None
     voice: VoiceName | None = None
     language: LanguageTag | None = None
@@ -94,7 +94,7 @@ class Listen:
     type: ClassVar[str] = "listen"
     sdp: Sdp = field(repr=False)
     call_id: Annotated[str, Text(1, 512, printable=True)]
-    codec: CodecWish = "auto"
+    codec: CodecName = "auto"
 
 
 @dataclass(frozen=True)
@@ -498,7 +498,7 @@ __all__ = [
     "Welcome",
     "Words",
     "read_page",
-    "written",
+    "encoded",
 ]
 
 PROTOCOL = "qwen3tts.softphone.v1"
@@ -556,6 +556,6 @@ def read_page(text: str) -> PageMessage | Fault:
     return read
 
 
-def written(message: ServerMessage | PageMessage) -> str:
+def encoded(message: ServerMessage | PageMessage) -> str:
     """A message as JSON text; fields that are None are left out."""
     return encode(message)

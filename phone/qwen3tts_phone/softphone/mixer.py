@@ -26,7 +26,7 @@ KNEE: Final = 24_000.0
 """Up to here voices are added as they are; above, ever less, and never over the top."""
 
 
-class _Piece(NamedTuple):
+class _Segment(NamedTuple):
     start: int  # place, samples of the mix
     samples: Samples
 
@@ -36,7 +36,7 @@ class _Voice:
 
     def __init__(self, to_hz: int) -> None:
         self.to_hz = to_hz
-        self.pieces: deque[_Piece] = deque()
+        self.pieces: deque[_Segment] = deque()
         self.resampler: Resampler | None = None
         self.end = 0
 
@@ -92,7 +92,7 @@ class Mixer:
             self.late_s += min(late, len(converted)) / self.rate_hz
             converted, start = converted[late:], given
         if len(converted):
-            known.pieces.append(_Piece(start, converted))
+            known.pieces.append(_Segment(start, converted))
 
     def due(self, now: float) -> list[Samples]:
         """The frames whose time has come, each of shape [rate_hz * ptime]."""
@@ -126,7 +126,7 @@ class Mixer:
             fits = piece.samples[:room]
             part[piece.start - start : piece.start - start + len(fits)] = fits
             if len(piece.samples) > room:
-                pieces.appendleft(_Piece(end, piece.samples[room:]))
+                pieces.appendleft(_Segment(end, piece.samples[room:]))
                 break
         return part
 
@@ -152,7 +152,7 @@ RAMP_S: Final = 0.01
 """It begins and ends without a click."""
 
 
-class Ringback:
+class RingbackTone:
     """Samples as they are asked for, from the beginning of a ring (pure)."""
 
     def __init__(self, rate_hz: int) -> None:

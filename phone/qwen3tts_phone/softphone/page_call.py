@@ -15,9 +15,9 @@ from qwen3tts_phone.call.events import MediaBegan, MediaSilent
 from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import Call, Dial, Listen, ServerMessage, State
-from qwen3tts_phone.softphone.page_speech import Captions, PageVoice, TypedWords
+from qwen3tts_phone.softphone.page_speech import Captions, PageVoice, TypedText
 from qwen3tts_phone.softphone.recordings import PageRecording
-from qwen3tts_phone.softphone.services import Desk
+from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_phone.softphone.webrtc.statistics import FarReport
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from qwen3tts_phone.detection.events import Turn
     from qwen3tts_phone.detection.listening import SpeechDetection
     from qwen3tts_phone.detection.settings import ListenSettings
-    from qwen3tts_phone.softphone.bridge import Joined
+    from qwen3tts_phone.softphone.bridge import CallBridge
 
 
-MOST_EARLY = 20
+MAX_EARLY_TURNS = 20
 """Typed turns that wait until somebody listens."""
 
 
-class PageEars:
+class CallerTurns:
     """One call's.
 
     Args:
@@ -68,7 +68,7 @@ class PageEars:
         """
         if self._listening is not None:
             self._listening.typed(text)
-        elif len(self._early) < MOST_EARLY:
+        elif len(self._early) < MAX_EARLY_TURNS:
             self._early.append(text)
         else:
             raise LimitExceeded(
@@ -123,7 +123,7 @@ class PageCall:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: SoftphoneServices,
         tell: Callable[[ServerMessage], None],
         *,
         host: str = "",
@@ -134,10 +134,10 @@ class PageCall:
         self._host = host
         self._program = program
         self._call: WebCall | None = None
-        self._joined: Joined | None = None
+        self._joined: CallBridge | None = None
         self._captions = Captions(tell, desk.clock)
         self._voice = PageVoice(desk, self._captions)
-        self._ears = PageEars(tell, desk.settings.listen)
+        self._ears = CallerTurns(tell, desk.settings.listen)
         self._recording = PageRecording(desk.recorded, tell, allowed=desk.settings.recording)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._run: asyncio.Task[None] | None = None
@@ -322,7 +322,7 @@ class PageCall:
         """The page and another call."""
         gateway = self._desk.gateway
         assert gateway is not None
-        joined: Joined
+        joined: CallBridge
         if isinstance(asked, Dial):
             joined = await gateway.dial(call, asked.uri)
         else:
@@ -400,7 +400,7 @@ class PageCall:
         with suppress(SpeechError):
             await call.answer()
 
-    async def _with_party(self, joined: Joined, barge_in: bool) -> None:
+    async def _with_party(self, joined: CallBridge, barge_in: bool) -> None:
         """The party that was dialled has answered: its voice is heard, and ours is the page's."""
         with suppress(SpeechError):  # the states tell it
             await joined.call.answered()
@@ -449,7 +449,7 @@ class PageCall:
         except SpeechError as error:  # it is over already; its end is reported by itself
             self._ears.complain(error)
 
-    def _say(self, words: TypedWords, options: VoiceOptions) -> Utterance:
+    def _say(self, words: TypedText, options: VoiceOptions) -> Utterance:
         if self._joined is not None:
             return self._joined.speak(words)  # as the call's own speaker has been told
         if self._call is None:

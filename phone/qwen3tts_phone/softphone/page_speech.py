@@ -11,7 +11,7 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import ServerMessage
-from qwen3tts_phone.softphone.services import Desk
+from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.utterance import RATE_HZ, Utterance, VoiceOptions
@@ -19,7 +19,7 @@ from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 from qwen3tts_wire.heard import Word
 
 
-class TypedWords:
+class TypedText:
     """An asynchronous iterator of the words of one typed utterance; for one reader.
 
     Args:
@@ -81,7 +81,7 @@ logger = logging.getLogger(__name__)
 
 STEP_S = 0.1
 """How often a page is told how far it is."""
-SETTLE_S = 1.0
+SETTLE_TIMEOUT_S = 1.0
 """Longest wait for what was said to be known, once the call is over."""
 Tell = Callable[[ServerMessage], None]
 
@@ -165,7 +165,7 @@ class Captions:
             self._steps.cancel()
             await asyncio.wait([self._steps])
         if self._tasks:  # the call is over: what was said is settled in a moment
-            await asyncio.wait(set(self._tasks), timeout=SETTLE_S)
+            await asyncio.wait(set(self._tasks), timeout=SETTLE_TIMEOUT_S)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -239,9 +239,9 @@ def stages(record: UtteranceRecord) -> dict[str, float]:
     return {name: round(1000 * (at - first), 3) for name, at in record.marks.items()}
 
 
-Say = Callable[[TypedWords, VoiceOptions], Utterance]
+Say = Callable[[TypedText, VoiceOptions], Utterance]
 """Begins to say typed words; raises WrongState where the call is not up."""
-MOST_QUEUED = 20
+MAX_QUEUED = 20
 """Typed utterances that wait for the call to be up."""
 
 
@@ -253,15 +253,15 @@ class PageVoice:
         captions: are told which utterances were typed.
     """
 
-    def __init__(self, desk: Desk, captions: Captions) -> None:
+    def __init__(self, desk: SoftphoneServices, captions: Captions) -> None:
         self._desk = desk
         self._captions = captions
         self._speaker: Speaker | None = None
-        self._typed: TypedWords | None = None
+        self._typed: TypedText | None = None
         self._utterance: Utterance | None = None
         self._say: Say | None = None
         """None while the call is not up."""
-        self._queued: list[TypedWords] = []
+        self._queued: list[TypedText] = []
         """Typed before the call was up."""
         self.engine = desk.engines.all[0]
         self.options = VoiceOptions()
@@ -313,10 +313,10 @@ class PageVoice:
         if not text.strip():
             return
         self.end()
-        words = TypedWords(number, self._desk.settings.text_chars)
+        words = TypedText(number, self._desk.settings.text_chars)
         words.put(text)
         if self._say is None:
-            if len(self._queued) >= MOST_QUEUED:
+            if len(self._queued) >= MAX_QUEUED:
                 raise LimitExceeded(
                     f"{MOST_QUEUED} typed utterances wait for the call already.",
                     remedy="Type on when the call is up.",

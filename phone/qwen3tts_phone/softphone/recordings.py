@@ -18,7 +18,7 @@ from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import ServerMessage
 from qwen3tts_wire.errors import BadRequest, SpeechError, log_text
 
-MOST = 200
+MAX_OFFERED = 200
 """More than that are not offered; of a private folder the oldest are deleted."""
 
 
@@ -34,7 +34,7 @@ class NoSuchRecording(SpeechError):
         )
 
 
-class Recorded:
+class RecordingStore:
     """One softphone's recordings.
 
     Args:
@@ -66,7 +66,7 @@ class Recorded:
         except (wave.Error, EOFError, ZeroDivisionError) as error:
             raise OSError(f"{path.name} is no complete recording") from error
         self._known[name] = path
-        while len(self._known) > MOST:
+        while len(self._known) > MAX_OFFERED:
             _, oldest = self._known.popitem(last=False)
             if self._private:
                 oldest.unlink(missing_ok=True)
@@ -93,7 +93,7 @@ class PageRecording:
     """One call's."""
 
     def __init__(
-        self, recorded: Recorded, tell: Callable[[ServerMessage], None], *, allowed: bool
+        self, recorded: RecordingStore, tell: Callable[[ServerMessage], None], *, allowed: bool
     ) -> None:
         self._recorded = recorded
         self._allowed = allowed

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Self
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.limits import ConnectionLimiter, PendingLimits
-from qwen3tts_phone.softphone.access import Access, Front, Hosts, new_token
+from qwen3tts_phone.softphone.access import AllowedHosts, ProxyHeaders, TokenCheck, new_token
 from qwen3tts_phone.softphone.certificate import (
     Certificate,
     MissingWebPackages,
-    given_certificate,
-    kept_certificate,
+    self_signed_certificate,
+    user_certificate,
 )
 from qwen3tts_phone.softphone.gateway import Gateway
-from qwen3tts_phone.softphone.services import CallAgent, Desk
+from qwen3tts_phone.softphone.services import CallAgent, SoftphoneServices
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings, is_loopback
 from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_speech.record_sinks import RecordSink
@@ -37,8 +37,8 @@ from qwen3tts_wire.process import heap, raise_descriptor_limit
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
-    from qwen3tts_phone.softphone.gateway import HasCalls
-    from qwen3tts_phone.softphone.session import Session
+    from qwen3tts_phone.softphone.gateway import CallSource
+    from qwen3tts_phone.softphone.session import PageSession
 
 
 __all__ = ["EngineSettings", "Softphone", "SoftphoneSettings"]
@@ -78,7 +78,7 @@ class Softphone:
         settings: SoftphoneSettings | None = None,
         *,
         phone: Phone | None = None,
-        further: Sequence[HasCalls] = (),
+        further: Sequence[CallSource] = (),
         agent: CallAgent | None = None,
         sink: RecordSink | None = None,
         clock: Clock | None = None,
@@ -95,8 +95,8 @@ class Softphone:
         gateway = (
             Gateway(phone, further, clock=self.clock) if phone is not None or further else None
         )
-        self._desk = Desk(self.settings, self.clock, agent, gateway, sink)
-        self._sessions: dict[str, Session] = {}
+        self._desk = SoftphoneServices(self.settings, self.clock, agent, gateway, sink)
+        self._sessions: dict[str, PageSession] = {}
         self._stack = AsyncExitStack()
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class Softphone:
             import aiortc  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
             from aiohttp import web
 
-            from qwen3tts_phone.softphone.site import Site
+            from qwen3tts_phone.softphone.site import SoftphoneSite
         except ModuleNotFoundError as error:
             if error.name is None or error.name.startswith("qwen3tts_"):
                 raise
@@ -116,7 +116,7 @@ class Softphone:
         raise_descriptor_limit(FILES_A_CALL * settings.max_calls + MAX_PENDING)
         async with AsyncExitStack() as stack:
             context = self._tls()
-            front = Front(self.scheme, settings.public_url, settings.trusted_proxies)
+            front = ProxyHeaders(self.scheme, settings.public_url, settings.trusted_proxies)
             waiting = PendingLimits(MAX_PENDING, MAX_PENDING_PER_ADDRESS, IDLE_S, front.trusts)
             door = ConnectionLimiter(waiting, self.clock)
             listeners = _listeners(door, settings.host, settings.port)
@@ -124,8 +124,8 @@ class Softphone:
                 stack.callback(listener.close)
             self.port = listeners[0].getsockname()[1]
             await self._desk.open(stack)
-            hosts = Hosts(settings.host, (*settings.names, *settings.public_names))
-            site = Site(self._desk, Access(self.token), hosts, front, door.begun)
+            hosts = AllowedHosts(settings.host, (*settings.names, *settings.public_names))
+            site = SoftphoneSite(self._desk, TokenCheck(self.token), hosts, front, door.begun)
             self._sessions = site.sessions
             runner = web.AppRunner(
                 site.application(),
@@ -191,9 +191,9 @@ class Softphone:
         if not settings.tls:
             return None
         if settings.certificate is not None:
-            self.certificate = given_certificate(settings.certificate, settings.key)
+            self.certificate = user_certificate(settings.certificate, settings.key)
         else:
-            self.certificate = kept_certificate(certificate_hosts(settings))
+            self.certificate = self_signed_certificate(certificate_hosts(settings))
         return self.certificate.context()
 
 
@@ -257,7 +257,7 @@ NICE = -10
 """About ten times the share of a thread that asks for nothing."""
 
 
-def prefer_this_thread() -> bool:
+def raise_thread_priority() -> bool:
     """Have the kernel prefer the calling thread; whether it does.
 
     Linux has a niceness for each thread. Threads and processes that it starts from now on are as

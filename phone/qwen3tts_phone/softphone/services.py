@@ -14,7 +14,7 @@ from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.detection.recogniser import RecogniserPool
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.softphone.engines import Engines, SpeechEngine
+from qwen3tts_phone.softphone.engines import SpeechEngine, SpeechEngines
 from qwen3tts_phone.softphone.messages import (
     MAX_TYPED_CHARS,
     CallEntry,
@@ -23,9 +23,9 @@ from qwen3tts_phone.softphone.messages import (
     SipEntry,
     Welcome,
 )
-from qwen3tts_phone.softphone.recordings import Recorded
-from qwen3tts_phone.softphone.settings import SoftphoneSettings, WebSettings
-from qwen3tts_phone.softphone.webrtc.call import Learnt, WebCall, new_facts
+from qwen3tts_phone.softphone.recordings import RecordingStore
+from qwen3tts_phone.softphone.settings import SoftphoneSettings, WebRtcSettings
+from qwen3tts_phone.softphone.webrtc.call import ArrivalHistory, WebCall, web_call_facts
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
 from qwen3tts_speech.record_sinks import RecordSink, open_records
 from qwen3tts_speech.utterance import VoiceOptions
@@ -47,7 +47,7 @@ class CallAgent(Protocol):
         """Talk on a call to its end."""
 
 
-class Desk:
+class SoftphoneServices:
     """Opened and closed by `Softphone`."""
 
     def __init__(
@@ -62,14 +62,14 @@ class Desk:
         self.clock = clock
         self.agent = agent
         self.gateway = gateway
-        self.engines = Engines(settings.engines)
+        self.engines = SpeechEngines(settings.engines)
         self.calls: set[WebCall] = set()
         """Calls of pages that are not over."""
         self.recognisers = RecogniserPool()
-        self.recorded: Recorded
+        self.recorded: RecordingStore
         self._sink = sink
         self._files: CallStore
-        self._learnt = Learnt()
+        self._learnt = ArrivalHistory()
         self._reserved = 0
 
     async def open(self, stack: AsyncExitStack) -> None:
@@ -78,7 +78,7 @@ class Desk:
         await self.engines.open()
         if self.settings.voice or self.settings.language or self.settings.options:
             await self.engines.all[0].link.check(self.settings.speech)
-        self.recorded = Recorded(self.settings.recordings)
+        self.recorded = RecordingStore(self.settings.recordings)
         stack.callback(self.recorded.close)
         self._sink = await open_records(
             stack, self.settings.latency_log, self.settings.otel, self._sink
@@ -116,7 +116,7 @@ class Desk:
                 f"All {self.settings.max_calls} calls are in use.",
                 remedy="Wait until one has ended, or start the softphone with --max-calls.",
             )
-        facts = new_facts(self.clock, host=host, user_agent=program)
+        facts = web_call_facts(self.clock, host=host, user_agent=program)
         facts.keep_transcript = self._files.settings.transcript
         voice = CallVoice(engine.link, options, self._sink)
         body = CallCore(facts, self.clock, voice, self._files, self.recognisers)
@@ -126,7 +126,7 @@ class Desk:
                 body,
                 sdp,
                 codec=self.codec(codec),
-                settings=WebSettings(ice_servers=self.settings.ice_servers),
+                settings=WebRtcSettings(ice_servers=self.settings.ice_servers),
                 learnt=self._learnt,
             )
         finally:
@@ -173,7 +173,7 @@ class Desk:
         """The answer to its hello."""
         return Welcome(
             session,
-            version(),
+            package_version(),
             self.engines.entries(),
             self.settings.codecs,
             self.agent is not None,
@@ -230,7 +230,7 @@ def entries(calls: list[RunningCall]) -> tuple[CallEntry, ...]:
     )
 
 
-def version() -> str:
+def package_version() -> str:
     """This package's; empty where it is not installed."""
     try:
         return metadata.version("mr_qwen3tts")

@@ -22,10 +22,10 @@ from qwen3tts_phone.softphone.messages import (
     Utterance,
 )
 from qwen3tts_phone.softphone.page_call import PageCall
-from qwen3tts_phone.softphone.services import Desk, entries
+from qwen3tts_phone.softphone.services import SoftphoneServices, entries
 from qwen3tts_wire.errors import BadRequest, SpeechError
 
-MOST_WAITING = 1_000
+MAX_WAITING = 1_000
 """A page for which more than that waits is too slow to go on with."""
 LATEST = (Caller, Calls, Heard, Line, Utterance)
 """Of these only the newest counts: it takes the place of an older one that still waits. An
@@ -50,9 +50,9 @@ class Outbox:
         if isinstance(message, LATEST):
             self._latest[_key(message)] = self._number
         self._order.append((self._number, message))
-        if len(self._order) > MOST_WAITING:
+        if len(self._order) > MAX_WAITING:
             self._tidy()
-        return len(self._order) <= MOST_WAITING
+        return len(self._order) <= MAX_WAITING
 
     def put_first(self, message: ServerMessage) -> None:
         """One that goes before all that waits, such as the answer to a hello."""
@@ -82,7 +82,7 @@ def _key(message: ServerMessage) -> tuple[str, int]:
 logger = logging.getLogger(__name__)
 
 
-class Session:
+class PageSession:
     """One page's, from its hello until it leaves or its connection stays away for too long.
 
     Args:
@@ -94,11 +94,11 @@ class Session:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: SoftphoneServices,
         *,
         host: str = "",
         program: str = "",
-        on_over: Callable[[Session], None] | None = None,
+        on_over: Callable[[PageSession], None] | None = None,
     ) -> None:
         self.id = secrets.token_urlsafe(16)
         self.outbox = Outbox()

@@ -71,8 +71,8 @@ class IceServer:
 
 LOOPBACK = "127.0.0.1"
 SERVER = "ws://127.0.0.1:8765/v1/speech"
-MOST_ENGINES = 32
-MOST_ICE_SERVERS = 8
+MAX_ENGINES = 32
+MAX_ICE_SERVERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +164,9 @@ class SoftphoneSettings:
                 " (no path, no slash at its end)"
             )
         networks(self.trusted_proxies, "trusted_proxies")
-        if len(self.ice_servers) > MOST_ICE_SERVERS:
+        if len(self.ice_servers) > MAX_ICE_SERVERS:
             raise ValueError(f"ice_servers: {len(self.ice_servers)} are over {MOST_ICE_SERVERS}")
-        if not 1 <= len(self.engines) <= MOST_ENGINES:
+        if not 1 <= len(self.engines) <= MAX_ENGINES:
             raise ValueError(f"engines: 1 to {MOST_ENGINES} are needed, not {len(self.engines)}")
         if self.token and not (8 <= len(self.token) <= 512 and _is_token(self.token)):
             raise ValueError(
@@ -219,7 +219,7 @@ class SoftphoneSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class WebSettings:
+class WebRtcSettings:
     """How long a browser is waited for. Seconds; raises ValueError that begins with the name."""
 
     connect_s: float = 15.0

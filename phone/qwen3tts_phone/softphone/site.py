@@ -16,20 +16,20 @@ from aiohttp.typedefs import Handler, Middleware
 
 from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_phone.softphone.access import (
-    Access,
-    Asked,
+    AllowedHosts,
     BadToken,
-    Front,
-    Hosts,
+    BrowserRequest,
+    ProxyHeaders,
     SlowDown,
+    TokenCheck,
     WrongPlace,
-    bearer,
+    bearer_token,
 )
 from qwen3tts_phone.softphone.connection import PageConnection
-from qwen3tts_phone.softphone.engines import MOST_TEXT_CHARS, ReferenceVoice, made_voice
+from qwen3tts_phone.softphone.engines import MAX_TEXT_CHARS, ReferenceVoice, clone_voice
 from qwen3tts_phone.softphone.messages import PROTOCOL
-from qwen3tts_phone.softphone.services import Desk
-from qwen3tts_phone.softphone.session import Session
+from qwen3tts_phone.softphone.services import SoftphoneServices
+from qwen3tts_phone.softphone.session import PageSession
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError
 
 if TYPE_CHECKING:
@@ -109,19 +109,19 @@ POLICY = (
 """Content-Security-Policy; some browsers do not count a WebSocket of the same host as ``self``."""
 
 
-class Site:
+class SoftphoneSite:
     """The web application, and the sessions of its pages."""
 
     def __init__(
         self,
-        desk: Desk,
-        access: Access,
-        hosts: Hosts,
-        front: Front,
+        desk: SoftphoneServices,
+        access: TokenCheck,
+        hosts: AllowedHosts,
+        front: ProxyHeaders,
         admitted: Callable[[object], None] = lambda address: None,
     ) -> None:
         """``admitted`` is called with the address of each connection that has shown the token."""
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, PageSession] = {}
         """Those that are not over, by their ids."""
         self._desk = desk
         self._access = access
@@ -166,7 +166,7 @@ class Site:
         """Learn what the engines offer now."""
         await self._desk.refresh()
 
-    def session(self, resume: str | None, address: str, program: str) -> tuple[Session, bool]:
+    def session(self, resume: str | None, address: str, program: str) -> tuple[PageSession, bool]:
         """The session that a page asks for, or a new one; raises ServerBusy."""
         known = self.sessions.get(resume or "")
         if known is not None and not known.closed:
@@ -176,11 +176,11 @@ class Site:
                 "The softphone has no room for one more page.",
                 remedy="Close another one, or try again in a moment.",
             )
-        made = Session(self._desk, host=address, program=program, on_over=self._forget)
+        made = PageSession(self._desk, host=address, program=program, on_over=self._forget)
         self.sessions[made.id] = made
         return made, False
 
-    def _forget(self, session: Session) -> None:
+    def _forget(self, session: PageSession) -> None:
         self.sessions.pop(session.id, None)
 
     # --- requests
@@ -228,7 +228,7 @@ class Site:
         policy = POLICY.format(socket=" ".join(f"ws{url[4:]}" for url in sockets))
         response.headers["Content-Security-Policy"] = policy
 
-    def _asked(self, request: web.Request) -> Asked:
+    def _asked(self, request: web.Request) -> BrowserRequest:
         return self._front.asked(request.remote or "", request.headers)
 
     async def _index(self, request: web.Request) -> web.StreamResponse:
@@ -276,7 +276,7 @@ class Site:
             async with asyncio.timeout(UPLOAD_S):
                 engine_id, voice = await self._uploaded(request)
                 engine = self._desk.engines.chosen(engine_id)
-                entry = await made_voice(engine, voice, self._desk.settings.upload_s)
+                entry = await clone_voice(engine, voice, self._desk.settings.upload_s)
         except TimeoutError:
             raise ServerBusy(
                 "The voice was not ready in time.", remedy="Try again, with a shorter recording."
@@ -298,8 +298,8 @@ class Site:
                     audio = await _bounded(part, most)
                     name = (part.filename or "")[:80]
                 elif part.name in ("ref_text", "engine", "name"):
-                    data = await _bounded(part, 4 * MOST_TEXT_CHARS)
-                    fields[part.name] = data.decode("utf-8", "replace").strip()[:MOST_TEXT_CHARS]
+                    data = await _bounded(part, 4 * MAX_TEXT_CHARS)
+                    fields[part.name] = data.decode("utf-8", "replace").strip()[:MAX_TEXT_CHARS]
                 else:
                     raise BadRequest("An upload has audio, ref_text, name and engine.")
         except (ValueError, AssertionError) as error:
@@ -333,7 +333,7 @@ class Site:
         return web.Response(status=204)
 
     def _check_token(self, request: web.Request) -> None:
-        self.admit(bearer(request.headers.get("Authorization")), self._asked(request).address)
+        self.admit(bearer_token(request.headers.get("Authorization")), self._asked(request).address)
         self._admit_connection(request)
 
     def _admit_connection(self, request: web.Request) -> None:

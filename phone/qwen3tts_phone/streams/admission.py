@@ -17,21 +17,21 @@ from qwen3tts_phone.media.reports import LoadMeter, MediaLoad
 from qwen3tts_phone.streams.adapter import Handshake, Refused
 from qwen3tts_phone.streams.settings import StreamSettings
 
-LEAST_CALLS = 20
+MIN_CALLS = 20
 """Below so many streams none is refused by load: 46 to 69 a core were measured with agents."""
-LATE_MOST = 0.1
+MAX_LATE_SHARE = 0.1
 """Share of late ticks in a second above which the event loop is too late: 5 of 50. A far end has a
 few frames queued, so single ones delay nothing."""
 
 
-class StreamGate:
+class StreamAdmission:
     """One server's; counts the calls that have begun."""
 
     def __init__(self, settings: StreamSettings) -> None:
         self.draining = False
         """Whether nobody is let in any more."""
-        self.pacing = PacingAdmission(LEAST_CALLS, LATE_MOST)
-        """Whether this process can pace another one; see `watch_pacing`."""
+        self.pacing = PacingAdmission(MIN_CALLS, MAX_LATE_SHARE)
+        """Whether this process can pace another one; see `watch_event_loop`."""
         self.open = 0
         """Calls that have begun, and are not over."""
         self._settings = settings
@@ -104,7 +104,7 @@ SKIPPED_S = 0.1
 REPORT_S = 1.0
 
 
-async def watch_pacing(gate: StreamGate, clock: Clock) -> None:
+async def watch_event_loop(gate: StreamAdmission, clock: Clock) -> None:
     """Tell the gate every second how late the loop runs, until cancelled."""
     meter = LoadMeter(_ns(clock.now()))
     skipped = 0
@@ -125,7 +125,7 @@ async def watch_pacing(gate: StreamGate, clock: Clock) -> None:
             _report(gate, MediaLoad(**meter.report(_ns(now), gate.open)))
 
 
-def _report(gate: StreamGate, load: MediaLoad) -> None:
+def _report(gate: StreamAdmission, load: MediaLoad) -> None:
     if not gate.pacing.report(load):
         return
     if gate.pacing.state is Pacing.FULL:

@@ -34,8 +34,8 @@ from qwen3tts_phone.streams.adapter import (
     StreamStarted,
     StreamStopped,
 )
-from qwen3tts_phone.streams.connection import Wire
-from qwen3tts_phone.streams.inbound import StreamCounters, StreamHearing, StreamWatch
+from qwen3tts_phone.streams.connection import StreamConnection
+from qwen3tts_phone.streams.inbound import StreamCounters, StreamDecoder, StreamWatchdog
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.sink import StreamSink
 from qwen3tts_wire.errors import SpeechError, log_text
@@ -44,11 +44,11 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 0.02
 """How often an adapter is asked for what has waited in vain."""
-LOOK_S = 0.5
+CHECK_INTERVAL_S = 0.5
 """How often it is looked whether the far end is still there."""
-ASK_S = 10.0
+CARRIER_TIMEOUT_S = 10.0
 """Longest wait for a carrier's own interface."""
-MOST_ID_CHARS = 256
+MAX_ID_CHARS = 256
 """Longest name of a call or stream that is kept: it stands in log lines."""
 NO_STOP = "the far end closed the stream and sent no stop before"
 """A fault where its protocol has one."""
@@ -64,7 +64,7 @@ class StreamCall(Call):
     def __init__(
         self,
         body: CallCore,
-        wire: Wire,
+        wire: StreamConnection,
         adapter: StreamAdapter,
         settings: StreamSettings,
         kind: StreamKind | None = None,
@@ -85,9 +85,9 @@ class StreamCall(Call):
         self._kind = kind
         self._sink: StreamSink | None = None
         self._policy: FillingPolicy | None = None
-        self._hearing = StreamHearing()
+        self._hearing = StreamDecoder()
         self._counters = StreamCounters()
-        self._watch = StreamWatch(settings, self.clock.now())
+        self._watch = StreamWatchdog(settings, self.clock.now())
         self._end: EndFacts | None = None
         self._cause = ""
         self._asked_to_end = False
@@ -273,7 +273,7 @@ class StreamCall(Call):
             return
         facts, adapter = self.facts, self._adapter
         _note_start(facts, event)
-        self.stream_id = event.stream_id[:MOST_ID_CHARS]
+        self.stream_id = event.stream_id[:MAX_ID_CHARS]
         self.parameters = MappingProxyType(dict(event.parameters))
         self._watch.begun(now)
         payload = event.payload or adapter.payload
@@ -328,7 +328,7 @@ class StreamCall(Call):
         origin, count = self.clock.now(), 0
         while self._end is None:
             count += 1
-            await self.clock.sleep_until(origin + count * LOOK_S)
+            await self.clock.sleep_until(origin + count * CHECK_INTERVAL_S)
             now = self.clock.now()
             silent_s = self._watch.silent_s(now)
             if silent_s is not None:
@@ -381,7 +381,7 @@ class StreamCall(Call):
     async def _ask(self, request: Awaitable[None], what: str) -> None:
         """Have something done by the carrier's own interface; raises CallError."""
         try:
-            async with asyncio.timeout(ASK_S):
+            async with asyncio.timeout(CARRIER_TIMEOUT_S):
                 await request
         except TimeoutError:
             raise CallError(
@@ -429,9 +429,9 @@ class StreamCall(Call):
 
 def _note_start(facts: CallFacts, event: StreamStarted) -> None:
     """Which call it is."""
-    if len(event.call_id) > MOST_ID_CHARS:
+    if len(event.call_id) > MAX_ID_CHARS:
         facts.note_odd("a call id that is too long")
-    facts.call_id = event.call_id[:MOST_ID_CHARS] or facts.call_id
+    facts.call_id = event.call_id[:MAX_ID_CHARS] or facts.call_id
     facts.direction = event.direction
     outward = event.direction == "out"
     facts.remote_uri = event.to_uri if outward else event.from_uri

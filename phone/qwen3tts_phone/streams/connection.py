@@ -19,7 +19,7 @@ from websockets.typing import Subprotocol
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
 from qwen3tts_phone.streams.adapter import Message, StreamKind
-from qwen3tts_phone.streams.settings import CLOSE_S, OPEN_S, StreamSettings
+from qwen3tts_phone.streams.settings import CLOSE_TIMEOUT_S, OPEN_TIMEOUT_S, StreamSettings
 
 UNSENT_BYTES = 4096
 """What may lie unsent in this machine for one far end: some frames. A far end or network that
@@ -27,7 +27,7 @@ stalls then stops the sending here, where an interruption still reaches what wai
 READ_BYTES = 65_536
 
 
-class Wire(Protocol):
+class StreamConnection(Protocol):
     """One connection."""
 
     peer: str
@@ -51,15 +51,15 @@ class Wire(Protocol):
         """Close it; harmless twice. ``code``: of RFC 6455 section 7.4, over TCP without meaning."""
 
 
-class WebSocketWire:
+class WebSocketConnection:
     """A WebSocket, whoever has opened it."""
 
     def __init__(self, connection: Connection) -> None:
         self.address: object = connection.remote_address
-        self.peer = address_of(connection.remote_address)
+        self.peer = socket_address(connection.remote_address)
         self.lost = ""
         self._connection = connection
-        bound_unsent(connection.transport)
+        limit_unsent_bytes(connection.transport)
 
     async def receive(self) -> Message | None:
         """The next message; None = it is over."""
@@ -94,17 +94,17 @@ class WebSocketWire:
         await self._connection.close(code, reason)
 
 
-class TcpWire:
+class TcpConnection:
     """A plain TCP connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.address: object = writer.get_extra_info("peername")
-        self.peer = address_of(self.address)
+        self.peer = socket_address(self.address)
         self.lost = ""
         self._reader = reader
         self._writer = writer
         writer.transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        bound_unsent(writer.transport)
+        limit_unsent_bytes(writer.transport)
 
     async def receive(self) -> bytes | None:
         """Some bytes; None = it is over."""
@@ -131,7 +131,7 @@ class TcpWire:
         """Close it; what was sent goes out first, unless the far end does not take it."""
         self._writer.close()
         try:
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._writer.wait_closed()
         except (OSError, TimeoutError):
             self._writer.transport.abort()
@@ -149,7 +149,7 @@ def library_logger() -> logging.LoggerAdapter[logging.Logger]:
     return _NoDebug(logging.getLogger("qwen3tts_phone.streams.websocket"), {})
 
 
-def bound_unsent(transport: asyncio.BaseTransport) -> None:
+def limit_unsent_bytes(transport: asyncio.BaseTransport) -> None:
     """Send at once, and let little of it lie in the kernel."""
     raw: Any = transport.get_extra_info("socket")
     if raw is None:  # a transport of a test's own
@@ -161,7 +161,7 @@ def bound_unsent(transport: asyncio.BaseTransport) -> None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
 
-def address_of(name: Any) -> str:
+def socket_address(name: Any) -> str:
     """``host:port`` of a socket's name; empty where it has none."""
     if not isinstance(name, tuple) or len(name) < 2:
         return ""
@@ -187,7 +187,7 @@ def _why_closed(error: ConnectionClosed) -> str:
     return "the connection broke"
 
 
-async def open_web(
+async def open_websocket(
     url: str,
     kind: StreamKind,
     settings: StreamSettings,
@@ -203,8 +203,8 @@ async def open_web(
             ssl=tls,
             compression=None,
             proxy=None,
-            open_timeout=OPEN_S,
-            close_timeout=CLOSE_S,
+            open_timeout=OPEN_TIMEOUT_S,
+            close_timeout=CLOSE_TIMEOUT_S,
             ping_interval=settings.ping_s or None,
             ping_timeout=settings.ping_s or None,
             max_size=settings.max_message_bytes,

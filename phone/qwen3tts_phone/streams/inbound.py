@@ -12,15 +12,15 @@ from qwen3tts_phone.streams.adapter import StreamAudio, StreamLost
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.sink import StreamSink
 
-PIECE_MS = 60
+MAX_CHUNK_MS = 60
 """Longer messages are cut, so that no decoder has to take more than it may."""
-MOST_AHEAD_S = 10.0
+MAX_AHEAD_S = 10.0
 """A place in the stream that is further ahead is none: a far end may send any number."""
-MOST_LOST_MS = 200.0
+MAX_CONCEALED_MS = 200.0
 """So much of a hole is concealed; the rest of it is silence nobody waits for."""
 
 
-class StreamHearing:
+class StreamDecoder:
     """One call's (pure): decodes, and conceals what never came."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class StreamHearing:
         """
         if audio.timestamp_ms is not None:
             ahead_s = audio.timestamp_ms / 1000 - self._played_s
-            if 0.0 < ahead_s <= MOST_AHEAD_S:
+            if 0.0 < ahead_s <= MAX_AHEAD_S:
                 self._played_s += ahead_s
         heard: list[HeardFrame] = []
         for piece in _pieces(audio.data, payload):
@@ -51,7 +51,7 @@ class StreamHearing:
     def lost(self, lost: StreamLost, payload: Payload, at: float) -> list[HeardFrame]:
         """What is made up for sound that never came."""
         heard: list[HeardFrame] = []
-        left_ms = min(lost.duration_ms, MOST_LOST_MS)
+        left_ms = min(lost.duration_ms, MAX_CONCEALED_MS)
         while left_ms > 0:
             heard += self._frame(b"", payload, at, concealed=True)
             left_ms -= self._frame_ms
@@ -76,10 +76,10 @@ class StreamHearing:
 
 
 def _pieces(data: bytes, payload: Payload) -> list[bytes]:
-    """A message in pieces of `PIECE_MS`, where the format can be cut; whole samples each."""
+    """A message in pieces of `MAX_CHUNK_MS`, where the format can be cut; whole samples each."""
     if payload.overlapped:
         return [data]
-    size = min(payload.frame_bytes(PIECE_MS), MAX_FRAME_SAMPLES * (payload.sample_bytes or 1))
+    size = min(payload.frame_bytes(MAX_CHUNK_MS), MAX_FRAME_SAMPLES * (payload.sample_bytes or 1))
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
@@ -141,7 +141,7 @@ class StreamCounters:
         )
 
 
-class StreamWatch:
+class StreamWatchdog:
     """One stream's. Times are seconds of the clock."""
 
     def __init__(self, settings: StreamSettings, now: float) -> None:

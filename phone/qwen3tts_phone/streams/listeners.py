@@ -19,9 +19,14 @@ from qwen3tts_phone.call.incoming import RETRY_AFTER_S, SpeechOutages
 from qwen3tts_phone.errors import BadCertificate, PortBusy
 from qwen3tts_phone.limits import ConnectionLimiter
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
-from qwen3tts_phone.streams.admission import StreamGate
+from qwen3tts_phone.streams.admission import StreamAdmission
 from qwen3tts_phone.streams.connection import UNSENT_BYTES, library_logger
-from qwen3tts_phone.streams.settings import CLOSE_S, LOOPBACK, OPEN_S, StreamSettings
+from qwen3tts_phone.streams.settings import (
+    CLOSE_TIMEOUT_S,
+    LOOPBACK,
+    OPEN_TIMEOUT_S,
+    StreamSettings,
+)
 from qwen3tts_settings.key_files import readable_by_others
 from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, BadRequest, log_text
 
@@ -31,13 +36,13 @@ ANSWER = "answer"
 """``/KIND/answer`` is what a carrier's webhook asks."""
 
 
-class WebFront:
+class HandshakeHandler:
     """Decides about each request before there is a WebSocket."""
 
     def __init__(
         self,
         kinds: Mapping[str, StreamKind],
-        gate: StreamGate,
+        gate: StreamAdmission,
         outages: SpeechOutages,
         *,
         secure: bool,
@@ -151,7 +156,7 @@ OnTcp = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OnWeb = Callable[[ServerConnection], Awaitable[None]]
 
 
-class FrontConnection(ServerConnection):
+class GetOnlyConnection(ServerConnection):
     """Says so where a webhook comes by POST: the library would close without a word."""
 
     _begun = False
@@ -167,8 +172,8 @@ class FrontConnection(ServerConnection):
         super().data_received(data)
 
 
-async def listen_web(
-    settings: StreamSettings, door: ConnectionLimiter, front: WebFront, connection: OnWeb
+async def listen_websocket(
+    settings: StreamSettings, door: ConnectionLimiter, front: HandshakeHandler, connection: OnWeb
 ) -> list[Server]:
     """Raises PortBusy, BadCertificate."""
     tls = _tls(settings)
@@ -181,14 +186,14 @@ async def listen_web(
             select_subprotocol=front.select_subprotocol,
             compression=None,
             server_header=None,
-            open_timeout=OPEN_S,
-            close_timeout=CLOSE_S,
+            open_timeout=OPEN_TIMEOUT_S,
+            close_timeout=CLOSE_TIMEOUT_S,
             ping_interval=settings.ping_s or None,
             ping_timeout=settings.ping_s or None,
             max_size=settings.max_message_bytes,
             write_limit=UNSENT_BYTES,
             logger=library_logger(),
-            create_connection=FrontConnection,
+            create_connection=GetOnlyConnection,
         )
         for sock in _bound(door, settings.host, settings.port)
     ]
@@ -211,7 +216,7 @@ def _bound(door: ConnectionLimiter, host: str, port: int) -> list[socket.socket]
         raise _busy(host, port, error) from error
 
 
-def refuse_open_doors(settings: StreamSettings, kinds: Iterable[StreamKind]) -> None:
+def require_authentication(settings: StreamSettings, kinds: Iterable[StreamKind]) -> None:
     """Raise BadRequest for a carrier's kind that anybody could connect to.
 
     Carriers come from the internet, also where the port is bound to this machine and a tunnel or
@@ -229,7 +234,7 @@ def refuse_open_doors(settings: StreamSettings, kinds: Iterable[StreamKind]) -> 
             )
 
 
-def warn_of_open_doors(
+def warn_unauthenticated(
     settings: StreamSettings, kinds: Iterable[StreamKind], port: int, audiosocket_port: int
 ) -> None:
     """Say in the log what anybody may connect to."""

@@ -15,24 +15,24 @@ from dataclasses import dataclass
 
 LAG_GAIN = 0.25
 """What a new mark weighs in the lag: a single late one does not move it far."""
-MOST_LAG_S = 2.0
+MAX_LAG_S = 2.0
 SLACK_S = 0.06
 """So much more than the lead may be unplayed: the way is not always equally long."""
-MOST_QUEUED_S = 0.4
+MAX_QUEUED_S = 0.4
 """Never more than this at the far end."""
-LEAST_LEAD_S = 0.2
+MIN_LEAD_S = 0.2
 """So far ahead it is sent on the longest way: else each unevenness would be heard."""
 LOST_S = 1.0
 """A mark overdue by so much will not come: it got lost, or the far end does not have marks."""
 STALL_S = 4.0
 """Where nothing else comes either, it is the network that stalls: so long it is waited for."""
-VAIN = 3
+MAX_LOST_IN_A_ROW = 3
 """So many marks lost one after the other: there are none here, or none any more."""
-MOST_OUT = 64
+MAX_PENDING_MARKS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Out:
+class _PendingMark:
     context: int
     position: int
     due_at: float
@@ -40,7 +40,7 @@ class _Out:
     """All sound that was sent before it, seconds."""
 
 
-class Marks:
+class PlayoutMarks:
     """One stream's. Positions are samples of the context's rate, times seconds of the clock.
 
     Args:
@@ -60,16 +60,16 @@ class Marks:
         self._sent_s = 0.0
         self._played: tuple[float, float] = (0.0, 0.0)  # seconds of sound, and when that was known
         self._alive_at: float | None = None
-        self._out: OrderedDict[str, _Out] = OrderedDict()
+        self._out: OrderedDict[str, _PendingMark] = OrderedDict()
         self._fact: tuple[int, int] = (0, 0)  # context, and its position that a mark has proved
-        self._given_up: deque[str] = deque(maxlen=MOST_OUT)
+        self._given_up: deque[str] = deque(maxlen=MAX_PENDING_MARKS)
         self._number = 0
         self._last: tuple[int, float] = (0, 0.0)  # context of the last mark, and its place
 
     @property
     def usable(self) -> bool:
         """Whether the far end may still be expected to send marks back."""
-        return self._lost_in_a_row < VAIN
+        return self._lost_in_a_row < MAX_LOST_IN_A_ROW
 
     @property
     def out(self) -> int:
@@ -78,7 +78,7 @@ class Marks:
 
     def wanted(self, context: int, due_at: float) -> bool:
         """Whether a mark should follow the frame that is played to its end at ``due_at``."""
-        if not self.usable or len(self._out) >= MOST_OUT:
+        if not self.usable or len(self._out) >= MAX_PENDING_MARKS:
             return False
         last_context, last_at = self._last
         return context != last_context or due_at - last_at >= self._every_s - 1e-6
@@ -95,7 +95,7 @@ class Marks:
         """A mark goes out, after ``position``; its name. No two of a stream have the same."""
         self._number += 1
         name = f"q{self._number}"
-        self._out[name] = _Out(context, position, due_at, self._sent_s)
+        self._out[name] = _PendingMark(context, position, due_at, self._sent_s)
         self._last = (context, due_at)
         return name
 
@@ -121,7 +121,7 @@ class Marks:
         self._fact = (mark.context, mark.position)
         self._played = (mark.sent_s, now)
         self._lost_in_a_row = 0
-        lag = min(MOST_LAG_S, max(0.0, now - mark.due_at))
+        lag = min(MAX_LAG_S, max(0.0, now - mark.due_at))
         self._least_lag_s = min(lag, self._least_lag_s) if self.returned_marks else lag
         self.returned_marks += 1
         self.lag_s = lag if self.lag_s is None else self.lag_s + LAG_GAIN * (lag - self.lag_s)
@@ -149,8 +149,8 @@ class Marks:
         if self.lag_s is None or not self.usable:
             return None
         # What the way holds in itself may all lie at the far end after a stall.
-        room_s = MOST_QUEUED_S - self._frame_s - self._least_lag_s
-        ahead_s = min(lead_s + SLACK_S, max(room_s, min(lead_s, LEAST_LEAD_S)))
+        room_s = MAX_QUEUED_S - self._frame_s - self._least_lag_s
+        ahead_s = min(lead_s + SLACK_S, max(room_s, min(lead_s, MIN_LEAD_S)))
         most_s = self._least_lag_s + ahead_s
         played_s, known_at = self._played
         free_at = known_at + self._sent_s - played_s - most_s  # if it plays on as it should
@@ -176,7 +176,7 @@ class Marks:
                 reckoned = min(reckoned, ahead[0])
         return reckoned
 
-    def _given_up_at(self, mark: _Out) -> float:
+    def _given_up_at(self, mark: _PendingMark) -> float:
         expected_at = mark.due_at + (self.lag_s or 0.0)
         silent = self._alive_at is not None and self._alive_at < expected_at
         return expected_at + (STALL_S if silent and self.returned_marks else LOST_S)

@@ -34,17 +34,23 @@ from qwen3tts_phone.limits import ConnectionLimiter, PendingLimits, TokenBucket
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind
-from qwen3tts_phone.streams.admission import StreamGate, watch_pacing
+from qwen3tts_phone.streams.admission import StreamAdmission, watch_event_loop
 from qwen3tts_phone.streams.call import StreamCall
 from qwen3tts_phone.streams.carriers import CARRIERS, carrier_kind
 from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter, audiosocket
-from qwen3tts_phone.streams.connection import TcpWire, WebSocketWire, Wire, address_of, open_web
+from qwen3tts_phone.streams.connection import (
+    StreamConnection,
+    TcpConnection,
+    WebSocketConnection,
+    open_websocket,
+    socket_address,
+)
 from qwen3tts_phone.streams.listeners import (
-    WebFront,
+    HandshakeHandler,
     listen_tcp,
-    listen_web,
-    refuse_open_doors,
-    warn_of_open_doors,
+    listen_websocket,
+    require_authentication,
+    warn_unauthenticated,
 )
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_speech.link import SpeechLink
@@ -60,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["StreamCall", "StreamSettings", "Streams"]
 
-MOST_AGENT_CHARS = 200
+MAX_AGENT_CHARS = 200
 UNBEGUN_PER_S, UNBEGUN_BURST = 0.1, 20
 """Records of streams that never began."""
 LATER_S = 1.0
@@ -106,7 +112,7 @@ class Streams:
         self.audiosocket_port = 0
         """The TCP port of AudioSocket; 0 where there is none."""
         self._outages = SpeechOutages(self.link, self.settings.unavailable_file)
-        self._gate = StreamGate(self.settings)
+        self._gate = StreamAdmission(self.settings)
         self._incoming: asyncio.Queue[StreamCall | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
@@ -122,7 +128,7 @@ class Streams:
         self._begun: dict[StreamCall, str] = {}
         """Addresses of the calls that the gate counts."""
         self._watching: list[asyncio.Task[None]] = []
-        self._front: WebFront
+        self._front: HandshakeHandler
         self._stack = AsyncExitStack()
         self._files: CallStore
 
@@ -139,7 +145,7 @@ class Streams:
                     if each != "audiosocket"
                 )
             }
-            refuse_open_doors(settings, self.kinds.values())
+            require_authentication(settings, self.kinds.values())
             if self._own_link:
                 self.link.url = await voice_server(stack, settings.server_url, self._announce)
                 stack.push_async_callback(self.link.close)
@@ -201,9 +207,9 @@ class Streams:
             adapter = chosen.make(Handshake(secure=secure))
         except Refused as error:
             raise CallError(f"A {chosen.name} stream cannot be opened from here.") from error
-        connection = await open_web(url, chosen, self.settings, headers, tls)
-        wire = WebSocketWire(connection)
-        host = address_of(connection.remote_address).rpartition(":")[0]
+        connection = await open_websocket(url, chosen, self.settings, headers, tls)
+        wire = WebSocketConnection(connection)
+        host = socket_address(connection.remote_address).rpartition(":")[0]
         call = self._made(wire, adapter, chosen, "wss" if secure else "ws")
         self._enter(call, host)
         running = self._start(self._run(call), "stream")
@@ -243,8 +249,10 @@ class Streams:
         settings = self.settings
         if self.kinds:
             secure = settings.certificate is not None
-            self._front = WebFront(self.kinds, self._gate, self._outages, secure=secure)
-            self._web = await listen_web(settings, self._door, self._front, self._web_connection)
+            self._front = HandshakeHandler(self.kinds, self._gate, self._outages, secure=secure)
+            self._web = await listen_websocket(
+                settings, self._door, self._front, self._web_connection
+            )
             self.port = next(iter(self._web[0].sockets)).getsockname()[1]
         if settings.over_tcp:
             alone = not self.kinds and not settings.audiosocket_port
@@ -253,15 +261,15 @@ class Streams:
             self.audiosocket_port = self._tcp[0].sockets[0].getsockname()[1]
         self._watching = [
             asyncio.create_task(self._door.keep_time(), name="pending streams"),
-            asyncio.create_task(watch_pacing(self._gate, self.clock), name="pacing of streams"),
+            asyncio.create_task(watch_event_loop(self._gate, self.clock), name="pacing of streams"),
         ]
-        warn_of_open_doors(settings, self.kinds.values(), self.port, self.audiosocket_port)
+        warn_unauthenticated(settings, self.kinds.values(), self.port, self.audiosocket_port)
 
     # --- connections
 
     async def _web_connection(self, connection: ServerConnection) -> None:
         handshake, kind = self._front.of(connection)
-        wire = WebSocketWire(connection)
+        wire = WebSocketConnection(connection)
         try:
             adapter = kind.make(handshake)
         except Refused as error:
@@ -273,13 +281,13 @@ class Streams:
             await wire.close(1008)
             return
         transport = "wss" if handshake.secure else "ws"
-        program = handshake.headers.get("user-agent", "")[:MOST_AGENT_CHARS]
+        program = handshake.headers.get("user-agent", "")[:MAX_AGENT_CHARS]
         await self._serve(wire, adapter, kind, transport, handshake.peer, program)
 
     async def _tcp_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        wire = TcpWire(reader, writer)
+        wire = TcpConnection(reader, writer)
         host = wire.peer.rpartition(":")[0].strip("[]")
         try:
             self._gate.check(Handshake(peer=host), token=False)
@@ -295,7 +303,7 @@ class Streams:
 
     async def _serve(
         self,
-        wire: Wire,
+        wire: StreamConnection,
         adapter: StreamAdapter,
         kind: StreamKind,
         transport: str,
@@ -366,7 +374,7 @@ class Streams:
                 heap.sweep_if_idle()
 
     def _made(
-        self, wire: Wire, adapter: StreamAdapter, kind: StreamKind, transport: str
+        self, wire: StreamConnection, adapter: StreamAdapter, kind: StreamKind, transport: str
     ) -> StreamCall:
         settings = self.settings
         facts = CallFacts(

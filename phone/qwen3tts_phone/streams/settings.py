@@ -20,10 +20,10 @@ from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 
 LOOPBACK = "127.0.0.1"
-MOST_LEAD_MS = 400
-OPEN_S = 10.0
+MAX_LEAD_MS = 400
+OPEN_TIMEOUT_S = 10.0
 """Longest handshake of a WebSocket, either way."""
-CLOSE_S = 3.0
+CLOSE_TIMEOUT_S = 3.0
 """Longest wait for a far end to take note of our closing."""
 
 
@@ -112,7 +112,7 @@ class StreamSettings:
             if not 0 <= getattr(self, name) < 65536:
                 raise ValueError(f"{name}={getattr(self, name)} is not between 0 and 65535")
         for name, least, most in (
-            ("lead_ms", 40, MOST_LEAD_MS),
+            ("lead_ms", 40, MAX_LEAD_MS),
             ("mark_ms", 20, 2000),
             ("max_calls", 1, 100_000),
             ("max_per_address", 0, 100_000),

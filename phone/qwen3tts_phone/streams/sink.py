@@ -20,14 +20,14 @@ from qwen3tts_pacer.policy import Filling, FillingPolicy
 from qwen3tts_pacer.slot import Slot
 from qwen3tts_phone.audio.frames import Tap
 from qwen3tts_phone.streams.adapter import Message, StreamAdapter
-from qwen3tts_phone.streams.marks import Marks
+from qwen3tts_phone.streams.marks import PlayoutMarks
 from qwen3tts_speech.sink import PacerSink, Played
 
 QUEUED_S = 0.06
 """What lies between a frame's sending and the ear, where no mark tells: network and far end."""
-PENDING = 1000
+MAX_PENDING_FRAMES = 1000
 """Frames that taps are told of at most when nobody has looked for long."""
-AFTER_S = 1.0
+CLEAR_AFTER_S = 1.0
 """A clear is sent so long after the last frame should have been heard: the far end may be slow."""
 
 Send = Callable[[Sequence[Message]], Awaitable[None]]
@@ -73,7 +73,7 @@ class StreamSink(PacerSink):
             policy=(policy or FillingPolicy(ptime_s=ptime_ms / 1000)) if ours else None,
             continuous=ours,
         )
-        self.marks = Marks(mark_ms / 1000, ptime_ms / 1000)
+        self.marks = PlayoutMarks(mark_ms / 1000, ptime_ms / 1000)
         self.sent_frames = 0
         """Frames of speech that were sent."""
         self.sent_s = 0.0
@@ -91,7 +91,7 @@ class StreamSink(PacerSink):
         self._send_now = send_now
         self._last_at: float | None = None
         self._taps: list[Tap] = []
-        self._pending: deque[tuple[bytes, float]] = deque(maxlen=PENDING)
+        self._pending: deque[tuple[bytes, float]] = deque(maxlen=MAX_PENDING_FRAMES)
         self._heard: dict[int, int] = {}  # positions never go back
         self._finished: set[int] = set()
         self._rest_until = 0.0
@@ -307,7 +307,7 @@ class StreamSink(PacerSink):
         """Whether the far end may have something of ours that it has not played."""
         if self._adapter.owns_clock or self.first_at is None or self._left:
             return False
-        return self.marks.out > 0 or now < self.quiet_at + AFTER_S
+        return self.marks.out > 0 or now < self.quiet_at + CLEAR_AFTER_S
 
     def _tell(self, now: float) -> None:
         """Give the taps what has been played by ``now``."""

@@ -25,25 +25,30 @@ from qwen3tts_phone.call.events import MediaBegan, MediaSilent
 from qwen3tts_phone.call.keys import validated_keys
 from qwen3tts_phone.errors import CallError, WrongState, traceback_without_message
 from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts
-from qwen3tts_phone.softphone.settings import WebSettings
-from qwen3tts_phone.softphone.webrtc.line import WebLine
+from qwen3tts_phone.softphone.settings import WebRtcSettings
+from qwen3tts_phone.softphone.webrtc.line import WebRtcTransport
 from qwen3tts_phone.softphone.webrtc.media import WebSink
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, read_offer
-from qwen3tts_phone.softphone.webrtc.statistics import FarReport, LineFigures, LineState, web_stats
+from qwen3tts_phone.softphone.webrtc.statistics import (
+    FarReport,
+    TransportState,
+    TransportStatistics,
+    web_leg_stats,
+)
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
 from qwen3tts_wire.errors import log_text
 
-__all__ = ["CodecChoice", "Learnt", "WebCall", "WebSettings", "new_facts"]
+__all__ = ["CodecChoice", "ArrivalHistory", "WebCall", "WebRtcSettings", "web_call_facts"]
 
 logger = logging.getLogger(__name__)
 
 LINE = "webrtc"
 PTIME_MS = 20
-MOST_AGENT_CHARS = 200
+MAX_AGENT_CHARS = 200
 
 
-class Learnt:
+class ArrivalHistory:
     """What the pacers of calls have learnt about arrivals, from one call to the next."""
 
     def __init__(self) -> None:
@@ -66,8 +71,8 @@ class WebCall(Call):
         body: CallCore,
         payload: Payload,
         offer: Offer,
-        settings: WebSettings,
-        learnt: Learnt,
+        settings: WebRtcSettings,
+        learnt: ArrivalHistory,
         sink: WebSink,
         policy: FillingPolicy,
     ) -> None:
@@ -77,7 +82,7 @@ class WebCall(Call):
         self._policy = policy
         self._sink = sink
         self._payload = payload
-        self._line = WebLine(_Owner(self), offer, payload, settings, body.clock)
+        self._line = WebRtcTransport(_Owner(self), offer, payload, settings, body.clock)
         self._said: Utterance | None = None
         self._connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending = asyncio.Event()
@@ -92,8 +97,8 @@ class WebCall(Call):
         offer_sdp: str,
         *,
         codec: CodecChoice = "auto",
-        settings: WebSettings | None = None,
-        learnt: Learnt | None = None,
+        settings: WebRtcSettings | None = None,
+        learnt: ArrivalHistory | None = None,
     ) -> tuple[WebCall, str]:
         """Take a browser's offer, whose gathering is complete; the call and our answer's SDP.
 
@@ -108,10 +113,10 @@ class WebCall(Call):
         payload = chosen.payload()
         payload.encoder(PTIME_MS)  # raises what is missing before anything is opened
         _require_aiortc()
-        from qwen3tts_phone.softphone.webrtc.peer import LineTrack
+        from qwen3tts_phone.softphone.webrtc.peer import PacketTrack
 
-        settings, learnt = settings or WebSettings(), learnt or Learnt()
-        track = LineTrack(payload.frame_ticks(PTIME_MS), payload.clock_hz)
+        settings, learnt = settings or WebRtcSettings(), learnt or ArrivalHistory()
+        track = PacketTrack(payload.frame_ticks(PTIME_MS), payload.clock_hz)
         policy = learnt.policy(PTIME_MS / 1000)
         sink = WebSink(track.put, payload, ptime_ms=PTIME_MS, clock=body.clock, policy=policy)
         call = cls(body, payload, offer, settings, learnt, sink, policy)
@@ -126,7 +131,7 @@ class WebCall(Call):
     # --- what it is
 
     @property
-    def state(self) -> LineState:
+    def state(self) -> TransportState:
         """How the line stands."""
         if self._end is not None or self.over:
             return "ended"
@@ -144,10 +149,10 @@ class WebCall(Call):
         """Where its speech goes."""
         return self._sink
 
-    def line_figures(self) -> LineFigures:
+    def line_figures(self) -> TransportStatistics:
         """How the line stands now."""
         sink, sound, far = self._sink, self._line.sound, self._line.far
-        return LineFigures(
+        return TransportStatistics(
             time=self.clock.now(),
             state=self.state,
             pacer=sink.state,
@@ -290,7 +295,7 @@ class WebCall(Call):
                 traceback_without_message(error),
             )
         self.facts.first_rtp_out_at = sink.first_at
-        self.facts.media.stats = web_stats(
+        self.facts.media.stats = web_leg_stats(
             sink, self._line.sound, self._line.far, self.unheard_frames
         )
         await body.finish(self._end, self._cause)
@@ -299,7 +304,7 @@ class WebCall(Call):
 
 
 class _Owner:
-    """What a `WebLine` tells its call."""
+    """What a `WebRtcTransport` tells its call."""
 
     def __init__(self, call: WebCall) -> None:
         self._call = call
@@ -326,7 +331,7 @@ class _Owner:
         self._call._ends(end, cause)
 
 
-def new_facts(
+def web_call_facts(
     clock: Clock, *, host: str = "", user_agent: str = "", keep_transcript: bool = False
 ) -> CallFacts:
     """The facts of a call that begins now with a browser at ``host``; for its `CallCore`."""
@@ -335,7 +340,7 @@ def new_facts(
         line=LINE,
         direction="in",
         transport="udp",
-        user_agent=user_agent[:MOST_AGENT_CHARS],
+        user_agent=user_agent[:MAX_AGENT_CHARS],
         keep_transcript=keep_transcript,
         started_wall=time.time(),
         started_at=clock.now(),

@@ -11,13 +11,13 @@ from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, StreamLost
 from qwen3tts_phone.facts import EndFacts
 from qwen3tts_phone.media.receiver import ReportFigures
-from qwen3tts_phone.softphone.settings import WebSettings
-from qwen3tts_phone.softphone.webrtc.media import RemoteSound, SoundPacket
+from qwen3tts_phone.softphone.settings import WebRtcSettings
+from qwen3tts_phone.softphone.webrtc.media import AudioPacket, InboundRtp
 from qwen3tts_phone.softphone.webrtc.offer import Offer, OfferedCodec
-from qwen3tts_phone.softphone.webrtc.statistics import FarWorst
+from qwen3tts_phone.softphone.webrtc.statistics import RemoteQuality
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.softphone.webrtc.peer import LineTrack, Peer
+    from qwen3tts_phone.softphone.webrtc.peer import PacketTrack, Peer
 
 
 REPORTS_S = 8.0
@@ -33,10 +33,10 @@ NO_WAY = (
 )
 
 
-class LineWatch:
+class TransportWatchdog:
     """One call's, from the connection on. Times are seconds of the clock."""
 
-    def __init__(self, settings: WebSettings, now: float) -> None:
+    def __init__(self, settings: WebRtcSettings, now: float) -> None:
         self._settings = settings
         self._sound_at = self._any_at = now
         self._told = False
@@ -92,13 +92,13 @@ class LineWatch:
         return short_s if steady else max(short_s, REPORTS_S)
 
 
-LOOK_S = 0.5
+CHECK_INTERVAL_S = 0.5
 """How often it is looked whether the browser is still there."""
 LONG_S = 8.0
 """A connection that closes after a silence of this length was lost, not closed by the browser."""
 
 
-class LineOwner(Protocol):
+class TransportListener(Protocol):
     """Who is told what happens on the line; at once, and in no time."""
 
     def line_up(self) -> None:
@@ -117,31 +117,31 @@ class LineOwner(Protocol):
         """It has ended, or never came about; may be told more than once."""
 
 
-class WebLine:
+class WebRtcTransport:
     """One call's; `open` begins to connect, and `look_after` goes on to the end."""
 
     def __init__(
         self,
-        owner: LineOwner,
+        owner: TransportListener,
         offer: Offer,
         payload: Payload,
-        settings: WebSettings,
+        settings: WebRtcSettings,
         clock: Clock,
     ) -> None:
-        self.sound = RemoteSound(payload)
-        self.far = FarWorst()
+        self.sound = InboundRtp(payload)
+        self.far = RemoteQuality()
         self.up = asyncio.Event()
         """Set when the connection is made."""
         self._owner = owner
         self._offer = offer
         self._settings = settings
         self._clock = clock
-        self._watch: LineWatch | None = None
+        self._watch: TransportWatchdog | None = None
         self._peer: Peer | None = None
         self._hole = asyncio.Event()
         self._closed = False
 
-    async def open(self, codec: OfferedCodec, track: LineTrack) -> str:
+    async def open(self, codec: OfferedCodec, track: PacketTrack) -> str:
         """Begin to connect; our answer's SDP. Raises BadSdp, CallError."""
         from qwen3tts_phone.softphone.webrtc.peer import Peer
 
@@ -205,7 +205,7 @@ class WebLine:
         if self._closed:
             return
         if state == "connected" and self._watch is None:
-            self._watch = LineWatch(self._settings, self._clock.now())
+            self._watch = TransportWatchdog(self._settings, self._clock.now())
             self.up.set()
             self._owner.line_up()
         elif state == "failed":
@@ -219,7 +219,7 @@ class WebLine:
         elif state == "closed":
             self._owner.line_over(EndFacts(by="remote"), "the browser hung up")
 
-    async def _look(self, watch: LineWatch) -> None:
+    async def _look(self, watch: TransportWatchdog) -> None:
         """Tell of a silence, and end what nothing comes from any more."""
         assert self._peer is not None
         origin, count, before = self._clock.now(), 0, 0
@@ -239,9 +239,9 @@ class WebLine:
                 self._owner.line_over(EndFacts(by="timeout", error=lost), lost.message)
                 return
             count += 1
-            await self._clock.sleep_until(origin + count * LOOK_S)
+            await self._clock.sleep_until(origin + count * CHECK_INTERVAL_S)
 
-    def _hear(self, packet: SoundPacket) -> None:
+    def _hear(self, packet: AudioPacket) -> None:
         """A packet of the browser."""
         watch = self._watch
         if watch is None or self._closed:

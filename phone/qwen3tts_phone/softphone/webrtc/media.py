@@ -18,7 +18,7 @@ from qwen3tts_speech.sink import PacerSink, Played
 
 QUEUED_S = 0.06
 """What lies between a packet's sending and the ear, until the browser says how much."""
-MOST_QUEUED_S = 1.0
+MAX_QUEUED_S = 1.0
 """No more is believed."""
 
 LATE_MS = 100
@@ -129,7 +129,7 @@ class WebSink(PacerSink):
 
     def lies_behind(self, queued_s: float) -> None:
         """The browser says what lies between our sending and its ear, seconds."""
-        self._queued_s = min(max(queued_s, 0.0), MOST_QUEUED_S)
+        self._queued_s = min(max(queued_s, 0.0), MAX_QUEUED_S)
 
     @property
     def state(self) -> str:
@@ -191,7 +191,7 @@ class WebSink(PacerSink):
 
 
 @dataclass(frozen=True, slots=True)
-class SoundPacket:
+class AudioPacket:
     """One RTP packet of sound, as it came."""
 
     ssrc: int
@@ -204,7 +204,7 @@ class SoundPacket:
     marker: bool = False
 
 
-class RemoteSound:
+class InboundRtp:
     """One call's. Times are seconds of the clock."""
 
     def __init__(self, payload: Payload) -> None:
@@ -226,7 +226,7 @@ class RemoteSound:
         self.first_at: float | None = None
         self.last_at: float | None = None
 
-    def take(self, packet: SoundPacket, at: float) -> list[HeardFrame]:
+    def take(self, packet: AudioPacket, at: float) -> list[HeardFrame]:
         """A packet came ``at``; what is heard now, in order."""
         if packet.payload_type != self._payload.payload_type:
             self.unknown += 1

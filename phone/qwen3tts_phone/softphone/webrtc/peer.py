@@ -32,17 +32,17 @@ from av.packet import Packet
 
 from qwen3tts_phone.errors import BadSdp, CallError
 from qwen3tts_phone.media.receiver import ReportFigures
-from qwen3tts_phone.softphone.settings import WebSettings
-from qwen3tts_phone.softphone.webrtc.media import SoundPacket
+from qwen3tts_phone.softphone.settings import WebRtcSettings
+from qwen3tts_phone.softphone.webrtc.media import AudioPacket
 from qwen3tts_phone.softphone.webrtc.offer import RELOAD, Offer, OfferedCodec
-from qwen3tts_phone.softphone.webrtc.statistics import FarFigures
+from qwen3tts_phone.softphone.webrtc.statistics import RemoteStatistics
 from qwen3tts_wire.errors import log_text
 
-MOST = 10
+MAX_WAITING_PACKETS = 10
 """Packets that may wait for the sender; the oldest go first. It takes each as it comes."""
 
 
-class LineTrack(MediaStreamTrack):
+class PacketTrack(MediaStreamTrack):
     """One call's.
 
     Args:
@@ -71,7 +71,7 @@ class LineTrack(MediaStreamTrack):
         packet.pts = self._timestamp
         packet.time_base = self._time_base
         self._packets.append(packet)
-        if len(self._packets) > MOST:
+        if len(self._packets) > MAX_WAITING_PACKETS:
             self._packets.popleft()
             self.overrun += 1
         self._news.set()
@@ -96,7 +96,7 @@ Reporter = Callable[[], tuple[int, ReportFigures] | None]
 """The stream that is listened to and how it fares since it was asked last; None = none is."""
 
 
-class PacketReceiver:
+class RtpReceiver:
     """One call's.
 
     Args:
@@ -108,7 +108,7 @@ class PacketReceiver:
     def __init__(
         self,
         transceiver: RTCRtpTransceiver,
-        take: Callable[[SoundPacket], None],
+        take: Callable[[AudioPacket], None],
         report: Reporter,
     ) -> None:
         self._transceiver = transceiver
@@ -144,7 +144,7 @@ class PacketReceiver:
 
     async def _handle_rtp_packet(self, packet: RtpPacket, arrival_time_ms: int) -> None:
         self._take(
-            SoundPacket(
+            AudioPacket(
                 packet.ssrc,
                 packet.sequence_number,
                 packet.timestamp,
@@ -221,10 +221,10 @@ class Peer:
         cls,
         offer: Offer,
         codec: OfferedCodec,
-        track: LineTrack,
-        settings: WebSettings,
+        track: PacketTrack,
+        settings: WebRtcSettings,
         *,
-        take: Callable[[SoundPacket], None],
+        take: Callable[[AudioPacket], None],
         report: Reporter,
         changed: Callable[[str], None],
     ) -> Peer:
@@ -252,7 +252,7 @@ class Peer:
                     if each.mimeType.lower() == f"audio/{codec.name.lower()}"
                 ]
             )
-            PacketReceiver(transceiver, take, report)
+            RtpReceiver(transceiver, take, report)
             peer = cls(connection, transceiver, codec.payload().clock_hz, changed)
             await peer._agree(offer, codec)
         except BaseException:
@@ -261,14 +261,14 @@ class Peer:
             raise
         return peer
 
-    async def figures(self) -> FarFigures:
+    async def figures(self) -> RemoteStatistics:
         """What has come, and what the browser's last report says."""
-        packets, found = 0, FarFigures()
+        packets, found = 0, RemoteStatistics()
         for each in (await self._transceiver.sender.getStats()).values():
             if each.type == "transport":
                 packets = each.packetsReceived
             elif each.type == "remote-inbound-rtp":
-                found = FarFigures(
+                found = RemoteStatistics(
                     lost=max(0, each.packetsLost),
                     fraction_lost=each.fractionLost / 256,
                     jitter_s=each.jitter / self._clock_hz,

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from qwen3tts_phone.media.types import LegStats
-from qwen3tts_phone.softphone.webrtc.media import RemoteSound, WebSink
+from qwen3tts_phone.softphone.webrtc.media import InboundRtp, WebSink
 
-LineState = Literal["connecting", "up", "lost", "ended"]
+TransportState = Literal["connecting", "up", "lost", "ended"]
 """``lost``: nothing has come from the browser for a while, and may come again."""
 MOST_MS = 60_000.0
 """A delay that is longer is none: a browser may send any number."""
@@ -55,12 +55,12 @@ class FarReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineFigures:
+class TransportStatistics:
     """One call's line at one moment. Durations in milliseconds, counts since the call began."""
 
     time: float
     """Seconds of the call's clock."""
-    state: LineState
+    state: TransportState
     pacer: str
     """What the pacer does: ``idle``, ``filling``, ``playing``, ``starved``, ``draining``."""
     codec: str
@@ -113,7 +113,7 @@ def _count(value: float | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class FarFigures:
+class RemoteStatistics:
     """What came by the connection, and what the browser's own reports (RTCP) say of our packets."""
 
     packets: int = 0
@@ -127,17 +127,17 @@ class FarFigures:
     """Whether any report has come."""
 
 
-class FarWorst:
+class RemoteQuality:
     """The latest of them, and the worst that any of them said."""
 
     def __init__(self) -> None:
-        self.latest = FarFigures()
+        self.latest = RemoteStatistics()
         self.fraction_lost = 0.0
         self.round_trip_ms: float | None = None
         self.report = FarReport()
         """What the page has said last."""
 
-    def figures(self, figures: FarFigures) -> None:
+    def figures(self, figures: RemoteStatistics) -> None:
         """Others have come."""
         self.latest = figures
         self.fraction_lost = max(self.fraction_lost, figures.fraction_lost)
@@ -172,7 +172,7 @@ class FarWorst:
         self.round_trip_ms = max(self.round_trip_ms or 0.0, value_ms)
 
 
-def web_stats(sink: WebSink, sound: RemoteSound, far: FarWorst, unheard: int) -> LegStats:
+def web_leg_stats(sink: WebSink, sound: InboundRtp, far: RemoteQuality, unheard: int) -> LegStats:
     """As the counters of a leg."""
     bursts, burst_lost = sound.bursts
     expected = sound.received + sound.lost
