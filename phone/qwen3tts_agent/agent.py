@@ -296,9 +296,9 @@ class Agent:
             timeout_s=self.settings.tool_timeout_s,
             most_chars=self.settings.max_result_chars,
         )
-        kit = ReplyContext(call, source, toolbox, history, self.settings, budget)
-        talk = AgentSession(
-            kit,
+        context = ReplyContext(call, source, toolbox, history, self.settings, budget)
+        session = AgentSession(
+            context,
             conversation,
             listening,
             greeting=self.greeting,
@@ -306,10 +306,10 @@ class Agent:
             on_turn=self._on_turn,
             ends_at=ends_at,
         )
-        toolbox.tools.update(call_tools(self.settings, call, talk.farewell))
+        toolbox.tools.update(call_tools(self.settings, call, session.farewell))
         self.conversations[call.id] = conversation
         try:
-            await talk.run()
+            await session.run()
         except Exception:  # nobody would talk to the caller any more
             await call.hangup()
             raise

@@ -1,4 +1,4 @@
-"""A reply's text between the model that writes it and the voice that says it."""
+"""Text that grows at one end while it is read at the other, and can be read again."""
 
 from __future__ import annotations
 
@@ -7,50 +7,47 @@ from collections.abc import AsyncGenerator
 
 
 class ReplayableText:
-    """Text that grows at one end and is read at the other; bounded, and nothing of it is dropped.
+    """Text between its writer and the voice; bounded, and nothing of it is dropped.
 
-    Who has written waits while ``most_chars`` or more are unread. Reading may begin anew at an
-    earlier place, where the caller was interrupted.
+    The writer waits while ``most_chars`` or more are unread. After an interruption, reading may
+    begin again at an earlier position.
     """
 
     def __init__(self, most_chars: int) -> None:
         self.text = ""
         """All that was written."""
-        self.ended = False
+        self.complete = False
         self._most = most_chars
         self._read = 0
         self._changed = asyncio.Event()
 
     @property
     def unread(self) -> int:
-        """Characters that nobody has taken yet."""
+        """Characters that were not read yet."""
         return len(self.text) - self._read
 
     async def write(self, delta: str) -> None:
-        """Put more behind it, and wait until there is room for what comes next.
-
-        Cancelled while it waits, it has written.
-        """
+        """Append a delta, and wait until there is room for the next; cancelled, it has written."""
         self.text += delta
         self._changed.set()
-        while self.unread >= self._most and not self.ended:
+        while self.unread >= self._most and not self.complete:
             await self._change()
 
     def end(self) -> None:
-        """No more comes; harmless when said before."""
-        self.ended = True
+        """Complete the text; idempotent."""
+        self.complete = True
         self._changed.set()
 
-    async def read_from(self, place: int) -> AsyncGenerator[str, None]:
-        """The text from ``place`` on, as it grows, to its end; one reader at a time."""
-        self._read = place
+    async def read_from(self, position: int) -> AsyncGenerator[str, None]:
+        """Yield the text from ``position`` on, as it grows, to its end; one reader at a time."""
+        self._read = position
         self._changed.set()
         while True:
             if self._read < len(self.text):
                 delta, self._read = self.text[self._read :], len(self.text)
                 self._changed.set()
                 yield delta
-            elif self.ended:
+            elif self.complete:
                 return
             else:
                 await self._change()

@@ -1,4 +1,4 @@
-"""What all replies of a call work with."""
+"""Speech of one reply: its parts one after the other, and fillers while there is nothing else."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Literal
 
 from qwen3tts_agent.budget import CallBudget
 from qwen3tts_agent.chat.source import ReplySource
-from qwen3tts_agent.conversation import History, HistoryEntry
+from qwen3tts_agent.conversation import History
 from qwen3tts_agent.replayable_text import ReplayableText
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import Toolbox
 from qwen3tts_agent.turn_record import TurnRecord
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.latency import Mark, UtteranceRecord
-from qwen3tts_speech.utterance import Utterance, VoiceOptions
+from qwen3tts_speech.utterance import Utterance
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ReplyContext:
-    """One call's."""
+    """Parts and state that all replies of one call share."""
 
     call: Call
     source: ReplySource
@@ -35,120 +35,138 @@ class ReplyContext:
     budget: CallBudget
     """Requests that may still be made to the model."""
     running: set[asyncio.Task[None]] = field(default_factory=set)
-    """Tools that have not ended: they outlive the reply that wanted them."""
+    """Tools that have not ended: they outlive the reply that asked for them."""
     fillers: int = 0
-    """Said so far."""
-    too_many_said: bool = False
-    """Whether the caller knows that the requests of this minute are used up."""
-    used_up_said: bool = False
+    """Number of fillers spoken so far."""
+    rate_limit_told: bool = False
+    """Whether the caller was told that the requests of this minute are used up."""
+    exhaustion_told: bool = False
+    """Whether the caller was told that the requests of this call are used up."""
 
     @property
     def clock(self) -> Clock:
-        """The call's."""
         return self.call.clock
 
 
 SpokenReplyKind = Literal["reply", "fixed", "filler"]
 
 
-class SpokenReply:
-    """It begins at once, waits where it was interrupted, and goes on or is given up.
+class SpokenReply(ReplayableText):
+    """Text spoken over as many utterances as it takes; the reply writes, the voice reads.
 
-    What breaks in the speech server once, and may work again, is said again from where the caller
-    was.
+    It begins immediately, waits where it was interrupted, and resumes or is given up. A retryable
+    failure of the speech server is retried once, from the position that the caller has heard.
     """
 
     def __init__(
         self,
-        call: Call,
+        context: ReplyContext,
         kind: SpokenReplyKind,
-        entry: HistoryEntry,
-        words: ReplayableText,
-        options: VoiceOptions | None,
-        on_cut: Callable[[], None],
-        before: SpokenReply | None = None,
+        text: str,
+        before: SpokenReply | None,
+        on_interrupt: Callable[[], None],
+        *,
+        complete: bool = False,
     ) -> None:
-        """Begin to say ``words`` as they grow, behind what is being said.
+        """Begin to speak ``text`` as it grows, queued behind the current speech.
 
-        ``on_cut`` is called when it was interrupted. ``before``: what comes first, also where both
-        go on after an interruption.
+        Args:
+            context: of the call.
+            kind: of what is spoken.
+            text: its beginning.
+            before: what is spoken first, also where both resume after an interruption.
+            on_interrupt: called when it was interrupted.
+            complete: whether ``text`` is all of it.
 
         Raises:
             WrongState: the call is over.
         """
+        super().__init__(context.settings.queue_chars)
+        self.text, self.complete = text, complete
         self.kind = kind
-        self.words = words
-        self.entry = entry
+        self.entry = context.history.ours(text)
         self.error: SpeechError | None = None
-        """Why not all of it was heard, where the voice failed."""
+        """Failure of the voice, for which not all of it was heard."""
         self.records: list[UtteranceRecord] = []
-        """Of its utterances; complete once it is done."""
-        self._call = call
-        self._options = options
-        self._on_cut = on_cut
-        self._place = 0
-        """So much of the text was heard in the utterances that are settled."""
+        """Records of its utterances; complete once it is done."""
+        self._call = context.call
+        self._options = context.settings.voice
+        self._on_interrupt = on_interrupt
+        self._position = 0
+        """Characters heard in the utterances that have ended."""
         self._settled = False
         """Whether the last utterance is one of these."""
         self._given_up = False
-        self._again = asyncio.Event()
+        self._resume = asyncio.Event()
         self._before = before
-        self._moved = asyncio.Event()
-        """Set for a moment when it goes on after an interruption."""
-        self._utterance = self._speak()
-        self._task = asyncio.create_task(self._run(), name="saying")
+        self._resumed = asyncio.Event()
+        """Set for a moment when it resumes after an interruption."""
+        try:
+            self._utterance = self._speak()
+        except SpeechError:
+            self.entry.heard = ""
+            raise
+        self._task = asyncio.create_task(self._run(), name="spoken reply")
 
     @property
-    def stopped(self) -> bool:
-        """Whether it was interrupted, and neither goes on nor is given up."""
-        return self._waits and not self._again.is_set()
+    def interrupted(self) -> bool:
+        """Whether it was interrupted, and neither resumes nor is given up."""
+        return self._waits and not self._resume.is_set()
 
     @property
     def _waits(self) -> bool:
-        cut = self._utterance.outcome().interrupted
-        return cut and not self._given_up and not self._task.done()
+        interrupted = self._utterance.outcome().interrupted
+        return interrupted and not self._given_up and not self._task.done()
 
     @property
     def done(self) -> bool:
-        """Whether nothing of it is heard any more."""
         return self._task.done()
 
     @property
     def heard(self) -> str:
-        """What the caller has heard by now."""
+        """Text heard by the caller so far."""
         more = 0 if self._settled else len(self._utterance.outcome().heard)
-        return self.words.text[: self._place + more]
+        return self.text[: self._position + more]
 
-    def go_on(self) -> None:
-        """Say the rest of what was interrupted; nothing where it was not."""
-        if self.stopped and not self._again.is_set():
-            self._again.set()
+    @property
+    def unsaid(self) -> str:
+        """Text that was not heard."""
+        return self.text[len(self.heard) :]
+
+    async def write(self, delta: str) -> None:
+        """Append a delta of the model's; waits while the voice is too far behind."""
+        self.entry.written += delta
+        await super().write(delta)
+
+    def resume(self) -> None:
+        """Speak the rest; no effect where it was not interrupted."""
+        if self.interrupted:
+            self._resume.set()
 
     def give_up(self) -> None:
-        """Say no more of it. The call was interrupted before."""
+        """Speak no more; the call was interrupted before."""
         self._given_up = True
-        self.words.end()
-        self.entry.written = self.words.text
+        self.end()
+        self.entry.written = self.text
         if not self.done:
             self.entry.heard = self.heard
-        self._again.set()
+        self._resume.set()
 
-    async def ended(self, most_s: float | None = None) -> bool:
-        """Wait, no longer than that, until it was heard to its end, failed, or was given up."""
+    async def wait(self, most_s: float | None = None) -> None:
+        """Wait, at most ``most_s``, until it was heard to its end, failed, or was given up."""
         await asyncio.wait([self._task], timeout=most_s)
-        return self._task.done()
 
     # --- inside
 
     def _speak(self) -> Utterance:
-        utterance = self._call.speak(self.words.read_from(self._place), self._options)
+        utterance = self._call.speak(self.read_from(self._position), self._options)
         if self.records:
             utterance.record.kind = self.records[0].kind
         self.records.append(utterance.record)
         return utterance
 
-    def _spoke_on(self) -> bool:
-        """Say the rest, unless it was given up meanwhile or the call is over."""
+    def _speak_rest(self) -> bool:
+        """Speak the rest, unless it was given up meanwhile or the call is over."""
         if self._given_up:
             return False
         try:
@@ -159,137 +177,126 @@ class SpokenReply:
         self._settled = False
         return True
 
-    def _go_ahead(self) -> None:
-        """What waits behind it may go on, too."""
-        self._again.clear()
-        self._moved.set()
-        self._moved.clear()
+    def _release_next(self) -> None:
+        self._resume.clear()
+        self._resumed.set()
+        self._resumed.clear()
 
     async def _run(self) -> None:
-        mended = False
+        retried = False
         while True:
             failed: SpeechError | None = None
             try:
                 spoken = await self._utterance.spoken()
             except SpeechError as error:
                 failed, spoken = error, self._utterance.outcome()
-            self._place += len(spoken.heard)
+            self._position += len(spoken.heard)
             self._settled = True
             if self._given_up or not (spoken.interrupted or failed):
                 break
             if spoken.interrupted:
-                if not self._again.is_set():
-                    self._on_cut()
-                await self._again.wait()
+                if not self._resume.is_set():
+                    self._on_interrupt()
+                await self._resume.wait()
                 while self._before is not None and self._before._waits:
-                    await self._before._moved.wait()
-            elif mended or failed is None or not failed.retryable or self._call.over:
+                    await self._before._resumed.wait()
+            elif retried or failed is None or not failed.retryable or self._call.over:
                 self.error = failed
                 break
-            mended = mended or failed is not None
-            if not self._spoke_on():
+            retried = retried or failed is not None
+            if not self._speak_rest():
                 break
-            self._go_ahead()
-        self.words.end()
-        self.entry.written = self.words.text
-        self.entry.heard = self.words.text[: self._place]
+            self._release_next()
+        self.end()
+        self.entry.written = self.text
+        self.entry.heard = self.text[: self._position]
         self._given_up = True
-        self._go_ahead()
+        self._release_next()
 
 
 FILLER_BACKOFF = 4.0
-"""So many times as long as before the first one lasts the wait for each further filler."""
+"""Factor of the wait before each further filler, over that before the first."""
 
 
 class ReplyPlayer:
-    """Begins to say something only while the caller lets us.
+    """Player of one reply: it begins to speak only while the caller does not.
 
     Args:
-        kit: what the replies of the call share.
+        context: of the call.
         record: of the turn.
-        on_cut: called when what it says was interrupted.
+        on_interrupt: called when its speech was interrupted.
     """
 
-    def __init__(self, kit: ReplyContext, record: TurnRecord, on_cut: Callable[[], None]) -> None:
-        self._kit = kit
+    def __init__(
+        self, context: ReplyContext, record: TurnRecord, on_interrupt: Callable[[], None]
+    ) -> None:
+        self._context = context
         self._record = record
-        self._on_cut = on_cut
-        self._sayings: list[SpokenReply] = []
-        self._free = asyncio.Event()
-        """Set while we may begin to speak."""
-        self._unbegun = ""
-        """Words that wait for that."""
-        self._filling: asyncio.Task[None] | None = None
+        self._on_interrupt = on_interrupt
+        self._spoken: list[SpokenReply] = []
+        self._may_begin = asyncio.Event()
+        self._may_begin.set()
+        self._held_text = ""
+        """Text that waits until it may be spoken."""
+        self._fillers: asyncio.Task[None] | None = None
 
     @property
-    def stopped(self) -> bool:
-        """Whether what it says was interrupted."""
-        return any(saying.stopped for saying in self._sayings)
+    def interrupted(self) -> bool:
+        return any(each.interrupted for each in self._spoken)
 
     @property
     def speaking(self) -> bool:
-        """Whether something is being said, or is interrupted."""
-        return any(not saying.done for saying in self._sayings)
+        """Whether something is spoken, or is interrupted."""
+        return any(not each.done for each in self._spoken)
 
     @property
     def has_replied(self) -> bool:
-        """Whether words of the model have begun to be said."""
-        return any(saying.kind == "reply" for saying in self._sayings)
+        """Whether text of the model has begun to be spoken."""
+        return any(each.kind == "reply" for each in self._spoken)
 
     @property
     def unsaid(self) -> str:
-        """What the caller has not heard; fillers do not count."""
-        parts = [
-            saying.words.text[len(saying.heard) :]
-            for saying in self._sayings
-            if saying.kind != "filler"
-        ]
-        return " ".join(part for each in (*parts, self._unbegun) if (part := each.strip()))
+        """Text that the caller has not heard; fillers do not count."""
+        parts = [each.unsaid for each in self._spoken if each.kind != "filler"]
+        return " ".join(part for each in (*parts, self._held_text) if (part := each.strip()))
 
     # --- speaking
 
-    async def free(self) -> None:
-        """Wait until we may begin to speak."""
-        await self._free.wait()
+    async def may_begin(self) -> None:
+        """Wait until the caller does not speak."""
+        await self._may_begin.wait()
 
-    def hush(self, hushed: bool) -> None:
-        """The caller speaks: nothing is begun to be said. Or they do not any more."""
-        if hushed:
-            self._free.clear()
+    def hold_back(self, held: bool) -> None:
+        """Begin nothing while the caller speaks (True), or begin again (False)."""
+        if held:
+            self._may_begin.clear()
         else:
-            self._free.set()
+            self._may_begin.set()
 
-    async def begin(self, kind: SpokenReplyKind, text: str, *, ended: bool = False) -> SpokenReply:
-        """Begin to say something as soon as the caller lets us.
+    async def begin(
+        self, kind: SpokenReplyKind, text: str, *, complete: bool = False
+    ) -> SpokenReply:
+        """Begin to speak as soon as the caller does not.
 
         Raises:
             WrongState: the call is over.
         """
-        if kind != "filler":
-            self._unbegun = text
-        await self._free.wait()
-        if kind != "filler":
-            self._unbegun = ""
-            self.stop_filling()
-        kit = self._kit
-        words = ReplayableText(kit.settings.queue_chars)
-        entry = kit.history.ours(text)
-        words.text = text
-        if ended:
-            words.end()
-        before = self._sayings[-1] if self._sayings else None
-        try:
-            saying = SpokenReply(
-                kit.call, kind, entry, words, kit.settings.voice, self._on_cut, before
-            )
-        except SpeechError:
-            entry.heard = ""
-            raise
-        saying.records[0].kind = self._record_kind(kind)
-        if kind != "filler" and all(each.kind == "filler" for each in self._sayings):
-            self._note_turn(saying.records[0])
-        self._sayings.append(saying)
-        return saying
+        filler = kind == "filler"
+        if not filler:
+            self._held_text = text
+        await self._may_begin.wait()
+        if not filler:
+            self._held_text = ""
+            self.stop_fillers()
+        before = self._spoken[-1] if self._spoken else None
+        spoken = SpokenReply(
+            self._context, kind, text, before, self._on_interrupt, complete=complete
+        )
+        spoken.records[0].kind = self._record_kind(kind)
+        if not filler and all(each.kind == "filler" for each in self._spoken):
+            self._note_turn(spoken.records[0])
+        self._spoken.append(spoken)
+        return spoken
 
     def _record_kind(self, kind: SpokenReplyKind) -> str:
         if kind == "filler":
@@ -298,64 +305,64 @@ class ReplyPlayer:
         return of_turn.get(self._record.kind, "answer")
 
     def _note_turn(self, record: UtteranceRecord) -> None:
-        """The turn's first words: their record begins where the caller fell silent."""
+        """Let the record of the turn's first speech begin where the caller fell silent."""
         times = self._record.times
         ended, transcribed = times.get("caller_end"), times.get("transcript")
         if ended is None or transcribed is None:
             return
         record.mark(Mark.SPEECH_END, ended)
         record.mark(Mark.TRANSCRIBED, transcribed)
-        # The turn may be taken to be over before its words are known, or after.
+        # The end of a turn may be decided before its text is known, or after.
         record.mark(Mark.TURN_END, max(transcribed, times.get("turn_end", transcribed)))
 
     async def say(self, kind: SpokenReplyKind, text: str) -> None:
-        """Begin to say a sentence; nothing where it is empty."""
+        """Begin to speak a sentence; no effect where it is empty."""
         if text.strip():
-            await self.begin(kind, text, ended=True)
+            await self.begin(kind, text, complete=True)
 
-    async def heard_to_the_end(self) -> None:
+    async def played(self) -> None:
         """Wait until all of it was heard, failed, or was given up."""
         number = 0
-        while number < len(self._sayings):
-            await self._sayings[number].ended()
+        while number < len(self._spoken):
+            await self._spoken[number].wait()
             number += 1
 
-    def go_on(self) -> None:
-        """Say what was interrupted from where it was; harmless where nothing was."""
-        if self.stopped:
+    def resume(self) -> None:
+        """Speak on from where it was interrupted; no effect where it was not."""
+        if self.interrupted:
             self._record.resumed += 1
-        for saying in self._sayings:
-            saying.go_on()
-        self.hush(False)
+        for each in self._spoken:
+            each.resume()
+        self.hold_back(False)
 
     def give_up(self) -> None:
-        """Say no more, and fall silent."""
-        self.stop_filling()
-        if any(not saying.done and not saying.stopped for saying in self._sayings):
-            self._kit.call.interrupt()
-        for saying in self._sayings:
-            if not saying.done:
-                saying.give_up()
+        """Fall silent, and speak no more."""
+        self.stop_fillers()
+        if any(not each.done and not each.interrupted for each in self._spoken):
+            self._context.call.interrupt()
+        for each in self._spoken:
+            if not each.done:
+                each.give_up()
 
     async def settled(self, most_s: float | None = None) -> None:
-        """Wait, no longer than that for each, until it is known what was heard."""
-        for saying in list(self._sayings):
-            await saying.ended(most_s)
+        """Wait, at most ``most_s`` for each part, until it is known what was heard."""
+        for each in list(self._spoken):
+            await each.wait(most_s)
 
-    def complete(self) -> None:
-        """All is settled: put what is known into the record."""
+    def complete_record(self) -> None:
+        """Put what was heard, and when, into the turn's record; all is settled."""
         record = self._record
-        record.heard = " ".join(text for each in self._sayings if (text := each.heard.strip()))
+        record.heard = " ".join(text for each in self._spoken if (text := each.heard.strip()))
         record.unsaid = self.unsaid
         ends: list[float] = []
-        for saying in self._sayings:
-            if saying.error is not None:
-                record.failed(saying.error)
-            for utterance in saying.records:
+        for each in self._spoken:
+            if each.error is not None:
+                record.failed(each.error)
+            for utterance in each.records:
                 marks = utterance.marks
                 if (at := marks.get(Mark.LAST_FRAME)) is not None:
                     ends.append(at)
-                if saying.kind == "filler":
+                if each.kind == "filler":
                     record.mark("filler_audible", marks.get(Mark.FIRST_AUDIBLE_WIRE))
                     continue
                 record.mark("first_clause", marks.get(Mark.SEGMENT_READY))
@@ -365,29 +372,27 @@ class ReplyPlayer:
 
     # --- fillers
 
-    def begin_filling(self) -> None:
-        """From now on we wait for something: say fillers, if there are any."""
-        if self._kit.settings.filler and self._filling is None:
-            self._filling = asyncio.create_task(self._fill(), name="filler")
+    def start_fillers(self) -> None:
+        """Speak fillers, if there are any, while the model or a tool is waited for."""
+        if self._context.settings.filler and self._fillers is None:
+            self._fillers = asyncio.create_task(self._speak_fillers(), name="fillers")
 
-    def stop_filling(self) -> None:
-        """There is something to say, or nothing more."""
-        if self._filling is not None:
-            self._filling.cancel()
-            self._filling = None
+    def stop_fillers(self) -> None:
+        if self._fillers is not None:
+            self._fillers.cancel()
+            self._fillers = None
 
-    async def _fill(self) -> None:
-        """Say one when nothing has been heard for a while, and others after longer waits."""
-        kit = self._kit
-        sentences = kit.settings.filler
-        wait_s = kit.settings.filler_after_s
+    async def _speak_fillers(self) -> None:
+        context = self._context
+        sentences = context.settings.filler
+        wait_s = context.settings.filler_after_s
         for _ in sentences:
-            await self.heard_to_the_end()
-            await kit.clock.sleep_until(kit.clock.now() + wait_s)
-            wait_s = FILLER_BACKOFF * kit.settings.filler_after_s
+            await self.played()
+            await context.clock.sleep_until(context.clock.now() + wait_s)
+            wait_s = FILLER_BACKOFF * context.settings.filler_after_s
             try:
-                await self.say("filler", sentences[kit.fillers % len(sentences)])
+                await self.say("filler", sentences[context.fillers % len(sentences)])
             except SpeechError:
                 return  # the call is over
-            kit.fillers += 1
+            context.fillers += 1
             self._record.fillers += 1

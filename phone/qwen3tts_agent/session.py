@@ -1,4 +1,4 @@
-"""One call's conversation: what is heard goes to `TurnTaking`; what it decides becomes replies."""
+"""One call's conversation: detected turns and events to `TurnTaking`, its actions to replies."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ if TYPE_CHECKING:
 
 
 class AgentSession:
-    """All but `run` happens in callbacks, at once: nothing lies between a turn and its reply.
+    """Session of an agent on one call.
+
+    All but `run` happens in callbacks, synchronously: nothing lies between a turn and its reply.
 
     Args:
-        kit: what the replies work with.
-        conversation: what is said, for whoever looks at it.
-        listening: the caller's turns.
-        greeting: what we say first; empty = see ``AgentSettings.greeting_prompt``.
-        log: where each turn is written.
-        on_turn: told each turn when all of it is known.
+        context: of the call, for its replies.
+        conversation: receives what is said.
+        listening: yields the caller's turns.
+        greeting: spoken first; empty = see ``AgentSettings.greeting_prompt``.
+        log: each turn is written there.
+        on_turn: called with each turn when all of it is known.
         ends_at: when the conversation has lasted as long as it may; None = counted from now.
     """
 
     def __init__(
         self,
-        kit: ReplyContext,
+        context: ReplyContext,
         conversation: Conversation,
         listening: SpeechDetection,
         *,
@@ -51,29 +53,30 @@ class AgentSession:
         on_turn: OnTurn | None = None,
         ends_at: float | None = None,
     ) -> None:
-        self._kit = kit
+        self._context = context
         self._conversation = conversation
         self._listening = listening
         self._greeting = greeting
-        self._filing = TurnLog(conversation, log, on_turn)
-        self._clock = kit.clock
-        self._taking = TurnTaking(kit.settings, self._clock.now(), ends_at)
+        self._log = TurnLog(conversation, log, on_turn)
+        self._clock = context.clock
+        self._turns = TurnTaking(context.settings, self._clock.now(), ends_at)
         self._reply: Reply | None = None
         self._given_up: Reply | None = None
         self._turn: Turn | None = None
-        """What the next reply is to."""
-        self._kept: list[Turn] = []
-        """Turns that wait until we have finished, where the caller cannot interrupt us."""
+        """Turn that the next reply answers."""
+        self._deferred: list[Turn] = []
+        """Turns that wait for the end of a reply which the caller cannot interrupt."""
         self._decided_at: float | None = None
-        """When the last turn was over whose words are still to come."""
+        """When the last turn ended whose text is still being recognised."""
         self._caller_speaks = False
         self._continued: list[asyncio.Future[bool]] = []
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
 
     async def run(self) -> None:
-        """Talk to the end of the call, or until another one goes on in its place; ends the call
-        where the model, the caller's silence or the time says so.
+        """Talk to the end of the call, or until another call goes on in its place.
+
+        Ends the call where the model, the caller's silence or the time limit says so.
 
         Raises:
             SpeechError: nothing can be heard on this machine, as where a package is missing.
@@ -85,21 +88,21 @@ class AgentSession:
         timing = asyncio.create_task(self._keep_time(), name="turn times")
         following = asyncio.create_task(self._follow(), name="holds")
         ending = asyncio.create_task(self._over.wait())
-        ended = asyncio.create_task(self._kit.call.ended())
-        moving = asyncio.create_task(self._kit.call.successor())
+        ended = asyncio.create_task(self._context.call.ended())
+        moving = asyncio.create_task(self._context.call.successor())
         try:
             await asyncio.wait(
                 {listening, timing, ending, ended, moving}, return_when=asyncio.FIRST_COMPLETED
             )
             if self._over.is_set():
-                await self._kit.call.hangup()
+                await self._context.call.hangup()
             for task in (listening, timing, following):
                 if task.done():
-                    task.result()  # what broke in it is told
+                    task.result()  # raises what it failed with
         finally:
-            await self._clear_away([listening, timing, following, ending, moving], ended)
+            await self._close([listening, timing, following, ending, moving], ended)
 
-    async def _clear_away(self, tasks: list[asyncio.Task[Any]], ended: asyncio.Task[str]) -> None:
+    async def _close(self, tasks: list[asyncio.Task[Any]], ended: asyncio.Task[str]) -> None:
         self._conversation.go_on = None
         if self._reply is not None:
             self._drop()
@@ -107,91 +110,90 @@ class AgentSession:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._listening.aclose()
-        for turn in self._kept:
-            self._kit.history.caller(turn_text(turn))
-            self._filing.unanswered(turn, self._clock.now())
+        for turn in self._deferred:
+            self._context.history.caller(turn_text(turn))
+            self._log.unanswered(turn, self._clock.now())
         for waiting in self._continued:
             if not waiting.done():
                 waiting.set_result(False)
-        # What a tool does is done, also for a caller who has gone; it has its own bound.
-        if running := set(self._kit.running):
+        # A tool finishes its work also for a caller who has hung up; it has its own time limit.
+        if running := set(self._context.running):
             await asyncio.wait(running)
-        await self._filing.settled()
-        if self._kit.call.over:
-            self._conversation.ended = self._taking.why or await ended
+        await self._log.settled()
+        if self._context.call.over:
+            self._conversation.ended = self._turns.why or await ended
         else:
             ended.cancel()
 
-    # --- what happens
+    # --- events
 
     def _begin(self) -> None:
-        settings = self._kit.settings
-        if self._kit.call.facts.continues and self._conversation.turns:
-            self._take_up()
+        settings = self._context.settings
+        if self._context.call.facts.continues and self._conversation.turns:
+            self._take_over()
             return
         if not (self._greeting.strip() or settings.greeting_prompt.strip()):
             return
-        self._taking.begin(self._clock.now())
+        self._turns.begin(self._clock.now())
         if self._greeting.strip():
             self._speak("greeting", self._greeting)
         else:
-            self._kit.history.caller(settings.greeting_prompt)
+            self._context.history.caller(settings.greeting_prompt)
             self._speak("greeting", None)
 
-    def _take_up(self) -> None:
+    def _take_over(self) -> None:
         """Go on with the conversation of the call that this one follows."""
-        prompt = self._kit.settings.handed_on_prompt
+        prompt = self._context.settings.handed_on_prompt
         unsaid = self._conversation.unsaid
         if not (unsaid.strip() or prompt.strip()):
             return
-        self._taking.begin(self._clock.now())
+        self._turns.begin(self._clock.now())
         if unsaid.strip():
-            self._speak("continued", self._filing.continued())
+            self._speak("continued", self._log.take_unsaid())
         else:
-            self._kit.history.caller(prompt)
+            self._context.history.caller(prompt)
             self._speak("greeting", None)
 
     async def _listen(self) -> None:
         async for turn in self._listening:
-            self._heard(turn)
+            self._turn_ended(turn)
 
-    def _heard(self, turn: Turn) -> None:
-        """A turn of the caller is over, and its words are known."""
+    def _turn_ended(self, turn: Turn) -> None:
+        """Handle a caller's turn whose text is known."""
         if self._decided_at is not None and turn.decided_at >= self._decided_at:
             self._decided_at = None
         reply = self._reply
-        if reply is not None and reply.stopped:
-            self._happened(TurnEvent.CUT_IN)
-        words = turn_text(turn)
+        if reply is not None and reply.interrupted:
+            self._handle(TurnEvent.BARGE_IN)
+        text = turn_text(turn)
         if turn.why == "call_over":
-            if words:
-                self._kit.history.caller(words)
-            self._filing.unanswered(turn, self._clock.now())
-        elif words and not turn.barge_in and self._must_wait(reply):
-            self._kept.append(turn)
-        elif words:
+            if text:
+                self._context.history.caller(text)
+            self._log.unanswered(turn, self._clock.now())
+        elif text and not turn.barge_in and self._must_wait(reply):
+            self._deferred.append(turn)
+        elif text:
             self._turn = turn
-            self._kit.history.caller(words)
-            self._happened(TurnEvent.WORDS)
+            self._context.history.caller(text)
+            self._handle(TurnEvent.WORDS)
         elif turn.error is not None:
             self._turn = turn
-            self._happened(TurnEvent.MISHEARD)
+            self._handle(TurnEvent.NOT_UNDERSTOOD)
         else:
-            self._happened(TurnEvent.NOISE)
-        if self._turn is not None:  # it has had no reply
-            self._filing.unanswered(turn, self._clock.now())
+            self._handle(TurnEvent.NOISE)
+        if self._turn is not None:  # no reply was begun
+            self._log.unanswered(turn, self._clock.now())
             self._turn = None
-        self._hush()
+        self._hold_back()
 
     def _must_wait(self, reply: Reply | None) -> bool:
-        """Whether what we say is not to be interrupted, so that the caller's words wait."""
-        uninterrupted = not self._listening.settings.barge_in
-        return uninterrupted and reply is not None and reply.speaking and not reply.stopped
+        """Return whether a reply is spoken that the caller may not interrupt."""
+        uninterruptible = not self._listening.settings.barge_in
+        return uninterruptible and reply is not None and reply.speaking and not reply.interrupted
 
     def _on_event(self, event: ListenEvent) -> None:
-        """The caller begins or ends to speak."""
         if isinstance(event, OnsetHeard | SpeechResumed | SpeechPaused):
-            prepare(self._kit.source)
+            prepare(self._context.source)
         if isinstance(event, OnsetHeard | SpeechResumed):
             self._caller_speaks = True
         elif isinstance(event, TurnEnded):
@@ -200,55 +202,53 @@ class AgentSession:
                 self._decided_at = event.at
         else:
             return
-        self._taking.voice(self._busy, self._clock.now())
-        self._hush()
+        self._turns.voice(self._busy, self._clock.now())
+        self._hold_back()
         self._changed.set()
 
-    def _hush(self) -> None:
-        """Nothing is begun to be said while the caller speaks, or their words are not known yet."""
-        self._taking.caller_speaks = self._busy
+    def _hold_back(self) -> None:
+        """Begin no speech while the caller speaks, or their text is not known yet."""
+        self._turns.caller_speaks = self._busy
         if self._reply is not None:
-            stopped = self._taking.phase in (Phase.STOPPED, Phase.LEAVING_STOPPED)
-            self._reply.hush(self._busy or stopped)
+            interrupted = self._turns.phase in (Phase.INTERRUPTED, Phase.LEAVING_INTERRUPTED)
+            self._reply.hold_back(self._busy or interrupted)
 
     @property
     def _busy(self) -> bool:
-        """Whether the caller speaks, or has spoken and what they said is not known yet."""
         return self._caller_speaks or self._decided_at is not None
 
-    def _cut(self) -> None:
-        """What we say was interrupted: by the caller, or by the program."""
+    def _interrupted(self) -> None:
+        """Our speech was interrupted, by the caller or by the program."""
         if self._reply is not None:
-            self._filing.stopped(self._reply)
-        self._happened(TurnEvent.CUT_IN)
-        self._hush()
+            self._log.keep_unsaid(self._reply)
+        self._handle(TurnEvent.BARGE_IN)
+        self._hold_back()
 
-    def _ended(self, reply: Reply) -> None:
-        """A reply has come to its end by itself."""
-        self._filing.ended(reply)
+    def _reply_ended(self, reply: Reply) -> None:
+        self._log.end(reply)
         if reply is not self._reply:
             return
         self._reply = None
-        self._happened(TurnEvent.SAID)
-        if self._kept and self._taking.phase is Phase.WAITING:
-            kept, self._kept = self._kept, []
-            for turn in kept:
-                self._kit.history.caller(turn_text(turn))
-            self._turn = kept[-1]
-            self._happened(TurnEvent.WORDS)
+        self._handle(TurnEvent.REPLIED)
+        if self._deferred and self._turns.phase is Phase.WAITING:
+            deferred, self._deferred = self._deferred, []
+            for turn in deferred:
+                self._context.history.caller(turn_text(turn))
+            self._turn = deferred[-1]
+            self._handle(TurnEvent.WORDS)
 
     async def _keep_time(self) -> None:
-        """Wake when somebody has said nothing for too long, and when the time is over."""
+        """Call `TurnTaking.tick` when it is due."""
         while True:
             self._changed.clear()
-            sleep = asyncio.ensure_future(self._sleep(self._taking.next_at))
+            sleep = asyncio.ensure_future(self._sleep(self._turns.next_at))
             changed = asyncio.ensure_future(self._changed.wait())
             try:
                 await asyncio.wait({sleep, changed}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 sleep.cancel()
                 changed.cancel()
-            self._do(self._taking.tick(self._clock.now()))
+            self._do(self._turns.tick(self._clock.now()))
 
     async def _sleep(self, until: float) -> None:
         if until == float("inf"):
@@ -256,31 +256,31 @@ class AgentSession:
         await self._clock.sleep_until(until)
 
     async def _follow(self) -> None:
-        async for event in self._kit.call.progress():
+        async for event in self._context.call.progress():
             if isinstance(event, CallHeld | CallResumed):
-                self._taking.hold(isinstance(event, CallHeld), self._clock.now())
+                self._turns.hold(isinstance(event, CallHeld), self._clock.now())
                 self._changed.set()
 
-    # --- what is done
+    # --- actions
 
-    def _happened(self, happened: TurnEvent, why: str = "") -> None:
-        self._do(self._taking.take(happened, self._clock.now(), why))
+    def _handle(self, event: TurnEvent, why: str = "") -> None:
+        self._do(self._turns.take(event, self._clock.now(), why))
         self._changed.set()
 
-    def _do(self, acts: tuple[TurnAction, ...]) -> None:
-        settings = self._kit.settings
-        for act in acts:
-            match act:
+    def _do(self, actions: tuple[TurnAction, ...]) -> None:
+        settings = self._context.settings
+        for action in actions:
+            match action:
                 case TurnAction.ASK:
                     self._speak("caller", None)
                 case TurnAction.DROP:
                     self._drop()
-                case TurnAction.GO_ON:
+                case TurnAction.RESUME:
                     if self._reply is not None:
-                        self._reply.go_on()
-                case TurnAction.EXCUSE:
+                        self._reply.resume()
+                case TurnAction.APOLOGISE:
                     self._speak("not_understood", settings.not_understood)
-                case TurnAction.ASK_AGAIN:
+                case TurnAction.REPROMPT:
                     self._speak("quiet", settings.reprompt)
                 case TurnAction.GOODBYE:
                     self._speak("goodbye", settings.goodbye)
@@ -288,50 +288,50 @@ class AgentSession:
                     self._over.set()
 
     def _speak(self, kind: TurnKind, text: str | None) -> Reply:
-        """Begin a reply: ``text``, or what the model says."""
+        """Begin a reply: ``text``, or what the model writes."""
         turn, self._turn = self._turn, None
-        record = self._filing.begin(kind, turn, self._clock.now())
+        record = self._log.begin(kind, turn, self._clock.now())
         before, self._given_up = self._given_up, None
         self._reply = Reply(
-            self._kit,
+            self._context,
             record,
             text=text,
             before=before,
-            on_cut=self._cut,
-            on_end=self._ended,
-            on_used_up=self._used_up,
+            on_interrupt=self._interrupted,
+            on_end=self._reply_ended,
+            on_exhausted=self._exhausted,
         )
-        self._hush()
+        self._hold_back()
         return self._reply
 
-    def _used_up(self) -> None:
-        """The model may be asked no more: the call ends when the reply is over."""
-        self._happened(TurnEvent.FAREWELL, "its requests to the language model were used up")
+    def _exhausted(self) -> None:
+        """End the call after the reply: the model may be asked no more."""
+        self._handle(TurnEvent.FAREWELL, "its requests to the language model were used up")
 
     def _drop(self) -> None:
-        """Give the reply under way up; the rest of it can be continued."""
+        """Give up the reply under way; the rest of it can be continued."""
         reply, self._reply = self._reply, None
         if reply is None:
             return
         reply.give_up()
         self._given_up = reply
-        self._filing.ended(reply)
+        self._log.end(reply)
 
     def _continue(self) -> Awaitable[bool]:
-        """Say what the caller did not hear of the last reply."""
+        """Speak what the caller did not hear of the last reply."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         reply, text = self._reply, self._conversation.unsaid
-        if self._taking.phase is Phase.OVER:
+        if self._turns.phase is Phase.OVER:
             done.set_result(False)
             return done
-        if reply is not None and reply.stopped:
-            self._happened(TurnEvent.CUT_IN)
-            self._happened(TurnEvent.NOISE)
-            self._hush()
+        if reply is not None and reply.interrupted:
+            self._handle(TurnEvent.BARGE_IN)
+            self._handle(TurnEvent.NOISE)
+            self._hold_back()
         elif text.strip():
             self._drop()
-            self._taking.begin(self._clock.now())
-            reply = self._speak("continued", self._filing.continued())
+            self._turns.begin(self._clock.now())
+            reply = self._speak("continued", self._log.take_unsaid())
         else:
             done.set_result(False)
             return done
@@ -343,13 +343,11 @@ class AgentSession:
                 done.set_result(not reply.given_up)
             self._continued.remove(done)
 
-        self._filing.start(wait(reply), "continued")
+        self._log.start(wait(reply), "continued")
         return done
 
-    # --- for the tools of ours
-
     def farewell(self) -> None:
-        """The model ends the call: when all is heard."""
+        """End the call when all is heard; for the model's tool ``hang_up``."""
         if self._reply is not None:
             self._reply.farewell = True
-        self._happened(TurnEvent.FAREWELL, "the model has ended it")
+        self._handle(TurnEvent.FAREWELL, "the model has ended it")

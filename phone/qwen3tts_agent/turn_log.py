@@ -1,4 +1,4 @@
-"""What is kept of each turn: its record, a line of the log, and the words that were not heard."""
+"""Log of one conversation's turns: records, lines of the log file, and the text not heard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OnTurn = Callable[[Conversation, TurnRecord], None]
 
 
 class TurnLog:
-    """One conversation's."""
+    """Turns of one conversation, each recorded, written to the log and handed to ``on_turn``."""
 
     def __init__(
         self, conversation: Conversation, log: ConversationLog | None, on_turn: OnTurn | None
@@ -29,11 +29,11 @@ class TurnLog:
         self._log = log
         self._on_turn = on_turn
         self._unsaid_of: Reply | None = None
-        """Whose words are `Conversation.unsaid`."""
+        """Reply that `Conversation.unsaid` belongs to."""
         self._work: set[asyncio.Task[None]] = set()
 
     def begin(self, kind: TurnKind, turn: Turn | None, now: float) -> TurnRecord:
-        """A turn begins: one of the caller's is replied to, or we speak by ourselves."""
+        """Begin the record of a reply to a turn of the caller's, or of speech of our own."""
         record = TurnRecord(len(self._conversation.turns) + 1, kind)
         self._conversation.turns.append(record)
         if turn is None:
@@ -49,28 +49,28 @@ class TurnLog:
         return record
 
     def unanswered(self, turn: Turn, now: float) -> None:
-        """A turn that gets no reply; one that holds nothing is not kept."""
+        """Record a turn without a reply, unless it holds nothing."""
         if turn.error is not None or turn_text(turn):
             self._finish(self.begin("caller", turn, now))
 
-    def stopped(self, reply: Reply) -> None:
-        """A reply has stopped, or ended: keep what the caller has not heard of it."""
+    def keep_unsaid(self, reply: Reply) -> None:
+        """Keep what the caller has not heard of a reply that was interrupted or has ended."""
         if reply.unsaid or reply is self._unsaid_of:
             self._conversation.unsaid, self._unsaid_of = reply.unsaid, reply
 
-    def continued(self) -> str:
-        """What was not heard; it is said now."""
+    def take_unsaid(self) -> str:
+        """Return what was not heard, which is spoken now."""
         unsaid, self._conversation.unsaid = self._conversation.unsaid, ""
         self._unsaid_of = None
         return unsaid
 
-    def ended(self, reply: Reply) -> None:
-        """A reply is over: complete its record when all is settled."""
-        self.stopped(reply)
+    def end(self, reply: Reply) -> None:
+        """Complete the record of a reply when all is settled."""
+        self.keep_unsaid(reply)
         self.start(self._complete(reply), f"turn {reply.record.number}")
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Something that `settled` waits for."""
+        """Start work that `settled` waits for."""
         task = asyncio.create_task(work, name=name)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
@@ -80,12 +80,10 @@ class TurnLog:
         while self._work:
             await asyncio.wait(set(self._work))
 
-    # --- inside
-
     async def _complete(self, reply: Reply) -> None:
         await reply.settled()
-        reply.close()
-        if reply is self._unsaid_of:  # right to the word now
+        reply.complete_record()
+        if reply is self._unsaid_of:  # exact to the word now
             self._conversation.unsaid = reply.record.unsaid
         self._finish(reply.record)
 
@@ -109,6 +107,6 @@ class TurnLog:
 
 
 def turn_text(turn: Turn) -> str:
-    """What the model is told that the caller said: the words, and keys that were pressed."""
+    """Return a caller's turn as the model reads it: the text, and keys that were pressed."""
     keys = f"[keys: {turn.keys}]" if turn.keys else ""
     return " ".join(part for part in (turn.text.strip(), keys) if part)

@@ -21,11 +21,11 @@ class Phase(Enum):
     """It is the caller's turn."""
     REPLYING = auto()
     """The model thinks, or we speak."""
-    STOPPED = auto()
+    INTERRUPTED = auto()
     """The caller has cut in, and what they say is not known yet."""
     LEAVING = auto()
     """The last words are said; then we hang up."""
-    LEAVING_STOPPED = auto()
+    LEAVING_INTERRUPTED = auto()
     """The caller has cut in on these."""
     OVER = auto()
 
@@ -37,11 +37,11 @@ class TurnEvent(Enum):
     """The caller's turn is over, and there are words or keys."""
     NOISE = auto()
     """It is over, and there was nothing in it."""
-    MISHEARD = auto()
+    NOT_UNDERSTOOD = auto()
     """It is over, and the recogniser failed."""
-    CUT_IN = auto()
+    BARGE_IN = auto()
     """What we say was interrupted."""
-    SAID = auto()
+    REPLIED = auto()
     """The reply is over: heard to its end, or failed."""
     QUIET = auto()
     """Nobody has said anything for a while."""
@@ -53,7 +53,7 @@ class TurnEvent(Enum):
     """The model wants to end the call, its words are said already, or will be."""
     TIME_UP = auto()
     """The call has lasted as long as it may."""
-    LATE = auto()
+    OVERTIME = auto()
     """It has lasted longer, and somebody still speaks."""
 
 
@@ -64,11 +64,11 @@ class TurnAction(Enum):
     """Have the model reply to all that the caller has said."""
     DROP = auto()
     """Give the reply under way up, and keep what was not heard of it."""
-    GO_ON = auto()
+    RESUME = auto()
     """Say what was interrupted from where it was."""
-    EXCUSE = auto()
+    APOLOGISE = auto()
     """Say that the caller was not understood."""
-    ASK_AGAIN = auto()
+    REPROMPT = auto()
     """Ask whether the caller is still there."""
     GOODBYE = auto()
     """Say the last words."""
@@ -80,56 +80,56 @@ _NOTHING: tuple[TurnAction, ...] = ()
 TRANSITIONS: dict[tuple[Phase, TurnEvent], tuple[Phase, tuple[TurnAction, ...]]] = {
     (_P.WAITING, _H.WORDS): (_P.REPLYING, (_A.ASK,)),
     (_P.WAITING, _H.NOISE): (_P.WAITING, _NOTHING),
-    (_P.WAITING, _H.MISHEARD): (_P.REPLYING, (_A.EXCUSE,)),
-    (_P.WAITING, _H.CUT_IN): (_P.WAITING, _NOTHING),
-    (_P.WAITING, _H.SAID): (_P.WAITING, _NOTHING),
-    (_P.WAITING, _H.QUIET): (_P.REPLYING, (_A.ASK_AGAIN,)),
+    (_P.WAITING, _H.NOT_UNDERSTOOD): (_P.REPLYING, (_A.APOLOGISE,)),
+    (_P.WAITING, _H.BARGE_IN): (_P.WAITING, _NOTHING),
+    (_P.WAITING, _H.REPLIED): (_P.WAITING, _NOTHING),
+    (_P.WAITING, _H.QUIET): (_P.REPLYING, (_A.REPROMPT,)),
     (_P.WAITING, _H.QUIET_LAST): (_P.LEAVING, (_A.GOODBYE,)),
     (_P.WAITING, _H.GIVEN_UP): (_P.WAITING, _NOTHING),
     (_P.WAITING, _H.FAREWELL): (_P.LEAVING, (_A.GOODBYE,)),
     (_P.WAITING, _H.TIME_UP): (_P.LEAVING, (_A.GOODBYE,)),
-    (_P.WAITING, _H.LATE): (_P.OVER, (_A.HANG_UP,)),
+    (_P.WAITING, _H.OVERTIME): (_P.OVER, (_A.HANG_UP,)),
     (_P.REPLYING, _H.WORDS): (_P.REPLYING, (_A.DROP, _A.ASK)),
     (_P.REPLYING, _H.NOISE): (_P.REPLYING, _NOTHING),
     # We are speaking, so the caller hears that somebody is there; to say it again is up to them.
-    (_P.REPLYING, _H.MISHEARD): (_P.REPLYING, _NOTHING),
-    (_P.REPLYING, _H.CUT_IN): (_P.STOPPED, _NOTHING),
-    (_P.REPLYING, _H.SAID): (_P.WAITING, _NOTHING),
+    (_P.REPLYING, _H.NOT_UNDERSTOOD): (_P.REPLYING, _NOTHING),
+    (_P.REPLYING, _H.BARGE_IN): (_P.INTERRUPTED, _NOTHING),
+    (_P.REPLYING, _H.REPLIED): (_P.WAITING, _NOTHING),
     (_P.REPLYING, _H.FAREWELL): (_P.LEAVING, _NOTHING),
     (_P.REPLYING, _H.TIME_UP): (_P.REPLYING, _NOTHING),
-    (_P.REPLYING, _H.LATE): (_P.OVER, (_A.DROP, _A.HANG_UP)),
-    (_P.STOPPED, _H.WORDS): (_P.REPLYING, (_A.DROP, _A.ASK)),
-    (_P.STOPPED, _H.NOISE): (_P.REPLYING, (_A.GO_ON,)),
-    (_P.STOPPED, _H.MISHEARD): (_P.REPLYING, (_A.DROP, _A.EXCUSE)),
-    (_P.STOPPED, _H.CUT_IN): (_P.STOPPED, _NOTHING),
-    (_P.STOPPED, _H.SAID): (_P.WAITING, _NOTHING),
-    (_P.STOPPED, _H.GIVEN_UP): (_P.WAITING, (_A.DROP,)),
-    (_P.STOPPED, _H.FAREWELL): (_P.LEAVING_STOPPED, _NOTHING),
-    (_P.STOPPED, _H.TIME_UP): (_P.STOPPED, _NOTHING),
-    (_P.STOPPED, _H.LATE): (_P.OVER, (_A.DROP, _A.HANG_UP)),
+    (_P.REPLYING, _H.OVERTIME): (_P.OVER, (_A.DROP, _A.HANG_UP)),
+    (_P.INTERRUPTED, _H.WORDS): (_P.REPLYING, (_A.DROP, _A.ASK)),
+    (_P.INTERRUPTED, _H.NOISE): (_P.REPLYING, (_A.RESUME,)),
+    (_P.INTERRUPTED, _H.NOT_UNDERSTOOD): (_P.REPLYING, (_A.DROP, _A.APOLOGISE)),
+    (_P.INTERRUPTED, _H.BARGE_IN): (_P.INTERRUPTED, _NOTHING),
+    (_P.INTERRUPTED, _H.REPLIED): (_P.WAITING, _NOTHING),
+    (_P.INTERRUPTED, _H.GIVEN_UP): (_P.WAITING, (_A.DROP,)),
+    (_P.INTERRUPTED, _H.FAREWELL): (_P.LEAVING_INTERRUPTED, _NOTHING),
+    (_P.INTERRUPTED, _H.TIME_UP): (_P.INTERRUPTED, _NOTHING),
+    (_P.INTERRUPTED, _H.OVERTIME): (_P.OVER, (_A.DROP, _A.HANG_UP)),
     # Who speaks to an agent that takes leave wants something; the time that is over comes again.
     (_P.LEAVING, _H.WORDS): (_P.REPLYING, (_A.DROP, _A.ASK)),
     (_P.LEAVING, _H.NOISE): (_P.LEAVING, _NOTHING),
-    (_P.LEAVING, _H.MISHEARD): (_P.REPLYING, (_A.DROP, _A.EXCUSE)),
-    (_P.LEAVING, _H.CUT_IN): (_P.LEAVING_STOPPED, _NOTHING),
-    (_P.LEAVING, _H.SAID): (_P.OVER, (_A.HANG_UP,)),
+    (_P.LEAVING, _H.NOT_UNDERSTOOD): (_P.REPLYING, (_A.DROP, _A.APOLOGISE)),
+    (_P.LEAVING, _H.BARGE_IN): (_P.LEAVING_INTERRUPTED, _NOTHING),
+    (_P.LEAVING, _H.REPLIED): (_P.OVER, (_A.HANG_UP,)),
     (_P.LEAVING, _H.FAREWELL): (_P.LEAVING, _NOTHING),
     (_P.LEAVING, _H.TIME_UP): (_P.LEAVING, _NOTHING),
-    (_P.LEAVING, _H.LATE): (_P.OVER, (_A.DROP, _A.HANG_UP)),
-    (_P.LEAVING_STOPPED, _H.WORDS): (_P.REPLYING, (_A.DROP, _A.ASK)),
-    (_P.LEAVING_STOPPED, _H.NOISE): (_P.LEAVING, (_A.GO_ON,)),
-    (_P.LEAVING_STOPPED, _H.MISHEARD): (_P.REPLYING, (_A.DROP, _A.EXCUSE)),
-    (_P.LEAVING_STOPPED, _H.CUT_IN): (_P.LEAVING_STOPPED, _NOTHING),
-    (_P.LEAVING_STOPPED, _H.SAID): (_P.OVER, (_A.HANG_UP,)),
-    (_P.LEAVING_STOPPED, _H.GIVEN_UP): (_P.OVER, (_A.DROP, _A.HANG_UP)),
-    (_P.LEAVING_STOPPED, _H.FAREWELL): (_P.LEAVING_STOPPED, _NOTHING),
-    (_P.LEAVING_STOPPED, _H.TIME_UP): (_P.LEAVING_STOPPED, _NOTHING),
-    (_P.LEAVING_STOPPED, _H.LATE): (_P.OVER, (_A.DROP, _A.HANG_UP)),
+    (_P.LEAVING, _H.OVERTIME): (_P.OVER, (_A.DROP, _A.HANG_UP)),
+    (_P.LEAVING_INTERRUPTED, _H.WORDS): (_P.REPLYING, (_A.DROP, _A.ASK)),
+    (_P.LEAVING_INTERRUPTED, _H.NOISE): (_P.LEAVING, (_A.RESUME,)),
+    (_P.LEAVING_INTERRUPTED, _H.NOT_UNDERSTOOD): (_P.REPLYING, (_A.DROP, _A.APOLOGISE)),
+    (_P.LEAVING_INTERRUPTED, _H.BARGE_IN): (_P.LEAVING_INTERRUPTED, _NOTHING),
+    (_P.LEAVING_INTERRUPTED, _H.REPLIED): (_P.OVER, (_A.HANG_UP,)),
+    (_P.LEAVING_INTERRUPTED, _H.GIVEN_UP): (_P.OVER, (_A.DROP, _A.HANG_UP)),
+    (_P.LEAVING_INTERRUPTED, _H.FAREWELL): (_P.LEAVING_INTERRUPTED, _NOTHING),
+    (_P.LEAVING_INTERRUPTED, _H.TIME_UP): (_P.LEAVING_INTERRUPTED, _NOTHING),
+    (_P.LEAVING_INTERRUPTED, _H.OVERTIME): (_P.OVER, (_A.DROP, _A.HANG_UP)),
 }
 
 OVERTIME_S = 60.0
 """A call whose time is up ends so much later whatever is being said."""
-_STOPPED = (Phase.STOPPED, Phase.LEAVING_STOPPED)
+_INTERRUPTED = (Phase.INTERRUPTED, Phase.LEAVING_INTERRUPTED)
 
 
 class TurnTaking:
@@ -177,14 +177,14 @@ class TurnTaking:
         if move is None:
             raise ValueError(f"{happened.name} cannot happen while {self.phase.name}")
         before, (self.phase, acts) = self.phase, move
-        if happened in (TurnEvent.WORDS, TurnEvent.MISHEARD):
+        if happened in (TurnEvent.WORDS, TurnEvent.NOT_UNDERSTOOD):
             self.asked_again = 0
             self.caller_speaks = False
         if happened is TurnEvent.QUIET:
             self.asked_again += 1
-        if self.phase is not before or happened is not TurnEvent.CUT_IN:
+        if self.phase is not before or happened is not TurnEvent.BARGE_IN:
             self._since = now
-        if why and self.phase in (Phase.LEAVING, Phase.LEAVING_STOPPED, Phase.OVER):
+        if why and self.phase in (Phase.LEAVING, Phase.LEAVING_INTERRUPTED, Phase.OVER):
             self.why = self.why or why
         elif self.phase is Phase.REPLYING:
             self.why = ""
@@ -202,7 +202,7 @@ class TurnTaking:
         if self.phase is Phase.OVER:
             return float("inf")
         times = [self._ends_at]
-        if self.phase in _STOPPED and not self.caller_speaks:
+        if self.phase in _INTERRUPTED and not self.caller_speaks:
             times.append(self._since + self._settings.stopped_s)
         if self._asks:
             times.append(self._since + self._settings.quiet_s)
@@ -225,12 +225,12 @@ class TurnTaking:
         if self.phase is Phase.OVER:
             return acts
         if now >= self._ends_at:
-            happened = TurnEvent.LATE if self._time_is_up else TurnEvent.TIME_UP
+            happened = TurnEvent.OVERTIME if self._time_is_up else TurnEvent.TIME_UP
             self._time_is_up = True
             self._ends_at += OVERTIME_S
             acts = self.take(happened, now, self._overtime)
         elif (
-            self.phase in _STOPPED
+            self.phase in _INTERRUPTED
             and not self.caller_speaks
             and now >= self._since + settings.stopped_s
         ):

@@ -28,27 +28,27 @@ def phase(core: TurnTaking) -> Phase:
 def test_words_are_replied_to_and_then_it_is_the_callers_turn() -> None:
     core = taking()
     assert core.take(H.WORDS, 101) == (TurnAction.ASK,)
-    assert core.take(H.SAID, 105) == ()
+    assert core.take(H.REPLIED, 105) == ()
     assert phase(core) is Phase.WAITING
 
 
 def test_a_noise_that_stopped_us_lets_us_go_on_and_words_do_not() -> None:
     core = taking()
     core.take(H.WORDS, 101)
-    core.take(H.CUT_IN, 102)
-    assert phase(core) is Phase.STOPPED
-    assert core.take(H.NOISE, 103) == (TurnAction.GO_ON,)
-    core.take(H.CUT_IN, 104)
+    core.take(H.BARGE_IN, 102)
+    assert phase(core) is Phase.INTERRUPTED
+    assert core.take(H.NOISE, 103) == (TurnAction.RESUME,)
+    core.take(H.BARGE_IN, 104)
     assert core.take(H.WORDS, 105) == (TurnAction.DROP, TurnAction.ASK)
     assert phase(core) is Phase.REPLYING
 
 
 def test_who_is_not_understood_is_told_so_and_not_while_we_speak() -> None:
     core = taking()
-    assert core.take(H.MISHEARD, 101) == (TurnAction.EXCUSE,)
-    assert core.take(H.MISHEARD, 102) == ()
-    core.take(H.CUT_IN, 103)
-    assert core.take(H.MISHEARD, 104) == (TurnAction.DROP, TurnAction.EXCUSE)
+    assert core.take(H.NOT_UNDERSTOOD, 101) == (TurnAction.APOLOGISE,)
+    assert core.take(H.NOT_UNDERSTOOD, 102) == ()
+    core.take(H.BARGE_IN, 103)
+    assert core.take(H.NOT_UNDERSTOOD, 104) == (TurnAction.DROP, TurnAction.APOLOGISE)
 
 
 def test_a_caller_who_says_nothing_is_asked_so_often_and_then_left() -> None:
@@ -56,10 +56,10 @@ def test_a_caller_who_says_nothing_is_asked_so_often_and_then_left() -> None:
     for at in (110.0, 122.0):
         assert core.next_at == at
         assert core.tick(at - 0.01) == ()
-        assert core.tick(at) == (TurnAction.ASK_AGAIN,)
-        core.take(H.SAID, at + 2)
+        assert core.tick(at) == (TurnAction.REPROMPT,)
+        core.take(H.REPLIED, at + 2)
     assert core.tick(134.0) == (TurnAction.GOODBYE,)
-    assert core.take(H.SAID, 135.0) == (TurnAction.HANG_UP,)
+    assert core.take(H.REPLIED, 135.0) == (TurnAction.HANG_UP,)
     assert core.why == "the caller says nothing"
     assert phase(core) is Phase.OVER
 
@@ -67,7 +67,7 @@ def test_a_caller_who_says_nothing_is_asked_so_often_and_then_left() -> None:
 def test_a_caller_who_says_nothing_is_left_alone_after_that_where_nobody_asks_for_more() -> None:
     core = taking(quiet_s=10, reprompts=1)
     core.tick(110.0)
-    core.take(H.SAID, 112.0)
+    core.take(H.REPLIED, 112.0)
     assert core.tick(1000.0) == ()
 
 
@@ -75,8 +75,8 @@ def test_words_begin_the_count_anew() -> None:
     core = taking(quiet_s=10, reprompts=1)
     core.tick(110.0)
     core.take(H.WORDS, 111.0)
-    core.take(H.SAID, 112.0)
-    assert core.tick(122.0) == (TurnAction.ASK_AGAIN,)
+    core.take(H.REPLIED, 112.0)
+    assert core.tick(122.0) == (TurnAction.REPROMPT,)
 
 
 @pytest.mark.parametrize("how", ["speaks", "held"])
@@ -92,7 +92,7 @@ def test_nobody_is_asked_while_the_caller_speaks_or_holds_us(how: str) -> None:
     else:
         core.hold(False, 150.0)
     assert core.tick(159.0) == ()
-    assert core.tick(160.0) == (TurnAction.ASK_AGAIN,)
+    assert core.tick(160.0) == (TurnAction.REPROMPT,)
 
 
 def test_nothing_is_asked_where_quiet_s_is_0() -> None:
@@ -105,9 +105,9 @@ def test_the_time_that_is_over_ends_the_call_after_the_reply() -> None:
     assert core.next_at == 160.0
     assert core.tick(160.0) == ()
     assert phase(core) is Phase.REPLYING
-    assert core.take(H.SAID, 170.0) == (TurnAction.GOODBYE,)
+    assert core.take(H.REPLIED, 170.0) == (TurnAction.GOODBYE,)
     assert phase(core) is Phase.LEAVING
-    assert core.take(H.SAID, 172.0) == (TurnAction.HANG_UP,)
+    assert core.take(H.REPLIED, 172.0) == (TurnAction.HANG_UP,)
     assert core.why == "the call has lasted 1 minutes"
 
 
@@ -128,7 +128,7 @@ def test_an_interruption_of_which_nothing_comes_is_given_up_but_not_while_the_ca
 ):
     core = taking(stopped_s=30)
     core.take(H.WORDS, 101.0)
-    core.take(H.CUT_IN, 102.0)
+    core.take(H.BARGE_IN, 102.0)
     core.voice(True, 102.0)
     assert core.tick(140.0) == ()
     core.voice(False, 140.0)
@@ -141,15 +141,15 @@ def test_the_model_may_end_the_call_and_a_caller_who_speaks_then_is_heard() -> N
     core = taking()
     core.take(H.WORDS, 101.0)
     assert core.take(H.FAREWELL, 102.0, "the model has ended it") == ()
-    core.take(H.CUT_IN, 103.0)
+    core.take(H.BARGE_IN, 103.0)
     assert core.take(H.WORDS, 104.0) == (TurnAction.DROP, TurnAction.ASK)
     assert core.why == ""
-    assert core.take(H.SAID, 105.0) == ()
+    assert core.take(H.REPLIED, 105.0) == ()
     core.take(H.WORDS, 106.0)
     core.take(H.FAREWELL, 107.0, "the model has ended it")
-    core.take(H.CUT_IN, 108.0)
-    assert core.take(H.NOISE, 109.0) == (TurnAction.GO_ON,)
-    assert core.take(H.SAID, 110.0) == (TurnAction.HANG_UP,)
+    core.take(H.BARGE_IN, 108.0)
+    assert core.take(H.NOISE, 109.0) == (TurnAction.RESUME,)
+    assert core.take(H.REPLIED, 110.0) == (TurnAction.HANG_UP,)
     assert core.why == "the model has ended it"
 
 
@@ -163,14 +163,14 @@ def test_what_cannot_happen_is_an_error() -> None:
 def test_nothing_happens_after_the_end() -> None:
     core = taking(max_minutes=1)
     core.take(H.FAREWELL, 101.0)
-    core.take(H.SAID, 102.0)
+    core.take(H.REPLIED, 102.0)
     assert phase(core) is Phase.OVER
     assert [core.take(each, 103.0) for each in TurnEvent] == [()] * len(TurnEvent)
     assert core.tick(1000.0) == ()
     assert core.next_at == float("inf")
 
 
-FROM_OUTSIDE = [H.WORDS, H.NOISE, H.MISHEARD, H.CUT_IN, H.SAID, H.FAREWELL]
+FROM_OUTSIDE = [H.WORDS, H.NOISE, H.NOT_UNDERSTOOD, H.BARGE_IN, H.REPLIED, H.FAREWELL]
 
 
 def test_what_comes_from_outside_may_come_at_any_time() -> None:
@@ -208,14 +208,14 @@ def test_whatever_happens_the_call_is_over_in_time_and_acts_make_sense(
         elif what in ("held", "resumed"):
             core.hold(what == "held", now)
         for act in acts:
-            if act is TurnAction.GO_ON:
+            if act is TurnAction.RESUME:
                 assert replying
             replying = act in (
                 TurnAction.ASK,
-                TurnAction.EXCUSE,
-                TurnAction.ASK_AGAIN,
+                TurnAction.APOLOGISE,
+                TurnAction.REPROMPT,
                 TurnAction.GOODBYE,
-                TurnAction.GO_ON,
+                TurnAction.RESUME,
             )
         if core.phase in (Phase.REPLYING, Phase.LEAVING):
             replying = True
