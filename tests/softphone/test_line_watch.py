@@ -4,7 +4,7 @@ import pytest
 
 from qwen3tts_phone.errors import StreamLost
 from qwen3tts_phone.softphone.settings import WebRtcSettings
-from qwen3tts_phone.softphone.webrtc.line import REPORTS_S, TransportWatchdog
+from qwen3tts_phone.softphone.webrtc.transport import REPORTS_S, TransportWatchdog
 
 
 def watch() -> TransportWatchdog:

@@ -26,7 +26,6 @@ from qwen3tts_phone.call.keys import validated_keys
 from qwen3tts_phone.errors import CallError, WrongState, traceback_without_message
 from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts
 from qwen3tts_phone.softphone.settings import WebRtcSettings
-from qwen3tts_phone.softphone.webrtc.line import WebRtcTransport
 from qwen3tts_phone.softphone.webrtc.media import WebSink
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, read_offer
 from qwen3tts_phone.softphone.webrtc.statistics import (
@@ -35,6 +34,7 @@ from qwen3tts_phone.softphone.webrtc.statistics import (
     TransportStatistics,
     web_leg_stats,
 )
+from qwen3tts_phone.softphone.webrtc.transport import WebRtcTransport
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
 from qwen3tts_wire.errors import log_text
