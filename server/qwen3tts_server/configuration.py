@@ -41,16 +41,16 @@ EXAMPLE = "configs/server.yaml"
 class EngineChoice:
     """Which engine speaks; ``EngineSection`` adds the settings of each."""
 
-    name: str = "auto"
+    name: str = field(default="auto", metadata={"kind": Literal["auto", *ENGINES]})
     """Name in ``qwen3tts_engine.table.ENGINES``, or ``auto``: the best that is installed and speaks
     on any CPU."""
 
     def __post_init__(self) -> None:
         if self.name == "auto":
             return
-        if self.name not in ENGINES:
+        entry = ENGINES.get(self.name)
+        if entry is None:
             raise ValueError(f"name={self.name} must be one of {', '.join(('auto', *ENGINES))}")
-        entry = ENGINES[self.name]
         if entry.required and not getattr(self.settings(self.name), entry.required, None):
             raise ValueError(f"name={self.name} needs {entry.requirement}")
 
