@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qwen3tts_cli.calls.agent import RECOGNISER, check_agent, whisper_is_here, with_agent
-from qwen3tts_cli.calls.answering import OnMachine
-from qwen3tts_cli.calls.call_run import Course, checked_digits, talk
+from qwen3tts_cli.calls.call_run import Course, OnMachine, checked_digits, talk
 from qwen3tts_cli.calls.listening_page import BesideOptions, open_beside
 from qwen3tts_cli.calls.phone import (
     Telephone,

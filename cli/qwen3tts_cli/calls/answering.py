@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
-from enum import StrEnum
 from logging import getLogger
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -307,11 +306,3 @@ async def guarded(
             complain_of(error)
         else:
             log.exception("a call failed")
-
-
-class OnMachine(StrEnum):
-    """What is done when a machine answers: `qwen3tts_phone.call.dialogue.OnMachine`."""
-
-    SPEAK = "speak"
-    HANG_UP = "hang-up"
-    AFTER_BEEP = "after-beep"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 import typer
 
-from qwen3tts_cli.calls.answering import OnMachine
 from qwen3tts_cli.calls.watch import tell_findings, watch
 from qwen3tts_cli.calls.words import Script, Words
 from qwen3tts_cli.options.listening import ListenOptions
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from qwen3tts_phone.detection.listening import SpeechDetection
     from qwen3tts_phone.detection.recogniser import Recogniser
     from qwen3tts_speech.line import Spoken, Utterance
+
+
+class OnMachine(StrEnum):
+    """What is done when a machine answers: `qwen3tts_phone.call.dialogue.OnMachine`."""
+
+    SPEAK = "speak"
+    HANG_UP = "hang-up"
+    AFTER_BEEP = "after-beep"
 
 
 class CallChain:

@@ -1,1 +1,1 @@
-"""Doctor."""
+"""`mr-qwen3tts doctor`, and the checks before a call."""

@@ -1,1 +1,1 @@
-"""Output."""
+"""Consoles, exit codes, help pages, files and the loudspeaker."""

@@ -183,8 +183,8 @@ def timeline(columns: Columns, *, seed: int = 0) -> Timeline:
     bins = ((started[rows] - origin) // width).astype(np.int64)
     numbers, places = np.unique(bins, return_inverse=True)
     made = Timeline(float(width), [], [], [], [], [], [], [], True, undated)
-    for place, number in enumerate(numbers):
-        if place and number != numbers[place - 1] + 1:
+    for place, bin_number in enumerate(numbers):
+        if place and bin_number != numbers[place - 1] + 1:
             _add_bin(made, origin + (numbers[place - 1] + 1.5) * width)
         mine = rows[places == place]
         times = lead_ms[mine]
@@ -192,7 +192,7 @@ def timeline(columns: Columns, *, seed: int = 0) -> Timeline:
         p50, p95 = percentile(times, 50), stated(times, 95)
         _add_bin(
             made,
-            origin + (number + 0.5) * width,
+            origin + (bin_number + 0.5) * width,
             p50,
             p95,
             int(columns.starvations[mine].sum(dtype=np.int64)),

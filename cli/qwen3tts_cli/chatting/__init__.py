@@ -1,1 +1,0 @@
-"""A conversation with an agent by typing and reading."""

@@ -1,1 +1,0 @@
-"""Text laid out for terminals and pipes."""
