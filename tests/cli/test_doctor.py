@@ -12,7 +12,7 @@ import pytest
 from qwen3tts_cli.doctor import checks
 from qwen3tts_cli.doctor import command as doctor
 from qwen3tts_cli.doctor.checks import EXTRAS, Check, Level
-from qwen3tts_cli.doctor.targets import faults, weight_file_fault
+from qwen3tts_cli.doctor.weight_files import faults, weight_file_fault
 from qwen3tts_cli.main import run
 from tests.conftest import require_package
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from rich.console import Console
 
 from qwen3tts_cli.latency import show, tables
+from qwen3tts_cli.latency.choices import GroupBy
 from qwen3tts_cli.latency.columns import Columns
 from qwen3tts_cli.latency.following import Lines
-from qwen3tts_cli.latency.options import GroupBy, Views
+from qwen3tts_cli.latency.options import Views
 from qwen3tts_cli.latency.reading import LogFile, Wanted, read_columns
 from qwen3tts_cli.latency.selection import Selection, moment
 from qwen3tts_cli.latency.show import remarks, waterfall

@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from qwen3tts_cli.doctor.targets import faults
+from qwen3tts_cli.doctor.weight_files import faults
 from qwen3tts_cli.output.exits import MissingProgram
 from qwen3tts_cli.output.sound import find_player
 from qwen3tts_engine.qwen3.model.config_reader import read_config

@@ -2,73 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qwen3tts_cli.call import host_of
 from qwen3tts_cli.calls.phone import HERE, Telephone, asks_for_tls, local_address
 from qwen3tts_cli.doctor.options import ConversationOptions
+from qwen3tts_cli.doctor.report import Report
+from qwen3tts_cli.doctor.targets import speech_server
 from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import spread
 from qwen3tts_cli.options.speech import Manner
-from qwen3tts_cli.output.console import notes, printable, results
+from qwen3tts_cli.output.console import notes
 from qwen3tts_cli.output.exits import ExitCode, run
-from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_cli.doctor.checks import Check
     from qwen3tts_cli.doctor.conversation import Parties
-
-
-COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
-
-
-class Report:
-    """Checks in the order in which they are made."""
-
-    def __init__(self, as_json: bool = False) -> None:
-        self._as_json = as_json
-        self.made: list[Check] = []
-
-    def add(self, check: Check) -> None:
-        """One more; people see it at once."""
-        self.made.append(check)
-        if not self._as_json:
-            _print(check)
-
-    def add_all(self, checks: Iterable[Check]) -> None:
-        """Several, each as it is made."""
-        for each in checks:
-            self.add(each)
-
-    def close(self) -> None:
-        """That was all."""
-        if self._as_json:
-            typer.echo(json.dumps([_fields(each) for each in self.made], indent=2))
-
-
-def _fields(check: Check) -> dict[str, Any]:
-    """The check as JSON; figures where something was measured."""
-    found = asdict(check)
-    if not check.figures:
-        del found["figures"]
-    return found
-
-
-def _print(check: Check) -> None:
-    from rich.text import Text
-
-    console = results()
-    line = Text(f"{check.level:<5}", style=COLOURS[check.level])
-    line.append(Text(f"{check.name}: {printable(check.found)}", style="default"))
-    console.print(line)
-    if check.remedy:
-        console.print(Text(f"     → {printable(check.remedy)}", style="dim"))
 
 
 PHONE = "Telephone"
@@ -249,22 +202,3 @@ def all_checks(
     yield checks.route()
     if server is not None:
         yield speech_server(server)
-
-
-def speech_server(url: str) -> Check:
-    """Whether the server answers, and with what."""
-    from qwen3tts_cli.doctor.checks import Check, Level
-    from qwen3tts_wire.client import SpeechClient
-
-    async def ask() -> str:
-        client = await SpeechClient.connect(url)
-        try:
-            session = client.session
-            return f"{session.engine}, {len(session.voices)} voices, {client.rtt_s * 1000:.1f} ms"
-        finally:
-            await client.close()
-
-    try:
-        return Check("speech server", Level.OK, run(ask()))
-    except SpeechError as error:
-        return Check("speech server", Level.FAIL, error.message, error.remedy)

@@ -12,8 +12,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_cli.latency.findings import Findings
-from qwen3tts_cli.latency.reading import LogChanged
+from qwen3tts_cli.latency.findings import Findings, LogChanged
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 
 Floats = NDArray[np.float32]

@@ -16,8 +16,8 @@ from qwen3tts_cli.output.console import complain, complain_of, note, notes, prin
 from qwen3tts_cli.output.exits import ExitCode
 
 if TYPE_CHECKING:
+    from qwen3tts_cli.latency.choices import Kind
     from qwen3tts_cli.latency.columns import Columns
-    from qwen3tts_cli.latency.options import Kind
     from qwen3tts_cli.latency.reading import Found, Wanted
 
 MOST_DAMAGE_TOLD = 5

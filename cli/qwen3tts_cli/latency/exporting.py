@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
+from typing import TYPE_CHECKING, TextIO
 
+from qwen3tts_cli.latency.choices import Kind
 from qwen3tts_cli.latency.columns import Columns
-from qwen3tts_cli.latency.options import Exports, Kind
+from qwen3tts_cli.latency.options import Exports
 from qwen3tts_cli.output.exits import MissingExtra
 from qwen3tts_wire.errors import BadRequest
 
@@ -118,45 +114,3 @@ def print_lines(columns: Columns, kind: Kind, stream: TextIO, *, with_text: bool
         writer.append(record if with_text else replace(record, text=None))
     if writer.left_out:
         note(f"{writer.left_out} utterances never sounded, and have no lines for mr_sip.")
-
-
-ENDING: Final = ".part"
-
-
-@contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write into, which takes its place when this ends without an error.
-
-    Until then a reader has the old one, and so after an error. Only its owner may read it. A link
-    is followed. What is no plain file (``/dev/stdout``, a pipe) is written into as it is.
-
-    Raises OSError that names ``path``.
-    """
-    part: str | None = None
-    try:
-        target = Path(os.path.realpath(path))
-        if _is_special(target):
-            with open(path, "wb") as file:
-                yield file
-        else:
-            descriptor, part = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=ENDING)
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-            os.replace(part, target)
-            part = None
-    except OSError as error:
-        if error.filename is not None and not str(error.filename).endswith(ENDING):
-            raise  # of another file that was read meanwhile
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
-    finally:
-        if part is not None:
-            with suppress(OSError):
-                os.unlink(part)
-
-
-def _is_special(path: Path) -> bool:
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False
-    return not stat.S_ISREG(mode)

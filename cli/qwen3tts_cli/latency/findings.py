@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from qwen3tts_cli.latency.columns import Columns, Floats
-from qwen3tts_cli.latency.stages import CHAIN, OF_SERVER
-from qwen3tts_speech.latency import Mark, UtteranceRecord
+from qwen3tts_wire.errors import SpeechError
 
 MAX_EXAMPLES: Final = 20
 """So many damaged lines are named; all of them are counted."""
@@ -73,60 +67,13 @@ class Findings:
         return told
 
 
-TOLERANCE_MS: Final = 1.0
-"""Marks are taken one after the other and rounded; the offset of the clocks drifts a little."""
-SET_BACK_S: Final = 1.0
-"""The wall clock is slewed by less than this between two utterances; a step is more."""
+class LogChanged(SpeechError):
+    """A log is no longer what it was when it was read."""
 
+    code = "log_changed"
 
-def backwards_ms(columns: Columns) -> Floats:
-    """By how much a stage took less than no time, beyond what the clocks allow; 0 = none did.
-
-    Shape [n]. Between a mark of the server and one of ours ``clock_error_ms`` is allowed.
-    """
-    worst = np.zeros(len(columns), np.float32)
-    latest = np.full(len(columns), np.nan, np.float32)
-    by_server = np.zeros(len(columns), bool)
-    errors = columns.clock_error_ms
-    for mark in CHAIN:
-        at, present = columns.mark_ms[mark], columns.has(mark)
-        crosses = by_server != (mark in OF_SERVER)
-        _keep_larger(worst, latest - at - np.float32(TOLERANCE_MS) - crosses * errors)
-        latest = np.where(present, at, latest)
-        by_server = np.where(present, mark in OF_SERVER, by_server)
-    spoken = columns.between_ms(Mark.FIRST_FRAME_WIRE, Mark.LAST_FRAME)
-    _keep_larger(worst, -spoken - np.float32(TOLERANCE_MS))
-    return worst
-
-
-def _keep_larger(worst: Floats, values: Floats) -> None:
-    np.fmax(worst, values, out=worst)  # fmax passes over NaN
-
-
-def disorder(record: UtteranceRecord) -> list[str]:
-    """The same of one utterance, in words: which mark came before which."""
-    told = []
-    present = [mark for mark in CHAIN if mark in record.marks]
-    for first, last in pairwise(present):
-        early_ms = (record.marks[first] - record.marks[last]) * 1000
-        crosses = (first in OF_SERVER) != (last in OF_SERVER)
-        if early_ms > TOLERANCE_MS + (record.clock_error_ms if crosses else 0.0):
-            told.append(f"{last} is {early_ms:.1f} ms before {first}")
-    return told
-
-
-def steps_back(columns: Columns) -> NDArray[np.intp]:
-    """Utterances at which the wall clock had been set back since the same call's one before.
-
-    By their row numbers; seen by the monotonic clock, which ran on meanwhile.
-    """
-    if len(columns) < 2:
-        return np.empty(0, np.intp)
-    # A call that two programs have logged has two monotonic clocks, and two files.
-    order = np.lexsort((columns.origin_s, columns.source.codes, columns.call.codes))
-    one_call = np.diff(columns.call.codes[order]) == 0
-    one_file = np.diff(columns.source.codes[order]) == 0
-    named = np.array([bool(name) for name in columns.call.names])[columns.call.codes[order][1:]]
-    back = np.diff(columns.started_unix_s[order]) < -SET_BACK_S
-    known = columns.origin_s[order][:-1] > 0
-    return np.sort(order[1:][one_call & one_file & named & back & known])
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} was changed while it was being read.",
+            remedy="Run the command again; --follow watches logs that are being written.",
+        )

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
-from qwen3tts_cli.latency.exporting import whole_file
+from qwen3tts_cli.output.writable import whole_file
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.utterance_spans import (
     Stage,

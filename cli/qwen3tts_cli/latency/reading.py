@@ -17,15 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
+from qwen3tts_cli.latency.choices import Kind
 from qwen3tts_cli.latency.columns import Columns, ColumnsBuilder, Source
-from qwen3tts_cli.latency.findings import (
-    MAX_EXAMPLES,
-    DamagedLine,
-    Findings,
-    backwards_ms,
-    steps_back,
-)
-from qwen3tts_cli.latency.options import Kind
+from qwen3tts_cli.latency.findings import MAX_EXAMPLES, DamagedLine, Findings, LogChanged
+from qwen3tts_cli.latency.order import backwards_ms, steps_back
 from qwen3tts_cli.latency.selection import Selection
 from qwen3tts_speech.latency import MAX_LINE_BYTES, Damaged, LogReader, UtteranceRecord
 from qwen3tts_wire.errors import SpeechError
@@ -39,18 +34,6 @@ class NoLog(SpeechError):
     """A log that was named cannot be read."""
 
     code = "no_log"
-
-
-class LogChanged(SpeechError):
-    """A log is no longer what it was when it was read."""
-
-    code = "log_changed"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name} was changed while it was being read.",
-            remedy="Run the command again; --follow watches logs that are being written.",
-        )
 
 
 @dataclass(frozen=True, slots=True)

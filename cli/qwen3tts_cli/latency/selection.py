@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_cli.latency.choices import WorstOf
 from qwen3tts_cli.latency.columns import Columns, Floats
-from qwen3tts_cli.latency.options import WorstOf
 from qwen3tts_cli.latency.tables import percentile
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 

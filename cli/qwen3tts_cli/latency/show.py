@@ -16,8 +16,8 @@ from rich.text import Text
 
 from qwen3tts_cli.latency import tables
 from qwen3tts_cli.latency.columns import Columns, Named
-from qwen3tts_cli.latency.findings import disorder
 from qwen3tts_cli.latency.options import Views
+from qwen3tts_cli.latency.order import disorder
 from qwen3tts_cli.latency.selection import typical, values_of, worst
 from qwen3tts_cli.latency.stages import OF_SERVER, crosses_clocks
 from qwen3tts_cli.latency.tables import Group, Row, Summary
@@ -142,7 +142,7 @@ def print_report(
     for line in sentences(tables.summary(columns)):
         console.print(line, markup=False)
     if comparison is not None:
-        from qwen3tts_cli.latency.tables import print_comparison
+        from qwen3tts_cli.latency.compared import print_comparison
 
         console.print()
         print_comparison(console, comparison)

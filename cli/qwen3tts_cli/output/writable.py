@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import typer
 
 from qwen3tts_cli.output.exits import needs
+
+if TYPE_CHECKING:
+    pass
 
 SOUND_ENDINGS = (".wav", ".flac", ".mp3", ".ogg", ".opus")
 """Endings of files of sound, in lower case; all but the first are encoded by PyAV."""
@@ -85,3 +92,45 @@ def _ending_of(path: Path) -> str:
 
 def _listed(endings: Sequence[str]) -> str:
     return f"{', '.join(endings[:-1])} or {endings[-1]}"
+
+
+ENDING: Final = ".part"
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write into, which takes its place when this ends without an error.
+
+    Until then a reader has the old one, and so after an error. Only its owner may read it. A link
+    is followed. What is no plain file (``/dev/stdout``, a pipe) is written into as it is.
+
+    Raises OSError that names ``path``.
+    """
+    part: str | None = None
+    try:
+        target = Path(os.path.realpath(path))
+        if _is_special(target):
+            with open(path, "wb") as file:
+                yield file
+        else:
+            descriptor, part = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=ENDING)
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+            os.replace(part, target)
+            part = None
+    except OSError as error:
+        if error.filename is not None and not str(error.filename).endswith(ENDING):
+            raise  # of another file that was read meanwhile
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+    finally:
+        if part is not None:
+            with suppress(OSError):
+                os.unlink(part)
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_cli.latency.columns import ColumnsBuilder, columns_of
-from qwen3tts_cli.latency.reading import LogChanged
+from qwen3tts_cli.latency.findings import LogChanged
 from qwen3tts_speech.latency import MARKS, Mark, UtteranceRecord
 from tests.cli.latency.synthetic import Made, made_records
 

@@ -10,11 +10,18 @@ import pytest
 from rich.console import Console
 
 from qwen3tts_cli.latency.columns import Columns, columns_of
-from qwen3tts_cli.latency.compared import Compared, Comparison, Kind, calls_of, compare
+from qwen3tts_cli.latency.compared import (
+    Compared,
+    Comparison,
+    Kind,
+    calls_of,
+    compare,
+    notes_of,
+    print_comparison,
+)
 from qwen3tts_cli.latency.comparison import Verdict
 from qwen3tts_cli.latency.reading import find_logs, read_columns
 from qwen3tts_cli.latency.stages import FIRST_SOUND, SILENCE
-from qwen3tts_cli.latency.tables import notes_of, print_comparison
 from qwen3tts_speech.latency import UtteranceRecord
 from tests.cli.latency.synthetic import Made, made_log, made_records
 

@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 
 from qwen3tts_cli.latency.columns import columns_of
-from qwen3tts_cli.latency.stages import (
-    CHAIN,
-    SIDES,
-    Hop,
-    Side,
-    begin_of,
-    hops_of,
-    names_of,
-    ways_of,
-)
+from qwen3tts_cli.latency.hops import SIDES, Hop, Side, begin_of, hops_of, names_of, ways_of
+from qwen3tts_cli.latency.stages import CHAIN
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from tests.cli.latency.pages import made
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_cli.latency.columns import columns_of
-from qwen3tts_cli.latency.findings import backwards_ms, disorder, steps_back
+from qwen3tts_cli.latency.order import backwards_ms, disorder, steps_back
 from qwen3tts_speech.latency import MARKS, UtteranceRecord
 from tests.cli.latency.synthetic import Made, made_records
 

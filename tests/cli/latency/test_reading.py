@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from qwen3tts_cli.latency.choices import Kind
 from qwen3tts_cli.latency.columns import Columns, Named, columns_of
-from qwen3tts_cli.latency.options import Kind
-from qwen3tts_cli.latency.reading import LogChanged, LogFile, Wanted, read_columns
+from qwen3tts_cli.latency.findings import LogChanged
+from qwen3tts_cli.latency.reading import LogFile, Wanted, read_columns
 from qwen3tts_cli.latency.selection import Selection
 from qwen3tts_speech.e2e_lines import E2eWriter
 from qwen3tts_speech.latency import MAX_LINE_BYTES

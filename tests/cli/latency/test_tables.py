@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_cli.latency import tables
+from qwen3tts_cli.latency.choices import WorstOf
 from qwen3tts_cli.latency.columns import columns_of
-from qwen3tts_cli.latency.options import WorstOf
 from qwen3tts_cli.latency.selection import typical, values_of, worst
 from qwen3tts_cli.latency.stages import CHAIN, SILENCE
 from qwen3tts_speech.latency import MARKS, Mark, UtteranceRecord

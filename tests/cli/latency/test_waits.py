@@ -12,10 +12,11 @@ import pytest
 from qwen3tts_cli.latency import tables
 from qwen3tts_cli.latency.columns import Columns, columns_of
 from qwen3tts_cli.latency.compared import compare
+from qwen3tts_cli.latency.hops import hops_of, ways_of
 from qwen3tts_cli.latency.html.page import page
 from qwen3tts_cli.latency.live import line_of
 from qwen3tts_cli.latency.selection import typical
-from qwen3tts_cli.latency.stages import FIRST_SOUND, GREETING, WAIT, hops_of, ways_of
+from qwen3tts_cli.latency.stages import FIRST_SOUND, GREETING, WAIT
 from qwen3tts_cli.main import run
 from qwen3tts_speech.latency import LatencyLog, Mark, UtteranceRecord
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_cli.latency.exporting import whole_file
+from qwen3tts_cli.output.writable import whole_file
 
 
 def test_an_error_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from qwen3tts_cli.latency.columns import Columns, Floats, Named
-from qwen3tts_cli.latency.html.sections import count, number, text
+from qwen3tts_cli.latency.html.markup import count, number, text
 from qwen3tts_cli.latency.tables import FEWEST, RowNumbers, percentile, stated
 
 MOST_ROWS: Final = 15

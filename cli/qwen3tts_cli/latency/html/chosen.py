@@ -9,9 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from qwen3tts_cli.latency.columns import Columns
-from qwen3tts_cli.latency.findings import disorder
+from qwen3tts_cli.latency.hops import Hop
 from qwen3tts_cli.latency.html.breakdown import LATEST_S, moment
-from qwen3tts_cli.latency.stages import CHAIN, OF_SERVER, Hop
+from qwen3tts_cli.latency.order import disorder
+from qwen3tts_cli.latency.stages import CHAIN, OF_SERVER
 from qwen3tts_cli.latency.tables import RowNumbers
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_wire.errors import SpeechError

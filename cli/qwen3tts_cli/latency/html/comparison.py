@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from qwen3tts_cli.latency.compared import Compared, Comparison, Kind
+from qwen3tts_cli.latency.compared import Compared, Comparison, Kind, notes_of, word
 from qwen3tts_cli.latency.comparison import Verdict
-from qwen3tts_cli.latency.html.sections import NOTHING, ms, number, plural, signed, text
+from qwen3tts_cli.latency.html.markup import NOTHING, ms, number, plural, signed, text
 from qwen3tts_cli.latency.stages import FIRST_SOUND, WAIT
-from qwen3tts_cli.latency.tables import notes_of, word
 
 _CLASSES: Final = {
     Verdict.BETTER: "better",

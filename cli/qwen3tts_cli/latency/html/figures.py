@@ -13,8 +13,9 @@ import numpy as np
 from qwen3tts_cli.latency.columns import Floats
 from qwen3tts_cli.latency.compared import Compared, Kind
 from qwen3tts_cli.latency.comparison import Verdict
+from qwen3tts_cli.latency.hops import Hops, names_of
 from qwen3tts_cli.latency.html.breakdown import Timeline
-from qwen3tts_cli.latency.stages import FIRST_SOUND, WAIT, Hops, names_of
+from qwen3tts_cli.latency.stages import FIRST_SOUND, WAIT
 from qwen3tts_cli.latency.tables import stated
 
 Figure = dict[str, Any]

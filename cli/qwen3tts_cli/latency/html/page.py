@@ -13,15 +13,15 @@ import numpy as np
 
 from qwen3tts_cli.latency.columns import Columns, Floats
 from qwen3tts_cli.latency.compared import Comparison, compare
-from qwen3tts_cli.latency.exporting import whole_file
 from qwen3tts_cli.latency.findings import Findings
+from qwen3tts_cli.latency.hops import BEGINNINGS, Hops, begin_of, hops_of, ways_of
 from qwen3tts_cli.latency.html import breakdown, figures, sections
 from qwen3tts_cli.latency.html import comparison as before_after
 from qwen3tts_cli.latency.html.breakdown import MOST_POINTS, Timeline, timeline
 from qwen3tts_cli.latency.html.chosen import Chosen, choose
-from qwen3tts_cli.latency.html.sections import count, plural, script_json, text
-from qwen3tts_cli.latency.stages import BEGINNINGS, Hops, begin_of, hops_of, ways_of
+from qwen3tts_cli.latency.html.markup import count, plural, script_json, text
 from qwen3tts_cli.latency.tables import headline_values
+from qwen3tts_cli.output.writable import whole_file
 from qwen3tts_speech.latency import Mark
 
 DEFAULT_TITLE: Final = "Latency"

@@ -1,0 +1,61 @@
+"""Output of `doctor`: a line a check, or all of them as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from qwen3tts_cli.output.console import printable, results
+
+if TYPE_CHECKING:
+    from qwen3tts_cli.doctor.checks import Check
+
+
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+class Report:
+    """Checks in the order in which they are made."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        self._as_json = as_json
+        self.made: list[Check] = []
+
+    def add(self, check: Check) -> None:
+        """One more; people see it at once."""
+        self.made.append(check)
+        if not self._as_json:
+            _print(check)
+
+    def add_all(self, checks: Iterable[Check]) -> None:
+        """Several, each as it is made."""
+        for each in checks:
+            self.add(each)
+
+    def close(self) -> None:
+        """That was all."""
+        if self._as_json:
+            typer.echo(json.dumps([_fields(each) for each in self.made], indent=2))
+
+
+def _fields(check: Check) -> dict[str, Any]:
+    """The check as JSON; figures where something was measured."""
+    found = asdict(check)
+    if not check.figures:
+        del found["figures"]
+    return found
+
+
+def _print(check: Check) -> None:
+    from rich.text import Text
+
+    console = results()
+    line = Text(f"{check.level:<5}", style=COLOURS[check.level])
+    line.append(Text(f"{check.name}: {printable(check.found)}", style="default"))
+    console.print(line)
+    if check.remedy:
+        console.print(Text(f"     → {printable(check.remedy)}", style="dim"))

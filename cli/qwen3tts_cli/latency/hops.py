@@ -1,0 +1,183 @@
+"""Hops to the first sound: name, side and duration of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from qwen3tts_cli.latency.columns import Columns, Floats
+from qwen3tts_cli.latency.stages import CHAIN, crosses_clocks, stage_name
+from qwen3tts_cli.latency.tables import RowNumbers, stage_rows
+from qwen3tts_speech.latency import Mark
+
+
+class Side(StrEnum):
+    """Who can make a hop faster."""
+
+    AGENT = "agent"
+    CLIENT = "client"
+    NETWORK = "network"
+    SERVER = "server"
+    LINE = "line"
+
+
+SIDES: Final[Mapping[Side, str]] = {
+    Side.AGENT: "Agent: recogniser, language model",
+    Side.CLIENT: "Client: this machine's part of the voice",
+    Side.NETWORK: "Network, both ways",
+    Side.SERVER: "Speech server and engine",
+    Side.LINE: "Telephone line: pacer, silence in the sound",
+}
+
+
+_MEANING: Final[Mapping[Mark, tuple[str, Side]]] = {
+    Mark.TRANSCRIBED: ("caller's words recognised", Side.AGENT),
+    Mark.TURN_END: ("turn given to the agent", Side.AGENT),
+    Mark.TEXT_IN: ("agent begins its answer", Side.AGENT),
+    Mark.FIRST_DELTA: ("first words come", Side.AGENT),
+    Mark.REQUEST_SENT: ("words sent", Side.CLIENT),
+    Mark.REQUEST_RECEIVED: ("network to the server", Side.NETWORK),
+    Mark.SEGMENT_READY: ("words of the first clause", Side.AGENT),
+    Mark.SLOT: ("waiting for the engine", Side.SERVER),
+    Mark.PREFILL: ("engine reads the prompt", Side.SERVER),
+    Mark.FIRST_CODES: ("engine: first codes", Side.SERVER),
+    Mark.FIRST_PCM: ("engine: first samples", Side.SERVER),
+    Mark.RECEIVED: ("network back", Side.NETWORK),
+    Mark.RESAMPLED: ("resampled", Side.CLIENT),
+    Mark.QUEUED: ("encoded and queued", Side.CLIENT),
+    Mark.FIRST_FRAME_WIRE: ("pacer: lead and next slot", Side.LINE),
+    Mark.FIRST_AUDIBLE_WIRE: ("silence before the voice", Side.LINE),
+}
+"""A hop is named after the mark that it ends with: that is what everybody was waiting for.
+
+The first clause is the agent's: the server waits for its words, and finds its end in microseconds.
+"""
+
+
+BEGINNINGS: Final[Mapping[Mark, str]] = {
+    Mark.SPEECH_END: "the caller's last sound",
+    Mark.TRANSCRIBED: "the caller's words being recognised",
+    Mark.TURN_END: "the caller's turn being given to the agent",
+    Mark.TEXT_IN: "the moment the words are asked for",
+    Mark.FIRST_DELTA: "the first words",
+    Mark.REQUEST_SENT: "the words being sent",
+    Mark.REQUEST_RECEIVED: "the words reaching the server",
+    Mark.SEGMENT_READY: "the first clause being complete",
+    Mark.SLOT: "the engine beginning",
+    Mark.PREFILL: "the engine having read the prompt",
+    Mark.FIRST_CODES: "the engine's first codes",
+    Mark.FIRST_PCM: "the engine's first samples",
+    Mark.RECEIVED: "the first samples coming back",
+    Mark.RESAMPLED: "the first samples being resampled",
+    Mark.QUEUED: "the first frame being queued",
+    Mark.FIRST_FRAME_WIRE: "the first frame on the wire",
+    Mark.FIRST_AUDIBLE_WIRE: "the first sound on the wire",
+}
+"""What a way is said to begin with: "from …"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One step on the way to the first sound."""
+
+    first: Mark
+    last: Mark
+
+    @property
+    def name(self) -> str:
+        """What it is called in plain words."""
+        return _MEANING[self.last][0]
+
+    @property
+    def side(self) -> Side:
+        """Who can make it faster."""
+        return _MEANING[self.last][1]
+
+    @property
+    def marks(self) -> str:
+        """Its two marks, as they stand in the log."""
+        return stage_name(self.first, self.last)
+
+    @property
+    def crosses_clocks(self) -> bool:
+        """Whether it begins by one clock and ends by another."""
+        return crosses_clocks(self.first, self.last)
+
+
+def names_of(hops: Iterable[Hop]) -> dict[Hop, str]:
+    """What each is called; of those that end alike (two engines in one log) also from where on."""
+    each = list(hops)
+    times = Counter(hop.name for hop in each)
+    return {
+        hop: hop.name if times[hop.name] == 1 else f"{hop.name} (after {hop.first})" for hop in each
+    }
+
+
+Hops = Mapping[Hop, tuple[RowNumbers, Floats]]
+"""For each hop which utterances have it, and its milliseconds in these."""
+
+
+def hops_of(columns: Columns) -> Hops:
+    """How long each hop took, in the order of the line.
+
+    A missing mark is skipped, so the hops of an utterance always add up to its whole way.
+    """
+    return {Hop(*stage): found for stage, found in stage_rows(columns).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The mean way to the first sound of a few utterances, whose hops add up."""
+
+    name: str
+    rows: RowNumbers
+    total_ms: float
+    hop_ms: dict[Hop, float]
+
+
+def begin_of(columns: Columns) -> Mark:
+    """Where the way begins: the caller's last sound where it is known in any utterance, else the
+    first mark that most answers with a sound have."""
+    if columns.has_waits:
+        return Mark.SPEECH_END
+    heard = columns.has(Mark.FIRST_AUDIBLE_WIRE) & columns.answers
+    for mark in CHAIN:
+        if int((columns.has(mark) & heard).sum()) * 2 > int(heard.sum()):
+            return mark
+    return Mark.FIRST_DELTA
+
+
+def ways_of(columns: Columns, hops: Hops, begin: Mark | None = None) -> list[Way]:
+    """Where the time goes in a typical answer (the middle fifth) and in the slowest 5 %."""
+    begin = begin or begin_of(columns)
+    total = columns.between_ms(begin, Mark.FIRST_AUDIBLE_WIRE)
+    rows = np.flatnonzero(np.isfinite(total) & columns.answers)
+    if not len(rows):
+        return []
+    rows = rows[np.argsort(total[rows], kind="stable")]
+    count = len(rows)
+    middle = rows[int(count * 0.4) : max(int(count * 0.6), int(count * 0.4) + 1)]
+    ways = [_way("Typical", middle, total, hops, begin)]
+    if count > 1:
+        slow = rows[-max(1, round(count * 0.05)) :]
+        ways.append(
+            _way("Slowest 5\u202f%" if count >= 20 else "Slowest", slow, total, hops, begin)
+        )
+    return ways
+
+
+def _way(name: str, rows: RowNumbers, total: Floats, hops: Hops, begin: Mark) -> Way:
+    chosen = np.zeros(len(total), np.bool_)
+    chosen[rows] = True
+    took = {
+        hop: float(values[chosen[where]].sum(dtype=np.float64)) / len(rows)
+        for hop, (where, values) in hops.items()
+        if CHAIN.index(hop.first) >= CHAIN.index(begin)
+    }
+    whole = float(total[rows].mean(dtype=np.float64))
+    return Way(name, rows, whole, {hop: ms for hop, ms in took.items() if ms})
