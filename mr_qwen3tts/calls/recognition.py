@@ -14,8 +14,8 @@ from .options import CallHost, CallSettings
 
 if TYPE_CHECKING:
     from qwen3tts_phone.detection.events import ListenEvent, Turn
-    from qwen3tts_phone.detection.listening import SpeechDetection
     from qwen3tts_phone.detection.recogniser import Recogniser
+    from qwen3tts_phone.detection.speech_detection import SpeechDetection
 
 
 log = logging.getLogger(__name__)

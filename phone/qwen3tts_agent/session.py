@@ -24,7 +24,7 @@ from qwen3tts_phone.detection.events import (
 )
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.detection.listening import SpeechDetection
+    from qwen3tts_phone.detection.speech_detection import SpeechDetection
 
 
 class AgentSession:

@@ -13,9 +13,9 @@ from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.detection.endpointing import TurnDetector
-from qwen3tts_phone.detection.listening import SpeechDetection
 from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
 from qwen3tts_phone.detection.settings import ListenSettings
+from qwen3tts_phone.detection.speech_detection import SpeechDetection
 from qwen3tts_phone.errors import WrongState
 from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.records.store import CallStore

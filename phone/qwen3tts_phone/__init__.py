@@ -53,7 +53,7 @@ _EXPORTS = {
         "Turn",
         "TurnEnded",
     ),
-    "qwen3tts_phone.detection.listening": ("SpeechDetection",),
+    "qwen3tts_phone.detection.speech_detection": ("SpeechDetection",),
     "qwen3tts_phone.detection.recogniser": (
         "Recogniser",
         "RecogniserBusy",
@@ -129,7 +129,6 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares them
     from qwen3tts_phone.detection.events import SpeechResumed as SpeechResumed
     from qwen3tts_phone.detection.events import Turn as Turn
     from qwen3tts_phone.detection.events import TurnEnded as TurnEnded
-    from qwen3tts_phone.detection.listening import SpeechDetection as SpeechDetection
     from qwen3tts_phone.detection.recogniser import Recogniser as Recogniser
     from qwen3tts_phone.detection.recogniser import RecogniserBusy as RecogniserBusy
     from qwen3tts_phone.detection.recogniser import RecogniserUnavailable as RecogniserUnavailable
@@ -138,6 +137,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares them
     from qwen3tts_phone.detection.recogniser import RecognitionTimeout as RecognitionTimeout
     from qwen3tts_phone.detection.recogniser import Transcript as Transcript
     from qwen3tts_phone.detection.settings import ListenSettings as ListenSettings
+    from qwen3tts_phone.detection.speech_detection import SpeechDetection as SpeechDetection
     from qwen3tts_phone.dialling.guard import GuardSettings as GuardSettings
     from qwen3tts_phone.errors import BadSip as BadSip
     from qwen3tts_phone.errors import CalleeUnreachable as CalleeUnreachable

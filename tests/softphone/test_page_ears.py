@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from qwen3tts_phone.detection.listening import SpeechDetection
 from qwen3tts_phone.detection.settings import ListenSettings
+from qwen3tts_phone.detection.speech_detection import SpeechDetection
 from qwen3tts_phone.errors import WrongState
 from qwen3tts_phone.softphone.page_call import MAX_EARLY_TURNS, CallerTurns
 from qwen3tts_wire.errors import LimitExceeded

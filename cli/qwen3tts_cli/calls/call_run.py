@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from qwen3tts_phone.audio.answering import AnsweringSettings
     from qwen3tts_phone.call.call import Call
     from qwen3tts_phone.detection.events import Turn
-    from qwen3tts_phone.detection.listening import SpeechDetection
     from qwen3tts_phone.detection.recogniser import Recogniser
+    from qwen3tts_phone.detection.speech_detection import SpeechDetection
     from qwen3tts_speech.line import Spoken, Utterance
 
 

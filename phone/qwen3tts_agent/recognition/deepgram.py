@@ -33,7 +33,6 @@ from qwen3tts_agent.recognition.socket_protocol import (
     binary,
     one_line,
 )
-from qwen3tts_agent.recognition.turn_audio import TurnBuffer
 from qwen3tts_agent.recognition.turns import joined_transcripts
 from qwen3tts_agent.recognition.websocket import ServiceRecogniser
 from qwen3tts_pacer.clock import Clock
@@ -44,6 +43,7 @@ from qwen3tts_phone.detection.recogniser import (
     Samples,
     Transcript,
 )
+from qwen3tts_phone.detection.turn_buffer import TurnBuffer
 from qwen3tts_wire.errors import ProtocolError
 
 FINALIZE = '{"type": "Finalize"}'

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from websockets.asyncio.client import ClientConnection
 
-from qwen3tts_agent.recognition.turn_audio import TurnBuffer
 from qwen3tts_phone.detection.recogniser import Samples, Transcript
+from qwen3tts_phone.detection.turn_buffer import TurnBuffer
 from qwen3tts_wire.errors import ProtocolError
 
 SUBPROTOCOL = "qwen3tts.recogniser.v1"

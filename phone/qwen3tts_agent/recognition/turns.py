@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qwen3tts_agent.recognition.turn_audio import LONGEST_S, ShortPauseDetector, TurnBuffer
+import numpy as np
+
 from qwen3tts_phone.detection.recogniser import (
     PartialCallback,
     RecognitionFailed,
@@ -17,6 +18,7 @@ from qwen3tts_phone.detection.recogniser import (
     Samples,
     Transcript,
 )
+from qwen3tts_phone.detection.turn_buffer import LONGEST_S, TurnBuffer
 
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "IDEOGRAPHIC")
 """How Unicode's names of characters of scripts begin that put no blanks between words."""
@@ -49,6 +51,57 @@ SHARE = 2.0
 """Between the beginnings of two such passes lies this many times what the last one took, so that
 one call takes half of a core at most."""
 
+SHORT_PAUSE_S = 0.1
+"""Silence that makes a dip; most stops inside words are shorter."""
+BELOW_DB = 22.0
+"""So much fainter than the turn's loudest sound is silence; listening takes the same."""
+FALL_DB_S = 6.0
+"""The loudest is forgotten so fast: people grow quieter."""
+FAINT_DBFS = -60.0
+
+
+class ShortPauseDetector:
+    """One turn's. Takes its sound as it comes."""
+
+    def __init__(self, rate_hz: int) -> None:
+        self._rate_hz = rate_hz
+        self._loudest = FAINT_DBFS
+        self._quiet_s = 0.0
+        self._spoken = False
+
+    @property
+    def in_pause(self) -> bool:
+        """Return whether the caller is silent for DIP_S."""
+        return self._quiet_s >= SHORT_PAUSE_S - 1e-6
+
+    @property
+    def spoken(self) -> bool:
+        """Return whether anything was said since `seen`."""
+        return self._spoken
+
+    def mark_covered(self) -> None:
+        """All sound so far is being recognised."""
+        self._spoken = False
+
+    def mark_uncovered(self) -> None:
+        """It is not."""
+        self._spoken = True
+
+    def push(self, samples: Samples) -> None:
+        """Take a frame, int16 [n]."""
+        if not len(samples):
+            return
+        seconds = len(samples) / self._rate_hz
+        signal = samples.astype(np.float32)
+        power = float(signal @ signal) / len(signal)
+        dbfs = 10 * float(np.log10(power / 32768.0**2 + 1e-12))
+        self._loudest = max(self._loudest - FALL_DB_S * seconds, dbfs, FAINT_DBFS)
+        if dbfs < max(self._loudest - BELOW_DB, FAINT_DBFS):
+            self._quiet_s += seconds
+        else:
+            self._quiet_s, self._spoken = 0.0, True
+
+
 Work = Callable[[Samples], Awaitable[Transcript]]
 """Turns samples [n] into text; cancelled when nobody wants it any more. Raises SpeechError."""
 
@@ -77,7 +130,7 @@ class TurnRecognitionOptions:
 class _Turn:
     """A turn's work."""
 
-    dips: ShortPauseDetector
+    pauses: ShortPauseDetector
     pieces: list[asyncio.Task[Transcript]] = field(default_factory=list)
     """Of what the caller said first and the sound of which is given away."""
     guess: asyncio.Task[Transcript] | None = None
@@ -123,7 +176,7 @@ class TurnRecognition:
         turn, piece_s = self._turn, self._rules.piece_s
         if turn is None:
             return
-        turn.dips.push(samples)
+        turn.pauses.push(samples)
         if turn.guess is not None:
             return
         if piece_s is not None and self._audio.duration_s > piece_s:
@@ -224,17 +277,17 @@ class TurnRecognition:
     def _ahead(self, turn: _Turn) -> None:
         """Recognise the turn so far, where it is time to."""
         every_s, now_s = self._rules.every_s, self._audio.duration_s
-        if every_s is None or self._spare_work is None or not turn.dips.spoken:
+        if every_s is None or self._spare_work is None or not turn.pauses.spoken:
             return
         if turn.busy:
             return
         began_s = turn.covered / self._rules.rate_hz if turn.partial is not None else 0.0
-        due = now_s - began_s >= (LEAST_NEW_S if turn.dips.in_dip else every_s)
+        due = now_s - began_s >= (LEAST_NEW_S if turn.pauses.in_pause else every_s)
         if not due or now_s < turn.not_before_s:
             return
         samples = self._audio.samples()
         turn.partial, turn.covered = self._begin(samples, self._spare_work), len(samples)
-        turn.dips.seen()
+        turn.pauses.mark_covered()
         turn.busy = True
         turn.partial.add_done_callback(lambda task: self._took(turn, task, now_s))
         self._tell(turn, turn.partial)
@@ -249,7 +302,7 @@ class TurnRecognition:
         else:  # there was other work
             turn.partial = None
             turn.not_before_s = self._audio.duration_s + AGAIN_S
-            turn.dips.unseen()
+            turn.pauses.mark_uncovered()
 
     def _known(self, turn: _Turn, at: float) -> asyncio.Task[Transcript] | None:
         """The partial text, where it has all that was said up to this time."""

@@ -50,9 +50,9 @@ from qwen3tts_speech.sound import LiveSound
 
 if TYPE_CHECKING:
     from qwen3tts_phone.detection.endpointing import TurnDetector
-    from qwen3tts_phone.detection.listening import SpeechDetection
     from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
     from qwen3tts_phone.detection.settings import ListenSettings
+    from qwen3tts_phone.detection.speech_detection import SpeechDetection
     from qwen3tts_phone.records.record import CallRecord
 
 
@@ -358,7 +358,7 @@ class Call(ABC):
             MissingDetector: the voice activity detector of the settings is not installed.
             BadRequest: it is no recogniser, or none has that name.
         """
-        from qwen3tts_phone.detection.listening import SpeechDetection
+        from qwen3tts_phone.detection.speech_detection import SpeechDetection
 
         chosen = self._core.recognisers.chosen(recogniser)
         listening = SpeechDetection(self, settings, chosen, turn_detector=turn_detector)

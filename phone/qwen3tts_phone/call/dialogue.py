@@ -14,9 +14,9 @@ from qwen3tts_phone.audio.answering import Answerer, AnsweringSettings, who_answ
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
 from qwen3tts_phone.call.keys import Keypad
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, SpeechResumed, TurnEnded
-from qwen3tts_phone.detection.listening import SpeechDetection
 from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
 from qwen3tts_phone.detection.settings import ListenSettings
+from qwen3tts_phone.detection.speech_detection import SpeechDetection
 from qwen3tts_phone.errors import MachineAnswered
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_speech.utterance import Utterance

@@ -26,8 +26,8 @@ from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call as AnyCall
     from qwen3tts_phone.detection.events import Turn
-    from qwen3tts_phone.detection.listening import SpeechDetection
     from qwen3tts_phone.detection.settings import ListenSettings
+    from qwen3tts_phone.detection.speech_detection import SpeechDetection
     from qwen3tts_phone.softphone.bridge import CallBridge
 
 
@@ -72,7 +72,7 @@ class CallerTurns:
             self._early.append(text)
         else:
             raise LimitExceeded(
-                f"{MOST_EARLY} typed turns wait for the call already.",
+                f"{MAX_EARLY_TURNS} typed turns wait for the call already.",
                 remedy="Type on when the call is up.",
             )
 

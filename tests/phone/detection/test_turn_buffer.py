@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_agent.recognition.turn_audio import PAST_S, PRE_ROLL_S, TAIL_S, TurnBuffer
 from qwen3tts_phone.detection.recogniser import Samples
+from qwen3tts_phone.detection.turn_buffer import PAST_S, PRE_ROLL_S, TAIL_S, TurnBuffer
 
 RATE = 8000
 FRAME = 160

@@ -13,9 +13,9 @@ from qwen3tts_phone.detection import core
 from qwen3tts_phone.detection.endpointing import TurnSoFar
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, Turn
 from qwen3tts_phone.detection.key_turns import TURN_GAP_S
-from qwen3tts_phone.detection.listening import WAITING_TURNS, SpeechDetection
 from qwen3tts_phone.detection.recogniser import RecogniserUnavailable, RecognitionFailed, Transcript
 from qwen3tts_phone.detection.settings import ListenSettings
+from qwen3tts_phone.detection.speech_detection import WAITING_TURNS, SpeechDetection
 from tests.fakes import settle
 from tests.phone.detection.fake_call import FakeCall, FakeRecogniser, LoudDetector
 
