@@ -178,4 +178,4 @@ def test_only_so_many_made_voices_are_shown() -> None:
     for number in range(MAX_CLONED_VOICES + 5):
         engine.add(VoiceEntry(f"clone:{number}", "", ""))
     assert len(engine.made) == MAX_CLONED_VOICES
-    assert engine.made[0].id == f"clone:{MOST_MADE + 4}"
+    assert engine.made[0].id == f"clone:{MAX_CLONED_VOICES + 4}"

@@ -56,7 +56,7 @@ def test_only_what_is_done_can_be_fetched(tmp_path: Path) -> None:
 
 
 def test_the_oldest_of_a_private_folder_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(module, "MAX_OFFERED", 3)
     recorded = RecordingStore(None)
     made = [recorded.new() for _ in range(5)]
     for name, path in made:

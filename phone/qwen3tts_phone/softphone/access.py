@@ -112,7 +112,7 @@ class TokenCheck:
 def bearer_token(header: str | None) -> str:
     """The token of an Authorization header (RFC 6750 section 2.1); empty = there is none."""
     kind, _, token = (header or "").partition(" ")
-    return token.strip() if kind.lower() == "bearer_token" else ""
+    return token.strip() if kind.lower() == "bearer" else ""
 
 
 class BrowserRequest(NamedTuple):

@@ -138,7 +138,7 @@ class PageCall:
         self._captions = Captions(tell, desk.clock)
         self._voice = PageVoice(desk, self._captions)
         self._ears = CallerTurns(tell, desk.settings.listen)
-        self._recording = PageRecording(desk.recorded, tell, allowed=desk.settings.recording)
+        self._recording: PageRecording | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._run: asyncio.Task[None] | None = None
         self._left = False
@@ -290,6 +290,8 @@ class PageCall:
         self._start(self._end_in_time(call))
         self._start(self._follow_events(call))
         if not isinstance(asked, Listen) and asked.record:
+            allowed = desk.settings.recording
+            self._recording = PageRecording(desk.recorded, self._tell, allowed=allowed)
             self._recording.begin(call)
         if isinstance(asked, Call):
             await self._alone(call, asked)
@@ -355,7 +357,8 @@ class PageCall:
             if error is not None:
                 last = State("ended", error.message, error.remedy, by, error.code)
         self._stands(last)
-        await self._recording.keep()
+        if self._recording is not None:
+            await self._recording.keep()
 
     async def _clear_away(self) -> None:
         self._voice.end()

@@ -318,7 +318,7 @@ class PageVoice:
         if self._say is None:
             if len(self._queued) >= MAX_QUEUED:
                 raise LimitExceeded(
-                    f"{MOST_QUEUED} typed utterances wait for the call already.",
+                    f"{MAX_QUEUED} typed utterances wait for the call already.",
                     remedy="Type on when the call is up.",
                 )
             self._queued.append(words)

@@ -165,9 +165,9 @@ class SoftphoneSettings:
             )
         networks(self.trusted_proxies, "trusted_proxies")
         if len(self.ice_servers) > MAX_ICE_SERVERS:
-            raise ValueError(f"ice_servers: {len(self.ice_servers)} are over {MOST_ICE_SERVERS}")
+            raise ValueError(f"ice_servers: {len(self.ice_servers)} are over {MAX_ICE_SERVERS}")
         if not 1 <= len(self.engines) <= MAX_ENGINES:
-            raise ValueError(f"engines: 1 to {MOST_ENGINES} are needed, not {len(self.engines)}")
+            raise ValueError(f"engines: 1 to {MAX_ENGINES} are needed, not {len(self.engines)}")
         if self.token and not (8 <= len(self.token) <= 512 and _is_token(self.token)):
             raise ValueError(
                 "token has 8 to 512 letters, digits or - . _ ~, which need no quoting in an address"
