@@ -18,7 +18,7 @@ from qwen3tts_pacer.slot import Frame, Kind, Slot
 from qwen3tts_pacer.states import ContextError, Move, PacerError, PacerFull, State, after
 
 NEVER = math.inf
-GRAIN = 1e-6  # seconds; sums of floats differ by less, and nobody hears so much
+EPSILON_S = 1e-6  # sums of floats differ by less
 
 
 class DroppedContext(NamedTuple):
@@ -100,8 +100,8 @@ class PacerCore:
         """Frames that came too late for an interrupted context."""
         self.drained: deque[int] = deque(maxlen=256)
         """Contexts fully sent, in order; the caller takes them out."""
-        self._silence = silence
-        self._continuous = continuous
+        self.silence = silence
+        self.continuous = continuous
         self._rephase = rephase
         self._lead = lead_s
         self.lead_s = lead_s
@@ -114,6 +114,7 @@ class PacerCore:
         self._cut = -1  # contexts up to here were interrupted
         self._newest = -1  # whose frames came last
         self._playing = -1  # whose frame was sent last
+        self._missed = 0  # slots that it lost since then: underrun, or late by whole packets
         self._base = 0.0  # where the timestamps begin
         self._origin = 0.0  # of the grid; equals the base unless rephased
         self._started = False
@@ -122,9 +123,9 @@ class PacerCore:
         self._deadline = NEVER
         self._not_before = -NEVER  # the spacing after a slot that went out late
         self._ready_at = NEVER
-        self._tail: bytes | None = None  # of the frame in the last slot
-        self._speaking = False  # the last slot was speech
-        self._dry_tick = 0
+        self._last: Frame | None = None  # the frame in the last slot; None = it was not speech
+        self._mark = not continuous  # the next packet follows other packets, or none at all
+        self._underrun_tick = 0
 
     @property
     def state(self) -> State:
@@ -156,7 +157,7 @@ class PacerCore:
             raise PacerError("start() was called before")
         self._started = True
         self._base = self._origin = now if origin is None else origin
-        if self._continuous:
+        if self.continuous:
             self._deadline = self._origin - self._lead
 
     def regrid(self, ptime_s: float, origin: float) -> None:
@@ -164,8 +165,10 @@ class PacerCore:
         self.ptime_s = ptime_s
         self._half = ptime_s / 2
         self._base = self._origin = origin
+        if self._tick != self._sent + 1:
+            self._mark, self._last = self._mark or self._sent >= 0, None
+        self._underrun_tick -= self._tick
         self._tick, self._sent = 0, -1
-        self._dry_tick = 0
         if self._deadline != NEVER:
             self._deadline = origin - self._lead
 
@@ -207,8 +210,56 @@ class PacerCore:
         return taken
 
     def change(self, change: Callable[[Frame], Frame]) -> None:
-        """Put another frame in the place of each that waits, as when the codec changes."""
+        """Replace each frame that waits, and the one whose fade may follow: the codec changes."""
         self._queue = deque(map(change, self._queue))
+        if self._last is not None:
+            self._last = change(self._last)
+
+    def set_continuous(self, continuous: bool, now: float) -> None:
+        """Send silence between utterances from now on, or nothing."""
+        if continuous == self.continuous:
+            return
+        self.continuous = continuous
+        if self._sent < 0 and not continuous:
+            self._mark = True
+        if self._state is State.HELD or not self._started:
+            return
+        if continuous:
+            self._aim(now)
+        else:
+            self._arm(now)
+
+    def mark(self) -> None:
+        """Set the marker of the next slot: other packets were sent meanwhile, or a new stream."""
+        self._mark = True
+
+    def pass_slot(self, now: float) -> None:
+        """Let the place at ``now`` pass without a slot, on purpose: on hold, or for a DTMF event.
+
+        The queue is kept, and what is missing of an utterance is no underrun.
+        """
+        tick = self._tick_at(now)
+        if self._state is State.STARVED:
+            self._underrun_tick += tick + 1 - self._tick
+        self._tick = tick + 1
+        self._last = None
+        if self._deadline != NEVER:
+            self._deadline = self._origin + self._tick * self.ptime_s - self._lead
+
+    def fade(self, now: float) -> Slot | None:
+        """Return the slot at ``now`` as the fade of what plays, and keep the queue: sending pauses.
+
+        None where the slot before was not speech.
+        """
+        tick, last = self._tick_at(now), self._last
+        self._last = None
+        if last is None or tick != self._sent + 1:
+            return None
+        self._sent, self._tick = tick, tick + 1
+        at = self._origin + tick * self.ptime_s
+        self._deadline = at + self.ptime_s - self._lead
+        self.sent_silence += 1
+        return Slot(last.tail or self.silence, Kind.FADE, False, 1, None, at)
 
     def finish(self, context: int, now: float) -> None:
         """No frame of this context follows; what is queued plays, however short it is."""
@@ -268,7 +319,7 @@ class PacerCore:
             self._ready_at = self._when_ready(now)
             if self._contexts[self._newest].finished:
                 self._move(Move.FINISH)
-        if self._started and self._continuous:
+        if self._started and self.continuous:
             self._aim(now)
         self._arm(now)
 
@@ -280,7 +331,7 @@ class PacerCore:
         tick = self._tick
         at = self._origin + tick * ptime
         late = now - at
-        if late >= ptime and late >= self._late:
+        if late >= ptime - EPSILON_S and late >= self._late:
             tick = self._skip(now)
             at = self._origin + tick * ptime
             late = now - at
@@ -290,7 +341,7 @@ class PacerCore:
         if (
             (state is State.FILLING or state is State.STARVED)
             and self._queue
-            and max(now, at) >= self._ready_at - GRAIN
+            and max(now, at) >= self._ready_at - EPSILON_S
         ):
             self._ready(tick)
             frame = self._take()
@@ -303,26 +354,29 @@ class PacerCore:
                 self._deadline = at  # the lead is being used up; a frame may still come in time
                 return None
             else:
-                self._dry(tick)
+                self._on_underrun(tick)
         if frame is not None:
             kind = Kind.SPEECH
             payload = frame.payload
-            if self._playing == frame.context and not (contiguous and self._speaking):
+            missed = 0
+            if self._playing != frame.context:
+                self._playing = frame.context
+            elif not contiguous or self._last is None:
                 payload = frame.head or payload
-            self._playing = frame.context
-            self._tail = frame.tail
-            self._speaking = True
+                missed = self._missed
+            self._missed = 0
+            self._last = frame
             self.sent_frames += 1
         else:
             kind = Kind.SILENCE
-            payload = self._silence
-            tail = self._tail
-            self._tail = None
-            self._speaking = False
-            if tail is not None and contiguous:
+            payload = self.silence
+            missed = 0
+            last = self._last
+            self._last = None
+            if last is not None and last.tail is not None and contiguous:
                 kind = Kind.FADE
-                payload = tail
-            elif not self._continuous:
+                payload = last.tail
+            elif not self.continuous:
                 self._tick = tick
                 self._sleep(now)
                 return None
@@ -331,9 +385,11 @@ class PacerCore:
         # packets were not sent one after the other; without silence suppression it is 0. A break
         # in the sending (skipped slots, hold) moves the timestamp and must show the marker, too.
         if self._sent < 0:
-            slot = Slot(payload, kind, not self._continuous, 0, frame, at)
+            slot = Slot(payload, kind, self._mark, 0, frame, at, missed)
         else:
-            slot = Slot(payload, kind, not contiguous, tick - self._sent, frame, at)
+            marker = self._mark or not contiguous
+            slot = Slot(payload, kind, marker, tick - self._sent, frame, at, missed)
+        self._mark = False
         self._sent = tick
         self._tick = tick = tick + 1
         deadline = self._origin + tick * ptime - self._lead
@@ -406,18 +462,19 @@ class PacerCore:
     def _ready(self, tick: int) -> None:
         if self._state is State.STARVED and self._queue[0].context == self._playing:
             self.starvations += 1
-            self.starved_slots += tick - self._dry_tick
+            self.starved_slots += tick - self._underrun_tick
+            self._missed += tick - self._underrun_tick
         self._move(Move.READY)
 
-    def _dry(self, tick: int) -> None:
+    def _on_underrun(self, tick: int) -> None:
         self._move(Move.DRY)
-        self._dry_tick = tick
+        self._underrun_tick = tick
         self.policy.starved(self._playing)
 
     def _may_follow(self, when: float, now: float) -> bool:
         """Whether the utterance at the head of the queue is safe to start at ``when``."""
         ready_at = self._when_ready(now)
-        if when >= ready_at - GRAIN:
+        if when >= ready_at - EPSILON_S:
             return True
         self._move(Move.WAIT)
         self._ready_at = ready_at
@@ -441,6 +498,8 @@ class PacerCore:
         """The last slot whose time has come; the ones before it are skipped."""
         tick = self._tick_at(now)
         self.skipped_slots += tick - self._tick
+        if self._last is not None:
+            self._missed += tick - self._tick
         self._tick = tick
         return tick
 
@@ -456,16 +515,16 @@ class PacerCore:
     def _aim(self, when: float) -> None:
         """Take the first place on the grid at or after ``when`` that is still free."""
         tick = self._tick_at(when)
-        if self._origin + tick * self.ptime_s < when - GRAIN:
+        if self._origin + tick * self.ptime_s < when - EPSILON_S:
             tick += 1
         self._tick = tick
         self._deadline = max(self._origin + tick * self.ptime_s - self._lead, self._not_before)
 
     def _arm(self, now: float) -> None:
         """Not continuous: after any change, find out when the next packet is due."""
-        if self._continuous or not self._started or self._state is State.HELD:
+        if self.continuous or not self._started or self._state is State.HELD:
             return
-        if self._deadline != NEVER and (self._speaking or self._tail is not None):
+        if self._deadline != NEVER and self._last is not None:
             return  # the grid is running
         self._sleep(now)
 

@@ -36,7 +36,7 @@ class Kind(Enum):
 class Slot:
     """One packet to send now. A fresh object each time; the core keeps no reference to it."""
 
-    __slots__ = ("deadline", "frame", "kind", "marker", "payload", "ticks")
+    __slots__ = ("deadline", "frame", "kind", "marker", "missed", "payload", "ticks")
 
     payload: bytes
     kind: Kind
@@ -48,6 +48,8 @@ class Slot:
     """The frame it was made of; None for silence and fades."""
     deadline: float
     """The slot's place on the grid, seconds; with a lead, the time at which the sink plays it."""
+    missed: int
+    """Slots just before that this frame's utterance lost to an underrun or to lateness."""
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class Slot:
         ticks: int,
         frame: Frame | None,
         deadline: float,
+        missed: int = 0,
     ) -> None:
         self.payload = payload
         self.kind = kind
@@ -64,6 +67,7 @@ class Slot:
         self.ticks = ticks
         self.frame = frame
         self.deadline = deadline
+        self.missed = missed
 
     def __repr__(self) -> str:
         """Name what matters in a failing test; never the audio itself."""

@@ -61,7 +61,7 @@ def test_a_call_that_is_over_is_freed_without_the_collector(keys: dict[str, Srtp
             stream.after_slot(now)
             stream.update(replace(remote, payload_type=8, payload_name="PCMA", srtp_send=None))
             stream.end(now)
-            parts = [stream, stream.sender, stream.sender.feed, stream._wire, stream._receiver]
+            parts = [stream, stream.sender, stream.sender.outbound, stream._wire, stream._receiver]
             if stream._wire._opener is not None:
                 parts += [stream._wire._opener, stream._wire._opener._session]
             left = [weakref.ref(each) for each in parts]

@@ -159,7 +159,7 @@ def test_the_timestamp_is_the_time(call: Call) -> None:
 def test_the_marker_follows_every_break_and_nothing_else(call: Call) -> None:
     for n, (_, slot) in enumerate(call.sent):
         if n == 0:
-            assert slot.marker is not call.core._continuous
+            assert slot.marker is not call.core.continuous
         else:
             assert slot.marker is (slot.ticks != 1)
 

@@ -7,11 +7,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from qwen3tts_pacer.core import PacerCore
 from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord
-from qwen3tts_pacer.policy import FillingPolicy
-from qwen3tts_pacer.slot import Frame
+from qwen3tts_pacer.policy import FillingPolicy, FillingSettings
+from qwen3tts_pacer.slot import Slot
 from qwen3tts_phone.media.dtmf import DtmfSender
-from qwen3tts_phone.media.outbound import Feed, codec_number
+from qwen3tts_phone.media.outbound import OutboundPacer, codec_number
 from qwen3tts_phone.media.rtp import FIRST_BYTE, HEADER, MARKER
 from qwen3tts_phone.media.source import NOWHERE, Address
 from qwen3tts_phone.media.srtp import Wire
@@ -30,12 +31,11 @@ _FIRST = FIRST_BYTE
 
 
 class Sender:
-    """Sends one packet a slot (RFC 3550, 3551); see `slot`.
+    """RTP sender of one call: sends the slots of its `PacerCore` (RFC 3550, 3551).
 
-    Sequence numbers rise by one a packet and timestamps by a slot's ticks a slot, sent or not. The
-    marker opens what follows a break in the sending: slots skipped, a hold, keys, a pause that was
-    not filled with silence (RFC 3551 4.1). Another clock begins another stream, for the timestamps
-    of one have one clock (RFC 3550 section 5.2).
+    Sequence numbers rise by one a packet and timestamps by a slot's ticks a slot, sent or not.
+    Another clock begins another stream, for the timestamps of one have one clock (RFC 3550 section
+    5.2).
     """
 
     def __init__(
@@ -55,21 +55,24 @@ class Sender:
         self._ptime_s = remote.ptime_ms / 1000
         self._origin = origin_s  # of slot 0
         self._codec = codec or codec_number(remote.payload_name) or OTHER_CODEC
-        silence = remote.silent_frame()
-        self.feed = Feed(
-            memory, spec.pinned_s, self._ptime_s, origin_s, silence, self._codec, learnt
+        self.policy = FillingPolicy(
+            FillingSettings(pinned_s=spec.pinned_s), ptime_s=self._ptime_s, learnt=learnt
         )
-        self._reader = self.feed.reader
-        self._broken = True  # the last slot was not speech
-        self._last: Frame | None = None  # the last frame sent
-        self._fresh: Frame | None = None  # the same, until it is published
-        self._prepared: Frame | None = None  # the next one, taken out of the core already
+        """Decides when an utterance begins."""
+        self._core = PacerCore(
+            self._ptime_s,
+            self.policy,
+            silence=remote.silent_frame(),
+            continuous=spec.continuous and remote.comfort_noise_pt is None,
+        )
+        self.outbound = OutboundPacer(memory, self._core, origin_s, self._codec)
+        self._reader = self.outbound.reader
+        self._slot: Slot | None = None  # sent, and not yet noted
         self._sent_ns = 0
         self.first_ns = 0
         """When the first packet went out (CLOCK_MONOTONIC, nanoseconds); 0 = not yet."""
         self._next = 0  # the next slot's number
         self._started = False
-        self._gap = not spec.continuous  # the next packet follows a break
         self._sending = remote.send
         self._paused = self._fading = False
         self._dtmf: DtmfSender | None = None
@@ -85,7 +88,7 @@ class Sender:
         self.dtmf_sent = 0
         self.dtmf_done = False
         """Set when the last key of a row is out; the caller clears it."""
-        self.flushed, self.played = self.feed.flushed, self.feed.played
+        self.flushed, self.played = self.outbound.flushed, self.outbound.played
         self.address: Address | None = None
         """Where it goes; None = nowhere yet."""
         self._target: Address | None = None  # the same, as the socket wants it
@@ -103,19 +106,12 @@ class Sender:
         duration begins anew: the parent has interrupted what was queued.
         """
         self._flush(self._next)
-        before = self._codec
         self._codec = codec or codec_number(remote.payload_name) or OTHER_CODEC
         if remote.ptime_ms != self.ptime_ms:
             self._change_grid(remote)
         if remote.clock_hz != self.clock_hz:
             self._new_stream(remote)
-        if self._codec != before:
-            feed = self.feed
-            feed.change_codec(self._codec, remote.silent_frame())
-            if self._prepared is not None:
-                self._prepared = feed.fitting(self._prepared, before)
-            if self._last is not None:
-                self._last = feed.fitting(self._last, before)
+        self.outbound.change_codec(self._codec, remote.silent_frame())
         self._agree(remote)
 
     def aim(self, address: Address | None) -> None:
@@ -144,18 +140,13 @@ class Sender:
     def pause(self, paused: bool) -> None:
         """Fade out and send nothing, or go on as agreed: with a marker, and no frame is lost."""
         self._paused = paused
-        self._fading = paused and self._sending and not self._broken
+        self._fading = paused and self._sending
         self._sending = self._agreed and not paused
 
     @property
-    def policy(self) -> FillingPolicy:
-        """What decides when an utterance begins."""
-        return self.feed.policy
-
-    @property
     def starvations(self) -> int:
-        """Dry spells in mid-utterance."""
-        return self.feed.starvations
+        """Underruns in mid-utterance."""
+        return self._core.starvations
 
     @property
     def pressing(self) -> bool:
@@ -167,14 +158,10 @@ class Sender:
         return (self._timestamp + int((now - self._origin) * self.clock_hz)) & 0xFFFF_FFFF
 
     def skip(self, slots: int) -> None:
-        """Slots have passed: nothing is sent for them, time moves on."""
+        """Let slots pass that this machine was too late for; time moves on."""
         self._next += slots
-        if self._sending and not self._broken and self._last is not None:
-            self.feed.hole(self._last.context, slots)
-        if self._started:
-            self._gap = self._broken = True
-            if self._sending:
-                self.skipped += slots
+        if self._started and self._sending:
+            self.skipped += slots
 
     def slot(self) -> None:
         """Send what belongs into the slot whose time has come; `prepare` must follow.
@@ -186,45 +173,27 @@ class Sender:
         self._next = number + 1
         if self._words[_EPOCH] != self._reader.epoch:
             self._flush(number)
+        at = self._origin + number * self._ptime_s  # the core's own expression: floats are equal
         target = self._target
         if not self._sending or target is None:
-            if self._fading:
-                self._fade(number)
-            self._gap = self._started or self._gap
-            self._broken = True
+            self._send_nothing(number, at)
             return
         if self._dtmf is not None:
             self._send_key(number, self._dtmf)
+            self._core.pass_slot(at)
+            self._core.mark()
             return
-        frame = self._prepared
-        if frame is None:
-            frame = self.feed.next(self._origin + number * self._ptime_s, self._broken)
-        if frame is not None:
-            last = self._last
-            if last is not None and last.context == frame.context and self._broken:
-                payload = frame.head or frame.payload
-            else:
-                payload = frame.payload
-            self._broken = False
-            self._last = self._fresh = frame
-            self._prepared = None
-        elif not self._broken:  # the slot after speech
-            payload = (self._last.tail if self._last is not None else None) or self._silence
-            self._broken = True
-            self._noise_at = number
-        elif self._continuous:
-            payload = self._silence
-        else:
+        slot = self.outbound.next(at)
+        if slot is None:  # a pause
             if self._noise is not None and number >= self._noise_at:
                 self._send_noise(number, self._noise)
-            self._gap = True
             return
-        second = self._payload_type
-        if self._gap:
-            second |= MARKER
-            self._gap = False
+        self._slot = slot
+        self._noise_at = number
         self.sequence = sequence = self.sequence + 1 & 0xFFFF
+        second = self._payload_type | MARKER if slot.marker else self._payload_type
         timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
+        payload = slot.payload
         try:
             self._sendto(
                 HEADER.pack(_FIRST, second, sequence, timestamp, self.ssrc) + payload, target
@@ -238,25 +207,33 @@ class Sender:
         self.octets += len(payload)
 
     def prepare(self) -> None:
-        """After `slot`: publish what was sent, and fetch the next frame if that is sure."""
+        """After `slot`: publish what was sent, and read the ring for the next slot."""
         words = self._words
         words[_SENT] = self.sent
-        frame = self._fresh
-        if frame is None:
+        slot = self._slot
+        if slot is None or slot.frame is None:
             return
-        self._fresh = None
+        self._slot = None
         self.speech_sent += 1
         words[_SPEECH_SENT] = self.speech_sent
-        self._prepared = self.feed.sent(
-            frame, self._sent_ns, self._origin + self._next * self._ptime_s
-        )
+        self.outbound.sent(slot, self._sent_ns, self._origin + self._next * self._ptime_s)
+
+    def _send_nothing(self, number: int, at: float) -> None:
+        """Hold, or nowhere to send to: after a fade, where it is a pause, the slot stays empty."""
+        if self._fading:
+            self._fading = False
+            slot = self._core.fade(at)
+            if slot is not None:
+                timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
+                self._send(self._payload_type, timestamp, slot.payload)
+                return
+        self._core.pass_slot(at)
 
     def _agree(self, remote: RemoteMedia) -> None:
         """Take over what changes nothing in the stream."""
         self._sendto = self._wire.sendto
         self.aim((remote.host, remote.port) if remote.port else None)
         self._payload_type = remote.payload_type
-        self._silence = remote.silent_frame()
         self._event_type = remote.telephone_event_pt
         self._event_hz = remote.telephone_event_hz
         self._agreed = remote.send
@@ -268,9 +245,8 @@ class Sender:
         self._noise = None if noise is None else bytes([remote.comfort_noise_level])
         self._noise_type = noise or 0
         self._noise_every = max(1, round(NOISE_EVERY_S / self._ptime_s))
-        self._continuous = self._spec.continuous and noise is None
-        if not self._continuous and not self._started:
-            self._gap = True  # the first talkspurt is one
+        continuous = self._spec.continuous and noise is None
+        self._core.set_continuous(continuous, self._origin + self._next * self._ptime_s)
 
     def _new_stream(self, remote: RemoteMedia) -> None:
         """RFC 3550 section 5.1: all three begin anywhere."""
@@ -280,7 +256,8 @@ class Sender:
         # not take the count for wrapped: the upper half stays free.
         self.sequence = random.getrandbits(15)
         self._timestamp = random.getrandbits(32)  # of slot 0
-        self._gap = self._gap or self._started
+        if self._started:
+            self._core.mark()
         self.sent_before, self.octets_before = self.sent, self.octets
 
     def _change_grid(self, remote: RemoteMedia) -> None:
@@ -290,18 +267,10 @@ class Sender:
         self._next = self._noise_at = 0
         self.ptime_ms, self.ticks = remote.ptime_ms, remote.ticks
         self._ptime_s = remote.ptime_ms / 1000
-        self.feed.change_grid(self._ptime_s, self._origin)
+        self.outbound.change_grid(self._ptime_s, self._origin)
 
     def _flush(self, number: int) -> None:
-        if self.feed.flush(self._origin + number * self._ptime_s):
-            self._prepared = None
-
-    def _fade(self, number: int) -> None:
-        """Send the end of what was being said when the sending was paused."""
-        self._fading = False
-        tail = self._last.tail if self._last is not None else None
-        timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
-        self._send(self._payload_type, timestamp, tail or self._silence)
+        self.outbound.flush(self._origin + number * self._ptime_s)
 
     def _send_noise(self, number: int, noise: bytes) -> None:
         """A pause: tell its level, and now and then again. No talkspurt, so no marker."""
@@ -316,10 +285,9 @@ class Sender:
             self.dtmf_sent += event.marker
             second = self._event_type | (MARKER if event.marker else 0)
             self._send(second, event.timestamp, event.payload)
-        self._gap = self._broken = True
         if dtmf.done:
             self._dtmf = None
-            self.dtmf_done = self.feed.news = True
+            self.dtmf_done = self.outbound.news = True
 
     def _send(self, second: int, timestamp: int, payload: bytes) -> None:
         """Send a packet that is not audio."""

@@ -94,7 +94,7 @@ class Stream:
         self._wire.update(remote, now)
         self._recvmsg = sockets[0].recvmsg
         self.sender = Sender(self._wire, memory, spec, remote, origin_s, learnt, codec)
-        self._feed = self.sender.feed
+        self._outbound = self.sender.outbound
         self._permission = SendPermission()
         self._permission.update(remote.host, _confirm_within_s(remote), now)
         # No method of its own: that would be a cycle, which this process would never collect.
@@ -149,8 +149,8 @@ class Stream:
         """Prepare the next slot, tell the parent what this one brought about, and take care."""
         sender, receiver = self.sender, self._receiver
         sender.prepare()
-        if self._feed.news:
-            self._feed.news = False
+        if self._outbound.news:
+            self._outbound.news = False
             self._tell_news()
         if receiver.waiting:
             receiver.due(now)
