@@ -219,7 +219,6 @@ class PcmChunk:
 
     @property
     def samples(self) -> int:
-        """Number of samples."""
         return len(self.pcm) // 2
 
 

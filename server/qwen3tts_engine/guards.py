@@ -118,7 +118,6 @@ class LeadingTrim:
 
     @property
     def held(self) -> int:
-        """Samples of silence that may still become the pre-roll."""
         return 0 if self._roll is None else len(self._roll)
 
 
@@ -187,7 +186,6 @@ class SilenceCut:
             self._silent += max(0, len(loud) - max(last, late))
 
     def _judge(self, loud: bool, at: int) -> bool:
-        """Count a block that begins at a sample; whether it ends with that."""
         if loud:
             self._heard = True
             self._silent = 0
@@ -216,7 +214,6 @@ class SoundGuard:
 
     @property
     def ended(self) -> bool:
-        """Whether it ends here, in silence."""
         return self.silence.cut
 
     def text_ended(self, frame: int, frame_samples: int = 1920) -> None:

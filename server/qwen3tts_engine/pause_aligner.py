@@ -260,11 +260,9 @@ class PauseAligner:
 
     @property
     def _syllabic(self) -> bool:
-        """Whether the sound has syllables, as speech has."""
         return self.syllables.count >= max(1.0, FEWEST_HZ * BLOCK_S * self.pauses.voiced)
 
     def _believed_blocks(self) -> float:
-        """Voiced blocks a unit, as far as a voice can be as slow."""
         rate = self._rate
         if not self._syllabic:
             return min(rate.blocks, rate.prior_blocks)
@@ -273,7 +271,6 @@ class PauseAligner:
         return min(heard, SLOWEST * rate.prior_blocks)
 
     def _count(self) -> None:
-        """Add up the units of words that are new."""
         for word in self._text.words[len(self._units) - 1 :]:
             self._units.append(self._units[-1] + word.units)
 
@@ -335,7 +332,6 @@ class PauseAligner:
     # --- words ---
 
     def _tell(self, found: list[AlignedWord]) -> None:
-        """Tell the words whose time is over."""
         rate = self._rate
         while self._told < len(self._text.words):
             earliest = self._earliest(self._told)
@@ -402,7 +398,6 @@ class PauseAligner:
     def _tell_one(
         self, begin: float, end: float, precision_ms: float, found: list[AlignedWord]
     ) -> None:
-        """The next word lies between two places in voiced time."""
         pauses = self.pauses
         word = self._text.words[self._told]
         begin = max(begin, self._told_voiced)

@@ -36,7 +36,6 @@ class _Listener(NamedTuple):
     """Samples on the way to it or there."""
 
     def position_at(self, now: float) -> float:
-        """Samples played by ``now``."""
         if not self.moving:
             return self.position
         passed = max(0.0, now - self.at) * SAMPLE_RATE
@@ -94,12 +93,10 @@ class PlayoutLead:
 
     @property
     def started(self) -> bool:
-        """Whether any sound of the context was made."""
         return self._made > 0
 
     @property
     def made_samples(self) -> int:
-        """Samples that exist."""
         return self._made
 
     @property

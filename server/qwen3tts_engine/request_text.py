@@ -94,7 +94,6 @@ def _unfit(char: str) -> bool:
 
 
 def _reach(text: str, start: int) -> int:
-    """How far a piece from ``start`` may go; at least one character."""
     left = PIECE_COST
     for at in range(start, len(text)):
         left -= cost(text[at])

@@ -97,7 +97,6 @@ class Row:
 
     @property
     def undecoded(self) -> int:
-        """Frames whose codes wait for a decode."""
         return self.stepped - self.taken
 
     @property
@@ -107,12 +106,10 @@ class Row:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more comes and all is sound."""
         return self.state is RowState.DRAINING and self.arrived == self.stepped
 
     @property
     def stalled(self) -> bool:
-        """Whether it waits for its reader."""
         return self.held and not self.rushed
 
     @property
@@ -122,7 +119,6 @@ class Row:
 
     @property
     def paced(self) -> bool:
-        """Whether it may rest."""
         return self.target_s != math.inf
 
     # --- whether it may step ---
@@ -193,7 +189,6 @@ class ChunkRamp:
 
     @property
     def steady(self) -> int:
-        """The largest chunk."""
         return self.sizes[-1]
 
     def at_most(self, frames: float) -> int:
@@ -217,7 +212,6 @@ class ChunkRamp:
         row.cap = min(self.sizes[min(following, len(self.sizes) - 1)], self._affordable(row))
 
     def _affordable(self, row: Row) -> int:
-        """The largest chunk whose gathering leaves the margin to the listener."""
         if not row.paced:
             return self.steady
         return self.at_most((row.low_s - self._margin_s) / FRAME_S)

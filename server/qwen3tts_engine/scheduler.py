@@ -130,12 +130,10 @@ class Scheduler:
 
     @property
     def active(self) -> int:
-        """Jobs in a slot."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Jobs without a slot."""
         return len(self._waiting)
 
     def taken(self, job: Job) -> int:
@@ -386,7 +384,6 @@ class Scheduler:
         return self._bounded(chosen)
 
     def _bounded(self, decodes: list[tuple[Row, int]]) -> list[tuple[Row, int]]:
-        """As many as a plan may have, at least one."""
         total = 0
         for index, (_, frames) in enumerate(decodes):
             total += frames

@@ -149,7 +149,6 @@ class Syllables:
 
     @property
     def count(self) -> int:
-        """Syllables so far."""
         return len(self.peaks)
 
     def take(self, level_db: float, voiced: float) -> None:

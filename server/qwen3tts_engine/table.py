@@ -36,7 +36,6 @@ class EngineEntry:
 
     @property
     def extras(self) -> str:
-        """Extras to install for a server with it."""
         return f"server,{self.extra}"
 
     def engine_class(self) -> Any:

@@ -143,7 +143,6 @@ class TextPlan:
 
     @property
     def waiting(self) -> bool:
-        """Whether ``next`` has a piece."""
         return bool(self._pieces)
 
     @property
@@ -211,7 +210,6 @@ class TextPlan:
         self._held = (self._held[0] + text, (*self._held[1][:-1], *offsets))
 
     def _begin(self, *, whole: bool, final: bool = False) -> None:
-        """Make a piece of what is held, if that is enough to begin with."""
         said = trimmed(*self._held)
         if said is not None and (whole or _has_whole_word(said[0])):
             more = _ended_text() if whole else LiveText()
@@ -220,7 +218,6 @@ class TextPlan:
             self._held = ("", (0,))
 
     def _complete(self, final: bool) -> None:
-        """The live segment has ended."""
         if self._writing is not None:
             self._writing.end()
             self._writing = None
@@ -230,7 +227,6 @@ class TextPlan:
 
 
 def _whole(settings: SegmenterSettings) -> SegmenterSettings:
-    """Bounds for pieces that hold a whole text, as far as one generation can."""
     return replace(
         settings,
         sentence_min=(LIVE_MAX,),
@@ -241,7 +237,6 @@ def _whole(settings: SegmenterSettings) -> SegmenterSettings:
 
 
 def _uncut(settings: SegmenterSettings) -> SegmenterSettings:
-    """Bounds that no text reaches."""
     most = (WHOLE_MAX,)
     return replace(
         settings,
@@ -260,7 +255,6 @@ def _ended_text() -> LiveText:
 
 
 def _joined(more: LiveText) -> Spelled:
-    """What lies in a text, taken out."""
     parts = more.take()
     if not parts:
         return "", (0,)

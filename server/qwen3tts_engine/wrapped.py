@@ -29,32 +29,26 @@ class WrappedEngine:
 
     @property
     def name(self) -> str:
-        """Kind of the inner engine."""
         return self.inner.name
 
     @property
     def sample_rate(self) -> int:
-        """The inner engine's."""
         return self.inner.sample_rate
 
     @property
     def model(self) -> str:
-        """What speaks."""
         return self.inner.model
 
     @property
     def options(self) -> frozenset[str]:
-        """The inner engine's."""
         return self.inner.options
 
     @property
     def alignment(self) -> Alignment:
-        """The inner engine's."""
         return self.inner.alignment
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a person should know about how it started."""
         return tuple(getattr(self.inner, "notes", ()))
 
     def modes(self, voice: str | None) -> Sequence[Mode]:

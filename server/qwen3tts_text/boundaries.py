@@ -168,7 +168,6 @@ class Rules:
     def _before_space(
         self, text: Sequence[str], at: int, end: int, closing: bool, *, lone: bool
     ) -> Boundary | None:
-        """A terminal and its closers, then a space: what follows decides."""
         first = end + 1
         while first < len(text) and text[first] in OPENERS and first - end < RUN_MAX:
             first += 1
@@ -254,7 +253,6 @@ class Rules:
 
     @staticmethod
     def _word(text: Sequence[str], first: int, closing: bool) -> str | None:
-        """The word at ``first`` in lower case, None while it may go on."""
         end = first
         while end < len(text) and (text[end].isalnum() or text[end] in "'’"):
             end += 1
@@ -295,7 +293,6 @@ class Rules:
 
     @staticmethod
     def _run_end(text: Sequence[str], at: int) -> int:
-        """The end of a run of marks and of what closes after them."""
         script = text[at] in SCRIPT_TERMINALS or text[at] in SCRIPT_CLAUSE_MARKS
         end = at + 1
         while end < len(text) and end - at < RUN_MAX:

@@ -28,8 +28,6 @@ _ALIKE = str.maketrans({"\u2019": "'", "\u2018": "'"})
 
 
 class _Node:
-    """The phrases that have a beginning in common."""
-
     __slots__ = ("ends", "next")
 
     def __init__(self) -> None:
@@ -121,7 +119,6 @@ class OpeningGate:
 
     @property
     def _begun(self) -> bool:
-        """Whether what is held is more than white space."""
         return any(char not in _WHITE for char, _, _ in self._held)
 
     def _folded(self, char: str) -> str:

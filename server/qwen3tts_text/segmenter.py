@@ -91,7 +91,6 @@ def trimmed(text: str, offsets: tuple[int, ...]) -> Spelled | None:
 
 
 def _is_stray(chars: Sequence[str], index: int, last: int) -> bool:
-    """Whether a mark at the beginning says nothing."""
     if chars[index] == "." and index + 1 < last and chars[index + 1].isdigit():
         return False
     return chars[index] in STRAY_AT_START
@@ -109,8 +108,6 @@ _WITHIN_MAX = 40
 
 
 class _Rank(IntEnum):
-    """How well a piece that is too long may end at a white space."""
-
     NO_SPACE = 0
     WITHIN = 1
     """After a number, which may go on or have a unit, or after the dot of an abbreviation."""
@@ -288,7 +285,6 @@ class Segmenter:
         return spell(text, self._starts, self._ends, first, last)
 
     def _certain(self) -> int:
-        """How many of the characters held are in the segment whatever follows."""
         coming = self._weight + sum(map(weight, self._text[self._scan :])) + _UNDECIDED
         if coming < min(self._sentence_min, self._clause_min):
             return len(self._text)  # nothing that is still to be judged can end it
@@ -299,14 +295,12 @@ class Segmenter:
         return ready
 
     def take(self, char: str, start: int, end: int) -> None:
-        """Receive one spoken character; see TakesText."""
         self._text.append(char)
         self._starts.append(start)
         self._ends.append(end)
         self._advance(closing=False)
 
     def take_opening(self, chars: Sequence[SpokenChar], end: int) -> None:
-        """Receive the text's opening; see TakesText."""
         for char, start, last in chars:
             self._text.append(char)
             self._starts.append(start)
@@ -328,7 +322,6 @@ class Segmenter:
         self._set_bounds()
 
     def _advance(self, *, closing: bool) -> None:
-        """Look at what has not been looked at, and cut where something ends."""
         text = self._text
         while self._scan < len(text):
             char = text[self._scan]
@@ -406,7 +399,6 @@ class Segmenter:
         return cut
 
     def _rank(self, place: int) -> _Rank:
-        """How well text may be cut before ``text[place]``."""
         text = self._text
         if text[place] not in " \n" or place + 1 >= len(text):
             return _Rank.NO_SPACE
@@ -440,13 +432,11 @@ class Segmenter:
         return mark or word or last
 
     def _cut(self, cut: int) -> None:
-        """Emit what stands before ``cut``; the next segment begins with ``text[cut]``."""
         if self._emit(cut, self._starts[cut]):
             self._number += 1
             self._set_bounds()
 
     def _emit(self, cut: int, end: int) -> bool:
-        """Make a segment of the first ``cut`` characters; silent ones wait for the next."""
         said = spoken(self._text[:cut], self._starts, self._ends)
         if said is not None or cut == len(self._text):
             text, offsets = said or ("", (self._start,))

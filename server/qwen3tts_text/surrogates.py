@@ -60,7 +60,6 @@ class SurrogateJoiner:
 
     @property
     def held(self) -> bool:
-        """Whether a half is waiting for the next piece."""
         return bool(self._held)
 
     def push(self, text: str) -> str:

@@ -104,7 +104,6 @@ def _one(text: str, at: int) -> tuple[int, bool]:
 
 
 def _goes_on(text: str, at: int) -> bool:
-    """Whether the letter before ``at`` and what is there are of one word."""
     char = text[at]
     if char in _APOSTROPHES:
         return at + 1 < len(text) and text[at + 1].isalpha()
@@ -112,7 +111,6 @@ def _goes_on(text: str, at: int) -> bool:
 
 
 def _is_regional(char: str) -> bool:
-    """One of the letters that make flags in pairs."""
     return 0x1F1E6 <= ord(char) <= 0x1F1FF
 
 
@@ -235,7 +233,6 @@ def _words(text: str, begin: int, language: str | None) -> list[SpokenWord]:
 
 
 def _hang_together(text: str, end: int, start: int) -> bool:
-    """Whether two spans are one word: ``well-known``, but not two characters of Chinese."""
     between = text[end:start]
     if any(char.isspace() or char in _STRONG or char in _WEAK for char in between):
         return False

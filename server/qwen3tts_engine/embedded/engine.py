@@ -115,17 +115,14 @@ class EmbeddedEngine:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers."""
         return self._pool.pids if self._pool else []
 
     @property
     def idle_workers(self) -> int:
-        """Workers that speak for no one."""
         return self._pool.idle if self._pool else 0
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a worker."""
         return self._pool.waiting if self._pool else 0
 
     def load(self) -> EngineLoad:
@@ -135,16 +132,9 @@ class EmbeddedEngine:
 
     @property
     def replaced_workers(self) -> int:
-        """Workers lost and replaced since the start."""
         return self._pool.replaced if self._pool else 0
 
     async def start(self) -> None:
-        """Start the workers; see base.Engine.
-
-        Raises:
-            EngineUnavailable: the library is missing or cannot be loaded.
-            UnknownVoice: the default voice does not exist.
-        """
         if self._pool is not None:
             return
         library, data = self._find_library()
@@ -176,7 +166,6 @@ class EmbeddedEngine:
         log.debug("speaking with %s on the CPU, %d workers", self.model, len(pool.pids))
 
     async def close(self) -> None:
-        """End the workers; see base.Engine."""
         pool, self._pool, self._catalogue = self._pool, None, None
         if pool is not None:
             await pool.close()
@@ -198,15 +187,12 @@ class EmbeddedEngine:
         return self._started()[1].variants
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
-        """Clauses only; see base.Engine."""
         return ("clause",)
 
     def check(self, voice: str | None, language: str | None) -> None:
-        """Refuse an unknown voice or language; see base.Engine."""
         self._started()[1].choose(voice, language)
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
-        """Speak; see base.Engine."""
         pool, catalogue = self._started()
         voice = catalogue.choose(request.voice, request.language).library_name
         check_text(request.text, self.settings.max_chars)
@@ -248,7 +234,6 @@ class EmbeddedEngine:
         return self._pool, self._catalogue
 
     def _find_library(self) -> tuple[Path, Path]:
-        """Library and data: from the settings, else from ``espeakng-loader``."""
         library, data = self.settings.library, self.settings.data
         if library is None or data is None:
             if importlib.util.find_spec("espeakng_loader") is None:

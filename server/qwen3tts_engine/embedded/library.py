@@ -240,7 +240,6 @@ class Library:
         return clauses
 
     def _sound(self, samples: Any, count: int, events: Any) -> int:
-        """The library's callback: 0 to go on, 1 to stop."""
         if self._on_sound is None or not self._ended:
             return 1
         try:
@@ -261,7 +260,6 @@ class Library:
 
 
 def _languages(listed: Any) -> tuple[tuple[int, str], ...]:
-    """A list of (priority byte, text ending in 0), itself ended by a 0."""
     found = []
     index = 0
     while listed[index] != b"\0":

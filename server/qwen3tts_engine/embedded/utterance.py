@@ -71,8 +71,6 @@ would overshoot."""
 
 @dataclass(slots=True)
 class _Open:
-    """The word that is being said."""
-
     span: int
     start: int
     """Samples at the library's rate from the request's start, as all that follow."""
@@ -80,8 +78,6 @@ class _Open:
 
 @dataclass(slots=True)
 class _Saying:
-    """One saying of a piece, which may be its second."""
-
     heard: int = 0
     """Samples that came."""
     events: int = 0
@@ -162,7 +158,6 @@ class Utterance:
         return self._output.finish()
 
     def _join(self) -> PcmChunk | None:
-        """Go on from where the broken saying ended."""
         saying = self._saying
         sound = np.concatenate((*saying.held, np.zeros(0, np.int16)))
         near = self._output.taken - self._base
@@ -177,7 +172,6 @@ class Utterance:
         return self._use(rest, words)
 
     def _use(self, samples: Pcm, events: tuple[Word, ...]) -> PcmChunk | None:
-        """Sound and words that are to be heard."""
         saying = self._saying
         loud = np.flatnonzero((samples > LOUD) | (samples < -LOUD)) + self._output.taken
         for position, sample in events:
@@ -208,7 +202,6 @@ class Utterance:
         self._open = _Open(span, sample)
 
     def _close(self, following: int, sample: int) -> None:
-        """The open word ends at ``sample`` at the latest; span ``following`` comes next."""
         word = self._open
         if word is None:
             return

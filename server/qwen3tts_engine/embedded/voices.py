@@ -169,7 +169,6 @@ class Catalogue:
         return None
 
     def _claimed(self, tag: str) -> str | None:
-        """The voice that claims just this tag with the best priority."""
         if tag in _FIRST and _FIRST[tag] in self._entries:
             return _FIRST[tag]
         claims = [

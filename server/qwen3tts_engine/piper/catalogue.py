@@ -55,7 +55,6 @@ class Choice:
 
     @property
     def id(self) -> str:
-        """As a request names it."""
         return self.voice.id + (f"{SPEAKER}{self.speaker}" if self.speaker is not None else "")
 
 
@@ -100,7 +99,6 @@ class Catalogue:
         return Choice(loaded, self._speaker(loaded, speaker))
 
     def _of_language(self, language: str, tag: str) -> Choice:
-        """A voice of just this tag, else of its language; the default before others."""
         voices = [self._default.voice, *self._loaded.values()]
         for fits in (_is_tag, _speaks):
             for loaded in voices:

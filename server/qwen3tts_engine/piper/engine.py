@@ -216,27 +216,22 @@ class PiperEngine:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What people should know of the voices, once started."""
         return tuple(self._notes)
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers."""
         return self._pool.pids if self._pool else []
 
     @property
     def idle_workers(self) -> int:
-        """Workers that make no sound."""
         return self._pool.idle if self._pool else 0
 
     @property
     def waiting(self) -> int:
-        """Clauses that have not begun."""
         return self._pool.waiting if self._pool else 0
 
     @property
     def replaced_workers(self) -> int:
-        """Workers lost and replaced since the start."""
         return self._pool.replaced if self._pool else 0
 
     def load(self) -> EngineLoad:
@@ -245,12 +240,6 @@ class PiperEngine:
         return EngineLoad(workers, workers - self.idle_workers, self.waiting)
 
     async def start(self) -> None:
-        """Start the workers; see base.Engine.
-
-        Raises:
-            EngineUnavailable: a voice or a library is missing, or cannot be used.
-            UnknownVoice: the default voice does not exist.
-        """
         if self._pool is not None:
             return
         settings = self.settings
@@ -285,7 +274,6 @@ class PiperEngine:
         log.debug("speaking with %s on the CPU, %d workers", self.model, len(pool.pids))
 
     async def close(self) -> None:
-        """End the workers; see base.Engine."""
         pool, self._pool, self._catalogue = self._pool, None, None
         if pool is not None:
             await pool.close()
@@ -299,15 +287,12 @@ class PiperEngine:
         return self._started()[1].voices
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
-        """Clauses only; see base.Engine."""
         return ("clause",)
 
     def check(self, voice: str | None, language: str | None) -> None:
-        """Refuse an unknown voice or language; see base.Engine."""
         self._started()[1].choose(voice, language)
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
-        """Speak; see base.Engine."""
         pool, catalogue = self._started()
         choice = catalogue.choose(request.voice, request.language)
         settings = self.settings
@@ -351,7 +336,6 @@ class PiperEngine:
             yield counted(last)
 
     def _noted(self, facts: Mapping[str, Any]) -> None:
-        """Log what a worker found while it spoke."""
         if told := self._left_out({**facts, "id": facts["voice"]}):
             log.warning("%s", told)
 

@@ -74,7 +74,6 @@ class _Graph:
         self.outputs = [value.name for value in graph.output]
 
     def after(self, names: Iterable[str]) -> set[str]:
-        """Tensors that depend on one of these, these too; nodes are in topological order."""
         found = set(names)
         for node in self.nodes:
             if not found.isdisjoint(node.input):
@@ -82,7 +81,6 @@ class _Graph:
         return found
 
     def before(self, names: Iterable[str], stop: Iterable[str] = ()) -> list[onnx.NodeProto]:
-        """Nodes that these depend on, in order, not beyond ``stop``."""
         wanted, ends = set(names), set(stop)
         found = []
         for node in reversed(self.nodes):
@@ -145,7 +143,6 @@ def find_seam(model: onnx.ModelProto) -> Seam:
 
 
 def _prior(graph: _Graph, timed: set[str]) -> tuple[str, str, str]:
-    """The decoder's input, and what is stretched by the durations: means and log scales."""
     drawn = [
         node.output[0]
         for node in graph.nodes

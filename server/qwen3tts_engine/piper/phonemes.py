@@ -64,8 +64,6 @@ class TextWord:
 
 @dataclass(slots=True)
 class _Said:
-    """A stretch of text that eSpeak NG reads in one go."""
-
     start: int
     text: str
     events: list[int] | None = None
@@ -178,7 +176,6 @@ class Phonemizer:
     def _shared(
         self, said: _Said, spans: Spans, group: tuple[int, int, int], until: int
     ) -> list[TextWord]:
-        """The words from a span up to span ``until``, which share ids."""
         span, *ids = group
         told = spans.words(span, max(until, span + 1))
         letters = sum(last - first for first, last in told)
@@ -207,7 +204,6 @@ class Phonemizer:
         return found
 
     def _spoken(self, said: _Said) -> list[Sentence]:
-        """Sentences by eSpeak NG's phonemes."""
         found: list[Sentence] = []
         ids: list[int] = []
         runs: list[tuple[int, int]] = []
@@ -239,7 +235,6 @@ class Phonemizer:
         return [sentence for sentence in found if sentence.runs]
 
     def _characters(self, said: _Said) -> list[Sentence]:
-        """One sentence whose phonemes are the text's characters."""
         ids = self._begin()
         runs, events = [], []
         spans = Spans(said.text)
@@ -277,7 +272,6 @@ class Phonemizer:
                 self.unknown[one] += 1
 
     def _mark(self, text: str, read: int, *, last: bool) -> str:
-        """The punctuation at which a clause ended that was read up to ``read``."""
         at = min(read, len(text)) - 1
         if not last and at > 0 and text[at - 1].isspace():
             at -= 1  # the first character of the next clause

@@ -91,8 +91,6 @@ class StreamGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Moving:
-    """A tensor over time, as the new graph has it."""
-
     name: str
     channels: int
     rate: int
@@ -108,8 +106,6 @@ class _Moving:
 
 @dataclass(eq=False, slots=True)
 class _Stage:
-    """The layers after an upsampling, which run with their own padding on a window."""
-
     window: str
     whole: str
     channels: int
@@ -120,8 +116,6 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """A tensor that has one value everywhere."""
-
     value: float
 
 
@@ -174,7 +168,6 @@ class _Builder:
         return self.emit("Slice", [name, *bounds])
 
     def window(self, value: _Moving, kept: int, first: int, tail: int) -> str:
-        """The tensor with ``kept`` columns before it; ``first`` of them at the start."""
         key = (value.name, kept)
         if key in self.made:
             return self.made[key]
@@ -193,14 +186,12 @@ class _Builder:
         self.nodes.append(helper.make_node("Slice", [whole, *bounds], [f"{window.name}.next"]))
 
     def enter(self, value: _Moving) -> _Moving:
-        """Begin a stage with a tensor."""
         name = self.name("state")
         stage = _Stage(name, self.emit("Concat", [name, value.name], axis=3), value.channels)
         self.stages.append(stage)
         return replace(value, name=stage.whole, stage=stage)
 
     def leave(self, value: _Moving) -> _Moving:
-        """A stage's result without what is spoilt."""
         if value.stage is None:
             return value
         name = self.name("crop")
@@ -211,7 +202,6 @@ class _Builder:
         return _Moving(made, value.channels, value.rate, delay, value.factor)
 
     def finish(self) -> None:
-        """Size the windows of the stages."""
         for stage in self.stages:
             kept = 2 * stage.reach
             window = Window(stage.window, stage.channels, kept, 0, 0)
@@ -221,14 +211,12 @@ class _Builder:
                 self.crops.append(Crop(name, 0, kept - reach, reach, 0))
 
     def plain(self, value: _Moving) -> _Moving:
-        """The tensor with its factor applied."""
         if value.factor == 1.0:
             return value
         factor = self.constant(np.array(value.factor, np.float32))
         return replace(value, name=self.emit("Mul", [value.name, factor]), factor=1.0)
 
     def delayed(self, value: _Moving, columns: int) -> _Moving:
-        """The tensor, later by some columns."""
         if columns == 0:
             return value
         whole = self.window(value, 2 * columns, columns, columns)
@@ -236,7 +224,6 @@ class _Builder:
         return replace(value, name=name, delay=value.delay + columns)
 
     def aligned(self, values: list[_Moving]) -> list[_Moving]:
-        """The tensors as late as the latest, and with one factor."""
         if len({(value.rate, value.stage) for value in values}) > 1:
             raise NotVits("its decoder joins tensors of several rates")
         if len({value.factor for value in values}) > 1:
@@ -247,7 +234,6 @@ class _Builder:
     def convolved(
         self, value: _Moving, weight: Array, bias: Array | None, dilation: int
     ) -> _Moving:
-        """A convolution of stride 1 whose length stays the same."""
         outputs, channels, kernel = weight.shape
         reach, odd = divmod((kernel - 1) * dilation, 2)
         if odd or channels != value.channels:
@@ -274,7 +260,6 @@ class _Builder:
         return replace(value, name=name, channels=outputs, factor=1.0, reach=value.reach + reach)
 
     def conv(self, name: str, weight: Array, bias: Array | None, dilation: int, pad: int) -> str:
-        """A convolution; in one dimension where it has one output channel."""
         outputs, _, kernel = weight.shape
         flat = outputs == 1
         inputs = [name, self.constant(weight if flat else weight[:, :, None])]
@@ -327,7 +312,6 @@ class _Builder:
         return self.enter(made) if made.rate >= STAGE_RATE else made
 
     def other(self, name: str) -> str:
-        """A constant or a speaker's tensor, with the dimension of height."""
         if name in self.seam.constants:
             value = self.seam.constants[name]
             if value.ndim in (2, 3):

@@ -226,7 +226,6 @@ class Clause:
 
     @property
     def ended(self) -> bool:
-        """Whether all of the sound was given out."""
         return self._given == self.samples and not self._waiting
 
     def next(self, seconds: float | None = None) -> Sound:

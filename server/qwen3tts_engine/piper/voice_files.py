@@ -341,7 +341,6 @@ def _at(path: Path) -> VoiceFiles:
 
 
 def _in_packages() -> Iterator[tuple[str, VoiceFiles]]:
-    """Installed distributions' names and voices; their lists of files are read, not the code."""
     seen = set()
     listed = list(importlib.metadata.distributions())
     listed.sort(key=lambda one: (one.name != PACKAGE, one.name or ""))
@@ -407,7 +406,6 @@ def _hub_file(hub: object, file: str) -> Path:
 
 
 def _licence(folder: Path) -> str:
-    """The line of a voice's card that names its licence."""
     try:
         with (folder / "MODEL_CARD").open(encoding="utf-8", errors="replace") as card:
             lines = card.read(_CARD_BYTES).splitlines()

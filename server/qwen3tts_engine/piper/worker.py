@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Speaking:
-    """A clause between two turns."""
-
     clause: Clause
     told: int = 0
     """Words that were told."""
@@ -120,7 +118,6 @@ def serve(files: list[VoiceFiles], given: int, out: int) -> int:
 
 
 def _trim() -> None:
-    """Give back what loading needed."""
     gc.collect()
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)

@@ -76,7 +76,6 @@ class StarterEngine(WrappedEngine):
 
     @property
     def bytes(self) -> int:
-        """What the memory holds; at most ``settings.max_bytes``."""
         return self._memory.bytes
 
     @property
@@ -156,7 +155,6 @@ class StarterEngine(WrappedEngine):
     async def _remembered(
         self, request: SynthesisRequest, key: Key
     ) -> AsyncGenerator[PcmChunk, None]:
-        """The inner engine's chunks, kept if all of them were read."""
         life = self._life
         heard: list[PcmChunk] = []
         # Words are kept by their places in the request's own text, so it is told no others.
@@ -169,7 +167,6 @@ class StarterEngine(WrappedEngine):
             self._memory.keep(key, entry)
 
     def _key(self, request: SynthesisRequest) -> Key | None:
-        """What a request is kept under; None for one whose text may still grow."""
         if not self._prepared or (request.more is not None and not request.more.ended):
             return None
         style = Style(
@@ -219,7 +216,6 @@ class StarterEngine(WrappedEngine):
             log.warning("%s", note)
 
     async def _prepare(self, names: Sequence[str]) -> None:
-        """Say all phrases in these voices, a few at a time."""
         settings = self.settings
         found = [await self._found(name) for name in names]
         voices = list(dict.fromkeys(each for each in found if each is not None))
@@ -249,7 +245,6 @@ class StarterEngine(WrappedEngine):
             log.info("%d openings are kept, %d bytes", self.entries, self.bytes)
 
     async def _prepare_one(self, text: str, style: Style, final: bool) -> str | None:
-        """Keep one phrase; why not, if not."""
         what = f"The opening {text!r} is not kept"
         if style.voice is not None:
             what += f" for the voice {style.voice!r}"
@@ -284,7 +279,6 @@ def said(phrase: str) -> str:
 
 
 def _placed(chunk: PcmChunk, request: SynthesisRequest) -> PcmChunk:
-    """A chunk with its words placed in the original text."""
     if request.offsets is None or not chunk.words:
         return chunk
     words = []

@@ -57,7 +57,6 @@ class Key:
 
     @property
     def bytes(self) -> int:
-        """What it is counted for: callers choose its strings."""
         style = self.style
         strings = (self.text, style.voice, style.language, style.instructions)
         return 4 * sum(len(each) for each in strings if each is not None)
@@ -73,13 +72,11 @@ class Kept:
 
     @property
     def bytes(self) -> int:
-        """What it is counted for."""
         words = sum(len(each.words) for each in self.chunks)
         return ENTRY_BYTES + WORD_BYTES * words + sum(len(each.pcm) for each in self.chunks)
 
     @property
     def samples(self) -> int:
-        """Length of the sound."""
         return sum(each.samples for each in self.chunks)
 
     def said_for(self, request: SynthesisRequest) -> Iterator[PcmChunk]:

@@ -62,7 +62,6 @@ class StarterSettings:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything to do."""
         return bool(self.phrases) or self.remember or self.dual_segment
 
     def clauses(self, settings: SegmenterSettings) -> SegmenterSettings:

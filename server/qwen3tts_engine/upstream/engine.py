@@ -44,7 +44,6 @@ class Slots:
 
     @property
     def load(self) -> EngineLoad:
-        """As it is now."""
         return EngineLoad(self._count, self._busy, self._waiting)
 
     @contextlib.asynccontextmanager
@@ -93,7 +92,6 @@ class UpstreamEngine:
     alignment: Alignment = "estimated"
 
     def __init__(self, settings: UpstreamSettings) -> None:
-        """ValueError: the settings name no server."""
         if not settings.url:
             raise ValueError("upstream.url is missing: ws(s)://… or http(s)://…")
         self.settings = settings
@@ -106,7 +104,6 @@ class UpstreamEngine:
 
     @property
     def model(self) -> str:
-        """What speaks, and where."""
         if self._server is None:
             return self.settings.model or "unknown"
         return self._server.model
@@ -118,7 +115,6 @@ class UpstreamEngine:
 
     @property
     def task(self) -> str | None:
-        """What its checkpoint was made for, as set."""
         return self.settings.task or None
 
     @property
@@ -130,7 +126,6 @@ class UpstreamEngine:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a person should know about how it started."""
         return () if self._server is None else tuple(self._server.notes)
 
     def load(self) -> EngineLoad:
@@ -142,15 +137,9 @@ class UpstreamEngine:
         return self._server is not None and self._server.healthy()
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
-        """Clauses only; see base.Engine."""
         return ("clause",)
 
     def voices(self) -> Sequence[Voice]:
-        """The voices on offer; see base.Engine.
-
-        Raises:
-            EngineUnavailable: not started.
-        """
         return self._started().offer.voices
 
     def check(self, voice: str | None, language: str | None) -> None:
@@ -166,11 +155,6 @@ class UpstreamEngine:
     # --- life ---
 
     async def start(self) -> None:
-        """Reach the server, and see what it offers; see base.Engine.
-
-        Raises:
-            EngineUnavailable: it is not there in time, refuses the key, or is no such server.
-        """
         if self._server is not None:
             return
         server = Server(self.settings)
@@ -196,7 +180,6 @@ class UpstreamEngine:
         log.debug("speaking with the server at %s, %s", server.address.shown, self.settings.kind)
 
     async def close(self) -> None:
-        """End what is under way; see base.Engine."""
         server, self._server = self._server, None
         for ahead in list(self._under_way):
             ahead.fail(EngineFailed("The engine was closed while it spoke."))
@@ -206,7 +189,6 @@ class UpstreamEngine:
     # --- speech ---
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
-        """Speak; see base.Engine."""
         server = self._started()
         order = self._order(request, server.offer)
         check_text(request.text, self.settings.max_chars)
@@ -234,7 +216,6 @@ class UpstreamEngine:
             await ahead.aclose()
 
     def _order(self, request: SynthesisRequest, offer: Offer) -> Order:
-        """The request in the server's names, with what it takes of the options."""
         options = self.options
         voice = offer.voice(request.voice)
         order = Order(
@@ -285,7 +266,6 @@ class UpstreamEngine:
 
 
 def _waits() -> Iterator[float]:
-    """Seconds between tries, without an end; spread, so that many do not come together."""
     wait = FIRST_WAIT_S
     while True:
         yield wait * random.uniform(0.75, 1.25)

@@ -142,7 +142,6 @@ def _sentence(said: str) -> str:
 
 
 def _fields(body: bytes, content_type: str) -> dict[str, Any]:
-    """``message`` and others of a body in OpenAI's, FastAPI's or no form at all."""
     text = body.decode("utf-8", "replace")
     if "html" in content_type.lower() or text.lstrip()[:1] == "<":
         return {"message": "an HTML page, not an answer of a speech server"}

@@ -238,7 +238,6 @@ class OpenAIRest:
             raise fault(error) from error
 
     async def _check(self, response: httpx.Response) -> None:
-        """Refuse what is no speech."""
         status = response.status_code
         kind = content_type(response)
         if status != 200:

@@ -188,7 +188,6 @@ class Server:
 
     @property
     def _own_list(self) -> bool:
-        """Whether the settings say which voices there are."""
         return bool(self.settings.voices) and ANY_VOICE not in self.settings.voices
 
     def _note(self, note: str) -> None:

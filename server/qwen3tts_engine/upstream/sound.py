@@ -91,7 +91,6 @@ class PcmIntake:
         return data[: len(data) & ~1]
 
     def _known(self, head: bytearray) -> bool:
-        """Whether ``head`` now holds samples alone; a header is taken off."""
         if head[:4] != b"RIFF"[: len(head)] or (
             len(head) > 8 and head[8:12] != b"WAVE"[: len(head) - 8]
         ):
@@ -288,7 +287,6 @@ class Voicing:
         yield PcmChunk(bytes(2 * self._missing_pause()), words, end=self.ended or "text_end")
 
     def _missing_pause(self) -> int:
-        """Samples of silence that lack before the next clause."""
         if self._request.final or self.ended is not None:
             return 0
         last = self._request.text.rstrip().rstrip(CLOSERS)[-1:]

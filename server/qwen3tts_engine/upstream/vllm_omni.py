@@ -34,14 +34,11 @@ from qwen3tts_wire.errors import EngineFailed
 
 
 class _Connect(connect):
-    """Goes where it was told: a redirect could carry the key elsewhere."""
-
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
 
 
 def _frame_log() -> logging.Logger:
-    """Where the library writes; never what is said, which it would write while debugging."""
     frames = logging.getLogger("qwen3tts_engine.upstream.frames")
     frames.setLevel(max(logging.INFO, logging.getLogger(__name__).getEffectiveLevel()))
     return frames
@@ -245,7 +242,6 @@ class Exchange:
 
     @property
     def done(self) -> bool:
-        """Whether all has come."""
         return self.state is State.DONE
 
     def receive(self, data: Data) -> bytes:
@@ -305,7 +301,6 @@ class Exchange:
         return b""
 
     def _chunk(self, message: dict[str, Any]) -> bytes:
-        """Sound as base64, which comes in place of binary where word times are sent."""
         audio = message.get("audio_b64") or ""
         if "sample_rate" in message:
             check_rate(message["sample_rate"])

@@ -176,7 +176,6 @@ def _samples(data: bytes) -> bytes:
 
 
 def _words(listed: list[Any]) -> tuple[Word, ...]:
-    """Check that all words are numbers, and as many each."""
     if not all(type(word) is list and word and len(word) == len(listed[0]) for word in listed):
         raise BadMessage("words that are not lists of one length")
     if not all(type(number) is int and number >= 0 for word in listed for number in word):

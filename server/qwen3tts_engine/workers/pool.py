@@ -38,8 +38,6 @@ NAP_S = 0.005
 
 
 class _Job(NamedTuple):
-    """A job without a worker."""
-
     worker: asyncio.Future[Worker]
     lead: PlayoutLead | None
     number: int
@@ -47,7 +45,6 @@ class _Job(NamedTuple):
     """When, on the clock of PlayoutLead."""
 
     def due(self, now: float) -> tuple[float, int]:
-        """Sort key: by urgency, jobs of equal urgency in the order of their arrival."""
         if self.lead is None:
             return (0.0, self.number)
         urgency = self.lead.urgency(now)
@@ -103,17 +100,14 @@ class Pool:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers that can speak."""
         return sorted(worker.pid for worker in self._workers)
 
     @property
     def idle(self) -> int:
-        """Workers without a turn."""
         return len(self._idle)
 
     @property
     def waiting(self) -> int:
-        """Jobs without a worker."""
         return sum(not job.worker.done() for job in self._waiting)
 
     async def start(self) -> Ready:
@@ -238,7 +232,6 @@ class Pool:
         ]
 
     def _spare(self, saying: Saying, now: float) -> float:
-        """Seconds of sound that a job's listener has beyond its target."""
         target_s = self._target_s(saying)
         if target_s is None or saying.lead is None:
             return 0.0
@@ -250,7 +243,6 @@ class Pool:
         return max(LEAST_LEAD_S, saying.lead.target_ms / 1000)
 
     def _rest(self, now: float) -> None:
-        """Look again when the first of the jobs that rest needs sound."""
         moments = [
             now + self._spare(saying, now)
             for worker in self._idle
@@ -266,7 +258,6 @@ class Pool:
             self._alarm = loop.call_later(min(due) - now + NAP_S, self._offer_all)
 
     def _offer_all(self) -> None:
-        """Give idle workers turns where jobs of theirs may have some."""
         if self.closed:
             return
         for worker in list(self._idle):
@@ -284,7 +275,6 @@ class Pool:
             self._replace()
 
     def _refill(self) -> None:
-        """Make up for workers that could not be replaced when they were lost."""
         loop = asyncio.get_running_loop()
         if not self._workers and not self._starting:
             self._replace()

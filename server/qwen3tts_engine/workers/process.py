@@ -107,7 +107,6 @@ class Saying:
 
     @property
     def unread_s(self) -> float:
-        """Seconds of sound that were not read."""
         return self.unread / BYTES_PER_S
 
     async def next(self) -> Sound | None:
@@ -202,7 +201,6 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._child.pid
 
     async def start(self, timeout_s: float) -> Ready:
@@ -251,7 +249,6 @@ class Worker:
             self._child.send(to_child(Stop(saying.job)))
 
     def _watch(self, warned: bool) -> None:
-        """Kill a worker that has stalled."""
         loop = asyncio.get_running_loop()
         silent = loop.time() - self._heard_at
         if silent < self._stall_s:
