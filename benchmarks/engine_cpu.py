@@ -56,7 +56,7 @@ def text(row: int) -> str:
 def bare(model: Qwen3Model, rows: int, frames: int) -> tuple[float, float]:
     """Seconds for so many frames of each row, and until the first is sound."""
     assert model.tokenizer is not None
-    arena = KvCache(model.config, slots=rows, positions=2048)
+    kv_cache = KvCache(model.config, slots=rows, positions=2048)
     state = model.decoder.new_state(rows)
     slots, hidden = torch.arange(rows), model.config.talker.layers.hidden
     ids = [model.tokenizer.encode(text(row)) for row in range(rows)]
@@ -72,13 +72,13 @@ def bare(model: Qwen3Model, rows: int, frames: int) -> tuple[float, float]:
     longest = int(lengths.max())
     embeds = torch.zeros(rows, longest, hidden)
     for row, prompt in enumerate(prompts):
-        arena.reset(row, Sampling(), row)
+        kv_cache.reset(row, Sampling(), row)
         embeds[row, : len(prompt)] = prompt
-    prefill(model, arena, slots, embeds, lengths, torch.zeros_like(lengths), kv_len=longest)
+    prefill(model, kv_cache, slots, embeds, lengths, torch.zeros_like(lengths), kv_len=longest)
     first, made = 0.0, []
     for frame in range(frames):
         kv_len = min(2048, -(-(longest + frame + 1) // 64) * 64)
-        made.append(frame_step(model, arena, slots, waiting, may_end, kv_len))
+        made.append(frame_step(model, kv_cache, slots, waiting, may_end, kv_len))
         if not first or len(made) == CHUNK:
             model.decoder.run(state, slots, torch.stack(made, dim=1))
             first = first or time.perf_counter() - began

@@ -15,7 +15,7 @@ It needs torch, triton, numpy, safetensors and tokenizers, and no checkpoint. On
 - *calls*: most calls that speak at once in real time with p95 of first audio below 100 ms and no
   gap.
 
-All loads go through the real worker and scheduler, from request to samples in the engine's outlet;
+All loads go through the real worker and scheduler, from request to samples in the engine's output;
 no network. Lengths are drawn, for random weights do not end by themselves.
 """
 
@@ -147,7 +147,7 @@ class Run:
         count, size = self.runner.captured
         for each in self.runner.notes:
             self.note(each)
-        self.note(f"{count} sizes captured, {human(size)}")
+        self.note(f"{count} sizes captured, {format_bytes(size)}")
         if on_gpu:
             used = torch.cuda.max_memory_allocated(self.device)
             self.figures.update(memory_gib=round(used / 2**30, 2))
@@ -199,7 +199,7 @@ class Run:
         embeds = torch.randn(24, hidden, device=self.device).to(self.model.dtype) * 0.1
         pad = self.model.config.text_ids.tts_pad
         for slot in range(rows):
-            runner.join([PrefillRow(slot, embeds, Sampling(), slot)])
+            runner.prefill([PrefillRow(slot, embeds, Sampling(), slot)])
         steps = [StepRow(slot, pad, False) for slot in range(rows)]
         at = 0
 

@@ -162,21 +162,21 @@ def frame_ops(
     config = narrow(PUBLISHED[name])
     weights = random_weights(config, dtype=dtype)
     model = Qwen3Model.from_weights(config, *weights, dtype=dtype, fused_norm=device == "cuda")
-    arena = KvCache(config, slots=rows, positions=64, dtype=dtype)
+    kv_cache = KvCache(config, slots=rows, positions=64, dtype=dtype)
     for slot in range(rows):
-        arena.reset(slot, Sampling(), slot)
+        kv_cache.reset(slot, Sampling(), slot)
     slots, text = torch.arange(rows), torch.zeros(rows, dtype=torch.int64)
     eos = torch.ones(rows, dtype=torch.bool)
     groups = config.talker.code_groups
     hidden = torch.zeros(rows, config.talker.layers.hidden, dtype=dtype)
     ids = torch.zeros(groups, rows, dtype=torch.int64)
     noise, cool = torch.zeros(rows, groups, TOP_K_LIMIT), torch.ones(rows, groups)
-    draws = SamplingInputs(noise, cool, cool == 0, None)
+    inputs = SamplingInputs(noise, cool, cool == 0, None)
     state = model.decoder.new_state(rows)
     codes = torch.zeros(rows, 1, groups, dtype=torch.int64)
-    whole = count_ops(lambda: frame_step(model, arena, slots, text, eos, 64), device=device)
+    whole = count_ops(lambda: frame_step(model, kv_cache, slots, text, eos, 64), device=device)
     predictor = count_ops(
-        lambda: model.predictor.predict(hidden, ids, draws, model.kernels), device=device
+        lambda: model.predictor.predict(hidden, ids, inputs, model.kernels), device=device
     )
     codec = count_ops(lambda: model.decoder.run(state, slots, codes), device=device)
     return {"talker": whole - predictor, "predictor": predictor, "codec": codec}

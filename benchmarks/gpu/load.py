@@ -81,7 +81,7 @@ class LongJob(Job):
 
 @dataclass
 class Call:
-    """One utterance, and the outlet that hears it."""
+    """One utterance, and the output that receives it."""
 
     frames: int
     asked: float
@@ -198,11 +198,11 @@ class Load:
             "speaker": Speaker(speakers[0]),
             "sampling": Sampling(),
             "seed": self._draw.getrandbits(62),
-            "outlet": call,
+            "output": call,
             "lead": call.lead,
             "pad": ids.tts_pad,
             "eos": ids.tts_eos,
-            "voice": voice,
+            "make_postprocessor": voice,
         }
         return LongJob(**made)
 

@@ -88,13 +88,13 @@ def timed(work: Work, device: torch.device, runs: int) -> float:
 
 def works(runner: Runner, rows: int) -> dict[str, tuple[Work, ...]]:
     """The parts of a step of so many rows, mid-utterance, as they stand."""
-    model, arena = runner.model, runner.arena
+    model, kv_cache = runner.model, runner.kv_cache
     kv_len = min(runner.positions, 256)
     count = min(rows, runner.slots)
     for slot in range(count):
-        arena.reset(slot, Sampling(), slot)
+        kv_cache.reset(slot, Sampling(), slot)
     middle = min(POSITION, runner.positions - 1)
-    arena.counters[:count, POS], arena.counters[:count, FRAME] = middle, middle
+    kv_cache.counters[:count, POS], kv_cache.counters[:count, FRAME] = middle, middle
     stages = runner._stages
     step = stages.step(StepKey(rows, kv_len, False))
     decode = stages.decode(DecodeKey(rows, 1))
@@ -108,14 +108,14 @@ def works(runner: Runner, rows: int) -> dict[str, tuple[Work, ...]]:
 
     @torch.no_grad()
     def sampling() -> None:
-        counters = arena.counters.index_select(0, slots)
-        draws = sampling_inputs(model.constants, counters, arena.knobs[slots], full_sort=False)
+        counters = kv_cache.counters.index_select(0, slots)
+        inputs = sampling_inputs(model.constants, counters, kv_cache.knobs[slots], full_sort=False)
         for group in range(groups):
-            draws.choose(group, rest if group else first, chosen[group], model.kernels)
+            inputs.sample(group, rest if group else first, chosen[group], model.kernels)
 
     def back() -> None:
         # The sequences do not grow while they are measured.
-        arena.counters[:count, :2].fill_(middle)
+        kv_cache.counters[:count, :2].fill_(middle)
 
     draw, advance = step.works
     return {

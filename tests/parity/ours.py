@@ -96,17 +96,17 @@ class Ours:
         lengths = torch.tensor([len(row.prompt) for row in rows])
         embeds = torch.nn.utils.rnn.pad_sequence([row.embeds for row in rows], batch_first=True)
         positions = int(lengths.max()) + frames + 1
-        arena = KvCache(self.config, slots=len(rows), positions=positions)
+        kv_cache = KvCache(self.config, slots=len(rows), positions=positions)
         for slot in range(len(rows)):
-            arena.reset(slot, sampling, 0)
+            kv_cache.reset(slot, sampling, 0)
         slots = torch.arange(len(rows))
-        prefill(self.model, arena, slots, embeds, lengths, torch.zeros_like(lengths))
-        logits, codes = [arena.logits.clone()], []
+        prefill(self.model, kv_cache, slots, embeds, lengths, torch.zeros_like(lengths))
+        logits, codes = [kv_cache.logits.clone()], []
         allowed = torch.ones(len(rows), dtype=torch.bool)
         for frame in range(frames):
             text = torch.tensor([self.text_id(row.prompt, frame) for row in rows])
-            codes.append(frame_step(self.model, arena, slots, text, allowed, positions).clone())
-            logits.append(arena.logits.clone())
+            codes.append(frame_step(self.model, kv_cache, slots, text, allowed, positions).clone())
+            logits.append(kv_cache.logits.clone())
         made, scores = torch.stack(codes, dim=1), torch.stack(logits, dim=1)
         found = []
         for slot in slots.tolist():

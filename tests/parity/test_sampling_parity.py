@@ -89,27 +89,29 @@ def test_code_0_is_drawn_from_the_official_distribution(
     model, sampling = ours(case.model).model, sampling_of(case)
     official, ties = oracle.arrays(case.name), case is SAMPLED[EXACT_TIES]
     rows = 2 * (PROBES + 8)
-    arena = KvCache(model.config, slots=rows, positions=2)
+    kv_cache = KvCache(model.config, slots=rows, positions=2)
     slots, allowed = torch.arange(rows), torch.ones(rows, dtype=torch.bool)
     ranks = model.constants.ranks.shape[0] if sampling.needs_full_sort else TOP_K_LIMIT
     drawn = official["first_codes"][0]
     for frame in (0, 1, 2, 6, 11):
         logits, scores = official["logits"][frame, 0], official["scores"][frame, 0]
         for slot in range(rows):
-            arena.reset(slot, sampling, 0)
-        arena.logits[:] = torch.from_numpy(logits)
-        arena.seen[:, torch.from_numpy(drawn[:frame])] = True
-        arena.counters[:, FRAME] = frame
+            kv_cache.reset(slot, sampling, 0)
+        kv_cache.logits[:] = torch.from_numpy(logits)
+        kv_cache.seen[:, torch.from_numpy(drawn[:frame])] = True
+        kv_cache.counters[:, FRAME] = frame
 
         def draw(given: Tensor) -> Tensor:
             full = torch.zeros(rows, model.config.talker.code_groups, ranks)
             full[:, 0] = given
             noise.given = full
-            saved = [part.clone() for part in (arena.logits, arena.seen, arena.counters)]
+            saved = [part.clone() for part in (kv_cache.logits, kv_cache.seen, kv_cache.counters)]
             text = torch.zeros(rows, dtype=torch.int64)
             full_sort = sampling.needs_full_sort
-            codes = step.frame_step(model, arena, slots, text, allowed, 2, full_sort=full_sort)
-            for part, was in zip((arena.logits, arena.seen, arena.counters), saved, strict=True):
+            codes = step.frame_step(model, kv_cache, slots, text, allowed, 2, full_sort=full_sort)
+            for part, was in zip(
+                (kv_cache.logits, kv_cache.seen, kv_cache.counters), saved, strict=True
+            ):
                 part.copy_(was)
             return codes[:, 0].clone()
 
@@ -123,9 +125,9 @@ def test_codes_1_to_15_are_drawn_from_the_official_distribution(
     model, sampling = ours(case.model).model, sampling_of(case)
     official = oracle.arrays(case.name)
     rows, groups = 2 * (PROBES + 8), model.config.talker.code_groups
-    arena = KvCache(model.config, slots=1, positions=2)
-    arena.reset(0, sampling, 0)
-    counters, knobs = (part[:1].expand(rows, -1) for part in (arena.counters, arena.knobs))
+    kv_cache = KvCache(model.config, slots=1, positions=2)
+    kv_cache.reset(0, sampling, 0)
+    counters, knobs = (part[:1].expand(rows, -1) for part in (kv_cache.counters, kv_cache.knobs))
     ranks = model.config.predictor.vocab if sampling.needs_full_sort else TOP_K_LIMIT
     for frame in (0, 7):
         for group in (1, 2, 8, 15):
@@ -137,11 +139,11 @@ def test_codes_1_to_15_are_drawn_from_the_official_distribution(
                 width = model.constants.ranks.shape[0] if sampling.needs_full_sort else ranks
                 noise.given = torch.zeros(rows, groups, width)
                 noise.given[:, group, :ranks] = given
-                draws = step.sampling_inputs(
+                inputs = step.sampling_inputs(
                     model.constants, counters, knobs, full_sort=sampling.needs_full_sort
                 )
                 out = torch.empty(rows, dtype=torch.int64)
-                draws.choose(group, torch.from_numpy(logits).expand(rows, -1).clone(), out)
+                inputs.sample(group, torch.from_numpy(logits).expand(rows, -1).clone(), out)
                 return out
 
             probe = functools.partial(draw, group=group, logits=logits)

@@ -1,4 +1,4 @@
-"""A GPU that is none: what the lanes and graphs ask of torch.cuda, and a device that does things
+"""A GPU that is none: what the streams and graphs ask of torch.cuda, and a device that does things
 only when somebody waits."""
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class FakeCuda:
         self.log.append(f"captured into {pool}")
 
 
-class FakeLanes(CudaStreams):
+class FakeStreams(CudaStreams):
     """Those of a GPU, on a machine that pins no memory."""
 
     def __init__(self, cuda: FakeCuda) -> None:
@@ -114,7 +114,7 @@ class FakeLanes(CudaStreams):
     def _pinned(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def holds(self, tensors: Sequence[Tensor]) -> None:
+    def record_use(self, tensors: Sequence[Tensor]) -> None:
         self.held += len(tensors)
 
 
@@ -129,7 +129,7 @@ class Recorder:
         self.fails: Any = None
         """Raised at a capture, by its number."""
 
-    def capture(self, works: Sequence[Work], lane: StreamName) -> tuple[Work, ...]:
+    def capture(self, works: Sequence[Work], stream: StreamName) -> tuple[Work, ...]:
         if self.fails is not None:
             error = self.fails(len(self.captured))
             if error is not None:
@@ -137,7 +137,7 @@ class Recorder:
         for _ in range(2):
             for work in works:
                 work()
-        self.captured.append(lane)
+        self.captured.append(stream)
 
         def replayed(work: Work) -> Work:
             def replay() -> None:

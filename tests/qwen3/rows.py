@@ -1,4 +1,4 @@
-"""Rows of an arena, spoken by hand: what the tests of the model share."""
+"""Rows of an kv_cache, spoken by hand: what the tests of the model share."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Spoken:
 
 
 class Stage:
-    """An arena and a model; rows join, step and leave."""
+    """A KV cache and a model; rows join, step and leave."""
 
     def __init__(self, model: Qwen3Model, *, slots: int, positions: int = 96) -> None:
         self.model = model
-        self.arena = KvCache(model.config, slots=slots, positions=positions, dtype=model.dtype)
+        self.kv_cache = KvCache(model.config, slots=slots, positions=positions, dtype=model.dtype)
         self.scripts: dict[int, Script] = {}
         self.spoken: dict[int, Spoken] = {}
 
     def join(self, rows: dict[int, Script], *, pad: int = 0, padding_rows: int = 0) -> None:
         """Prefill slots together; ``pad`` positions more than the longest needs."""
         for slot, script in rows.items():
-            self.arena.reset(slot, script.sampling, script.seed)
+            self.kv_cache.reset(slot, script.sampling, script.seed)
             self.scripts[slot], self.spoken[slot] = script, Spoken()
         longest = max(len(script.embeds) for script in rows.values()) + pad
         count = len(rows) + padding_rows
@@ -59,18 +59,18 @@ class Stage:
         for at, script in enumerate(rows.values()):
             embeds[at, : len(script.embeds)] = script.embeds
             lengths[at] = len(script.embeds)
-        slots = torch.tensor([*rows] + [self.arena.scratch] * padding_rows)
+        slots = torch.tensor([*rows] + [self.kv_cache.scratch] * padding_rows)
         starts = torch.zeros(count, dtype=torch.int64)
-        prefill(self.model, self.arena, slots, embeds, lengths, starts, kv_len=longest)
+        prefill(self.model, self.kv_cache, slots, embeds, lengths, starts, kv_len=longest)
 
     def step(self, slots: Sequence[int], *, padding_rows: int = 0, kv_len: int = 96) -> None:
         """One frame of these rows, in this order."""
-        at = [*slots] + [self.arena.scratch] * padding_rows
+        at = [*slots] + [self.kv_cache.scratch] * padding_rows
         text = [self.scripts[slot].text[len(self.spoken[slot].codes)] for slot in slots]
-        logits = self.arena.logits[list(slots)].clone()
+        logits = self.kv_cache.logits[list(slots)].clone()
         codes = frame_step(
             self.model,
-            self.arena,
+            self.kv_cache,
             torch.tensor(at),
             torch.tensor(text + [0] * padding_rows),
             torch.zeros(len(at), dtype=torch.bool),

@@ -45,8 +45,8 @@ class ScriptedEngine:
         world = self
 
         class ScriptedRunner(Runner):
-            def join(self, joins: Sequence[PrefillRow]) -> None:
-                for each in joins:
+            def prefill(self, rows: Sequence[PrefillRow]) -> None:
+                for each in rows:
                     number = len(sounds_made)
                     sounds_made.append(each.slot)
                     sound = script(number, world.requests[number].text)

@@ -29,12 +29,13 @@ STATM = Path("/proc/self/statm")
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_its_bytes_are_what_it_allocates(dtype: torch.dtype) -> None:
-    arena = KvCache(CONFIG, slots=3, positions=20, dtype=dtype)
+    kv_cache = KvCache(CONFIG, slots=3, positions=20, dtype=dtype)
     parts = (
-        arena.kv, arena.hidden, arena.logits, arena.seen, arena.counters, arena.knobs, arena.codes
-    )  # fmt: skip
-    assert arena.bytes == sum(part.nbytes for part in parts)
-    assert arena.bytes == 4 * KvCache.bytes_per_slot(CONFIG, 20, dtype)
+        *(kv_cache.kv, kv_cache.hidden, kv_cache.logits, kv_cache.seen),
+        *(kv_cache.counters, kv_cache.knobs, kv_cache.codes),
+    )
+    assert kv_cache.bytes == sum(part.nbytes for part in parts)
+    assert kv_cache.bytes == 4 * KvCache.bytes_per_slot(CONFIG, 20, dtype)
 
 
 def test_a_slot_of_the_published_models_is_as_large_as_the_counts_say() -> None:
@@ -45,35 +46,35 @@ def test_a_slot_of_the_published_models_is_as_large_as_the_counts_say() -> None:
 
 
 def test_reset_clears_a_slot_and_no_other() -> None:
-    arena = KvCache(CONFIG, slots=2, positions=6)
-    parts = (arena.kv.transpose(0, 1), arena.hidden, arena.logits, arena.codes)
+    kv_cache = KvCache(CONFIG, slots=2, positions=6)
+    parts = (kv_cache.kv.transpose(0, 1), kv_cache.hidden, kv_cache.logits, kv_cache.codes)
     for part in parts:
         part.fill_(3)
-    arena.seen.fill_(True)
-    arena.counters.fill_(9)
-    arena.kv[:, 1] = torch.nan
+    kv_cache.seen.fill_(True)
+    kv_cache.counters.fill_(9)
+    kv_cache.kv[:, 1] = torch.nan
     sampling = Sampling(0.5, 0, 0.75, 1.25, 0.0, 7, 1.0)
-    arena.reset(1, sampling, -5)
+    kv_cache.reset(1, sampling, -5)
     assert not any(part[1].any() for part in parts)
     assert all((part[0] == 3).all() and (part[2] == 3).all() for part in parts)
-    assert arena.seen.all(dim=1).tolist() == [True, False, True]
-    assert arena.pos.tolist() == [9, 0, 9]
-    assert arena.frame.tolist() == [9, 0, 9]
-    assert arena.counters[1, [KEY_LOW, KEY_HIGH]].tolist() == [*seed_key(-5)]
-    assert arena.counters[1, TOP_K:].tolist() == [ALL] + [7] * 15
-    assert arena.knobs[1].tolist() == [2.0] + [0.0] * 15 + [0.75] + [NO_TOP_P] * 15 + [1.25]
+    assert kv_cache.seen.all(dim=1).tolist() == [True, False, True]
+    assert kv_cache.pos.tolist() == [9, 0, 9]
+    assert kv_cache.frame.tolist() == [9, 0, 9]
+    assert kv_cache.counters[1, [KEY_LOW, KEY_HIGH]].tolist() == [*seed_key(-5)]
+    assert kv_cache.counters[1, TOP_K:].tolist() == [ALL] + [7] * 15
+    assert kv_cache.knobs[1].tolist() == [2.0] + [0.0] * 15 + [0.75] + [NO_TOP_P] * 15 + [1.25]
 
 
 def test_reset_clears_as_far_as_a_row_went_and_leaves_other_memory_untouched() -> None:
-    arena = KvCache(CONFIG, slots=2, positions=6)
-    arena.kv.fill_(3)
-    arena.pos[1] = 2
-    arena.reset(1, Sampling(), 0)
-    assert not arena.kv[:, 1, :3].any()
-    assert (arena.kv[:, 1, 3:] == 3).all()
-    arena.restore(1, arena.snapshot(0, 4))
-    arena.reset(1, Sampling(), 0)
-    assert not arena.kv[:, 1, :4].any()
+    kv_cache = KvCache(CONFIG, slots=2, positions=6)
+    kv_cache.kv.fill_(3)
+    kv_cache.pos[1] = 2
+    kv_cache.reset(1, Sampling(), 0)
+    assert not kv_cache.kv[:, 1, :3].any()
+    assert (kv_cache.kv[:, 1, 3:] == 3).all()
+    kv_cache.restore(1, kv_cache.snapshot(0, 4))
+    kv_cache.reset(1, Sampling(), 0)
+    assert not kv_cache.kv[:, 1, :4].any()
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
@@ -82,11 +83,11 @@ def test_slots_that_no_row_was_in_take_no_memory() -> None:
         return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     before = resident()
-    arena = KvCache(CONFIG, slots=1100, positions=128)
-    assert arena.kv.nbytes > 64 << 20
-    arena.reset(7, Sampling(), 0)
-    assert resident() - before < arena.kv.nbytes / 2
-    assert not arena.kv[:, 900, :4].any()
+    kv_cache = KvCache(CONFIG, slots=1100, positions=128)
+    assert kv_cache.kv.nbytes > 64 << 20
+    kv_cache.reset(7, Sampling(), 0)
+    assert resident() - before < kv_cache.kv.nbytes / 2
+    assert not kv_cache.kv[:, 900, :4].any()
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
@@ -107,13 +108,13 @@ def test_memory_that_the_machine_does_not_have_is_refused(size: int) -> None:
 
 
 def test_a_snapshot_is_a_copy() -> None:
-    arena = KvCache(CONFIG, slots=2, positions=6)
-    arena.kv.normal_()
-    snapshot = arena.snapshot(0, 4)
+    kv_cache = KvCache(CONFIG, slots=2, positions=6)
+    kv_cache.kv.normal_()
+    snapshot = kv_cache.snapshot(0, 4)
     kept = snapshot.kv.clone()
-    arena.kv[:, 0] = 0
-    arena.restore(1, snapshot)
-    assert torch.equal(arena.kv[:, 1, :4], kept)
+    kv_cache.kv[:, 0] = 0
+    kv_cache.restore(1, snapshot)
+    assert torch.equal(kv_cache.kv[:, 1, :4], kept)
     assert isinstance(snapshot, KvSnapshot)
     assert (snapshot.length, snapshot.bytes) == (4, kept.nbytes)
 

@@ -140,10 +140,10 @@ async def test_long_instructions_are_read_once(tiny: dict[str, Path]) -> None:
         long = "A calm old man who has seen the world and tells of it by the fire. " * 3
         first = await said(design, instructions=long, sampling=GREEDY)
         runner = design._started().loaded.runner
-        made_before = runner.prefix
-        runner.prefix = None  # type: ignore[method-assign, assignment]
+        made_before = runner.prefill_prefix
+        runner.prefill_prefix = None  # type: ignore[method-assign, assignment]
         again = await said(design, instructions=long, sampling=GREEDY)
-        runner.prefix = made_before  # type: ignore[method-assign]
+        runner.prefill_prefix = made_before  # type: ignore[method-assign]
         assert_same(first, again)
     finally:
         await design.close()
@@ -564,14 +564,14 @@ async def test_a_device_out_of_memory_fails_its_request_alone(
     engine: Qwen3Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = engine._started().loaded.runner
-    join = runner.join
+    prefill = runner.prefill
 
-    def without_room(joins: Any) -> None:
-        if any(each.seed == 666 for each in joins):
+    def without_room(rows: Any) -> None:
+        if any(each.seed == 666 for each in rows):
             raise torch.OutOfMemoryError("CUDA out of memory")
-        join(joins)
+        prefill(rows)
 
-    monkeypatch.setattr(runner, "join", without_room)
+    monkeypatch.setattr(runner, "prefill", without_room)
     results = await asyncio.gather(
         spoken(engine, seed=666), spoken(engine, seed=1), return_exceptions=True
     )
@@ -606,12 +606,12 @@ async def test_no_words_are_logged(
 ) -> None:
     runner = engine._started().loaded.runner
 
-    def broken(_joins: Any) -> None:
+    def broken(_rows: Any) -> None:
         raise RuntimeError("a fault")
 
     with caplog.at_level(logging.DEBUG):
         await spoken(engine, "confidential")
-        monkeypatch.setattr(runner, "join", broken)
+        monkeypatch.setattr(runner, "prefill", broken)
         with pytest.raises(EngineFailed):
             await spoken(engine, "confidential")
     assert "a fault" in caplog.text
@@ -729,7 +729,7 @@ async def test_what_it_takes_is_known(engine: Qwen3Engine) -> None:
     memory = engine.memory
     slots = engine._started().loaded.runner.slots
     assert memory.slots == slots
-    assert memory.arena == memory.per_slot * (slots + 1)
+    assert memory.state == memory.per_slot * (slots + 1)
     assert not engine.notes, "a start without complaints"
     assert engine.under_way == 0
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from qwen3tts_engine.qwen3.kernels import cuda as cuda_module
 from qwen3tts_engine.qwen3.kernels import cuda as graphs
-from qwen3tts_engine.qwen3.kernels import cuda as lanes_module
 from qwen3tts_engine.qwen3.kernels import stages as warmup
 from qwen3tts_engine.qwen3.kernels.cuda import (
     CudaGraphBackend,
@@ -31,7 +31,7 @@ from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS, Kernels
 from qwen3tts_wire.errors import EngineUnavailable
-from tests.qwen3.fake_cuda import FakeCuda, FakeLanes, FakeStream, Recorder
+from tests.qwen3.fake_cuda import FakeCuda, FakeStream, FakeStreams, Recorder
 
 CPU = torch.device("cpu")
 KERNELS = "qwen3tts_engine.qwen3.kernels.triton_kernels"
@@ -75,7 +75,7 @@ def speak(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """All rows from the beginning: codes [frames, rows, 16], samples [rows, n]."""
     rows = range(len(embeds))
-    runner.join([PrefillRow(row, embeds[row], sampling, row) for row in rows])
+    runner.prefill([PrefillRow(row, embeds[row], sampling, row) for row in rows])
     pad = runner.model.config.text_ids.tts_pad
     codes = [runner.step([StepRow(row, pad, False) for row in rows]) for _ in range(frames)]
     sound = [runner.decode([DecodeRow(row, 0, 1) for row in rows])]
@@ -120,7 +120,7 @@ def test_a_size_that_was_not_captured_has_buffers_of_its_own() -> None:
 # --- CUDA's own ---
 
 
-def test_work_runs_before_it_is_captured_and_each_lane_has_its_own_memory(cuda: FakeCuda) -> None:
+def test_work_runs_before_it_is_captured_and_each_stream_has_its_own_memory(cuda: FakeCuda) -> None:
     backend = CudaGraphBackend(CPU, cuda)
     ran: list[str] = []
     first, second = backend.capture([lambda: ran.append("a"), lambda: ran.append("b")], "frames")
@@ -174,7 +174,7 @@ def test_every_usual_size_is_captured(model: Qwen3Model, backend: Recorder) -> N
     backend.replays = 0
     for rows in range(1, 6):
         embeds = prompts(model, rows)
-        runner.join([PrefillRow(row, embeds[row], GREEDY, 0) for row in range(rows)])
+        runner.prefill([PrefillRow(row, embeds[row], GREEDY, 0) for row in range(rows)])
         assert backend.replays == 1
         runner.step([StepRow(row, 0, True) for row in range(rows)])
         for frames in (1, 2, 4, 8):
@@ -214,7 +214,7 @@ def test_a_warm_up_captures_once(model: Qwen3Model, backend: Recorder) -> None:
 def test_padding_rows_stay_short(model: Qwen3Model, backend: Recorder) -> None:
     runner = captured(model, backend)
     speak(runner, prompts(model, 3), 9)
-    assert not runner.arena.counters[runner.arena.scratch].any()
+    assert not runner.kv_cache.counters[runner.kv_cache.scratch].any()
 
 
 def test_a_row_that_needs_all_scores_has_sizes_of_its_own(
@@ -234,11 +234,11 @@ def test_a_restored_beginning_changes_nothing(model: Qwen3Model, backend: Record
     embeds = embeds.repeat(5, 1)
     codes, _ = speak(Runner(model, slots=2, positions=600), [embeds], 4)
     runner = captured(model, backend, slots=2, positions=600)
-    kept = runner.prefix(1, embeds[:12])
+    kept = runner.prefill_prefix(1, embeds[:12])
     for positions in (600, 400):
         if positions == 400:
             runner = captured(model, Recorder(), slots=2, positions=400)
-        runner.join([PrefillRow(0, embeds[12:], GREEDY, 0, prefix=kept)])
+        runner.prefill([PrefillRow(0, embeds[12:], GREEDY, 0, prefix=kept)])
         got = [runner.step([StepRow(0, model.config.text_ids.tts_pad, False)]) for _ in range(4)]
         assert np.array_equal(np.stack([each.wait() for each in got]), codes)
 
@@ -308,11 +308,11 @@ def test_what_is_compiled_is_what_is_captured(
 
     monkeypatch.setattr(torch, "compile", compile_fake)
     runner = captured(model, backend, slots=1, compile=True)
-    assert {"draw", "advance"} < set(ran)
+    assert {"sample_codes", "advance_talker"} < set(ran)
     ran.clear()
     codes, _ = speak(runner, prompts(model, 1), 4)
     # What was captured runs as it was; the decode of three frames was not.
-    assert set(ran) == {"draw", "advance", "_run_decoder"}
+    assert set(ran) == {"sample_codes", "advance_talker", "_run_decoder"}
     assert ran.count("_run_decoder") == 1
     want, _ = speak(Runner(model, slots=1, positions=96), prompts(model, 1), 4)
     assert np.array_equal(codes, want)
@@ -350,7 +350,7 @@ def test_a_device_that_does_not_tell_its_memory_is_captured_on_all_the_same(
     assert captured(model, backend, slots=1).captured == (len(backend.captured), 0)
 
 
-class GpuLanes(FakeLanes):
+class GpuLanes(FakeStreams):
     """Of a device that has a GPU's name."""
 
     def __init__(self) -> None:
@@ -375,11 +375,11 @@ def test_a_gpu_has_kernels_of_its_own(
         return kernels, {"swiglu": "OSError"}
 
     monkeypatch.setitem(sys.modules, KERNELS, SimpleNamespace(usable=usable))
-    runner = Runner(own_model, slots=1, positions=64, lanes=GpuLanes())
+    runner = Runner(own_model, slots=1, positions=64, streams=GpuLanes())
     assert own_model.kernels is kernels
     assert checked == [(own_model.device, own_model.dtype)]
     assert runner.notes == ["The kernel swiglu cannot be used (OSError); it is slower."]
-    Runner(own_model, slots=1, positions=64, lanes=GpuLanes())
+    Runner(own_model, slots=1, positions=64, streams=GpuLanes())
     assert len(checked) == 1
 
 
@@ -387,61 +387,61 @@ def test_a_machine_without_triton_does_without(
     own_model: Qwen3Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, KERNELS, None)
-    runner = Runner(own_model, slots=1, positions=64, lanes=GpuLanes())
+    runner = Runner(own_model, slots=1, positions=64, streams=GpuLanes())
     assert own_model.kernels is TORCH_KERNELS
     assert "Triton cannot be used" in runner.notes[0]
 
 
-# --- lanes of a GPU ---
+# --- streams of a GPU ---
 
 
-def test_a_gpu_has_lanes_and_a_cpu_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_has_streams_and_a_cpu_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[torch.device] = []
-    monkeypatch.setattr(lanes_module, "CudaLanes", made.append)
-    lanes_module.streams_of(torch.device("cuda"))
+    monkeypatch.setattr(cuda_module, "CudaStreams", made.append)
+    cuda_module.streams_of(torch.device("cuda"))
     assert made == [torch.device("cuda")]
-    assert isinstance(lanes_module.streams_of(CPU), lanes_module.CpuStreams)
+    assert isinstance(cuda_module.streams_of(CPU), cuda_module.CpuStreams)
 
 
-def test_what_goes_up_or_down_is_pinned_and_what_another_lane_reads_is_kept(
+def test_what_goes_up_or_down_is_pinned_and_what_another_stream_reads_is_kept(
     cuda: FakeCuda,
 ) -> None:
-    streams: list[str] = []
+    used: list[str] = []
 
     class Pinned:
         def pin_memory(self) -> Pinned:
             return self
 
         def record_stream(self, stream: FakeStream) -> None:
-            streams.append(stream.name)
+            used.append(stream.name)
 
     tensor: Any = Pinned()
-    lanes = lanes_module.CudaStreams(CPU, cuda)
-    assert lanes._pinned(tensor) is tensor
-    with lanes.on("sound"):
-        lanes.holds([tensor])
-    with lanes.on("frames"):
-        lanes.holds([tensor])
-    assert streams == ["side 1", "main"]
+    streams = cuda_module.CudaStreams(CPU, cuda)
+    assert streams._pinned(tensor) is tensor
+    with streams.on("sound"):
+        streams.record_use([tensor])
+    with streams.on("frames"):
+        streams.record_use([tensor])
+    assert used == ["side 1", "main"]
 
 
 def test_a_cpu_does_what_it_is_told_at_once(model: Qwen3Model) -> None:
     works = EagerBackend().capture([lambda: None], "sound")
     assert len(works) == 1
     works[0]()
-    lanes = lanes_module.CpuStreams(CPU)
-    with lanes.on("sound"):
-        lanes.follow(lanes.mark())
-        assert lanes.mark().query()
-        lanes.holds([])
-        lanes.finish()
+    streams = cuda_module.CpuStreams(CPU)
+    with streams.on("sound"):
+        streams.wait_event(streams.record_event())
+        assert streams.record_event().query()
+        streams.record_use([])
+        streams.synchronize()
 
 
 def test_sound_follows_the_codes_and_goes_beside_the_frames(
     model: Qwen3Model, cuda: FakeCuda
 ) -> None:
-    lanes = FakeLanes(cuda)
-    runner = Runner(model, slots=2, positions=96, static=True, lanes=lanes, backend=Recorder())
+    streams = FakeStreams(cuda)
+    runner = Runner(model, slots=2, positions=96, static=True, streams=streams, backend=Recorder())
     runner.warmup()
     embeds = prompts(model, 2)
     codes, _ = speak(Runner(model, slots=2, positions=96), embeds, 6)
@@ -454,10 +454,10 @@ def test_sound_follows_the_codes_and_goes_beside_the_frames(
 
 
 def test_nobody_waits_before_a_ticket_is_asked(model: Qwen3Model, cuda: FakeCuda) -> None:
-    runner = Runner(model, slots=2, positions=96, lanes=FakeLanes(cuda))
+    runner = Runner(model, slots=2, positions=96, streams=FakeStreams(cuda))
     cuda.quick = False
     (embeds,) = prompts(model, 1)
-    runner.join([PrefillRow(0, embeds, GREEDY, 0)])
+    runner.prefill([PrefillRow(0, embeds, GREEDY, 0)])
     tickets = [runner.step([StepRow(0, 0, False)]) for _ in range(3)]
     assert not any(ticket.ready for ticket in tickets)
     later = runner.step([StepRow(0, 0, False)])
@@ -471,10 +471,10 @@ def test_nobody_waits_before_a_ticket_is_asked(model: Qwen3Model, cuda: FakeCuda
 def test_codes_that_are_still_to_be_read_are_not_written_over(
     model: Qwen3Model, cuda: FakeCuda
 ) -> None:
-    runner = Runner(model, slots=2, positions=128, lanes=FakeLanes(cuda))
+    runner = Runner(model, slots=2, positions=128, streams=FakeStreams(cuda))
     cuda.quick = False
     (embeds,) = prompts(model, 1)
-    runner.join([PrefillRow(0, embeds, GREEDY, 0)])
+    runner.prefill([PrefillRow(0, embeds, GREEDY, 0)])
     pad = StepRow(0, model.config.text_ids.tts_pad, False)
     runner.step([pad])
     done = runner.decode([DecodeRow(0, 0, 1)])
@@ -490,16 +490,16 @@ def test_codes_that_are_still_to_be_read_are_not_written_over(
 
 
 def test_a_voices_snapshot_is_held_until_it_was_read(model: Qwen3Model, cuda: FakeCuda) -> None:
-    lanes = FakeLanes(cuda)
-    runner = Runner(model, slots=2, positions=96, lanes=lanes)
+    streams = FakeStreams(cuda)
+    runner = Runner(model, slots=2, positions=96, streams=streams)
     snapshot = runner.codec.snapshot(1)
     (embeds,) = prompts(model, 1)
-    runner.join([PrefillRow(0, embeds, GREEDY, 0, codec=snapshot)])
-    assert lanes.held == 3
+    runner.prefill([PrefillRow(0, embeds, GREEDY, 0, codec=snapshot)])
+    assert streams.held == 3
 
 
 def test_a_reset_waits_for_the_device(model: Qwen3Model, cuda: FakeCuda) -> None:
-    runner = Runner(model, slots=2, positions=96, lanes=FakeLanes(cuda))
+    runner = Runner(model, slots=2, positions=96, streams=FakeStreams(cuda))
     cuda.log.clear()
     runner.reset()
     assert cuda.log == ["synchronize"]

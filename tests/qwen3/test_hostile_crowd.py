@@ -148,7 +148,7 @@ async def test_a_device_out_of_memory_in_mid_batch_is_its_rows_own_affair(
         jobs = listener.engine._started().worker._batch.jobs
         return any(job.seed == bad and job.slot in slots for job in jobs)
 
-    name = {"prefill": "join", "frame_step": "step", "decoder": "decode"}[broken]
+    name = {"prefill": "prefill", "frame_step": "step", "decoder": "decode"}[broken]
     work = getattr(runner, name)
 
     def without_room(rows: Any) -> Any:

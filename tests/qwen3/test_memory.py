@@ -37,13 +37,13 @@ def test_the_plan_is_what_is_allocated(model: Qwen3Model) -> None:
     runner = Runner(model, slots=3, positions=256)
     allocated = sum(
         part.nbytes
-        for state in (runner.arena, runner.codec)
+        for state in (runner.kv_cache, runner.codec)
         for part in vars(state).values()
         if isinstance(part, torch.Tensor) and part.dim() > 1
     )
-    assert runner.memory.arena == pytest.approx(allocated, rel=0.01)
-    assert runner.memory.arena == runner.arena.bytes + runner.codec.bytes
-    assert runner.memory.per_slot * 4 == runner.memory.arena
+    assert runner.memory.state == pytest.approx(allocated, rel=0.01)
+    assert runner.memory.state == runner.kv_cache.bytes + runner.codec.bytes
+    assert runner.memory.per_slot * 4 == runner.memory.state
     assert runner.memory.per_slot > KvCache.bytes_per_slot(model.config, 256, torch.float32)
 
 
@@ -54,7 +54,7 @@ def test_it_is_told_in_units_for_people(model: Qwen3Model) -> None:
     assert "256 positions" in text
     assert "3 and one for padding" in text
     assert format_bytes(found.total) in text
-    assert found.total == found.arena + found.weights + MIB
+    assert found.total == found.state + found.weights + MIB
     assert [format_bytes(size) for size in (12, 2048, 3 << 20, 5 << 29)] == [
         "12 B",
         "2.00 KiB",
@@ -136,8 +136,8 @@ def test_what_is_kept_of_voices_takes_room_from_slots(model: Qwen3Model) -> None
     alone = plan_memory(model, slots="auto", positions=256, free=free)
     beside = plan_memory(model, slots="auto", positions=256, free=free, caches=free // 2)
     assert 1 <= beside.slots < alone.slots
-    assert beside.total == beside.arena + beside.weights + free // 2
-    assert f"up to {human(free // 2)}" in str(beside)
+    assert beside.total == beside.state + beside.weights + free // 2
+    assert f"up to {format_bytes(free // 2)}" in str(beside)
     with pytest.raises(EngineUnavailable, match="caches") as caught:
         plan_memory(model, slots=1, positions=256, free=free, caches=free)
     assert "lower bound for voices" in caught.value.remedy

@@ -36,7 +36,7 @@ def prompt(model: Qwen3Model, text: str = "Good morning.") -> torch.Tensor:
 
 def joined(runner: Runner, slot: int, embeds: torch.Tensor, **fields: object) -> None:
     values = {"sampling": GREEDY, "seed": 1, **fields}
-    runner.join([PrefillRow(slot, embeds, **values)])  # type: ignore[arg-type]
+    runner.prefill([PrefillRow(slot, embeds, **values)])  # type: ignore[arg-type]
 
 
 def frames(runner: Runner, slots: Sequence[int], count: int) -> NDArray[np.int64]:
@@ -60,7 +60,7 @@ def test_rows_that_share_a_step_have_the_codes_they_have_alone(
         joined(runner, 0, prompt(model, text))
         alone.append(frames(runner, [0], 12)[0])
         runner.free(0)
-    runner.join(
+    runner.prefill(
         [PrefillRow(slot, prompt(model, text), GREEDY, 1) for slot, text in enumerate(texts)]
     )
     together = frames(runner, [0, 1], 12)
@@ -84,7 +84,7 @@ def test_a_prompts_kept_beginning_changes_nothing(runner: Runner, model: Qwen3Mo
     embeds = prompt(model)
     joined(runner, 0, embeds)
     whole = frames(runner, [0], 10)
-    kept = runner.prefix(1, embeds[:6])
+    kept = runner.prefill_prefix(1, embeds[:6])
     assert kept.length == 6
     assert kept.bytes > 0
     joined(runner, 1, embeds[6:], prefix=kept)

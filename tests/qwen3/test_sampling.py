@@ -18,8 +18,8 @@ from qwen3tts_engine.qwen3.model.sampling import (
     TOP_K_LIMIT,
     Sampling,
     apply_repetition_penalty,
-    choose,
     gumbel,
+    sample,
     seed_key,
     stream_keys,
     uniform,
@@ -118,9 +118,9 @@ class TestUniform:
 
 
 def draw(
-    scores: Tensor, rows: int, *, ranks: int, top_k: int = 0, top_p: float = 1.0, cool: float = 1.0
+    logits: Tensor, rows: int, *, ranks: int, top_k: int = 0, top_p: float = 1.0, cool: float = 1.0
 ) -> NDArray[np.int64]:
-    """Ids [rows] of as many frames with the same scores [V]."""
+    """Ids [rows] of as many frames with the same logits [V]."""
     low, high = seed_key(99)
     at = torch.arange(rows)[:, None, None]
     uniforms = uniform(torch.tensor(low), torch.tensor(high), at, stream_keys(1, ranks, CPU))
@@ -129,7 +129,7 @@ def draw(
     out = torch.empty(rows, 1, dtype=torch.int64)
     no = torch.zeros(rows, 1, dtype=torch.bool)
     share = None if top_p >= 1 else torch.full((rows, 1), top_p)
-    choose(scores.expand(rows, -1), noise, torch.full((rows, 1), cool), no, out, share)
+    sample(logits.expand(rows, -1), noise, torch.full((rows, 1), cool), no, out, share)
     drawn: NDArray[np.int64] = out[:, 0].numpy()
     return drawn
 
@@ -148,11 +148,11 @@ class TestChoose:
     def test_it_draws_from_the_softmax_of_what_is_kept(
         self, ranks: int, top_k: int, top_p: float, cool: float
     ) -> None:
-        scores = torch.randn(40, generator=torch.Generator().manual_seed(3)) * 1.5
+        logits = torch.randn(40, generator=torch.Generator().manual_seed(3)) * 1.5
         rows = 40_000
-        drawn = draw(scores, rows, ranks=ranks, top_k=top_k, top_p=top_p, cool=cool)
-        best = np.sort(scores.numpy().astype(np.float64))[::-1]
-        order = np.argsort(-scores.numpy(), kind="stable")
+        drawn = draw(logits, rows, ranks=ranks, top_k=top_k, top_p=top_p, cool=cool)
+        best = np.sort(logits.numpy().astype(np.float64))[::-1]
+        order = np.argsort(-logits.numpy(), kind="stable")
         kept = best[: min(top_k or 40, ranks)] * cool
         shares = np.exp(kept - kept[0])
         shares /= shares.sum()
@@ -164,46 +164,46 @@ class TestChoose:
         assert chi < count - 1 + 5 * math.sqrt(2 * count)
 
     def test_greedy_takes_the_first_of_equals(self) -> None:
-        scores = torch.zeros(3, 100)
-        scores[0, [70, 71, 20]] = 4.0
-        scores[1, [99, 98]] = 1.0
+        logits = torch.zeros(3, 100)
+        logits[0, [70, 71, 20]] = 4.0
+        logits[1, [99, 98]] = 1.0
         expected = [20, 98, 0]
-        assert scores.argmax(dim=-1).tolist() == expected
+        assert logits.argmax(dim=-1).tolist() == expected
         noise = gumbel(torch.rand(3, 64, generator=torch.Generator().manual_seed(1)))
         out, one = torch.empty(3, 1, dtype=torch.int64), torch.ones(3, 1)
-        best = choose(scores, noise, one, one > 0, out)
+        best = sample(logits, noise, one, one > 0, out)
         assert out[:, 0].tolist() == expected
         assert best[:, 0].tolist() == [4.0, 1.0, 0.0]
 
     def test_rows_have_their_own_ways(self) -> None:
-        scores = torch.arange(50.0).flip(0).expand(3, -1)
+        logits = torch.arange(50.0).flip(0).expand(3, -1)
         noise = torch.zeros(3, 10)
         noise[1, 4], noise[2, 9] = 1e3, 1e3
         noise[0, 1:] = -torch.inf
         greedy = torch.tensor([[False], [False], [True]])
         out = torch.empty(3, 1, dtype=torch.int64)
-        choose(scores, noise, torch.ones(3, 1), greedy, out)
+        sample(logits, noise, torch.ones(3, 1), greedy, out)
         assert out[:, 0].tolist() == [0, 4, 0]
 
     def test_barred_ids_are_never_drawn(self) -> None:
-        scores = torch.full((40,), -torch.inf)
-        scores[[5, 17]] = 0.0
-        assert set(draw(scores, 500, ranks=40).tolist()) == {5, 17}
-        assert set(draw(scores, 500, ranks=40, top_p=0.9).tolist()) == {5, 17}
+        logits = torch.full((40,), -torch.inf)
+        logits[[5, 17]] = 0.0
+        assert set(draw(logits, 500, ranks=40).tolist()) == {5, 17}
+        assert set(draw(logits, 500, ranks=40, top_p=0.9).tolist()) == {5, 17}
 
     @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
     def test_scores_that_are_no_numbers_show(self, broken: float) -> None:
-        scores = torch.zeros(2, 20)
-        scores[1, 13] = broken
+        logits = torch.zeros(2, 20)
+        logits[1, 13] = broken
         out, one = torch.empty(2, 1, dtype=torch.int64), torch.ones(2, 1)
-        best = choose(scores, torch.zeros(2, 8), one, one > 0, out)
+        best = sample(logits, torch.zeros(2, 8), one, one > 0, out)
         assert (best[:, 0] < torch.inf).tolist() == [True, False]
 
 
 def test_the_penalty_divides_what_is_positive_and_multiplies_the_rest() -> None:
-    scores = torch.tensor([[2.0, -2.0, 2.0, -2.0, 0.0], [2.0, -2.0, 2.0, -2.0, -torch.inf]])
+    logits = torch.tensor([[2.0, -2.0, 2.0, -2.0, 0.0], [2.0, -2.0, 2.0, -2.0, -torch.inf]])
     seen = torch.tensor([[True, True, False, False, True]] * 2)
-    found = apply_repetition_penalty(scores, seen, torch.tensor([[2.0], [0.5]]))
+    found = apply_repetition_penalty(logits, seen, torch.tensor([[2.0], [0.5]]))
     assert found.tolist() == [[1.0, -4.0, 2.0, -2.0, 0.0], [4.0, -1.0, 2.0, -2.0, -math.inf]]
 
 

@@ -1,4 +1,4 @@
-"""Rows share an arena and never notice each other."""
+"""Rows share an kv_cache and never notice each other."""
 
 from __future__ import annotations
 
@@ -122,38 +122,38 @@ def test_a_tiny_checkpoint_speaks_and_ends_by_itself(model: Qwen3Model) -> None:
         speaker=next(iter(model.config.talker.speakers)),
         layout="streaming",
     )
-    arena = KvCache(model.config, slots=1, positions=200)
-    arena.reset(0, GREEDY, 0)
+    kv_cache = KvCache(model.config, slots=1, positions=200)
+    kv_cache.reset(0, GREEDY, 0)
     slot, length = torch.zeros(1, dtype=torch.int64), torch.tensor([len(prompt)])
-    prefill(model, arena, slot, model.embed(prompt)[None], length, torch.zeros_like(slot))
+    prefill(model, kv_cache, slot, model.embed(prompt)[None], length, torch.zeros_like(slot))
     text = [*prompt.trailing, *[model.config.text_ids.tts_pad] * 150]
     for token in text:
         codes = frame_step(
-            model, arena, slot, torch.tensor([token]), torch.ones(1, dtype=torch.bool), 200
+            model, kv_cache, slot, torch.tensor([token]), torch.ones(1, dtype=torch.bool), 200
         )
         if codes[0, 0] == model.config.talker.ids.eos:
             break
         assert int(codes.max()) < model.config.predictor.vocab
     else:
         pytest.fail("no end")
-    assert int(arena.frame[0]) > len(prompt.trailing)
+    assert int(kv_cache.frame[0]) > len(prompt.trailing)
 
 
 def test_a_prefix_restored_is_a_prefix_computed(model: Qwen3Model) -> None:
     whole = script(model, 5, FRAMES)
     stage = Stage(model, slots=3)
     stage.join({0: Script(whole.embeds[:3], [0])})
-    snapshot = stage.arena.snapshot(0, 3)
+    snapshot = stage.kv_cache.snapshot(0, 3)
     assert snapshot.length == 3
     assert snapshot.bytes == snapshot.kv.nbytes
-    arena = stage.arena
+    kv_cache = stage.kv_cache
     stage.scripts[2], stage.spoken[2] = whole, Spoken()
-    arena.reset(2, GREEDY, 0)
-    arena.restore(2, snapshot)
+    kv_cache.reset(2, GREEDY, 0)
+    kv_cache.restore(2, snapshot)
     rest = whole.embeds[3:]
     prefill(
         model,
-        arena,
+        kv_cache,
         torch.tensor([2]),
         rest[None],
         torch.tensor([len(rest)]),
@@ -177,15 +177,15 @@ def test_how_far_attention_looks_changes_nothing(model: Qwen3Model, kv_len: int)
 class TestEnd:
     def draw(self, model: Qwen3Model, *, frame: int, allowed: bool, first: float) -> int:
         """Code 0 where eos scores best by far."""
-        arena = KvCache(model.config, slots=1, positions=8)
-        arena.reset(0, GREEDY, 0)
-        arena.logits[0] = first
-        arena.logits[0, model.config.talker.ids.eos] = 100.0
-        arena.logits[0, 77] = 50.0
-        arena.logits[0, model.config.talker.ids.bos] = 200.0
-        arena.frame[0] = frame
+        kv_cache = KvCache(model.config, slots=1, positions=8)
+        kv_cache.reset(0, GREEDY, 0)
+        kv_cache.logits[0] = first
+        kv_cache.logits[0, model.config.talker.ids.eos] = 100.0
+        kv_cache.logits[0, 77] = 50.0
+        kv_cache.logits[0, model.config.talker.ids.bos] = 200.0
+        kv_cache.frame[0] = frame
         one = torch.zeros(1, dtype=torch.int64)
-        codes = frame_step(model, arena, one, one, torch.tensor([allowed]), 8)
+        codes = frame_step(model, kv_cache, one, one, torch.tensor([allowed]), 8)
         return int(codes[0, 0])
 
     @pytest.mark.parametrize("frame", range(4))
@@ -207,8 +207,8 @@ def test_a_broken_row_harms_nobody_and_its_slot_is_clean_afterwards(model: Qwen3
     stage = Stage(model, slots=2)
     stage.join({0: good, 1: other})
     stage.step([0, 1])
-    stage.arena.logits[1] = torch.nan
-    stage.arena.kv[:, 1, 0] = torch.nan
+    stage.kv_cache.logits[1] = torch.nan
+    stage.kv_cache.kv[:, 1, 0] = torch.nan
     for _ in range(2):
         stage.step([1, 0])
     assert int(stage.spoken[1].codes[-1][0]) == NOT_FINITE
@@ -223,22 +223,23 @@ def test_codes_stay_in_the_ring_and_state_keeps_its_place(model: Qwen3Model) -> 
     frames = CODE_RING + 3
     row = script(model, 3, frames)
     stage = Stage(model, slots=2)
-    arena = stage.arena
+    kv_cache = stage.kv_cache
     parts = (
-        arena.kv, arena.hidden, arena.logits, arena.seen, arena.counters, arena.knobs, arena.codes
-    )  # fmt: skip
+        *(kv_cache.kv, kv_cache.hidden, kv_cache.logits, kv_cache.seen),
+        *(kv_cache.counters, kv_cache.knobs, kv_cache.codes),
+    )
     places = [part.data_ptr() for part in parts]
     stage.join({1: row})
     for _ in range(frames):
         stage.step([1])
     said = stage.codes(1)
     for number in range(frames - CODE_RING, frames):
-        assert arena.codes[1, number % CODE_RING].tolist() == said[number].tolist()
+        assert kv_cache.codes[1, number % CODE_RING].tolist() == said[number].tolist()
     assert [part.data_ptr() for part in parts] == places
-    assert arena.frame.tolist() == [0, frames, 0]
-    assert int(arena.pos[1]) == len(row.embeds) + frames
-    assert not arena.kv[:, 0].any()
-    assert set(arena.seen[1].nonzero().flatten().tolist()) == set(said[:, 0].tolist())
+    assert kv_cache.frame.tolist() == [0, frames, 0]
+    assert int(kv_cache.pos[1]) == len(row.embeds) + frames
+    assert not kv_cache.kv[:, 0].any()
+    assert set(kv_cache.seen[1].nonzero().flatten().tolist()) == set(said[:, 0].tolist())
 
 
 def test_a_row_past_the_last_position_harms_nobody(model: Qwen3Model) -> None:
@@ -246,11 +247,11 @@ def test_a_row_past_the_last_position_harms_nobody(model: Qwen3Model) -> None:
     stage = Stage(model, slots=2, positions=16)
     stage.join({0: row})
     stage.join({1: Script(other.embeds[:2], other.text)})
-    before = stage.arena.kv[:, 1].clone()
+    before = stage.kv_cache.kv[:, 1].clone()
     for _ in range(30):
         stage.step([0], kv_len=16)
-    assert torch.equal(stage.arena.kv[:, 1], before)
-    assert int(stage.arena.pos[0]) == len(row.embeds) + 30
+    assert torch.equal(stage.kv_cache.kv[:, 1], before)
+    assert int(stage.kv_cache.pos[0]) == len(row.embeds) + 30
 
 
 def test_the_full_way_to_draw_changes_nothing_for_rows_that_do_not_need_it(
@@ -258,17 +259,17 @@ def test_the_full_way_to_draw_changes_nothing_for_rows_that_do_not_need_it(
 ) -> None:
     row = script(model, 40, FRAMES, Sampling())
     expected = torch.stack(alone(model, row, FRAMES).codes)
-    arena = KvCache(model.config, slots=2, positions=64)
+    kv_cache = KvCache(model.config, slots=2, positions=64)
     slots, rows = torch.tensor([0, 1]), (row, script(model, 41, FRAMES, Sampling(top_p=0.5)))
     for slot, each in enumerate(rows):
-        arena.reset(slot, each.sampling, each.seed)
+        kv_cache.reset(slot, each.sampling, each.seed)
         length = torch.tensor([len(each.embeds)])
         at = torch.tensor([slot])
-        prefill(model, arena, at, each.embeds[None], length, torch.zeros_like(at))
+        prefill(model, kv_cache, at, each.embeds[None], length, torch.zeros_like(at))
     for number in range(FRAMES):
         text = torch.tensor([each.text[number] for each in rows])
         never = torch.zeros(2, dtype=torch.bool)
-        codes = frame_step(model, arena, slots, text, never, 64, full_sort=True)
+        codes = frame_step(model, kv_cache, slots, text, never, 64, full_sort=True)
         assert codes[0].tolist() == expected[number].tolist()
 
 
@@ -304,10 +305,10 @@ def test_nothing_waits_for_a_value(model: Qwen3Model, full_sort: bool) -> None:
     one, text = torch.tensor([0, 2]), torch.zeros(2, dtype=torch.int64)
     embeds = row.embeds.expand(2, -1, -1)
     lengths = torch.full((2,), len(row.embeds))
-    stage.arena.reset(0, row.sampling, 0)
+    stage.kv_cache.reset(0, row.sampling, 0)
     with _Static():  # type: ignore[no-untyped-call]
-        prefill(model, stage.arena, one, embeds, lengths, text)
-        frame_step(model, stage.arena, one, text, text > 0, 64, full_sort=full_sort)
+        prefill(model, stage.kv_cache, one, embeds, lengths, text)
+        frame_step(model, stage.kv_cache, one, text, text > 0, 64, full_sort=full_sort)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -320,7 +321,7 @@ def test_half_precision_speaks(tiny: dict[str, Path], dtype: torch.dtype) -> Non
     stage.join({0: row})
     spoken = alone(exact, row, 1)
     scale = float(spoken.logits[0].std())
-    error = float((stage.arena.logits[0] - spoken.logits[0]).std())
+    error = float((stage.kv_cache.logits[0] - spoken.logits[0]).std())
     assert error < 0.05 * scale
     for _ in range(FRAMES):
         stage.step([0])

@@ -80,7 +80,7 @@ def test_a_prompt_and_a_frame_find_their_text(
     prompt = Prompt((3, -1, 30), (None, 1, (2, 5)), (), 0)
     torch.testing.assert_close(lazy.embed(prompt), model.embed(prompt), rtol=1e-5, atol=1e-5)
     runner = Runner(lazy, slots=1, positions=16)
-    runner.join([PrefillRow(0, lazy.embed(prompt), Sampling(), 0)])
+    runner.prefill([PrefillRow(0, lazy.embed(prompt), Sampling(), 0)])
     runner.step([StepRow(0, 49, False)]).wait()
     assert lazy.talker.table[49].any()
 
@@ -92,8 +92,8 @@ def test_prefill_and_steps_are_the_plain_layers(model: Qwen3Model, weights: Weig
     talker, plain = model.talker, weights.under("talker.model.")
     for number in range(6):
         expected = plain_layers(inputs, plain, CONFIG.talker.layers)[-1]
-        torch.testing.assert_close(stage.arena.hidden[1], expected, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(stage.arena.logits[1], head @ expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(stage.kv_cache.hidden[1], expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(stage.kv_cache.logits[1], head @ expected, rtol=1e-4, atol=1e-4)
         stage.step([1], padding_rows=2)
         codes = stage.spoken[1].codes[-1]
         ids = [start + int(code) for start, code in zip(talker.rows.groups, codes, strict=True)]
@@ -108,9 +108,9 @@ def test_prompts_of_all_lengths_together(model: Qwen3Model) -> None:
     for slot, row in enumerate(rows):
         stage.join({slot: row})
         torch.testing.assert_close(
-            together.arena.logits[slot], stage.arena.logits[slot], rtol=1e-4, atol=1e-4
+            together.kv_cache.logits[slot], stage.kv_cache.logits[slot], rtol=1e-4, atol=1e-4
         )
-    assert together.arena.pos.tolist()[:5] == [len(row.embeds) for row in rows]
+    assert together.kv_cache.pos.tolist()[:5] == [len(row.embeds) for row in rows]
 
 
 def test_a_prompt_that_fills_the_slot_to_the_last_position(model: Qwen3Model) -> None:
@@ -120,8 +120,8 @@ def test_a_prompt_that_fills_the_slot_to_the_last_position(model: Qwen3Model) ->
     tight, wide = Stage(model, slots=1, positions=length), Stage(model, slots=1)
     for stage in (tight, wide):
         stage.join({0: row}, pad=5)
-    torch.testing.assert_close(tight.arena.kv[:, 0], wide.arena.kv[:, 0, :length])
-    torch.testing.assert_close(tight.arena.logits[0], wide.arena.logits[0])
+    torch.testing.assert_close(tight.kv_cache.kv[:, 0], wide.kv_cache.kv[:, 0, :length])
+    torch.testing.assert_close(tight.kv_cache.logits[0], wide.kv_cache.logits[0])
 
 
 def test_a_missing_tensor_is_named(weights: Weights) -> None:
@@ -136,6 +136,6 @@ def test_scratch_takes_what_padding_writes(model: Qwen3Model) -> None:
     stage = Stage(model, slots=2)
     stage.join({0: Script(script(model, 2, 1).embeds, [0])}, padding_rows=3)
     stage.step([0], padding_rows=3)
-    arena: KvCache = stage.arena
-    assert arena.kv[:, arena.scratch].any()
-    assert not arena.kv[:, 1].any()
+    kv_cache: KvCache = stage.kv_cache
+    assert kv_cache.kv[:, kv_cache.scratch].any()
+    assert not kv_cache.kv[:, 1].any()

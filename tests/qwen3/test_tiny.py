@@ -118,17 +118,17 @@ def prompt_for(model: Qwen3Model, text: str, layout: Layout, *, reference: bool)
 def frames(model: Qwen3Model, prompt: Prompt, sampling: Sampling, cap: int = 400) -> int:
     """How many frames come before the end."""
     positions = len(prompt) + cap + 1
-    arena = KvCache(model.config, slots=1, positions=positions)
-    arena.reset(0, sampling, 7)
+    kv_cache = KvCache(model.config, slots=1, positions=positions)
+    kv_cache.reset(0, sampling, 7)
     slot, length = torch.zeros(1, dtype=torch.int64), torch.tensor([len(prompt)])
     x_vector = 0.5 * torch.ones(model.config.talker.layers.hidden)
     embeds = model.embed(prompt, x_vector=x_vector if model.config.task == "base" else None)
-    prefill(model, arena, slot, embeds[None], length, torch.zeros_like(slot))
+    prefill(model, kv_cache, slot, embeds[None], length, torch.zeros_like(slot))
     text = [*prompt.trailing, *[model.config.text_ids.tts_pad] * cap]
     for made in range(cap):
         codes = frame_step(
             model,
-            arena,
+            kv_cache,
             slot,
             torch.tensor([text[made]]),
             torch.ones(1, dtype=torch.bool),

@@ -34,7 +34,7 @@ def test_a_row_that_cannot_join_fails_alone() -> None:
         pass
 
     def fail(what: str, seeds: list[int]) -> None:
-        if what == "join" and 2 in seeds:
+        if what == "prefill" and 2 in seeds:
             raise OutOfMemoryError
 
     world.runner.fails = fail  # type: ignore[assignment]
@@ -52,7 +52,7 @@ def test_a_row_whose_guards_cannot_be_made_fails_alone() -> None:
     def broken() -> Any:
         raise AttributeError("'int' object has no attribute 'silence_s'")
 
-    bad.voice = broken
+    bad.make_postprocessor = broken
     said = {seed: world.say(seed=seed)[1] for seed in (1, 3)}
     world.run()
     assert isinstance(refused.error, EngineFailed)

@@ -63,11 +63,11 @@ async def test_a_row_whose_readers_loop_is_gone_leaves_its_slot() -> None:
     world = World()
     loop = asyncio.new_event_loop()
 
-    async def outlet() -> OutputQueue:
+    async def output_queue() -> OutputQueue:
         return OutputQueue(48_000, world.worker.wake)
 
     job = world.job(seed=1)
-    job.outlet = await asyncio.to_thread(loop.run_until_complete, outlet())
+    job.output = await asyncio.to_thread(loop.run_until_complete, output_queue())
     world.runner.frames_of[1] = 10_000
     world.worker.submit(job)
     world.turn()

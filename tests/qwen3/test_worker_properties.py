@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.engine.jobs import Job, JobState
 from qwen3tts_text.growing import LiveText
-from tests.qwen3.worker_world import FakeOutlet, World
+from tests.qwen3.worker_world import FakeOutput, World
 
 
 class Call:
@@ -23,7 +23,7 @@ class Call:
         self.sent = 0
         self.cancelled = False
         self.job: Job = world.job("abc", seed=number, more=self.more, lead=self.lead)
-        self.out = cast(FakeOutlet, self.job.outlet)
+        self.out = cast(FakeOutput, self.job.output)
         world.worker.submit(self.job)
 
     def write(self) -> None:

@@ -104,9 +104,9 @@ class FakeRunner:
     def check(self, what: str, slots: Sequence[int]) -> None:
         self.fails(what, [self.rows[slot].seed for slot in slots])
 
-    def join(self, joins: Sequence[PrefillRow]) -> None:
-        self.fails("join", [each.seed for each in joins])
-        for each in joins:
+    def prefill(self, rows: Sequence[PrefillRow]) -> None:
+        self.fails("prefill", [each.seed for each in rows])
+        for each in rows:
             assert each.slot not in self.rows, "the slot is taken"
             self.rows[each.slot] = each
             self.made[each.slot] = self.heard[each.slot] = 0
@@ -145,7 +145,7 @@ class FakeRunner:
         self.heard[slot] = len(codes)
         return sound_of(0, len(codes))
 
-    def prefix(self, slot: int, embeds: Any) -> Any:
+    def prefill_prefix(self, slot: int, embeds: Any) -> Any:
         self.prefixes.append(embeds)
         return Kept(embeds)
 
@@ -191,7 +191,7 @@ class FakeVoicing:
 
 
 @dataclass
-class FakeOutlet:
+class FakeOutput:
     chunks: list[PcmChunk] = field(default_factory=list)
     finished: bool = False
     error: SpeechError | None = None
@@ -271,17 +271,17 @@ class World:
             speaker=Speaker("someone"),
             sampling=cast(Any, None),
             seed=seed,
-            outlet=FakeOutlet(),
+            output=FakeOutput(),
             lead=lead,
             pad=PAD,
             eos=TEXT_EOS,
-            voice=lambda: cast(Any, self.voicing()),
+            make_postprocessor=lambda: cast(Any, self.voicing()),
         )
 
-    def say(self, text: str = "hello", **fields: Any) -> tuple[Job, FakeOutlet]:
+    def say(self, text: str = "hello", **fields: Any) -> tuple[Job, FakeOutput]:
         job = self.job(text, **fields)
         self.worker.submit(job)
-        return job, cast(FakeOutlet, job.outlet)
+        return job, cast(FakeOutput, job.output)
 
     def turn(self) -> float | None:
         return self.worker.turn(self.now)

@@ -93,11 +93,11 @@ class HeardRunner(Runner):
         self.heard = []
         self._generations: dict[int, Generation] = {}
 
-    def join(self, joins: Sequence[PrefillRow]) -> None:
+    def prefill(self, rows: Sequence[PrefillRow]) -> None:
         """See Runner."""
-        super().join(joins)
+        super().prefill(rows)
         eos = self.model.config.talker.ids.eos
-        for each in joins:
+        for each in rows:
             row = Generation(each.seed, each.codec is not None, eos)
             self._generations[each.slot] = row
             self.heard.append(row)

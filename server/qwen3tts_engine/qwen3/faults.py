@@ -1,4 +1,4 @@
-"""What the worker does when the model's code raises: find the row at fault. No torch."""
+"""Handling of exceptions in the model's code: isolate the row at fault. No torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Done = TypeVar("Done")
 def one_by_one(
     rows: Sequence[Row], launch: Callable[[Row], Done]
 ) -> tuple[list[tuple[Row, Done]], list[tuple[Row, Exception]]]:
-    """Launch each row by itself, after all of them together failed: what worked, what did not."""
+    """Launch each row alone after a batch failed; return successes and failures."""
     good: list[tuple[Row, Done]] = []
     bad: list[tuple[Row, Exception]] = []
     for row in rows:
@@ -27,7 +27,7 @@ def one_by_one(
 
 
 def public_error(error: Exception) -> SpeechError:
-    """The error as its reader may see it: no words of the text, no lines of code."""
+    """Return the error to show to a client: no text, no lines of code."""
     if isinstance(error, SpeechError):
         return error
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
@@ -40,15 +40,14 @@ def public_error(error: Exception) -> SpeechError:
 
 
 def safe_traceback(error: BaseException) -> str:
-    """Where it was raised, for the log. What it says only if a device or a file says it: what other
-    errors say may hold a caller's text."""
+    """Format an exception for the log without a caller's text: messages of device and file errors
+    only."""
     where = "".join(traceback.format_tb(error.__traceback__))
     says = f": {error}" if isinstance(error, RuntimeError | OSError) else ""
     return f"{where}{type(error).__name__}{says}"
 
 
 def non_finite_error() -> SpeechError:
-    """The model gave a NaN or an infinity."""
     return EngineFailed(
         "The model gave numbers that are not finite.",
         remedy="Send it again; if it stays so, the checkpoint is damaged or its dtype too narrow.",

@@ -88,33 +88,33 @@ class Batch:
 
     # --- rows ---
 
-    def join(self, jobs: Sequence[Job]) -> None:
+    def prefill(self, jobs: Sequence[Job]) -> None:
         """Give each a slot and read its prompt."""
-        joins: list[tuple[Job, PrefillRow]] = []
+        rows: list[tuple[Job, PrefillRow]] = []
         for job in jobs:
             job.slot = self._free.pop()
             job.mark("slot", self._clock())
             try:
-                joins.append((job, self._row(job)))
+                rows.append((job, self._row(job)))
             except Exception as error:
                 self.fail_row(job, error)
-        if not joins:
+        if not rows:
             return
         try:
-            self._runner.join([row for _, row in joins])
+            self._runner.prefill([row for _, row in rows])
         except Exception as error:
-            log.exception("rows could not join")
-            good, bad = one_by_one(joins, lambda each: self._runner.join([each[1]]))
-            self._reject(bad, alone=len(joins) == 1 or bool(good), error=error)
-            joins = [each for each, _ in good]
-        for job, _ in joins:
+            log.exception("prefill failed")
+            good, bad = one_by_one(rows, lambda each: self._runner.prefill([each[1]]))
+            self._reject(bad, alone=len(rows) == 1 or bool(good), error=error)
+            rows = [each for each, _ in good]
+        for job, _ in rows:
             job.mark("prefill", self._clock())
             try:
-                job.voicing = job.voice()
+                job.postprocessor = job.make_postprocessor()
             except Exception as error:
                 self.fail_row(job, error)
                 continue
-            job.move(JobEvent.JOIN)
+            job.move(JobEvent.PREFILL)
             self._scheduler.joined(job, job.slot)
             if not job.fed:
                 job.move(JobEvent.STARVE)
@@ -131,7 +131,7 @@ class Batch:
             kept = self._prefixes if speaker.prefixes is None else speaker.prefixes
             prefix = kept.get(key)
             if prefix is None:
-                prefix = self._runner.prefix(job.slot, self._embed(head, speaker.x_vector))
+                prefix = self._runner.prefill_prefix(job.slot, self._embed(head, speaker.x_vector))
                 kept.put(key, prefix)
             prompt = replace(prompt, text=prompt.text[cut:], codec=prompt.codec[cut:])
         embeds = self._embed(prompt, speaker.x_vector)
@@ -248,12 +248,12 @@ class Batch:
 
     def _sound(self, job: Job, row: DecodeRow, samples: Samples) -> None:
         """Some sound of a row goes out, through its guards."""
-        assert job.voicing is not None
+        assert job.postprocessor is not None
         job.sounded += row.frames
         if job.total is not None and job.sounded > job.total:
             samples = samples[: len(samples) * (job.total - row.first_frame) // row.frames]
         try:
-            chunk, silence = job.voicing.sound(job, samples)
+            chunk, silence = job.postprocessor.sound(job, samples)
         except Exception as error:
             self.fail_row(job, error)
             return
@@ -269,7 +269,7 @@ class Batch:
     def _put(self, job: Job, chunk: PcmChunk) -> None:
         if job.lead is not None:
             job.lead.made(chunk.samples)
-        job.outlet.put(chunk)
+        job.output.put(chunk)
 
     # --- ends ---
 
@@ -280,19 +280,23 @@ class Batch:
     def finish(self, job: Job, *, silent: bool = False) -> None:
         """All of it is out; ``silent``: there was nothing to say, and not even that is told."""
         try:
-            last = PcmChunk(b"", end=job.end) if job.voicing is None else job.voicing.last(job)
+            last = (
+                PcmChunk(b"", end=job.end)
+                if job.postprocessor is None
+                else job.postprocessor.last(job)
+            )
         except Exception as error:
             self.fail_row(job, error)
             return
         if not silent:
             self._put(job, last)
-        job.outlet.finish(None)
-        self.leave(job)
+        job.output.finish(None)
+        self.release(job)
 
     def fail(self, job: Job, error: SpeechError) -> None:
         """It broke."""
-        job.outlet.finish(error)
-        self.leave(job)
+        job.output.finish(error)
+        self.release(job)
 
     def fail_row(self, job: Job, error: Exception) -> None:
         """It broke by an error that may be anything: its reader is told no more than the kind."""
@@ -300,7 +304,7 @@ class Batch:
             log.error("a generation failed\n%s", safe_traceback(error))
         self.fail(job, public_error(error))
 
-    def leave(self, job: Job) -> None:
+    def release(self, job: Job) -> None:
         """It is over: its slot is free, and nothing more comes out of it."""
         self._scheduler.leave(job)
         if job.slot >= 0:
@@ -308,7 +312,7 @@ class Batch:
             self._free.append(job.slot)
             job.slot = -1
         job.track.leave()
-        job.move(JobEvent.LEAVE)
+        job.move(JobEvent.FINISH)
         self.jobs.remove(job)
 
     def _reject(
@@ -354,5 +358,5 @@ class Batch:
         """Fail all; the runner is not asked any more: its device may be the reason."""
         for job in self.jobs:
             job.track.leave()
-            job.outlet.finish(reason)
+            job.output.finish(reason)
         self.jobs.clear()

@@ -387,13 +387,13 @@ class Qwen3Engine:
                 if design is not None:
                     design = await asyncio.to_thread(loaded.hear_designed, design)
                     used = loaded.fitting(design, following)
-                outlet = OutputQueue(worker.settings.unread_samples, worker.wake)
-                job = loaded.job(following, voice_id, voice, outlet, codec, used)
+                output = OutputQueue(worker.settings.unread_samples, worker.wake)
+                job = loaded.job(following, voice_id, voice, output, codec, used)
                 job.repeat = following is not request
                 following = None
                 worker.submit(job)
                 try:
-                    while (chunk := await outlet.next()) is not None:
+                    while (chunk := await output.next()) is not None:
                         chunk = told.chunk(chunk)
                         if chunk.end is not None:
                             if design is not None:

@@ -53,25 +53,25 @@ class JobEvent(Enum):
     """What happens to a generation."""
 
     ADMIT = auto()
-    JOIN = auto()
+    PREFILL = auto()
     STARVE = auto()
     FEED = auto()
     LAST_FRAME = auto()
-    LEAVE = auto()
+    FINISH = auto()
 
 
 TRANSITIONS = {
     (JobState.OPENING, JobEvent.ADMIT): JobState.WAITING,
-    (JobState.WAITING, JobEvent.JOIN): JobState.RUNNING,
+    (JobState.WAITING, JobEvent.PREFILL): JobState.RUNNING,
     (JobState.RUNNING, JobEvent.STARVE): JobState.STARVED,
     (JobState.STARVED, JobEvent.FEED): JobState.RUNNING,
     (JobState.RUNNING, JobEvent.LAST_FRAME): JobState.DRAINING,
     (JobState.STARVED, JobEvent.LAST_FRAME): JobState.DRAINING,
-    (JobState.OPENING, JobEvent.LEAVE): JobState.DONE,
-    (JobState.WAITING, JobEvent.LEAVE): JobState.DONE,
-    (JobState.RUNNING, JobEvent.LEAVE): JobState.DONE,
-    (JobState.STARVED, JobEvent.LEAVE): JobState.DONE,
-    (JobState.DRAINING, JobEvent.LEAVE): JobState.DONE,
+    (JobState.OPENING, JobEvent.FINISH): JobState.DONE,
+    (JobState.WAITING, JobEvent.FINISH): JobState.DONE,
+    (JobState.RUNNING, JobEvent.FINISH): JobState.DONE,
+    (JobState.STARVED, JobEvent.FINISH): JobState.DONE,
+    (JobState.DRAINING, JobEvent.FINISH): JobState.DONE,
 }
 """Whatever is missing cannot happen."""
 
@@ -126,20 +126,20 @@ class Job:
     speaker: Speaker
     sampling: Sampling
     seed: int
-    outlet: OutputSink
+    output: OutputSink
     lead: PlayoutLead | None
     pad: int
     """Token of the text track behind its end (``tts_pad``)."""
     eos: int
     """Token of the text track that ends it (``tts_eos``)."""
-    voice: Callable[[], SpeechPostprocessor]
-    """Makes ``voicing`` when the row joins."""
+    make_postprocessor: Callable[[], SpeechPostprocessor]
+    """Makes ``postprocessor`` at the prefill."""
     initial_chunk: int | None = None
     bound: int | None = None
     """Most frames, where the request or the settings say so."""
     state: JobState = JobState.OPENING
     prompt: Prompt | None = None
-    voicing: SpeechPostprocessor | None = None
+    postprocessor: SpeechPostprocessor | None = None
     slot: int = -1
     launched: int = 0
     codes: list[NDArray[np.int64]] = field(default_factory=list)
@@ -181,11 +181,11 @@ class Job:
     def limit(self, positions: int) -> int:
         """Most frames: what the row's positions hold, and what its text can last."""
         assert self.prompt is not None
-        assert self.voicing is not None
+        assert self.postprocessor is not None
         room = min(positions - len(self.prompt.text), self.bound or positions)
         if not self.track.ended:
             return room
-        return min(room, self.voicing.frame_cap())
+        return min(room, self.postprocessor.frame_cap())
 
     @property
     def cut(self) -> bool:

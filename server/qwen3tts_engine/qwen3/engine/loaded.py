@@ -266,7 +266,7 @@ class LoadedModel:
         request: SynthesisRequest,
         voice_id: str,
         voice: ClonedVoice | None,
-        outlet: OutputSink,
+        output: OutputSink,
         codec: Snapshot | None = None,
         designed: DesignedVoice | None = None,
     ) -> Job:
@@ -339,11 +339,11 @@ class LoadedModel:
             ),
             sampling=self._sampling(request.sampling, request.predictor),
             seed=seed & (2**63 - 1),
-            outlet=outlet,
+            output=output,
             lead=request.lead,
             pad=config.text_ids.tts_pad,
             eos=config.text_ids.tts_eos,
-            voice=lambda: self._voicing(track, voice_id, request),
+            make_postprocessor=lambda: self._postprocessor(track, voice_id, request),
             initial_chunk=frames,
             bound=(request.limits or GenerationLimits()).max_new_tokens
             or self.settings.max_new_tokens,
@@ -354,7 +354,7 @@ class LoadedModel:
             return None
         return _VoicePrefixes(self.store, voice)
 
-    def _voicing(
+    def _postprocessor(
         self, track: TextTrack, voice_id: str, request: SynthesisRequest
     ) -> SpeechPostprocessor:
         trim = LeadingTrim(CONTINUED_PRE_ROLL_S) if request.continued else LeadingTrim()

@@ -90,7 +90,7 @@ class Worker:
     # --- any thread ---
 
     def submit(self, job: Job) -> None:
-        """A new generation; what becomes of it, its outlet is told."""
+        """A new generation; what becomes of it, its output is told."""
         if job.track.source is not None:
             job.track.source.on_change = self.wake
         if job.lead is not None:
@@ -137,7 +137,7 @@ class Worker:
                 return
         new, job = event
         if new and self._over is not None:
-            job.outlet.finish(self._over)
+            job.output.finish(self._over)
 
     # --- the engine's thread ---
 
@@ -190,7 +190,7 @@ class Worker:
         before = batch.steps_under_way
         plan = self._scheduler.plan(now)
         steps = cast("Sequence[Job]", plan.steps)
-        batch.join(cast("Sequence[Job]", plan.joins))
+        batch.prefill(cast("Sequence[Job]", plan.joins))
         batch.decode(cast("_Decodes", plan.decodes))
         batch.step(steps)
         if any(not job.sounding for job in steps):
@@ -209,14 +209,14 @@ class Worker:
             if new:
                 self._batch.jobs.append(job)
             elif job.state is not JobState.DONE:
-                self._batch.leave(job)
+                self._batch.release(job)
 
     # --- text and readers ---
 
     def _look_after(self, job: Job, now: float) -> None:
         """What changed outside: text, time without text, a reader who does not read."""
-        if job.outlet.gone:
-            self._batch.leave(job)
+        if job.output.gone:
+            self._batch.release(job)
             return
         try:
             if job.track.pull():
@@ -232,7 +232,7 @@ class Worker:
         except Exception as error:
             self._batch.fail_row(job, error)
         if job.state in IN_SLOT:
-            held = job.outlet.unread >= self.settings.unread_samples
+            held = job.output.unread >= self.settings.unread_samples
             if held is not job.held:
                 job.held = held
                 self._scheduler.held(job, held)

@@ -1,7 +1,9 @@
-"""Two orders of work on one device: the rows' frames, and their sound beside them.
+"""CUDA streams and graphs, with equivalents that run synchronously on a CPU.
 
-On a GPU each lane is a stream, numbers go up and come down through pinned memory, and the host
-waits for nothing but a ticket. On a CPU a thing is done when it is asked for.
+Two streams: ``frames`` for the rows' codes, ``sound`` for codec decoding beside it. Numbers move
+through pinned memory, and the host waits for tickets only. A graph replaces more than a thousand
+launches and reads and writes fixed memory, so captured work is a function without arguments over
+static buffers; without graphs the same functions run over the same buffers.
 """
 
 from __future__ import annotations
@@ -22,81 +24,73 @@ from qwen3tts_engine.qwen3.kernels.step_runner import ReadyTicket, Ticket
 from qwen3tts_wire.errors import EngineUnavailable
 
 StreamName = Literal["frames", "sound"]
-"""Which order."""
 
 
 class StreamEvent(Protocol):
-    """A moment in a lane."""
+    """Recorded position in a stream (a CUDA event)."""
 
     def query(self) -> bool:
-        """Whether it has passed."""
+        """Whether the stream has passed it."""
         ...
 
 
 class Streams(Protocol):
-    """See the module's text."""
+    """Streams of a device and its transfers to and from the host."""
 
     device: torch.device
 
-    def on(self, lane: StreamName) -> AbstractContextManager[object]:
-        """What is launched within goes into this lane."""
+    def on(self, stream: StreamName) -> AbstractContextManager[object]:
+        """Launch the block's work in a stream."""
         ...
 
-    def mark(self) -> StreamEvent:
-        """The present moment of the lane that one is in."""
+    def record_event(self) -> StreamEvent:
+        """Record an event in the current stream."""
         ...
 
-    def follow(self, mark: StreamEvent) -> None:
-        """What comes now in this lane, comes after ``mark``, which is one of the other lane."""
+    def wait_event(self, event: StreamEvent) -> None:
+        """Make the current stream wait for an event of the other one."""
         ...
 
-    def put(self, values: Sequence[Sequence[int]], to: Tensor) -> None:
+    def upload(self, values: Sequence[Sequence[int]], to: Tensor) -> None:
         """Write integers into a tensor of their shape on the device."""
         ...
 
-    def fetch(self, tensor: Tensor) -> Ticket:
-        """Have a copy of a tensor come to the host; the tensor may be written over after."""
+    def download(self, tensor: Tensor) -> Ticket:
+        """Start a copy to the host; the tensor may be overwritten after."""
         ...
 
-    def holds(self, tensors: Sequence[Tensor]) -> None:
-        """This lane reads tensors that the other one made."""
+    def record_use(self, tensors: Sequence[Tensor]) -> None:
+        """Mark tensors of the other stream as used by the current one."""
         ...
 
-    def finish(self) -> None:
-        """Wait for everything."""
+    def synchronize(self) -> None:
+        """Wait for all streams."""
         ...
 
 
 class CpuStreams:
-    """A CPU's."""
+    """Synchronous execution on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def on(self, lane: StreamName) -> AbstractContextManager[object]:
-        """There is one order only."""
+    def on(self, stream: StreamName) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def mark(self) -> StreamEvent:
-        """What was launched is done."""
+    def record_event(self) -> StreamEvent:
         return _PASSED
 
-    def follow(self, mark: StreamEvent) -> None:
-        """It has passed."""
+    def wait_event(self, event: StreamEvent) -> None: ...
 
-    def put(self, values: Sequence[Sequence[int]], to: Tensor) -> None:
-        """See Lanes."""
+    def upload(self, values: Sequence[Sequence[int]], to: Tensor) -> None:
         to.copy_(torch.tensor(values))
 
-    def fetch(self, tensor: Tensor) -> Ticket:
-        """See Lanes."""
+    def download(self, tensor: Tensor) -> Ticket:
         return ReadyTicket(tensor.clone().numpy())
 
-    def holds(self, tensors: Sequence[Tensor]) -> None:
-        """Nothing is done later."""
+    def record_use(self, tensors: Sequence[Tensor]) -> None: ...
 
-    def finish(self) -> None:
-        """Everything is done."""
+    def synchronize(self) -> None: ...
 
 
 class _PassedEvent:
@@ -108,77 +102,69 @@ _PASSED = _PassedEvent()
 
 
 class CudaStreams:
-    """A GPU's: the frames on the thread's own stream, the sound on one beside it."""
+    """Streams of a GPU: frames on the thread's own stream, sound on a side stream."""
 
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
-        """``cuda``: the module, or what a test has in its place."""
+        """Create the side stream; ``cuda``: the module, or a test double."""
         self.device = device
         self._cuda = cuda
         self._sound = cuda.Stream(device)
 
     @contextmanager
-    def on(self, lane: StreamName) -> Iterator[None]:
-        """See Lanes."""
-        if lane == "frames":
+    def on(self, stream: StreamName) -> Iterator[None]:
+        if stream == "frames":
             yield
             return
         with self._cuda.stream(self._sound):
             yield
 
-    def mark(self) -> StreamEvent:
-        """See Lanes."""
+    def record_event(self) -> StreamEvent:
         event: StreamEvent = self._cuda.Event()
         event.record()  # type: ignore[attr-defined]
         return event
 
-    def follow(self, mark: StreamEvent) -> None:
-        """See Lanes."""
-        self._cuda.current_stream(self.device).wait_event(mark)
+    def wait_event(self, event: StreamEvent) -> None:
+        self._cuda.current_stream(self.device).wait_event(event)
 
-    def put(self, values: Sequence[Sequence[int]], to: Tensor) -> None:
-        """See Lanes."""
+    def upload(self, values: Sequence[Sequence[int]], to: Tensor) -> None:
         # The allocator of pinned memory gives this out again only when the copy is done.
         to.copy_(self._pinned(torch.tensor(values)), non_blocking=True)
 
-    def fetch(self, tensor: Tensor) -> Ticket:
-        """See Lanes."""
+    def download(self, tensor: Tensor) -> Ticket:
         host = self._pinned(torch.empty(tensor.shape, dtype=tensor.dtype))
         host.copy_(tensor, non_blocking=True)
-        return _PendingCopy(host, self.mark())
+        return _PendingCopy(host, self.record_event())
 
     def _pinned(self, tensor: Tensor) -> Tensor:
         return tensor.pin_memory()
 
-    def holds(self, tensors: Sequence[Tensor]) -> None:
-        """See Lanes."""
+    def record_use(self, tensors: Sequence[Tensor]) -> None:
         stream = self._cuda.current_stream(self.device)
         for tensor in tensors:
             tensor.record_stream(stream)
 
-    def finish(self) -> None:
-        """See Lanes."""
+    def synchronize(self) -> None:
         self._cuda.synchronize(self.device)
 
 
 class _PendingCopy:
-    """A copy on its way to pinned memory, which is its own: no later one writes there."""
+    """Copy under way to pinned memory of its own."""
 
-    def __init__(self, host: Tensor, mark: Any) -> None:
-        self._host, self._mark = host, mark
+    def __init__(self, host: Tensor, event: Any) -> None:
+        self._host, self._event = host, event
 
     @property
     def ready(self) -> bool:
-        return bool(self._mark.query())
+        return bool(self._event.query())
 
     def wait(self) -> NDArray[Any]:
-        self._mark.synchronize()
+        self._event.synchronize()
         # Pinned memory is scarce, and who keeps one row of this would keep all of it.
         result: NDArray[Any] = self._host.numpy().copy()
         return result
 
 
 def streams_of(device: torch.device) -> Streams:
-    """The device's."""
     return CudaStreams(device) if device.type == "cuda" else CpuStreams(device)
 
 
@@ -186,60 +172,54 @@ log = logging.getLogger(__name__)
 
 Work = Callable[[], None]
 BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""Rows of a graph; a batch takes the smallest that holds it."""
+"""Rows of a graph; a batch takes the smallest that fits."""
 WARM_RUNS = 2
 """Runs before a capture: libraries choose and load their kernels in the first."""
 GRAPH_BYTES = 24 << 20
-"""What a driver keeps for a graph of about a thousand kernels; for estimates only."""
+"""Driver memory of a graph of about a thousand kernels; for estimates."""
 
 
 class GraphBackend(Protocol):
-    """How static work runs on a device."""
+    """Method of running static work on a device."""
 
     captures: bool
-    """Whether ``capture`` does more than to hand the work back."""
+    """Whether ``capture`` does more than return the work."""
 
-    def capture(self, works: Sequence[Work], lane: StreamName) -> tuple[Work, ...]:
-        """The same works in a form that is quicker to launch; they run in this order here.
-
-        Raises:
-            Exception: whatever the device says against it.
-        """
+    def capture(self, works: Sequence[Work], stream: StreamName) -> tuple[Work, ...]:
+        """Return the works in a form that launches faster; runs them here, in order. Raises device
+        errors."""
         ...
 
 
 class EagerBackend:
-    """Runs it as it stands."""
+    """Runs work uncaptured."""
 
     captures = False
 
-    def capture(self, works: Sequence[Work], lane: StreamName) -> tuple[Work, ...]:
-        """See Backend."""
+    def capture(self, works: Sequence[Work], stream: StreamName) -> tuple[Work, ...]:
         return tuple(works)
 
 
 class CudaGraphBackend:
-    """CUDA graphs. Those of a lane share one pool of memory: they never run at once.
+    """CUDA graphs. Those of a stream share a memory pool, since they never overlap.
 
-    Each lane is captured on a stream of its own, for a library's scratch memory belongs to the
-    stream of the capture, and the lanes run at once.
+    Each stream is captured on a stream of its own: a library's scratch memory belongs to the
+    capturing stream, and the two streams overlap.
     """
 
     captures = True
 
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
-        """``cuda``: the module, or what a test has in its place."""
         self._device = device
         self._cuda = cuda
         self._places: dict[StreamName, tuple[Any, Any]] = {}
-        """Stream and pool of each lane."""
+        """Stream and pool, by stream name."""
 
-    def capture(self, works: Sequence[Work], lane: StreamName) -> tuple[Work, ...]:
-        """See Backend."""
+    def capture(self, works: Sequence[Work], stream: StreamName) -> tuple[Work, ...]:
         cuda = self._cuda
-        if lane not in self._places:
-            self._places[lane] = cuda.Stream(self._device), cuda.graph_pool_handle()
-        stream, pool = self._places[lane]
+        if stream not in self._places:
+            self._places[stream] = cuda.Stream(self._device), cuda.graph_pool_handle()
+        stream, pool = self._places[stream]
         cuda.synchronize(self._device)
         with cuda.stream(stream):
             for _ in range(WARM_RUNS):
@@ -257,7 +237,7 @@ class CudaGraphBackend:
 
 
 def graph_backend(device: torch.device, graphs: bool | str) -> GraphBackend:
-    """Graphs where there is a GPU, unless they are not wanted."""
+    """Return CUDA graphs on a GPU unless disabled, else the eager backend."""
     if device.type == "cuda" and graphs:
         return CudaGraphBackend(device)
     return EagerBackend()
@@ -268,24 +248,23 @@ class StaticWork:
     """Work over fixed buffers."""
 
     integers: Tensor
-    """[kinds, rows] int64: what each row is told."""
+    """[kinds, rows] int64 inputs."""
     output: Tensor
-    """What it makes, a row for each."""
+    """One row of results per row."""
     works: tuple[Work, ...]
-    """In their order."""
+    """In order of execution."""
     floats: Tensor | None = None
-    """More that it reads."""
+    """Further inputs."""
 
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class GraphCache(Generic[Key]):
-    """One kind of work in all sizes that were captured; any other size runs as it stands."""
+    """Captured sizes of one kind of work; other sizes run eagerly."""
 
-    def __init__(self, lane: StreamName, build: Callable[[Key], StaticWork]) -> None:
-        """``build`` makes a size's buffers and work."""
-        self.lane: StreamName = lane
+    def __init__(self, stream: StreamName, build: Callable[[Key], StaticWork]) -> None:
+        self.stream: StreamName = stream
         self._build = build
         self._captured: dict[Key, StaticWork] = {}
 
@@ -296,38 +275,33 @@ class GraphCache(Generic[Key]):
         return key in self._captured
 
     def capture(self, key: Key, backend: GraphBackend) -> None:
-        """Keep a size ready; see Backend.capture."""
+        """Capture a size; see GraphBackend."""
         made = self._build(key)
-        works = backend.capture(made.works, self.lane)
+        works = backend.capture(made.works, self.stream)
         self._captured[key] = StaticWork(made.integers, made.output, works, made.floats)
 
     def get(self, key: Key) -> StaticWork:
-        """A size; buffers of one that was not captured are its own."""
+        """Return a captured size, or build buffers for this call."""
         found = self._captured.get(key)
         return self._build(key) if found is None else found
 
     def clear(self) -> None:
-        """Forget all."""
         self._captured.clear()
 
 
 def bucket_for(size: int, buckets: Sequence[int]) -> int:
-    """The smallest bucket that holds ``size``; ``size`` itself where none does."""
+    """Return the smallest bucket that holds ``size``, else ``size``."""
     at = bisect_left(buckets, size)
     return buckets[at] if at < len(buckets) else size
 
 
 def buckets_up_to(most: int, buckets: Sequence[int] = BUCKETS) -> tuple[int, ...]:
-    """Those below ``most``, and ``most``."""
+    """Return the buckets below ``most``, and ``most``."""
     return (*(each for each in buckets if each < most), most)
 
 
 def find_device(name: str) -> torch.device:
-    """The device that a setting names.
-
-    Raises:
-        EngineUnavailable: it is not there.
-    """
+    """Return the device that a setting names; EngineUnavailable if it is absent."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)
@@ -342,7 +316,7 @@ def find_device(name: str) -> torch.device:
 
 
 def free_device_memory() -> None:
-    """Give back to the device what nothing holds any more, for other programs."""
+    """Return unused memory to the device."""
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()

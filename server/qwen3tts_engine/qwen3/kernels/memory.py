@@ -1,4 +1,4 @@
-"""What an engine takes of its device's memory, reckoned before it is taken."""
+"""Memory plan of an engine on its device, computed before allocation."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from qwen3tts_engine.qwen3.model.model import Qwen3Model
 
 AUTO_SLOTS = {"cuda": 192, "cpu": 16}
-"""Slots where nobody says how many, if they fit. A call keeps its slot for as long as it speaks, at
-the speed at which it is heard: 20 calls a second of 8 seconds are 160."""
+"""Default slots, if they fit. A call occupies its slot for the duration of its speech: 20 calls a
+second of 8 s are 160."""
 RESERVE = 0.03
-"""Part of the free memory that is left: allocators waste some."""
+"""Share of the free memory left over for the allocator."""
 MEMINFO = Path("/proc/meminfo")
 
 
@@ -34,40 +34,39 @@ class MemoryPlan:
     device: str
     per_slot: int
     """Talker and codec state of one row."""
-    arena: int
+    state: int
     """All slots, and the one for padding."""
     weights: int
-    """The model's; they are there already."""
+    """Already allocated."""
     workspace: int
-    """Estimate of what steps, decodes and graphs take besides."""
+    """Estimate for steps, decodes and graphs."""
     free: int | None
-    """What was free when this was reckoned; None: the device does not tell."""
+    """Free when planned; None: unknown."""
     caches: int = 0
-    """Bound of what is kept of voices and of prompts, for which room is left."""
+    """Reserved bound for voices and prompts."""
 
     @property
     def total(self) -> int:
-        """All of it."""
-        return self.arena + self.weights + self.workspace + self.caches
+        return self.state + self.weights + self.workspace + self.caches
 
     @property
     def fits(self) -> int:
-        """Slots that there is room for; ``slots`` where the device does not tell."""
+        """Slots that fit; ``slots`` if the free memory is unknown."""
         if self.free is None:
             return self.slots
         room = int(self.free * (1 - RESERVE)) - self.workspace - self.caches
         return max(0, room // self.per_slot - 1)
 
     def lines(self) -> list[str]:
-        """For people."""
         free = "unknown" if self.free is None else format_bytes(self.free)
         return [
-            f"weights    {human(self.weights)}",
-            f"a slot     {human(self.per_slot)} ({self.positions} positions)",
-            f"all slots  {human(self.arena)} ({self.slots} and one for padding)",
-            f"workspace  about {human(self.workspace)}",
-            f"caches     up to {human(self.caches)} (voices, prompts)",
-            f"in all     {human(self.total)} on {self.device}; {free} free beside the weights",
+            f"weights    {format_bytes(self.weights)}",
+            f"a slot     {format_bytes(self.per_slot)} ({self.positions} positions)",
+            f"all slots  {format_bytes(self.state)} ({self.slots} and one for padding)",
+            f"workspace  about {format_bytes(self.workspace)}",
+            f"caches     up to {format_bytes(self.caches)} (voices, prompts)",
+            f"in all     {format_bytes(self.total)} on {self.device};"
+            f" {free} free beside the weights",
         ]
 
     def __str__(self) -> str:
@@ -75,7 +74,7 @@ class MemoryPlan:
 
 
 def format_bytes(size: int) -> str:
-    """Bytes in the unit that suits."""
+    """Format a size in its best unit."""
     for unit, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size >= 1 << unit:
             return f"{size / (1 << unit):.2f} {name}"
@@ -91,18 +90,18 @@ def plan_memory(
     caches: int = 0,
     free: int | None = None,
 ) -> MemoryPlan:
-    """Reckon, and check against what the device has free.
+    """Plan, and check against the free memory.
 
     Args:
         model: Loaded.
-        slots: Rows at once; ``auto``: AUTO_SLOTS, or fewer where these do not fit.
-        positions: Most positions of a row.
+        slots: Concurrent rows; ``auto``: AUTO_SLOTS, or as many as fit.
+        positions: Of a row.
         workspace: Estimated bytes besides.
-        caches: Most bytes of what is kept of voices and prompts.
-        free: Bytes free on the device; None: asked.
+        caches: Bytes reserved for voices and prompts.
+        free: Free bytes; None: ask the device.
 
     Raises:
-        EngineUnavailable: so many slots do not fit; it says how many would.
+        EngineUnavailable: does not fit; says how many slots would.
     """
     device = model.device
     per_slot = KvCache.bytes_per_slot(model.config, positions, model.dtype)
@@ -116,7 +115,7 @@ def plan_memory(
             positions=positions,
             device=str(device),
             per_slot=per_slot,
-            arena=(count + 1) * per_slot,
+            state=(count + 1) * per_slot,
             weights=tensor_bytes([model], device),
             workspace=workspace,
             free=free,
@@ -130,9 +129,9 @@ def plan_memory(
         return plan(full.fits)
     besides = format_bytes(workspace + caches)
     raise EngineUnavailable(
-        f"{wanted} slots of {positions} positions need {human(full.arena)} and about {besides} of"
-        f" workspace and caches on {device}, which has {human(free or 0)} free; {full.fits} slots"
-        " would fit.",
+        f"{wanted} slots of {positions} positions need {format_bytes(full.state)} and about"
+        f" {besides} of workspace and caches on {device}, which has {format_bytes(free or 0)} free;"
+        f" {full.fits} slots would fit.",
         remedy=(
             f"Use {full.fits} slots, fewer positions, or a lower bound for voices."
             if full.fits
@@ -142,7 +141,7 @@ def plan_memory(
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Memory that the device has left; None: nobody knows."""
+    """Return the device's free memory; None: unknown."""
     if device.type == "cuda":
         free, _total = torch.cuda.mem_get_info(device)
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -164,8 +163,10 @@ def _free_ram() -> int | None:
 
 
 def tensor_bytes(roots: Iterable[object], device: torch.device) -> int:
-    """Memory of all tensors on a device that can be reached through attributes and containers,
-    each storage once. Objects of other packages are not looked into."""
+    """Return the memory of all tensors on a device reachable from ``roots``, each storage once.
+
+    Objects of other packages are not entered.
+    """
     storages: dict[int, int] = {}
     seen: set[int] = set()
     todo: list[object] = list(roots)

@@ -1,9 +1,8 @@
-"""The model behind its slots: joins, steps and decodes, launched in order, waited for by nobody.
+"""Batched prefill, step and codec decode of the model, launched in order without waiting.
 
-A batch takes the next larger size that was captured in a CUDA graph at warm-up (graphs.py,
-stages.py). Frames and sound are two lanes (lanes.py): a decode begins as soon as the codes that it
-reads are there, beside the talker that goes on to the next frame. On a CPU the same work runs
-uncaptured, in batches of exact size unless ``static`` asks for the sizes of a GPU.
+A batch takes the next larger size captured at warm-up. Frames and sound run on two streams: a
+decode starts when its codes are ready, beside the talker's next frame. On a CPU the same work runs
+eagerly in batches of exact size, unless ``static`` asks for GPU sizes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from qwen3tts_engine.qwen3.kernels.cuda import (
     graph_backend,
     streams_of,
 )
-from qwen3tts_engine.qwen3.kernels.memory import MemoryPlan, plan_memory
+from qwen3tts_engine.qwen3.kernels.memory import plan_memory
 from qwen3tts_engine.qwen3.kernels.stages import (
     DecodeKey,
     PrefillKey,
@@ -52,33 +51,30 @@ from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS
 from qwen3tts_wire.errors import EngineUnavailable
 
-__all__ = ["DecodeRow", "PrefillRow", "Memory", "Progress", "Runner", "StepRow", "Ticket"]
-
 log = logging.getLogger(__name__)
 
-Memory = MemoryPlan
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is."""
+"""Callback with activity, steps done, steps in all."""
 KV_STEP = 64
-"""Attention of work that is not captured looks at a multiple of so many positions."""
+"""Granularity of attended positions in eager work."""
 KV_LENGTHS = (256, 512, 1024, 2048)
-"""Positions that captured attention looks at, where it cannot read the rows' lengths."""
+"""Attended positions of captured steps, where attention cannot read the rows' lengths."""
 PREFILL_ROWS = (1, 2, 4, 8)
 PREFILL_LENGTHS = (16, 32, 64, 128, 256)
 RESTORED_KV = 512
-"""Positions that a captured prefill behind a restored beginning looks at."""
+"""Attended positions of a captured prefill behind a restored prefix."""
 CHUNKS = (1, 2, 4, 8)
 """Frames of a captured decode."""
 DECODE_FRAMES = 128
 """Most frames of all rows in a captured decode."""
 SORTED_ROWS = (4, 16, 64)
-"""Rows of captured steps in which a row needs all scores sorted."""
+"""Rows of captured steps with a full sort."""
 REPLAY_FRAMES = 25
-"""Frames of one decode where many are decoded at once."""
+"""Frames per decode in a replay."""
 
 
 class Runner:
-    """See rows.StepRunner. Used by one thread."""
+    """Model behind its slots; see StepRunner. Used by one thread."""
 
     def __init__(
         self,
@@ -89,7 +85,7 @@ class Runner:
         graphs: bool | Literal["auto"] = "auto",
         compile: bool = False,  # noqa: A002
         static: bool | None = None,
-        lanes: Streams | None = None,
+        streams: Streams | None = None,
         backend: GraphBackend | None = None,
         caches: int = 0,
     ) -> None:
@@ -97,28 +93,27 @@ class Runner:
 
         Args:
             model: Loaded.
-            slots: Rows at once; ``auto``: as many as are usual on the device and fit.
-            positions: Most positions of a row, prompt and frames.
-            graphs: Whether ``warmup`` captures CUDA graphs; ``auto``: where there is a GPU, and
-                without them if it cannot.
-            compile: torch.compile inside the graphs; without graphs it is not used.
-            static: Sizes of a GPU; None: where there is one.
-            lanes: None: the device's.
+            slots: Concurrent rows; ``auto``: the device's default, if it fits.
+            positions: Of a row, prompt and frames.
+            graphs: Capture CUDA graphs at ``warmup``; ``auto``: on a GPU, with an eager fallback.
+            compile: torch.compile inside the graphs; ignored without graphs.
+            static: Use GPU sizes; None: on a GPU.
+            streams: None: the device's.
             backend: None: the device's.
-            caches: Most bytes that others keep on the device: of voices and prompts.
+            caches: Bytes that others may keep on the device: voices and prompts.
 
         Raises:
-            EngineUnavailable: the device has no room for it; it says for how much it has.
+            EngineUnavailable: not enough memory; says for how many slots there is.
         """
         self.model = model
         self.notes: list[str] = []
-        """What could not be had, for people."""
+        """Degradations, for the operator."""
         device = model.device
         self._graphs = graphs
-        self._lanes = lanes or streams_of(device)
+        self._streams = streams or streams_of(device)
         self._backend = backend or graph_backend(device, graphs)
         self._static = device.type == "cuda" if static is None else static
-        if self._lanes.device.type == "cuda" and model.kernels is TORCH_KERNELS:
+        if self._streams.device.type == "cuda" and model.kernels is TORCH_KERNELS:
             self._take_kernels()
         self.memory = plan_memory(
             model,
@@ -127,23 +122,22 @@ class Runner:
             workspace=workspace_bytes(model, slots, captures=self._backend.captures),
             caches=caches,
         )
-        """What it takes."""
         self.slots, self.positions = self.memory.slots, positions
-        self.arena = KvCache(
+        self.kv_cache = KvCache(
             model.config, slots=self.slots, positions=positions, device=device, dtype=model.dtype
         )
         self.codec = model.decoder.new_state(self.slots)
-        self._stages = WorkBuilder(model, self.arena, self.codec)
+        self._stages = WorkBuilder(model, self.kv_cache, self.codec)
         self._steps = GraphCache("frames", self._stages.step)
         self._prefills = GraphCache("frames", self._stages.prefill)
         self._decodes = GraphCache("sound", self._stages.decode)
-        self._warmup = Warmup(self._stages, self._backend, self._lanes, compiles=compile)
+        self._warmup = Warmup(self._stages, self._backend, self._streams, compiles=compile)
         self._rows = buckets_up_to(self.slots)
-        self._drawn: StreamEvent = self._lanes.mark()
-        """When the last step's codes were there."""
+        self._sampled: StreamEvent = self._streams.record_event()
+        """Event after the last step's codes."""
         self._begin()
-        # Either lane may be the first to use what was allocated.
-        self._lanes.finish()
+        # Either stream may be the first to use what was allocated.
+        self._streams.synchronize()
 
     def _begin(self) -> None:
         count = self.slots + 1
@@ -175,20 +169,19 @@ class Runner:
 
     @property
     def reads_lengths(self) -> bool:
-        """Whether attention reads each row's length, so that one graph serves for all."""
+        """Whether attention reads each row's length, so that one graph fits all."""
         return self.model.kernels.decode_attention is not TORCH_KERNELS.decode_attention
 
     @property
     def captured(self) -> tuple[int, int]:
-        """How many sizes were captured, and the bytes that this took."""
+        """Number of captured sizes, and their bytes."""
         return len(self._steps) + len(self._prefills) + len(self._decodes), self._warmup.bytes
 
     def warmup(self, progress: Progress | None = None) -> None:
-        """Capture all sizes and do everything once, so that no caller waits for it. No row may be
-        in a slot.
+        """Capture all sizes and run each kind of work once; all slots must be free.
 
         Raises:
-            EngineUnavailable: the device has no room, or graphs were demanded and cannot be had.
+            EngineUnavailable: not enough memory, or graphs are required and fail.
         """
         tell = progress or (lambda _what, _done, _of: None)
         if self._backend.captures and not self.captured[0]:
@@ -204,15 +197,15 @@ class Runner:
         hidden = self.model.config.talker.layers.hidden
         embeds = torch.zeros(2, hidden, dtype=self.model.dtype, device=self.model.device)
         tell("warm-up", 0, 1)
-        self.join([PrefillRow(0, embeds, Sampling(), 0)])
+        self.prefill([PrefillRow(0, embeds, Sampling(), 0)])
         self.step([StepRow(0, self.model.config.text_ids.tts_pad, False)]).wait()
         self.decode([DecodeRow(0, 0, 1)]).wait()
         self.free(0)
-        self._lanes.finish()
+        self._streams.synchronize()
         tell("warm-up", 1, 1)
 
     def _sizes(self) -> Iterator[tuple[GraphCache[Any], Any]]:
-        """Everything to capture, the largest first: the others then find its memory."""
+        """Yield all sizes to capture, the largest first: the others then reuse its memory."""
         most = self.positions
         lengths = (self._kv_len(1),) if self.reads_lengths else buckets_up_to(most, KV_LENGTHS)
         for kv_len in reversed(lengths):
@@ -239,34 +232,31 @@ class Runner:
 
     # --- rows ---
 
-    def join(self, joins: Sequence[PrefillRow]) -> None:
-        """Begin rows in free slots."""
-        for each in joins:
-            self.arena.reset(each.slot, each.sampling, each.seed)
+    def prefill(self, rows: Sequence[PrefillRow]) -> None:
+        for each in rows:
+            self.kv_cache.reset(each.slot, each.sampling, each.seed)
             if each.prefix is not None:
-                self.arena.restore(each.slot, each.prefix)
+                self.kv_cache.restore(each.slot, each.prefix)
             self._begin_sound(each.slot, each.codec)
             self._full_sort[each.slot] = each.sampling.needs_full_sort
             self._frames[each.slot] = 0
         for restored in (False, True):
-            some = [each for each in joins if (each.prefix is not None) is restored]
+            some = [each for each in rows if (each.prefix is not None) is restored]
             most = 1 if restored and self._static else PREFILL_ROWS[-1]
             for first in range(0, len(some), most):
-                self._prefill(
+                self._prefill_batch(
                     [
                         (each.slot, each.embeds, each.prefix.length if each.prefix else 0)
                         for each in some[first : first + most]
                     ]
                 )
 
-    def prefix(self, slot: int, embeds: Tensor) -> KvSnapshot:
-        """KvSnapshot of a prompt's first positions [T, hidden], made in a free slot."""
-        self.arena.reset(slot, Sampling(), 0)
-        self._prefill([(slot, embeds, 0)])
-        return self.arena.snapshot(slot, len(embeds))
+    def prefill_prefix(self, slot: int, embeds: Tensor) -> KvSnapshot:
+        self.kv_cache.reset(slot, Sampling(), 0)
+        self._prefill_batch([(slot, embeds, 0)])
+        return self.kv_cache.snapshot(slot, len(embeds))
 
-    def _prefill(self, rows: Sequence[tuple[int, Tensor, int]]) -> None:
-        """Slot, embeddings and restored positions of each."""
+    def _prefill_batch(self, rows: Sequence[tuple[int, Tensor, int]]) -> None:
         longest = max(len(embeds) for _, embeds, _ in rows)
         end = max(start + len(embeds) for _, embeds, start in rows)
         restored = any(start for _, _, start in rows)
@@ -279,17 +269,16 @@ class Runner:
             kv_len = RESTORED_KV if end <= RESTORED_KV <= self.positions else self.positions
         static = self._prefills.get(PrefillKey(count, length, min(kv_len, self.positions)))
         assert static.floats is not None
-        told = [[self.arena.scratch] * count, [1] * count, [0] * count]
+        told = [[self.kv_cache.scratch] * count, [1] * count, [0] * count]
         for at, (slot, embeds, start) in enumerate(rows):
             told[0][at], told[1][at], told[2][at] = slot, len(embeds), start
             static.floats[at, : len(embeds)].copy_(embeds)
             self._length[slot] = start + len(embeds)
-        self._lanes.put(told, static.integers)
+        self._streams.upload(told, static.integers)
         for work in static.works:
             work()
 
     def step(self, rows: Sequence[StepRow]) -> Ticket:
-        """Launch one frame of each row."""
         self.model.talker.text.prepare(row.text_id for row in rows)
         slots = [row.slot for row in rows]
         self._let_read(slots)
@@ -300,26 +289,25 @@ class Runner:
             count = bucket_for(count, self._rows_sorted() if full_sort else self._rows)
         static = self._steps.get(StepKey(count, kv_len, full_sort))
         spare = [0] * (count - len(rows))
-        self._lanes.put(
+        self._streams.upload(
             (
-                slots + [self.arena.scratch] * len(spare),
+                slots + [self.kv_cache.scratch] * len(spare),
                 [row.text_id for row in rows] + spare,
                 [int(row.eos_allowed) for row in rows] + spare,
             ),
             static.integers,
         )
-        make_codes, make_scores = static.works
+        make_codes, make_logits = static.works
         make_codes()
-        self._drawn = self._lanes.mark()
-        ticket = self._lanes.fetch(static.output[: len(rows)])
-        make_scores()
+        self._sampled = self._streams.record_event()
+        ticket = self._streams.download(static.output[: len(rows)])
+        make_logits()
         for slot in slots:
             self._length[slot] += 1
             self._frames[slot] += 1
         return ticket
 
     def _kv_len(self, longest: int) -> int:
-        """What attention looks at, for rows of ``longest`` positions."""
         if self.reads_lengths:
             return min(self.positions, KV_STEP)
         if self._static:
@@ -327,7 +315,7 @@ class Runner:
         return min(self.positions, -(-longest // KV_STEP) * KV_STEP)
 
     def _let_read(self, slots: Sequence[int]) -> None:
-        """Write over no codes that a decode under way has still to read."""
+        """Do not overwrite codes that a decode under way has still to read."""
         for slot in slots:
             reading = self._reading[slot]
             while reading and self._frames[slot] - reading[0][0] >= CODE_RING // 2:
@@ -335,19 +323,18 @@ class Runner:
                 if not mark.query():
                     if self._frames[slot] - first < CODE_RING:
                         break
-                    self._lanes.follow(mark)
+                    self._streams.wait_event(mark)
                 reading.popleft()
 
     def decode(self, rows: Sequence[DecodeRow]) -> Ticket:
-        """Launch the sound of some frames."""
         frames, count = rows[0].frames, len(rows)
         if self._static:
             count = bucket_for(count, self._rows)
         spare = count - len(rows)
-        with self._lanes.on("sound"):
+        with self._streams.on("sound"):
             static = self._decodes.get(DecodeKey(count, frames))
-            self._lanes.follow(self._drawn)
-            self._lanes.put(
+            self._streams.wait_event(self._sampled)
+            self._streams.upload(
                 (
                     [row.slot for row in rows] + [self.codec.scratch] * spare,
                     [row.first_frame for row in rows] + [0] * spare,
@@ -356,17 +343,16 @@ class Runner:
             )
             for work in static.works:
                 work()
-            mark = self._lanes.mark()
-            ticket = self._lanes.fetch(static.output[: len(rows)])
+            mark = self._streams.record_event()
+            ticket = self._streams.download(static.output[: len(rows)])
         for row in rows:
             self._reading[row.slot].append((row.first_frame, mark))
         return ticket
 
     def replay(self, slot: int, codec: Any | None, codes: NDArray[np.int64]) -> Samples:
-        """Begin the row's sound anew behind ``codec`` and make that of ``codes`` [n, 16]."""
         self._begin_sound(slot, codec)
         parts = []
-        with self._lanes.on("sound"):
+        with self._streams.on("sound"):
             slots = torch.tensor([slot], device=self.model.device)
             for first in range(0, len(codes), REPLAY_FRAMES):
                 part = torch.from_numpy(codes[first : first + REPLAY_FRAMES])
@@ -375,24 +361,18 @@ class Runner:
         return np.concatenate(parts)
 
     def free(self, slot: int) -> None:
-        """The slot is free."""
         self._length[slot] = 0
         self._reading[slot].clear()
 
     def reset(self) -> None:
-        """Begin anew after a fault.
-
-        Raises:
-            Exception: the device does not work any more.
-        """
-        self._lanes.finish()
+        self._streams.synchronize()
         self._begin()
 
     def _begin_sound(self, slot: int, codec: CodecSnapshot | None) -> None:
-        # In the lane of sound: a decode of the slot's last row may still be under way there.
-        with self._lanes.on("sound"):
+        # In the stream of sound: a decode of the slot's last row may still be under way there.
+        with self._streams.on("sound"):
             if codec is None:
                 self.codec.reset(slot)
             else:
-                self._lanes.holds((codec.position, codec.past, codec.kv))
+                self._streams.record_use((codec.position, codec.past, codec.kv))
                 self.codec.restore(slot, codec)

@@ -1,8 +1,7 @@
-"""The three kinds of work that a runner launches, each over buffers of a size.
+"""Prefill, step and codec decode as static work, and their capture at warm-up.
 
-A batch of any size runs in buffers of the next size up; what is left over are padding rows, which
-live in the scratch slot. At the end of each piece of work that slot's counters go back to zero, so
-that its rows always are the shortest there are.
+A batch runs in buffers of the next captured size; the rest are padding rows in the scratch slot,
+whose counters are reset after each work, so that they stay the shortest rows.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from qwen3tts_engine.qwen3.kernels.cuda import (
     GraphCache,
     StaticWork,
     Streams,
-    Work,
 )
 from qwen3tts_engine.qwen3.kernels.memory import AUTO_SLOTS, format_bytes, free_bytes
 from qwen3tts_engine.qwen3.model.codec_layers import CodecState
@@ -35,16 +33,16 @@ SLOTS = 0
 
 
 class StepKey(NamedTuple):
-    """A size of step."""
+    """Size of a step."""
 
     rows: int
     kv_len: int
-    """Positions that attention looks at, where it cannot read the rows' lengths."""
+    """Attended positions, where attention cannot read the rows' lengths."""
     full_sort: bool
 
 
 class PrefillKey(NamedTuple):
-    """A size of prefill."""
+    """Size of a prefill."""
 
     rows: int
     length: int
@@ -52,7 +50,7 @@ class PrefillKey(NamedTuple):
 
 
 class DecodeKey(NamedTuple):
-    """A size of decode."""
+    """Size of a codec decode."""
 
     rows: int
     frames: int
@@ -60,7 +58,7 @@ class DecodeKey(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelFunctions:
-    """The model's functions, as they stand or compiled."""
+    """The model's functions, eager or compiled."""
 
     sample_codes: Callable[..., SampledCodes] = sample_codes
     advance_talker: Callable[..., None] = advance_talker
@@ -69,13 +67,13 @@ class ModelFunctions:
     """None: the decoder's own ``run``."""
 
     def compiled(self) -> ModelFunctions:
-        """All but the prefill, which is one in a hundred launches, by torch.compile."""
+        """Compile all but the prefill, which is one in a hundred launches."""
 
         options: Any = {"dynamic": False, "mode": "max-autotune-no-cudagraphs"}
         return replace(
             self,
-            draw=torch.compile(self.draw, **options),
-            advance=torch.compile(self.advance, **options),
+            sample_codes=torch.compile(self.sample_codes, **options),
+            advance_talker=torch.compile(self.advance_talker, **options),
             decode=torch.compile(_run_decoder, **options),
         )
 
@@ -85,91 +83,89 @@ def _run_decoder(model: Qwen3Model, state: CodecState, slots: Tensor, codes: Ten
 
 
 class WorkBuilder:
-    """Builds the work over one arena and one codec state."""
+    """Builds static work over one KV cache and one codec state."""
 
-    def __init__(self, model: Qwen3Model, arena: KvCache, codec: CodecState) -> None:
-        self._model, self._arena, self._codec = model, arena, codec
+    def __init__(self, model: Qwen3Model, kv_cache: KvCache, codec: CodecState) -> None:
+        self._model, self._kv_cache, self._codec = model, kv_cache, codec
         self.programs = ModelFunctions()
 
     def _integers(self, kinds: int, rows: int) -> Tensor:
-        """Padding rows only: slot ``scratch``, and zero."""
-        integers = torch.zeros(kinds, rows, dtype=torch.int64, device=self._arena.device)
-        integers[SLOTS].fill_(self._arena.scratch)
+        integers = torch.zeros(kinds, rows, dtype=torch.int64, device=self._kv_cache.device)
+        integers[SLOTS].fill_(self._kv_cache.scratch)
         return integers
 
     def step(self, key: StepKey) -> StaticWork:
-        """Integers: slot, text id, whether it may be the end. Output: codes [rows, 16].
+        """Integers: slot, text id, EOS allowed. Output: codes [rows, 16].
 
-        Two works: the codes, and then the talker, which the codec need not wait for.
+        Two works: the codes, then the talker, for which the codec does not wait.
         """
-        model, arena, programs = self._model, self._arena, self.programs
+        model, kv_cache, programs = self._model, self._kv_cache, self.programs
         integers = self._integers(3, key.rows)
         slots, text, may_end = integers.unbind(0)
         groups = model.config.talker.code_groups
-        output = torch.zeros(key.rows, groups, dtype=torch.int64, device=arena.device)
+        output = torch.zeros(key.rows, groups, dtype=torch.int64, device=kv_cache.device)
         between: list[SampledCodes] = []
 
         def make_codes() -> None:
-            drawn = programs.draw(model, arena, slots, may_end.bool(), full_sort=key.full_sort)
-            output.copy_(drawn.codes)
-            between[:] = [drawn]
+            sampled = programs.sample_codes(
+                model, kv_cache, slots, may_end.bool(), full_sort=key.full_sort
+            )
+            output.copy_(sampled.codes)
+            between[:] = [sampled]
 
-        def make_scores() -> None:
-            programs.advance(model, arena, slots, text, between[0], key.kv_len)
-            arena.counters[arena.scratch].zero_()
+        def make_logits() -> None:
+            programs.advance_talker(model, kv_cache, slots, text, between[0], key.kv_len)
+            kv_cache.counters[kv_cache.scratch].zero_()
 
-        return StaticWork(integers, output, (make_codes, make_scores))
+        return StaticWork(integers, output, (make_codes, make_logits))
 
     def prefill(self, key: PrefillKey) -> StaticWork:
         """Integers: slot, length, start. Floats: embeddings [rows, length, hidden]."""
-        model, arena, programs = self._model, self._arena, self.programs
+        model, kv_cache, programs = self._model, self._kv_cache, self.programs
         integers = self._integers(3, key.rows)
         integers[1].fill_(1)
         slots, lengths, starts = integers.unbind(0)
         hidden = model.config.talker.layers.hidden
         shape = (key.rows, key.length, hidden)
-        embeds = torch.zeros(shape, dtype=arena.dtype, device=arena.device)
+        embeds = torch.zeros(shape, dtype=kv_cache.dtype, device=kv_cache.device)
 
         def work() -> None:
-            programs.prefill(model, arena, slots, embeds, lengths, starts, kv_len=key.kv_len)
-            arena.counters[arena.scratch].zero_()
+            programs.prefill(model, kv_cache, slots, embeds, lengths, starts, kv_len=key.kv_len)
+            kv_cache.counters[kv_cache.scratch].zero_()
 
         return StaticWork(integers, embeds, (work,), embeds)
 
     def decode(self, key: DecodeKey) -> StaticWork:
         """Integers: slot, first frame. Output: samples [rows, frames * 1920] float32."""
-        model, arena, codec = self._model, self._arena, self._codec
+        model, kv_cache, codec = self._model, self._kv_cache, self._codec
         run = self.programs.decode or _run_decoder
         integers = self._integers(2, key.rows)
         slots, first = integers.unbind(0)
         samples = key.frames * model.decoder.samples_per_frame
-        output = torch.zeros(key.rows, samples, device=arena.device)
-        ahead = torch.arange(key.frames, device=arena.device)
+        output = torch.zeros(key.rows, samples, device=kv_cache.device)
+        ahead = torch.arange(key.frames, device=kv_cache.device)
 
         def work() -> None:
             at = (first[:, None] + ahead) % CODE_RING
-            codes = arena.codes[slots[:, None], at]
+            codes = kv_cache.codes[slots[:, None], at]
             output.copy_(run(model, codec, slots, codes))
 
         return StaticWork(integers, output, (work,))
 
 
-__all__ = ["DecodeKey", "PrefillKey", "ModelFunctions", "WorkBuilder", "StepKey", "Work"]
-
-
 log = logging.getLogger(__name__)
 
 GRAPHS = 90
-"""Sizes that are captured, about."""
+"""Approximate number of captured sizes."""
 COPIES = 4
-"""Times that the codec's widest activations are held at once, about."""
+"""Approximate number of simultaneous copies of the codec's widest activations."""
 
 
 def workspace_bytes(model: Qwen3Model, slots: int | str, *, captures: bool) -> int:
-    """Estimate of what steps, decodes and graphs take besides state and weights.
+    """Estimate the memory of steps, decodes and graphs besides state and weights.
 
-    The largest single thing is the codec's last convolution, whose gathered windows hold each
-    sample's inputs seven times.
+    The largest part is the codec's last convolution, whose gathered windows hold each input seven
+    times.
     """
     codec = model.config.codec.decoder
     rows = slots if isinstance(slots, int) else AUTO_SLOTS.get(model.device.type, 16)
@@ -182,27 +178,27 @@ def workspace_bytes(model: Qwen3Model, slots: int | str, *, captures: bool) -> i
 
 
 class Warmup:
-    """Captures sizes, and falls back from what fails."""
+    """Captures sizes, with fallbacks."""
 
     def __init__(
-        self, stages: WorkBuilder, backend: GraphBackend, lanes: Streams, *, compiles: bool
+        self, stages: WorkBuilder, backend: GraphBackend, streams: Streams, *, compiles: bool
     ) -> None:
-        self._stages, self._backend, self._lanes = stages, backend, lanes
+        self._stages, self._backend, self._streams = stages, backend, streams
         self._compiles = compiles
         self.notes: list[str] = []
-        """What could not be had, for people."""
+        """Degradations, for the operator."""
         self.bytes = 0
-        """What captures took of the device's memory."""
+        """Device memory taken by captures."""
 
     def capture(
         self, sizes: Sequence[tuple[GraphCache[Any], Any]], tell: Callable[[str, int, int], None]
     ) -> Exception | None:
-        """Capture all; why nothing was captured, or None.
+        """Capture all sizes; return the error that prevented it, or None.
 
         Raises:
-            EngineUnavailable: the device's memory does not suffice.
+            EngineUnavailable: not enough memory.
         """
-        device = self._lanes.device
+        device = self._streams.device
         before = free_bytes(device)
         if self._compiles:
             self._stages.programs = ModelFunctions().compiled()

@@ -1,4 +1,4 @@
-"""What the worker asks of the model's runner: rows to join, to step, to decode. No torch."""
+"""Interface between the worker and the model's runner; cache of prompt prefixes. No torch."""
 
 from __future__ import annotations
 
@@ -15,62 +15,62 @@ if TYPE_CHECKING:
 
 
 Samples = NDArray[np.float32]
-"""Mono, SAMPLE_RATE, within -1 to 1."""
+"""Mono, SAMPLE_RATE, in ±1."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillRow:
-    """A row that begins."""
+    """Row admitted to a slot."""
 
     slot: int
     embeds: Any
-    """Embeddings of the prompt [T, hidden], without what ``prefix`` covers."""
+    """Prompt embeddings [T, hidden] behind ``prefix``."""
     sampling: Sampling
     seed: int
-    """Start of the row's random numbers, 0 to 2**63 - 1."""
+    """0 to 2**63 - 1."""
     codec: Any | None = None
-    """CodecSnapshot to begin from; None: silence."""
+    """CodecSnapshot to continue from; None: silence."""
     prefix: Any | None = None
-    """KvSnapshot of the prompt's first positions; None: ``embeds`` is all of it."""
+    """KvSnapshot of the prompt's first positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A row that makes its next frame."""
+    """Row whose next frame is sampled."""
 
     slot: int
     text_id: int
-    """Token of the text track that is added behind this frame."""
+    """Text id added behind this frame."""
     eos_allowed: bool
-    """Whether this frame may be the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRow:
-    """Frames of a row that become sound; they are read from the arena's ring of codes."""
+    """Frames of a row to decode to audio, read from the ring of codes."""
 
     slot: int
     first_frame: int
-    """Counted from the row's join."""
+    """Counted from the prefill."""
     frames: int
     """The same for all rows of one call."""
 
 
 class Ticket(Protocol):
-    """Work that was launched."""
+    """Launched work."""
 
     @property
     def ready(self) -> bool:
-        """Whether ``wait`` would not wait."""
+        """Whether ``wait`` returns immediately."""
         ...
 
     def wait(self) -> NDArray[Any]:
-        """Codes [B, 16] int64 of a step, samples [B, frames * 1920] float32 of a decode."""
+        """Return codes [B, 16] int64 of a step, or samples [B, frames * 1920] float32 of a
+        decode."""
         ...
 
 
 class ReadyTicket:
-    """A ticket whose work is done."""
+    """Ticket of finished work."""
 
     ready = True
 
@@ -78,25 +78,24 @@ class ReadyTicket:
         self._result = result
 
     def wait(self) -> NDArray[Any]:
-        """The result."""
         return self._result
 
 
 class StepRunner(Protocol):
-    """The model behind its slots; runner.Runner. Used by one thread."""
+    """Model behind its slots. Used by one thread."""
 
     @property
     def slots(self) -> int:
-        """Rows at once."""
+        """Concurrent rows."""
         ...
 
     @property
     def positions(self) -> int:
-        """Most positions of one row, prompt and frames."""
+        """Positions of a row, prompt and frames."""
         ...
 
-    def join(self, joins: Sequence[PrefillRow]) -> None:
-        """Begin rows in free slots."""
+    def prefill(self, rows: Sequence[PrefillRow]) -> None:
+        """Prefill rows in free slots."""
         ...
 
     def step(self, rows: Sequence[StepRow]) -> Ticket:
@@ -104,52 +103,47 @@ class StepRunner(Protocol):
         ...
 
     def decode(self, rows: Sequence[DecodeRow]) -> Ticket:
-        """Launch the sound of some frames."""
+        """Launch the audio of some frames."""
         ...
 
     def replay(self, slot: int, codec: Any | None, codes: NDArray[np.int64]) -> Samples:
-        """Begin the row's sound anew behind ``codec`` and make that of ``codes`` [n, 16].
+        """Restart a row's audio behind ``codec`` and decode ``codes`` [n, 16]: [n * 1920].
 
-        Its state is then that of a row that has decoded so many frames. Samples [n * 1920].
+        The state is then that of a row that has decoded these frames.
         """
         ...
 
-    def prefix(self, slot: int, embeds: Any) -> Any:
-        """KvSnapshot of a prompt's first positions [T, hidden], made in a free slot."""
+    def prefill_prefix(self, slot: int, embeds: Any) -> Any:
+        """Prefill a prompt's first positions [T, hidden] in a free slot; return their
+        KvSnapshot."""
         ...
 
     def free(self, slot: int) -> None:
-        """The slot is free; what was launched for it does no harm."""
+        """Release a slot; work launched for it does no harm."""
         ...
 
     def reset(self) -> None:
-        """Begin anew after a fault: all slots free, nothing pending."""
+        """Restart after a fault: all slots free, nothing pending."""
         ...
 
 
 class Snapshot(Protocol):
-    """arena.KvSnapshot."""
+    """KvSnapshot or CodecSnapshot."""
 
     @property
-    def bytes(self) -> int:
-        """Memory it takes."""
-        ...
+    def bytes(self) -> int: ...
 
 
 class PrefixStore(Protocol):
-    """Something that keeps them."""
+    """Store of prompt prefixes."""
 
-    def get(self, key: Hashable) -> Snapshot | None:
-        """What is kept under ``key``."""
-        ...
+    def get(self, key: Hashable) -> Snapshot | None: ...
 
-    def put(self, key: Hashable, snapshot: Snapshot) -> None:
-        """Keep it, if there is room."""
-        ...
+    def put(self, key: Hashable, snapshot: Snapshot) -> None: ...
 
 
 class PrefixCache:
-    """The least recently used go when there is no room."""
+    """LRU cache of prompt prefixes, bounded in bytes."""
 
     def __init__(self, bound_bytes: int) -> None:
         self.bound_bytes = bound_bytes
@@ -160,14 +154,13 @@ class PrefixCache:
         return len(self._kept)
 
     def get(self, key: Hashable) -> Snapshot | None:
-        """What is kept under ``key``."""
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
         return found
 
     def put(self, key: Hashable, snapshot: Snapshot) -> None:
-        """Keep it, if it fits at all."""
+        """Keep a snapshot, if it fits at all."""
         if key in self._kept or snapshot.bytes > self.bound_bytes:
             return
         self._kept[key] = snapshot
@@ -177,6 +170,5 @@ class PrefixCache:
             self.bytes -= gone.bytes
 
     def clear(self) -> None:
-        """Forget all."""
         self._kept.clear()
         self.bytes = 0

@@ -1,14 +1,11 @@
 # ruff: noqa: N803
-"""Triton kernels for what lies between two matrix products of a decode step.
+"""Triton kernels for the work between two matrix products of a decode step.
 
-Each has the meaning, the arguments and the result of the function of ``attention.py`` that it
-replaces, and does in one launch what plain torch does in a dozen: a large GPU is bound by the
-number of launches, not by their work. Nothing is gathered: a program reads its row's slot and
-length and goes over the cache where it lies.
-
-All sums are float32, and a normalized head is not rounded before it was rotated; so results differ
-from plain torch by rounding only. Where there is no GPU, Triton's interpreter runs the same
-kernels (``TRITON_INTERPRET=1`` before this module is imported); the tests do so.
+Each replaces the function of the same name of transformer.py or sampling.py in one launch instead
+of a dozen, since a large GPU is bound by launches. Nothing is gathered: a program reads its row's
+slot and length and walks the KV cache in place. Sums are float32 and a normalized head is rotated
+before rounding, so results differ from torch by rounding only. Without a GPU, Triton's interpreter
+runs the same kernels (``TRITON_INTERPRET=1`` before the import).
 """
 
 from __future__ import annotations
@@ -29,13 +26,13 @@ from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS, Kernels, RmsN
 log = logging.getLogger(__name__)
 
 BLOCK = 64
-"""Positions of a slot, of two bytes a number, that a program looks at together."""
+"""Positions of a slot processed together, for 2-byte numbers."""
 LEAST = 16
-"""Rows and columns of the smallest product of matrices."""
+"""Rows and columns of the smallest matrix product."""
 MOST_RANKS = 64
-"""Scores in order that a kernel holds; a power of two."""
+"""Most ranked logits that a kernel holds; a power of two."""
 FRAME_BLOCK = 16
-"""The same within a frame: all of them."""
+"""The same within a frame: all positions."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
@@ -64,11 +61,11 @@ def _attend(  # type: ignore[no-untyped-def]
     PLACES: tl.constexpr,
     SLOTTED: tl.constexpr,
 ):
-    """One row and key head: rotate, write the key and value, attend; see ``decode_attention``.
+    """Attention of one row and key head; see ``decode_attention``.
 
-    All queries of the key head go over the cache together. Heads are held as two halves, as their
-    rotation wants them. ``SLOTTED``: ``keys`` is a cache of slots, whose numbers and lengths are
-    read; otherwise the rows are the slots, and all have the length ``lengths``.
+    All queries of the key head walk the cache together. Heads are held as two halves, as the
+    rotation needs them. ``SLOTTED``: ``keys`` is a cache of slots, whose numbers and lengths are
+    read; otherwise rows are the slots, of common length ``lengths``.
     """
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
@@ -176,28 +173,28 @@ def _swiglu(  # type: ignore[no-untyped-def]
 
 # These are columns of a table: aligned or not, one compilation serves all codebooks.
 @triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-    do_not_specialize_on_alignment=["coolness", "greedy", "out"]
+    do_not_specialize_on_alignment=["inv_temperature", "greedy", "out"]
 )
-def _choose(  # type: ignore[no-untyped-def]
-    scores,
+def _sample(  # type: ignore[no-untyped-def]
+    logits,
     noise,
-    coolness,
+    inv_temperature,
     greedy,
     out,
     best,
     vocab,
-    scores_row,
+    logits_row,
     noise_row,
-    coolness_row,
+    inv_temperature_row,
     greedy_row,
     out_row,
     BLOCK_VOCAB: tl.constexpr,
     RANKS: tl.constexpr,
 ):
-    """One row: its best RANKS scores in order, and the draw among them; see ``choose``."""
+    """Rank the best logits of one row and sample among them; see ``sample``."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK_VOCAB)
-    x = tl.load(scores + row * scores_row + at, mask=at < vocab, other=float("-inf"))
+    x = tl.load(logits + row * logits_row + at, mask=at < vocab, other=float("-inf"))
     bits = x.to(tl.float32).to(tl.int32, bitcast=True)
     # Integers in the order of the floats; a NaN is the largest. Of equals the first id wins.
     order = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
@@ -208,7 +205,7 @@ def _choose(  # type: ignore[no-untyped-def]
     ids = BLOCK_VOCAB - 1 - (top & 0xFFFFFFFF)
     order = (top >> 32).to(tl.int32)
     value = tl.where(order < 0, order ^ 0x7FFFFFFF, order).to(tl.float32, bitcast=True)
-    cool = tl.load(coolness + row * coolness_row)
+    cool = tl.load(inv_temperature + row * inv_temperature_row)
     drawn = tl.load(noise + row * noise_row + rank) + value * cool
     # A greedy row is cool 0, and infinity times that is no number.
     take_best = tl.load(greedy + row * greedy_row) != 0
@@ -262,7 +259,7 @@ def _launch(
 
 
 def places_of(dtype: torch.dtype) -> int:
-    """Positions in a block: the same bytes whatever the type."""
+    """Return the positions of a block: the same bytes whatever the dtype."""
     return BLOCK * 2 // max(2, dtype.itemsize)
 
 
@@ -277,7 +274,7 @@ def decode_attention(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """``attention.decode_attention``; lengths are read from ``pos``, so ``kv_len`` is not used."""
+    """See transformer.decode_attention; lengths are read from ``pos`` instead of ``kv_len``."""
     slot, place, group, kv, _ = cache.stride()
     return _launch(
         heads, norm, rotation, cache, (slot, place, group, kv), slots, pos.contiguous(),
@@ -286,7 +283,7 @@ def decode_attention(
 
 
 def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int) -> Tensor:
-    """``attention.frame_attention``: keys and values are those within ``work`` itself."""
+    """See transformer.frame_attention; keys and values are read from ``work``."""
     place, row, group, head, _ = work.stride()
     queries = work.shape[3] - 2
     keys = work[0, :, :, queries]
@@ -297,7 +294,7 @@ def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """SiLU of the first half of each row [N, 2 * ffn], times the second: [N, ffn]."""
+    """See transformer.swiglu."""
     rows, ffn = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, ffn)
     width = 1024
@@ -305,31 +302,31 @@ def swiglu(gate_up: Tensor) -> Tensor:
     return out
 
 
-def choose(
-    scores: Tensor,
+def sample(
+    logits: Tensor,
     noise: Tensor,
-    coolness: Tensor,
+    inv_temperature: Tensor,
     greedy: Tensor,
     out: Tensor,
     top_p: Tensor | None = None,
 ) -> Tensor:
-    """``sampling.choose``; the full way is left to plain torch."""
-    rows, vocab = scores.shape
+    """See sampling.sample; a full sort is left to torch."""
+    rows, vocab = logits.shape
     ranks = noise.shape[1]
     if top_p is not None or ranks > min(vocab, MOST_RANKS) or not hasattr(tl, "topk"):
-        return TORCH_KERNELS.choose(scores, noise, coolness, greedy, out, top_p)
-    best = scores.new_empty(rows, 1, dtype=torch.float32)
-    _choose[(rows,)](
-        scores,
+        return TORCH_KERNELS.sample(logits, noise, inv_temperature, greedy, out, top_p)
+    best = logits.new_empty(rows, 1, dtype=torch.float32)
+    _sample[(rows,)](
+        logits,
         noise,
-        coolness,
+        inv_temperature,
         greedy,
         out,
         best,
         vocab,
-        scores.stride(0),
+        logits.stride(0),
         noise.stride(0),
-        coolness.stride(0),
+        inv_temperature.stride(0),
         greedy.stride(0),
         out.stride(0),
         BLOCK_VOCAB=triton.next_power_of_2(vocab),
@@ -343,21 +340,21 @@ TRITON = Kernels(
     decode_attention=decode_attention,
     frame_attention=frame_attention,
     swiglu=swiglu,
-    choose=choose,
+    sample=sample,
 )
 """Kernels for NVIDIA GPUs."""
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str, str]]:
-    """Try the kernels on a device: those that can be compiled and do what plain torch does.
+    """Return the kernels that compile and agree with torch on a device, and the failures.
 
     Args:
-        device: A GPU; or a CPU where Triton interprets.
+        device: A GPU, or a CPU with Triton's interpreter.
         dtype: The model's.
 
     Returns:
-        The kernels, plain torch in place of those that failed; and for each of these, by its
-        name, the error's kind.
+        The kernels, with torch in place of those that failed; the kind of each error by kernel
+        name.
     """
     draw = torch.Generator().manual_seed(1)
 
@@ -373,12 +370,12 @@ def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str,
     cache = random(3, places, groups, 2, dim).to(dtype)
     work = random(4, rows, groups, queries + 2, dim).to(dtype)
     gate_up = random(rows, 2 * 24).to(dtype)
-    scores, noise = random(rows, 96).to(dtype), random(rows, 16)
+    logits, noise = random(rows, 96).to(dtype), random(rows, 16)
     cool = torch.tensor([[0.5], [0.0]], device=device)
 
     def chosen(kernels: Kernels) -> Tensor:
         to = torch.zeros(rows, 1, dtype=torch.int64, device=device)
-        return torch.cat((kernels.choose(scores, noise, cool, cool == 0, to), to), dim=1)
+        return torch.cat((kernels.sample(logits, noise, cool, cool == 0, to), to), dim=1)
 
     # Of attention, what it leaves for later steps counts as well as what it gives.
     def decoded(kernels: Kernels) -> Tensor:
@@ -395,7 +392,7 @@ def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str,
         "decode_attention": decoded,
         "frame_attention": framed,
         "swiglu": lambda kernels: kernels.swiglu(gate_up.clone()),
-        "choose": chosen,
+        "sample": chosen,
     }
     found, failed = TRITON, dict[str, str]()
     for name, run in tries.items():

@@ -22,10 +22,9 @@ from qwen3tts_wire.errors import EngineUnavailable
 
 
 class Weights:
-    """The tensors of one model file, read when they are asked for.
+    """Tensors of one model file, by name less the prefix of ``under``.
 
-    A name is the file's own, less the prefix of ``under``. A tensor is read anew at each
-    request, so whoever needs it twice keeps it.
+    Tensors are read from the file at each access and not kept.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class Weights:
         stored: Callable[[str], Tensor] | None = None,
     ) -> None:
         self.source = source
-        """What the tensors come from, for messages: a file, as a rule."""
+        """Origin of the tensors, for messages: usually a file."""
         self._shapes = shapes
         self._load = load
         self._prefix = prefix
@@ -50,11 +49,7 @@ class Weights:
         return self._prefix + name in self._shapes
 
     def __getitem__(self, name: str) -> Tensor:
-        """A tensor, of whatever shape.
-
-        Raises:
-            BadCheckpoint: there is none of that name, or its values are no numbers.
-        """
+        """Read a tensor of any shape; BadCheckpoint if it is missing or not finite."""
         full = self._prefix + name
         if full not in self._shapes:
             self._refuse(full, "is missing")
@@ -62,12 +57,8 @@ class Weights:
         return self._load(full)
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A tensor of exactly this shape.
-
-        Raises:
-            BadCheckpoint: there is none of that name, it has another shape, or its values are no
-                numbers.
-        """
+        """Read a tensor of this shape; BadCheckpoint if it is missing, of another shape or not
+        finite."""
         full = self._prefix + name
         found = self._shapes.get(full)
         if found is not None and found != shape:
@@ -75,14 +66,14 @@ class Weights:
         return self[name]
 
     def take_stored(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Read a tensor as ``take`` does, but in the dtype of its file and on the CPU."""
+        """Read a tensor in the dtype of its file, on the CPU; see ``take``."""
         here = Weights(
             self.source, self._shapes, self._stored, prefix=self._prefix, used=self._used
         )
         return here.take(name, shape)
 
     def under(self, prefix: str) -> Weights:
-        """The tensors whose names begin so, by the rest of their names."""
+        """Return the tensors whose names have this prefix, by the rest of their names."""
         return Weights(
             self.source,
             self._shapes,
@@ -93,12 +84,11 @@ class Weights:
         )
 
     def names(self) -> list[str]:
-        """Names under this prefix, sorted."""
         at = len(self._prefix)
         return sorted(name[at:] for name in self._shapes if name.startswith(self._prefix))
 
     def unused(self) -> list[str]:
-        """Full names under this prefix that nobody asked for yet, sorted."""
+        """Return the full names under this prefix that were never read, sorted."""
         return sorted(
             name
             for name in self._shapes
@@ -116,27 +106,23 @@ DTYPES = {
     "BF16": torch.bfloat16,
 }
 Identity = tuple[int, int, int, int]
-"""Device, inode, bytes and nanoseconds of the last change."""
+"""Device, inode, size in bytes, mtime in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Place of one tensor in its file."""
+    """Location of one tensor in its file."""
 
     file: Path
     identity: Identity
-    """The file's when its header was read."""
+    """Of the file when its header was read."""
     dtype: torch.dtype
     shape: tuple[int, ...]
     offset: int
     """Bytes from the start of the file."""
 
     def read(self) -> Tensor:
-        """Copy it from the file.
-
-        Raises:
-            BadCheckpoint: the file was replaced, changed or removed since its header was read.
-        """
+        """Read the tensor; BadCheckpoint if the file changed since its header was read."""
         tensor = torch.empty(self.shape, dtype=self.dtype)
         values = tensor.view(-1).view(torch.uint8) if tensor.numel() else torch.empty(0)
         buffer = values.numpy().data
@@ -159,11 +145,8 @@ class StoredTensor:
 
 
 def stored_tensors(file: Path) -> dict[str, StoredTensor]:
-    """The tensors that a file's header names.
-
-    Raises:
-        BadCheckpoint: it is missing, damaged, or holds what is no floating point number.
-    """
+    """Return the tensors of a safetensors header; BadCheckpoint if it is missing, damaged or not
+    floating point."""
     try:
         with file.open("rb", buffering=0) as stream:
             identity = identity_of(os.fstat(stream.fileno()))
@@ -196,7 +179,6 @@ def stored_tensors(file: Path) -> dict[str, StoredTensor]:
 
 
 def identity_of(stat: os.stat_result) -> Identity:
-    """What tells one content of a file from another."""
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
@@ -207,8 +189,6 @@ def _changed(file: Path) -> BadCheckpoint:
         " rename.",
     )
 
-
-__all__ = ["BadCheckpoint", "Weights", "find_checkpoint", "open_weights"]
 
 FILES = (
     "config.json",
@@ -221,18 +201,17 @@ FILES = (
     "speech_tokenizer/*.json",
     "speech_tokenizer/*.safetensors",
 )
-"""What is fetched from a hub: never code, never pickles."""
+"""Files fetched from a hub: never code, never pickles."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w][\w.-]{0,95}", re.ASCII)
 SHARD = re.compile(r"[\w][\w.-]*\.safetensors", re.ASCII)
 
 
 def find_checkpoint(name: str, *, cache: Path | None = None) -> Path:
-    """The folder of a checkpoint: a local one, or a hub id fetched into ``cache``.
-
-    ``cache`` None is the hub library's own place.
+    """Return a checkpoint's folder: a local one, or a hub id fetched into ``cache`` (None: the
+    hub's).
 
     Raises:
-        EngineUnavailable: no such folder or id, no network, or no library to fetch it.
+        EngineUnavailable: no such folder or id, no network, or huggingface_hub is missing.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -276,17 +255,16 @@ def _hub() -> ModuleType:
 def open_weights(
     file: Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Weights:
-    """The tensors of ``file``, or of the shards that ``file``'s index names.
+    """Open ``file``, or the shards that its index names.
 
     Args:
-        file: ``model.safetensors``; where it is missing, ``model.safetensors.index.json``
-            beside it, or that file itself.
-        device: Where the tensors go.
-        dtype: What they become; None: as they are in the file.
+        file: ``model.safetensors``; if absent, ``model.safetensors.index.json`` beside it, or that
+            file itself.
+        device: Destination of the tensors.
+        dtype: None: as stored.
 
     Raises:
-        BadCheckpoint: missing, damaged, or shards with names that lead elsewhere. A tensor that
-            holds what is no number is refused when it is read.
+        BadCheckpoint: missing, damaged, or an index that leads out of the folder.
     """
     index = file if file.suffix == ".json" else file.with_name(file.name + ".index.json")
     files = _shards(index) if index.is_file() and not _is_model(file) else [file]
@@ -311,7 +289,6 @@ def open_weights(
 
 
 def _finite(tensor: Tensor) -> bool:
-    """Whether all values are finite, without a copy: the extremes are NaN where one value is."""
     return not tensor.numel() or all(
         map(math.isfinite, torch.stack(torch.aminmax(tensor)).tolist())
     )

@@ -1,4 +1,8 @@
-"""The codec decoder's transformer: a sliding window over the latest frames, by slot."""
+"""Codec decoder: codes to samples, frame by frame, equal to decoding all frames in one batch.
+
+Every part of the 12.5 Hz decoder is causal, so streaming keeps each layer's past (CodecState) and
+computes new frames only; chunks need no left context and no blending.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,6 @@ from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.codec_layers import (
     RESIDUAL_KERNEL,
     CausalConv,
-    CodecSnapshot,
     CodecState,
     CodecStateLayout,
     CodecStateReader,
@@ -33,33 +36,31 @@ from qwen3tts_engine.qwen3.model.config import CodecDecoderConfig
 from qwen3tts_wire.errors import BadRequest
 
 ALIGN = 8
-"""Rows of the mask begin at multiples of so many elements, as GPU attention wants them."""
+"""Alignment of mask rows in elements, required by attention kernels on GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionWindow:
-    """What all layers of one step share."""
+    """Inputs shared by all layers of one step."""
 
     mask: Tensor
-    """Added to scores, shape [B, 1, T, ring + T]: 0, or minus infinity."""
+    """Additive, [B, 1, T, ring + T]."""
     cos: Tensor
-    """Shape [B, T, 3, 1, head_dim], for query, key and value; 1 for the value."""
+    """[B, T, 3, 1, head_dim] for query, key and value; 1 for the value."""
     sin: Tensor
     """Likewise, negative in the first half; 0 for the value."""
     past: Tensor
-    """Keys and values by age, oldest first: shape [B, ring, layers, 2, heads, head_dim]."""
+    """Keys and values, oldest first: [B, ring, layers, 2, heads, head_dim]."""
 
 
 class WindowAttention:
-    """Positions, mask and rotary embedding of a step, and the ring's reading and writing.
+    """Sliding-window positions, mask, rotary embedding, and access to the KV ring.
 
-    A stream's ring holds its latest ``window - 1`` positions; position p is in row p modulo that
-    number. Keys are kept rotated by their absolute position. Angles are computed in float64, so
-    that a stream of hours, whose positions outgrow float32, is as exact as a new one.
+    Position p is in row p modulo ``window - 1`` of the ring, with its key already rotated. Angles
+    are float64: positions of a long stream exceed float32.
     """
 
     def __init__(self, config: CodecDecoderConfig, place: Placement, *, longest: int = 64) -> None:
-        """``longest``: steps of up to so many frames read tables made here."""
         self.ring = config.sliding_window - 1
         dim = config.head_dim
         even = torch.arange(0, dim, 2, dtype=torch.float32)
@@ -75,7 +76,6 @@ class WindowAttention:
         self._tables = self._make(longest)
 
     def _make(self, longest: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Offsets of keys from the first new position, and who may see whom."""
         device = self._place.device
         width = -(-(self.ring + longest) // ALIGN) * ALIGN
         offsets = torch.arange(-self.ring, width - self.ring, device=device)
@@ -87,7 +87,7 @@ class WindowAttention:
     def begin(
         self, state: CodecState, slots: Tensor, frames: int
     ) -> tuple[AttentionWindow, Tensor, Tensor]:
-        """What the layers need, ring rows to write [B, frames], and the next positions [B]."""
+        """Return the window, ring rows to write [B, frames] and the next positions [B]."""
         short = frames <= self._longest
         offsets, seen, never = self._tables if short else self._make(frames)
         keys = self.ring + frames
@@ -105,18 +105,17 @@ class WindowAttention:
         return window, rows[:, self.ring : keys], new[:, -1] + 1
 
     def finish(self, state: CodecState, slots: Tensor, rows: Tensor, made: list[Tensor]) -> None:
-        """Keep each layer's new keys and values, shape [B, T, 2, heads, head_dim] each."""
+        """Write each layer's new keys and values, [B, T, 2, heads, head_dim]."""
         keep = min(rows.shape[1], self.ring)
         kv = torch.stack([one[:, -keep:] for one in made], dim=2)
         state.kv.index_put_((slots[:, None], rows[:, -keep:]), kv)
 
 
 class CodecDecoderLayer:
-    """Attention and SwiGLU, each behind an RMSNorm and scaled before it is added.
+    """Attention and SwiGLU with RMSNorm and layer scale.
 
-    The stream of activations is kept together with its negative, shape [B, T, 2 hidden]: the mean
-    of both is zero, so that the library's layer norm over them, one operation with float32 inside,
-    is the RMSNorm of either half.
+    Activations are kept beside their negatives, [B, T, 2 hidden]: their mean is zero, so the
+    library's layer norm, one operation with float32 inside, is the RMSNorm of either half.
     """
 
     def __init__(
@@ -150,7 +149,7 @@ class CodecDecoderLayer:
         self._down = place.put(mirrored(down)).T
 
     def __call__(self, x: Tensor, window: AttentionWindow) -> tuple[Tensor, Tensor]:
-        """Shape [B T, 2 hidden], kept; and new keys and values, [B, T, 2, heads, head_dim]."""
+        """Map [B T, 2 hidden]; also return new keys and values, [B, T, 2, heads, head_dim]."""
         batch, _, frames, _ = window.mask.shape
         qkv = torch.mm(unit_rms(x, self._eps), self._qkv)
         qkv = qkv.view(batch, frames, 3, self._heads, self._dim)
@@ -171,33 +170,30 @@ class CodecDecoderLayer:
 
 
 def mirrored(weight: Tensor) -> Tensor:
-    """A projection that also makes the negative: [out, in] to [2 out, in]."""
+    """Extend a projection [out, in] by its negative: [2 out, in]."""
     return torch.cat((weight, -weight))
 
 
 def unit_rms(x: Tensor, eps: float) -> Tensor:
-    """RMSNorm without a scale of a mirrored stream: [M, 2 hidden] to [M, hidden], a view."""
+    """Unscaled RMSNorm of mirrored activations: [M, 2 hidden] to [M, hidden], a view."""
     both = functional.layer_norm(x, x.shape[-1:], eps=eps)
     return both[:, : x.shape[-1] // 2]
 
-
-__all__ = ["CodecDecoder", "CodecSnapshot", "CodecState"]
 
 DILATIONS = (1, 3, 9)
 """Of the residual units in each block."""
 USAGE_FLOOR = 1e-5
 """Least usage that a codebook's sums are divided by."""
 DIRECT_CHANNELS = {"cpu": 384}
-"""See Place.direct_channels; measured on CPUs, none elsewhere."""
+"""See Placement.direct_channels; measured on CPUs."""
 
 
 class CodecDecoder:
-    """The decoder of one checkpoint. Weights only; streams are in a CodecState."""
+    """Decoder of one checkpoint: weights only; streams are in a CodecState."""
 
     def __init__(
         self, config: CodecDecoderConfig, weights: Weights, place: Placement, *, tf32: bool
     ) -> None:
-        """See ``from_weights``."""
         self.config = config
         self.device, self.dtype, self.tf32 = place.device, place.dtype, tf32
         past = CodecStateLayout()
@@ -235,19 +231,19 @@ class CodecDecoder:
         tf32: bool = False,
         direct_channels: int | None = None,
     ) -> CodecDecoder:
-        """From the speech tokenizer's file: tensors ``decoder.*``.
+        """Load ``decoder.*`` of the speech tokenizer.
 
         Args:
-            config: ``config.codec.decoder`` of the checkpoint.
-            weights: The whole file's.
+            config: ``config.codec.decoder``.
+            weights: Of the whole file.
             device: Where it runs.
             dtype: Of weights, activations and state: float32, float16 or bfloat16.
-            tf32: Whether matrix products of float32 may be rounded to TF32 on a GPU.
-            direct_channels: See Place.direct_channels; None: what is best on the device.
+            tf32: Allow TF32 in float32 products on a GPU.
+            direct_channels: See Placement; None: the device's default.
 
         Raises:
             BadCheckpoint: a tensor is missing or has another shape.
-            BadRequest: a type that is no floating point.
+            BadRequest: not a floating point type.
         """
         if not dtype.is_floating_point:
             raise BadRequest(f"A codec in {dtype}.", remedy="Use float32, float16 or bfloat16.")
@@ -259,11 +255,11 @@ class CodecDecoder:
 
     @property
     def samples_per_frame(self) -> int:
-        """Samples that one frame of codes makes; 1920 at 24 kHz."""
+        """1920 at 24 kHz."""
         return math.prod((*self.config.upsample_rates, *self.config.upsampling_ratios))
 
     def new_state(self, slots: int) -> CodecState:
-        """Room for ``slots`` streams and the scratch slot, all at their beginning."""
+        """Allocate ``slots`` streams and the scratch slot."""
         c = self.config
         kv = (self._attention.ring, c.num_hidden_layers, 2, c.num_attention_heads, c.head_dim)
         return CodecState(
@@ -272,22 +268,21 @@ class CodecDecoder:
 
     @torch.no_grad()
     def run(self, state: CodecState, slots: Tensor, codes: Tensor) -> Tensor:
-        """Decode the next frames of some streams.
+        """Decode the next frames of a batch of streams.
 
-        The sequence of operations depends on the shapes alone, and nothing waits for the device,
-        so that a run can be captured in a CUDA graph (after one uncaptured run of its shape) or
-        compiled. Padding rows name ``state.scratch``.
+        Operations depend on shapes alone and do not synchronize: a run can be captured in a CUDA
+        graph (after one eager run of its shape) or compiled. Padding rows use ``state.scratch``.
 
         Args:
-            state: From ``new_state``; the streams in it are advanced.
-            slots: Shape [B], int64; each slot once, but for the scratch slot.
-            codes: Shape [B, n, quantizers], int64; ids out of range count as the nearest.
+            state: Of ``new_state``; advanced.
+            slots: [B] int64, distinct except for the scratch slot.
+            codes: [B, n, quantizers] int64; ids out of range are clamped.
 
         Returns:
-            Samples, shape [B, n samples_per_frame], float32, full scale ±1.
+            Samples [B, n samples_per_frame], float32 in ±1.
 
         Raises:
-            BadRequest: a tensor of another shape, type or device.
+            BadRequest: another shape, type or device.
         """
         self._check(slots, codes)
         with float32_products(self.device, self.dtype, tf32=self.tf32):
@@ -295,12 +290,9 @@ class CodecDecoder:
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Decode a whole stream in one step: shape [T, quantizers] to [T samples_per_frame].
+        """Decode a whole stream: [T, quantizers] to [T samples_per_frame].
 
-        Memory grows by several megabytes a frame; ``run`` gives the same samples for less.
-
-        Raises:
-            BadRequest: codes of another shape, type or device, or none at all.
+        Takes several megabytes a frame; ``run`` gives the same samples for less.
         """
         slots = torch.zeros(1, dtype=torch.int64, device=self.device)
         return self.run(self.new_state(0), slots, codes[None])[0]
@@ -341,7 +333,7 @@ class CodecDecoder:
 
 @contextmanager
 def float32_products(device: torch.device, dtype: torch.dtype, *, tf32: bool) -> Iterator[None]:
-    """Say whether float32 products on a GPU may be rounded; the process's setting comes back."""
+    """Set the process's TF32 policy for float32 products on a GPU within the block."""
     if device.type != "cuda" or dtype != torch.float32:
         yield
         return
@@ -358,7 +350,6 @@ def _refuse(name: str, found: object, wanted: object) -> None:
 
 
 def _books(weights: Weights, c: CodecDecoderConfig) -> Tensor:
-    """All books behind their output projection: shape [quantizers codebook_size, codebook_dim]."""
     half = c.codebook_dim // 2
     books = []
     for part, count in (("rvq_first", 1), ("rvq_rest", c.num_quantizers - 1)):
@@ -379,7 +370,7 @@ def _enter(
     past: CodecStateLayout,
     place: Placement,
 ) -> CausalConv:
-    """The first convolution and the transformer's input projection, in one, mirrored."""
+    """First convolution and the transformer's input projection in one, mirrored."""
     conv = read(weights, "pre_conv.conv.weight", c.latent_dim, c.codebook_dim, 3)
     bias = read(weights, "pre_conv.conv.bias", c.latent_dim)
     project = mirrored(read(transformer, "input_proj.weight", c.hidden_size, c.latent_dim))
@@ -391,7 +382,7 @@ def _enter(
 def _leave(
     weights: Weights, transformer: Weights, c: CodecDecoderConfig, place: Placement
 ) -> Linear:
-    """The transformer's last norm and output projection and the first upsampling, in one."""
+    """Last norm, output projection and first upsampling in one."""
     latent, rate = c.latent_dim, c.upsampling_ratios[0]
     norm = read(transformer, "norm.weight", c.hidden_size)
     project = read(transformer, "output_proj.weight", latent, c.hidden_size) * norm
@@ -405,8 +396,6 @@ def _leave(
 def _vocoder(
     weights: Weights, c: CodecDecoderConfig, past: CodecStateLayout, place: Placement
 ) -> list[Upsample | ConvNeXt | CausalConv | ResidualUnit | Snake]:
-    """Convolutions from the latent to samples, in the order in which they run."""
-
     def conv(index: int, out: int, channels: int) -> CausalConv:
         at = weights.under(f"{index}.conv.")
         weight = read_stored(at, "weight", out, channels, RESIDUAL_KERNEL)

@@ -1,12 +1,11 @@
-"""Reference audio to codes: the encoder of the Mimi codec, for cloning only.
+"""Encoder of the Mimi codec: reference audio to codes, for cloning.
 
-Strided causal convolutions (SEANet) to 25 vectors a second, a causal transformer, a convolution of
-stride 2 to 12.5, and residual vector quantization: one semantic book, and beside it acoustic books
-that quantize one another's remainders. Source: Défossez and others, Moshi, 2024 (arXiv 2410.00037),
-in the form of the checkpoints' ``speech_tokenizer``.
+Strided causal convolutions (SEANet) to 25 Hz, a causal transformer, a convolution of stride 2,
+residual vector quantization: one semantic codebook beside the acoustic ones. Source: Défossez and
+others, Moshi, 2024 (arXiv 2410.00037), as in the checkpoints' ``speech_tokenizer``.
 
-The configuration names an attention window of 250 positions (10 s), but the checkpoints' own code
-attends to everything before, at any length, and so does this: codes must be equal to theirs.
+The configuration names a window of 250 positions, but the checkpoints' own code attends to all
+earlier positions; so does this, since codes must be equal.
 """
 
 from __future__ import annotations
@@ -23,30 +22,28 @@ from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config import CodecConfig, CodecEncoderConfig
 
 SEGMENT_SAMPLES = 5 * 24_000
-"""The convolutions take longer audio in pieces of this, a multiple of all strides together: at real
-size a minute needs 0.2 GB instead of 1.8, and no more time."""
+"""Longer audio is convolved in segments, a multiple of all strides: a minute takes 0.2 GB instead
+of 1.8, in the same time."""
 USAGE_FLOOR = 1e-5
-"""Least number of uses that a book's sums are divided by."""
+"""Least usage that a codebook's sums are divided by."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Conv:
-    """A causal convolution over time; the length divided by the stride, rounded up."""
+    """Causal convolution: [B, in, T] to [B, out, ceil(T / stride)]."""
 
     weight: Tensor
     bias: Tensor | None
     stride: int = 1
     dilation: int = 1
     mode: str = "constant"
-    """How the ends are padded; zeros, if ``constant``."""
+    """Padding mode; zeros if ``constant``."""
 
     @property
     def left(self) -> int:
-        """Inputs before its own that the first output of a stride needs."""
         return (self.weight.shape[-1] - 1) * self.dilation + 1 - self.stride
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Shape [B, in, T] to [B, out, ceil(T / stride)]."""
         x = functional.pad(x, (self.left, -x.shape[-1] % self.stride), mode=self.mode)
         return functional.conv1d(
             x, self.weight, self.bias, stride=self.stride, dilation=self.dilation
@@ -55,25 +52,19 @@ class _Conv:
 
 @dataclass(frozen=True, slots=True)
 class _Residual:
-    """Two convolutions, an ELU before each, and a path around them."""
-
     wide: _Conv
     back: _Conv
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Shape [B, C, T]."""
         return x + self.back(functional.elu(self.wide(functional.elu(x))))
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Residual units, then an ELU and a convolution."""
-
     units: tuple[_Residual, ...]
     conv: _Conv
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Shape [B, in, T] to [B, out, ceil(T / stride)]."""
         for unit in self.units:
             x = unit(x)
         return self.conv(functional.elu(x))
@@ -81,7 +72,7 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A transformer layer: pre-norm, causal attention with RoPE, GELU, each path scaled."""
+    """Pre-norm transformer layer: causal attention with RoPE, GELU, layer scale."""
 
     config: CodecEncoderConfig
     norms: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -94,7 +85,6 @@ class _Layer:
     scales: tuple[Tensor, Tensor]
 
     def __call__(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-        """Shape [B, T, hidden]; ``rope``: cosines and sines, shape [T, head_dim]."""
         x = x + self.scales[0] * self._attention(self._norm(0, x), rope)
         y = functional.gelu(functional.linear(self._norm(1, x), self.up))
         return x + self.scales[1] * functional.linear(y, self.down)
@@ -122,7 +112,6 @@ class _Layer:
 
 
 def _rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary embedding in the half-split form, shape [B, heads, T, head_dim]."""
     first, second = x.chunk(2, dim=-1)
     cos, sin = rope
     return x * cos + torch.cat((-second, first), dim=-1) * sin
@@ -130,14 +119,11 @@ def _rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Quantizer:
-    """Residual vector quantization after a projection."""
-
     project: Tensor | None
     books: tuple[Tensor, ...]
-    """Shape [entries, width] each, float32."""
+    """[entries, width] each, float32."""
 
     def __call__(self, x: Tensor) -> list[Tensor]:
-        """Shape [hidden, T] to the nearest entries, book after book, shape [T] each."""
         if self.project is not None:
             x = functional.conv1d(x[None], self.project)[0]
         rest = x.T
@@ -150,7 +136,7 @@ class _Quantizer:
 
 
 class CodecEncoder:
-    """Codes of recordings. Immutable; may be used by several threads."""
+    """Codes of recordings. Immutable and thread-safe."""
 
     def __init__(
         self,
@@ -169,7 +155,7 @@ class CodecEncoder:
         self._halve = halve
         self._quantizers = quantizers
         self._hop = math.prod(config.upsampling_ratios)
-        """Samples between two vectors of the transformer."""
+        """Samples per transformer position."""
 
     @classmethod
     def from_weights(
@@ -180,11 +166,10 @@ class CodecEncoder:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> CodecEncoder:
-        """From the speech tokenizer's file: tensors ``encoder.*``; unused books are not read.
+        """Load ``encoder.*`` of the speech tokenizer; unused codebooks are not read.
 
-        Equal codes need float32, and on a GPU convolutions without TF32, which torch allows unless
-        told otherwise for the whole process: leave it on the CPU, where 10 s take 1.5 s of one
-        core and nothing that plays is held up.
+        Equal codes need float32, and on a GPU no TF32 in convolutions, which is a setting of the
+        process: keep it on the CPU, where 10 s take 1.5 s of one core.
 
         Raises:
             BadCheckpoint: a tensor is missing or has another shape.
@@ -195,14 +180,8 @@ class CodecEncoder:
 
     @torch.no_grad()
     def encode(self, samples: Tensor) -> Tensor:
-        """The codes of a recording.
-
-        Args:
-            samples: shape [N], 24 kHz, full scale ±1; N at least 1.
-
-        Returns:
-            Shape [ceil(N / 1920), quantizers], int64, on the encoder's device.
-        """
+        """Return the codes of samples [N >= 1] in ±1 at 24 kHz: [ceil(N / 1920), quantizers]
+        int64."""
         weight = self._first.weight
         x = self._convolve(samples.to(weight.device, weight.dtype))[None].transpose(1, 2)
         rope = self._rope(x.shape[1], x)
@@ -212,7 +191,6 @@ class CodecEncoder:
         return torch.stack([codes for one in self._quantizers for codes in one(x)], dim=1)
 
     def _convolve(self, samples: Tensor) -> Tensor:
-        """Shape [N] to [hidden, ceil(N / hop)], piece by piece."""
         history = -(-self.history // self._hop)
         parts = []
         for start in range(0, len(samples), SEGMENT_SAMPLES):
@@ -226,7 +204,7 @@ class CodecEncoder:
 
     @property
     def history(self) -> int:
-        """Samples before a vector's own that the convolutions see."""
+        """Samples before a position's own that the convolutions see."""
         seen, step = self._first.left, 1
         for stage in self._stages:
             for unit in stage.units:
@@ -247,8 +225,6 @@ class CodecEncoder:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Builds an encoder from the tensors of a file."""
-
     config: CodecEncoderConfig
     at: Weights
     device: torch.device | str

@@ -1,8 +1,9 @@
-"""What the codec decoder remembers of each stream, in one allocation for all slots.
+"""Streaming layers and state of the codec decoder, time-major: activations are [B, T, C].
 
-Two things: the latest inputs of every convolution, one flat row per slot, and the keys and values
-of the latest positions of every attention layer, a ring per slot. All of it is read and written
-by slot index, so that a step over any choice of slots is the same sequence of operations.
+A layer's past is its latest inputs: (k - 1) d of a causal convolution of kernel k and dilation d; a
+transposed convolution of kernel m s and stride s is a convolution of kernel m that makes s samples
+a step. Past starts as zeros, the padding of a whole decode. Weights are folded in float64 at load
+time: a large GPU is bound by the number of operations.
 """
 
 from __future__ import annotations
@@ -20,37 +21,35 @@ from qwen3tts_wire.errors import BadRequest
 
 @dataclass(frozen=True, slots=True)
 class PastSpan:
-    """The part of a slot's flat row that belongs to one convolution."""
+    """Part of a slot's flat row that holds one convolution's past."""
 
     begin: int
     rows: int
-    """Inputs remembered."""
+    """Inputs kept."""
     channels: int
 
 
 class CodecStateLayout:
-    """Hands out parts of the flat row, in the order in which the layers will use them."""
+    """Allocator of PastSpans, in the order in which layers run."""
 
     def __init__(self) -> None:
         self.length = 0
 
     def reserve(self, rows: int, channels: int) -> PastSpan:
-        """Room for the latest ``rows`` inputs of a layer."""
         span = PastSpan(self.length, rows, channels)
         self.length += rows * channels
         return span
 
 
 class CodecStateReader:
-    """The past of a batch during one step: each layer reads its own and leaves the next."""
+    """Past of a batch during one step: each layer reads its span and appends the next."""
 
     def __init__(self, rows: Tensor) -> None:
-        """``rows``: shape [B, length]."""
         self._rows = rows
         self._next: list[Tensor] = []
 
     def extend(self, span: PastSpan, x: Tensor) -> Tensor:
-        """The layer's past and then ``x``: shape [B, T, C] to [B, rows + T, C]."""
+        """Prepend the layer's past: [B, T, C] to [B, rows + T, C]."""
         if span.rows == 0:
             return x
         size = span.rows * span.channels
@@ -60,31 +59,32 @@ class CodecStateReader:
         return x
 
     def after(self) -> Tensor:
-        """The past of the next step, shape [B, length]; all layers must have been there."""
+        """Return the past of the next step, [B, length], after all layers."""
         return torch.cat(self._next, dim=1)
 
 
 @dataclass(frozen=True, slots=True)
 class CodecSnapshot:
-    """One stream's past, taken out of its slot. Immutable."""
+    """Copy of one stream's state. Immutable."""
 
     position: Tensor
-    """Shape [], int64."""
+    """[] int64."""
     past: Tensor
-    """Shape [length]."""
+    """[length]."""
     kv: Tensor
-    """Shape [ring, layers, 2, heads, head_dim]."""
+    """[ring, layers, 2, heads, head_dim]."""
 
     @property
     def bytes(self) -> int:
-        """Memory of it."""
         return sum(part.nbytes for part in (self.position, self.past, self.kv))
 
 
 class CodecState:
-    """The past of ``slots`` streams and of one more row, the scratch slot, for padding.
+    """State of ``slots`` streams and the scratch slot: convolution inputs, and a KV ring for
+    attention.
 
-    A slot that is new or reset holds zeros, which is exactly how a stream begins.
+    Addressed by slot index, so a step over any slots is the same sequence of operations. Zeros are
+    the start of a stream.
     """
 
     def __init__(
@@ -96,51 +96,41 @@ class CodecState:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        """``past``: length of the flat row. ``kv``: ring, layers, 2, heads, head_dim."""
+        """Allocate; ``past``: length of the flat row; ``kv``: ring, layers, 2, heads, head_dim."""
         if slots < 0:
             raise BadRequest(f"{slots} slots.", remedy="Ask for 0 or more.")
         self.slots = slots
         self.scratch = slots
-        """Index of the row that padding of a batch may use, any number of times."""
+        """Slot for padding rows."""
         rows = slots + 1
         self.past = torch.zeros(rows, past, device=device, dtype=dtype)
         self.kv = torch.zeros(rows, *kv, device=device, dtype=dtype)
         self.position = torch.zeros(rows, device=device, dtype=torch.int64)
-        """Frames decoded since the stream began."""
+        """Frames decoded so far."""
 
     @property
     def bytes_per_slot(self) -> int:
-        """Memory of one slot."""
         return sum(part[0].nbytes for part in (self.position, self.past, self.kv))
 
     @property
     def bytes(self) -> int:
-        """Memory of all slots and the scratch slot."""
         return self.bytes_per_slot * (self.slots + 1)
 
     def reset(self, slot: int) -> None:
-        """Begin a new stream in a slot.
-
-        Raises:
-            BadRequest: no such slot.
-        """
+        """Start a new stream in a slot; BadRequest if there is no such slot."""
         for part in self._parts(slot):
             part.zero_()
 
     def snapshot(self, slot: int) -> CodecSnapshot:
-        """Copy a stream's past, say after a voice's reference.
-
-        Raises:
-            BadRequest: no such slot.
-        """
+        """Copy a stream's state; BadRequest if there is no such slot."""
         position, past, kv = (part.clone() for part in self._parts(slot))
         return CodecSnapshot(position, past, kv)
 
     def restore(self, slot: int, snapshot: CodecSnapshot) -> None:
-        """Continue in ``slot`` from a snapshot, of this state or of another of the same decoder.
+        """Load a snapshot of the same decoder into a slot.
 
         Raises:
-            BadRequest: no such slot, or the snapshot is of another decoder.
+            BadRequest: no such slot, or a snapshot of another decoder.
         """
         taken = (snapshot.position, snapshot.past, snapshot.kv)
         for part, saved in zip(self._parts(slot), taken, strict=True):
@@ -165,58 +155,57 @@ CONVNEXT_KERNEL = 7
 CONVNEXT_EPS = 1e-6
 RESIDUAL_KERNEL = 7
 DIRECT_WINDOWS = 1 << 18
-"""Numbers in a convolution's gathered windows from which on they leave a core's cache."""
+"""Elements of gathered windows from which they exceed a core's cache."""
 SNAKE_EPS = 1e-9
 """Added to SnakeBeta's magnitude before the division."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where weights live and how convolutions are computed."""
+    """Device and dtype of weights, and the method of convolution."""
 
     device: torch.device
     dtype: torch.dtype
     direct_channels: int
-    """Long convolutions of at most so many input channels are left to the library's own routine,
-    which reads each input once; the others are one matrix product over gathered windows, which is
-    faster where there are few samples and many channels."""
+    """Long convolutions of at most this many input channels use the library's routine, which reads
+    each input once; others are one matrix product over gathered windows, faster for few samples of
+    many channels."""
 
     def put(self, weight: Tensor) -> Tensor:
-        """A folded weight, in place and type."""
+        """Move a folded weight there."""
         return weight.to(device=self.device, dtype=self.dtype).contiguous()
 
 
 def read(weights: Weights, name: str, *shape: int) -> Tensor:
-    """A tensor in float64 on the CPU, for folding."""
+    """Read a tensor in float64 on the CPU, for folding."""
     return read_stored(weights, name, *shape).to(torch.float64)
 
 
 def read_stored(weights: Weights, name: str, *shape: int) -> Tensor:
-    """A tensor on the CPU in its file's dtype, for what is put as it is."""
+    """Read a tensor in its file's dtype on the CPU."""
     return weights.take_stored(name, shape).cpu()
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A product with a bias: [B, T, C] to [B, T, out]."""
+    """Product with a bias: [B, T, C] to [B, T, out]."""
 
     weight: Tensor
-    """Shape [C, out], kept as its transpose: products of few rows are more exact that way."""
+    """[C, out], stored transposed: products of few rows are more exact that way."""
     bias: Tensor
 
     @classmethod
     def fold(cls, weight: Tensor, bias: Tensor, place: Placement) -> Linear:
-        """From the file's order: weight [out, C], bias [out]."""
+        """Take the file's layout: weight [out, C], bias [out]."""
         return cls(place.put(weight).T, place.put(bias))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Shape [B, T, C] to [B, T, out]."""
         rows = torch.addmm(self.bias, x.flatten(0, 1), self.weight)
         return rows.view(x.shape[0], x.shape[1], -1)
 
 
 class CausalConv:
-    """A convolution that sees no future: [B, T, C] to [B, T, out]."""
+    """Causal convolution: [B, T, C] to [B, T, out]."""
 
     def __init__(
         self,
@@ -227,7 +216,7 @@ class CausalConv:
         *,
         dilation: int = 1,
     ) -> None:
-        """From the file's order: weight [out, C, k], bias [out]."""
+        """Take the file's layout: weight [out, C, k], bias [out]."""
         out, channels, kernel = weight.shape
         self._span = past.reserve((kernel - 1) * dilation, channels)
         self._kernel, self._dilation, self._out = kernel, dilation, out
@@ -240,7 +229,6 @@ class CausalConv:
         self._picture = taps.view(out, 1, kernel, channels).permute(0, 3, 1, 2)
 
     def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
-        """Shape [B, T, C] to [B, T, out]."""
         batch, time, channels = x.shape
         x = past.extend(self._span, x)
         if self._direct and batch * time * self._kernel * channels >= DIRECT_WINDOWS:
@@ -255,26 +243,25 @@ class CausalConv:
 
 
 class Upsample:
-    """A transposed convolution trimmed on the right: [B, T, C] to [B, T rate, out]."""
+    """Transposed convolution trimmed on the right: [B, T, C] to [B, T rate, out]."""
 
     def __init__(
         self, weight: Tensor, bias: Tensor, rate: int, past: CodecStateLayout, place: Placement
     ) -> None:
-        """From the file's order: weight [C, out, k], k a multiple of rate; bias [out]."""
+        """Take the file's layout: weight [C, out, k], k a multiple of rate; bias [out]."""
         self._rate = rate
         self._conv = CausalConv(phases(weight, rate), bias.repeat(rate), past, place)
 
     def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
-        """Shape [B, T, C] to [B, T rate, out]."""
         made = self._conv(x, past)
         return made.view(x.shape[0], x.shape[1] * self._rate, -1)
 
 
 def phases(weight: Tensor, rate: int) -> Tensor:
-    """The convolution that is a transposed one: [C, out, m rate] to [rate out, C, m].
+    """Rewrite a transposed convolution as a convolution: [C, out, m rate] to [rate out, C, m].
 
-    Sample r of a frame is made of input t - i by the tap i rate + r, so the latest input, last in
-    a window, has the first taps.
+    Sample r of a frame takes tap i rate + r of input t - i, so the latest input, last in a window,
+    has the first taps.
     """
     channels, out, kernel = weight.shape
     # Transposed as one matrix, which the library does by blocks; what follows moves whole rows, and
@@ -293,21 +280,20 @@ class Snake:
 
     @classmethod
     def read(cls, weights: Weights, channels: int, place: Placement) -> Snake:
-        """From the logarithms ``alpha`` and ``beta``."""
+        """Read from the logarithms ``alpha`` and ``beta``."""
         alpha = read(weights, "alpha", channels).exp()
         beta = read(weights, "beta", channels).exp()
         return cls(place.put(alpha), place.put(1 / (beta + SNAKE_EPS)))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Any shape [..., C]."""
         wave = (x * self.alpha).sin_().square_()
         return torch.addcmul(x, wave, self.inverse_beta)
 
 
 class ConvNeXt:
-    """Depthwise convolution, norm, two projections with GELU, and a path around: [B, T, C].
+    """Depthwise convolution, norm, two projections with GELU, residual. Source: arXiv 2201.03545.
 
-    Source: arXiv 2201.03545. The norm's own scale and the block's gamma are in the projections.
+    The norm's scale and the block's gamma are folded into the projections.
     """
 
     def __init__(
@@ -326,7 +312,6 @@ class ConvNeXt:
         self._down = Linear.fold(down, gamma * read(weights, "pwconv2.bias", c), place)
 
     def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
-        """Shape [B, T, C], kept."""
         windows = past.extend(self._span, x).unfold(1, CONVNEXT_KERNEL, 1)
         y = (windows * self._taps).sum(-1).add_(self._bias)
         y = functional.layer_norm(y, y.shape[-1:], eps=CONVNEXT_EPS)
@@ -334,7 +319,7 @@ class ConvNeXt:
 
 
 class ResidualUnit:
-    """Snake, dilated convolution, snake, projection, and a path around: [B, T, C]."""
+    """Snake, dilated convolution, snake, projection, residual."""
 
     def __init__(
         self,
@@ -362,6 +347,5 @@ class ResidualUnit:
         )
 
     def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
-        """Shape [B, T, C], kept."""
         before, after = self._snakes
         return self._project(after(self._conv(before(x), past))).add_(x)

@@ -1,4 +1,4 @@
-"""What a checkpoint is: shapes, ids, voices, defaults. Values only; config.py reads them."""
+"""Configuration of a checkpoint: shapes, ids, voices, defaults. Values only; no torch."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Literal
 FRAME_SAMPLES = 1920
 """Samples of one codec frame: 80 ms at 24 kHz."""
 MIN_FRAMES = 2
-"""Frames before the first that may be the end: the official ``min_new_tokens``."""
+"""Frames before EOS is allowed: the official ``min_new_tokens``."""
 NOT_FINITE = -1
 """In place of code 0: the row's logits hold a NaN or an infinity; the frame is discarded."""
 
 Task = Literal["custom_voice", "voice_design", "base"]
-"""What a checkpoint was trained for: named speakers, voices from a description, cloning."""
+"""Named speakers, voices from a description, or cloning."""
 
 CONTROL_IDS = 1024
-"""Ids at the end of the talker's vocabulary that are no codes; only eos of them may be drawn."""
+"""Control ids at the end of the talker's vocabulary; only EOS of them may be sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayersConfig:
-    """A stack of decoder layers: RMSNorm, grouped-query attention with RoPE, SwiGLU."""
+    """Decoder stack: RMSNorm, grouped-query attention with RoPE, SwiGLU."""
 
     hidden: int
     ffn: int
@@ -31,32 +31,32 @@ class LayersConfig:
     heads: int
     """Query heads."""
     kv_heads: int
-    """Key and value heads; each serves ``heads / kv_heads`` query heads."""
+    """Each serves ``heads / kv_heads`` query heads."""
     head_dim: int
     rms_eps: float
     rope_theta: float
-    """Base of the rotary embedding's wavelengths."""
+    """Base of the rotary embedding."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlIds:
-    """Ids of the codec track that are no codes; rows of the talker's codec embedding."""
+    """Control ids of the codec track; rows of the talker's codec embedding."""
 
     pad: int
     bos: int
     eos: int
-    """Drawn as code 0: the speech has ended."""
+    """End of speech, sampled as code 0."""
     think: int
     """Before a language id."""
     nothink: int
-    """Instead of one: the model finds the language."""
+    """In its place: automatic language."""
     think_bos: int
     think_eos: int
 
 
 @dataclass(frozen=True, slots=True)
 class TextIds:
-    """Ids of the text track that are no text; rows of the text embedding."""
+    """Control ids of the text track; rows of the text embedding."""
 
     im_start: int
     im_end: int
@@ -64,21 +64,21 @@ class TextIds:
     tts_bos: int
     tts_eos: int
     assistant: int
-    """The word itself, as one token; who speaks."""
+    """The word as one token."""
     user: int
-    """Likewise; who instructs."""
+    """Likewise."""
     newline: int
-    """A line feed alone."""
+    """A single line feed."""
 
     @property
     def role(self) -> tuple[int, int, int]:
-        """What stands before every text: ``<|im_start|>assistant`` and a line feed."""
+        """``<|im_start|>assistant`` and a line feed, before every text."""
         return (self.im_start, self.assistant, self.newline)
 
 
 @dataclass(frozen=True, slots=True)
 class TalkerConfig:
-    """The model of code 0 of each frame."""
+    """Autoregressive model of code 0 of each frame."""
 
     layers: LayersConfig
     vocab: int
@@ -93,38 +93,37 @@ class TalkerConfig:
     languages: Mapping[str, int]
     """Language name, lower case, to its id on the codec track; dialects among them."""
     speakers: Mapping[str, int]
-    """Speaker name, lower case, to its id on the codec track; empty but for ``custom_voice``."""
+    """Speaker name, lower case, to its id on the codec track; only for ``custom_voice``."""
     dialects: Mapping[str, str]
-    """Speaker to the language that Chinese and automatic language mean for that speaker."""
+    """Speaker to the dialect that replaces Chinese or automatic language."""
 
     @property
     def codes(self) -> int:
-        """Ids below this are codes; those from here on are control ids."""
+        """Number of codes; ids from here on are control ids."""
         return self.vocab - CONTROL_IDS
 
 
 @dataclass(frozen=True, slots=True)
 class PredictorConfig:
-    """The model of codes 1 to ``groups`` of a frame, given code 0."""
+    """Autoregressive model of codes 1 to ``groups`` of a frame, given code 0."""
 
     layers: LayersConfig
     vocab: int
     """Codes of each group."""
     groups: int
-    """Embedding tables and heads: one less than the codes in a frame."""
+    """Embedding tables and heads: codes in a frame minus one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeakerEncoderConfig:
     """ECAPA-TDNN over a log mel spectrogram.
 
-    The published ``speaker_encoder_config`` holds ``enc_dim`` and ``sample_rate`` alone, both
-    required here; the others are the architecture's own, as are the spectrogram's parameters,
-    which no file holds.
+    The published file holds only ``enc_dim`` and ``sample_rate``, required here; the other defaults
+    are the architecture's.
     """
 
     enc_dim: int
-    """Length of the speaker vector; the talker's hidden size."""
+    """Length of the speaker embedding; the talker's hidden size."""
     sample_rate: int
     """Hertz."""
     mel_dim: int = 128
@@ -147,11 +146,11 @@ class SpeakerEncoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class CodecDecoderConfig:
-    """Codes to samples. Names are those of ``decoder_config`` in the checkpoint."""
+    """Codes to samples; names as in ``decoder_config``."""
 
     codebook_size: int
     codebook_dim: int
-    """Width after the codebooks' output projection; the books are half as wide."""
+    """Width after the output projection; the codebooks are half as wide."""
     num_quantizers: int
     latent_dim: int
     hidden_size: int
@@ -161,7 +160,7 @@ class CodecDecoderConfig:
     num_key_value_heads: int
     head_dim: int
     sliding_window: int
-    """Positions that a position attends to, itself among them."""
+    """Attended positions, the current one included."""
     rms_norm_eps: float
     rope_theta: float
     decoder_dim: int
@@ -171,7 +170,7 @@ class CodecDecoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class CodecEncoderConfig:
-    """Samples to codes (Mimi). Names are those of ``encoder_config`` in the checkpoint."""
+    """Samples to codes (Mimi); names as in ``encoder_config``."""
 
     sampling_rate: int
     """Hertz."""
@@ -179,7 +178,7 @@ class CodecEncoderConfig:
     num_filters: int
     num_residual_layers: int
     upsampling_ratios: tuple[int, ...]
-    """Of the decoder that Mimi has; the encoder's strides are these, backwards."""
+    """Of Mimi's decoder; the encoder's strides in reverse order."""
     kernel_size: int
     last_kernel_size: int
     residual_kernel_size: int
@@ -188,7 +187,7 @@ class CodecEncoderConfig:
     codebook_size: int
     codebook_dim: int
     num_quantizers: int
-    """Books in the file; ``CodecConfig.quantizers`` of them are used."""
+    """Codebooks in the file; ``CodecConfig.quantizers`` of them are used."""
     num_semantic_quantizers: int
     vector_quantization_hidden_dimension: int
     num_hidden_layers: int
@@ -203,7 +202,7 @@ class CodecEncoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class CodecConfig:
-    """The speech tokenizer: 12.5 frames a second."""
+    """Speech tokenizer: 12.5 frames a second."""
 
     decoder: CodecDecoderConfig
     encoder: CodecEncoderConfig
@@ -216,7 +215,7 @@ class CodecConfig:
 
 @dataclass(frozen=True, slots=True)
 class GenerationConfig:
-    """The checkpoint's own sampling; a temperature of 0 is greedy."""
+    """Sampling defaults of the checkpoint; temperature 0 is greedy."""
 
     temperature: float
     top_k: int
@@ -231,21 +230,21 @@ class GenerationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A whole checkpoint."""
+    """Configuration of a whole checkpoint."""
 
     task: Task
     size: str
-    """As the checkpoint names it: ``0b6``, ``1b7``."""
+    """``0b6`` or ``1b7``."""
     text_ids: TextIds
     talker: TalkerConfig
     predictor: PredictorConfig
     speaker: SpeakerEncoderConfig | None
-    """None but for ``base``."""
+    """Only for ``base``."""
     codec: CodecConfig
     generation: GenerationConfig
 
     @property
     def takes_instructions(self) -> bool:
-        """Whether instructions change how this checkpoint speaks: not the small CustomVoice,
-        which was not trained on them, and not Base."""
+        """Whether the checkpoint was trained on instructions: neither the small CustomVoice nor
+        Base."""
         return self.task == "voice_design" or (self.task == "custom_voice" and self.size != "0b6")

@@ -16,15 +16,11 @@ REMEDY = "Download the checkpoint again, or compare it with the published one."
 
 
 class BadCheckpoint(EngineUnavailable):
-    """The checkpoint is damaged, incomplete, or of another kind; names file and field or tensor."""
+    """Checkpoint that is damaged, incomplete or of another kind; names file and field or tensor."""
 
 
 class JsonFields:
-    """One object of a JSON file.
-
-    Every reader raises BadCheckpoint with the file and the field's path, like
-    ``config.json: talker_config.hidden_size is missing``.
-    """
+    """One object of a JSON file; readers raise BadCheckpoint with file and path of the field."""
 
     def __init__(
         self,
@@ -33,7 +29,6 @@ class JsonFields:
         values: Mapping[str, object],
         defaults: Mapping[str, object] = NO_DEFAULTS,
     ) -> None:
-        """``defaults`` are the values of fields that may be missing."""
         self.file = file
         self.path = path
         self._values = values
@@ -41,7 +36,7 @@ class JsonFields:
 
     @classmethod
     def read(cls, file: Path, defaults: Mapping[str, object] = NO_DEFAULTS) -> JsonFields:
-        """The object that a file holds."""
+        """Read the object in a file; ``defaults`` fill missing fields."""
         try:
             # utf-8-sig: some editors put a byte order mark in front.
             values = json.loads(file.read_text(encoding="utf-8-sig"))
@@ -61,18 +56,16 @@ class JsonFields:
         return self._values.get(name) is not None
 
     def known(self, name: str) -> bool:
-        """Whether it is there and not null, or has a default."""
+        """Whether the field is set or has a default."""
         return name in self or name in self._defaults
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
     def where(self, name: str) -> str:
-        """The file and the field's path in it."""
         return f"{self.file}: {self.path}{name}"
 
     def refuse(self, name: str, problem: str) -> NoReturn:
-        """Raise BadCheckpoint for a field."""
         raise BadCheckpoint(f"{self.where(name)} {problem}.", remedy=REMEDY)
 
     def _value(self, name: str) -> object:
@@ -83,7 +76,7 @@ class JsonFields:
         return self._defaults[name]
 
     def section(self, name: str, defaults: Mapping[str, object] = NO_DEFAULTS) -> JsonFields:
-        """A nested object; with ``defaults`` it may be absent or null, as officially."""
+        """Return a nested object; with ``defaults`` it may be absent or null."""
         value = self._values.get(name) if defaults else self._value(name)
         if value is None and defaults:
             value = {}
@@ -92,7 +85,6 @@ class JsonFields:
         return JsonFields(self.file, f"{self.path}{name}.", value, defaults)
 
     def integer(self, name: str, low: int = 1, high: int = 1 << 31) -> int:
-        """A whole number from ``low`` to ``high``."""
         value = self._value(name)
         if isinstance(value, bool) or not isinstance(value, int):
             self.refuse(name, f"is {_shown(value)}, not a whole number")
@@ -101,7 +93,7 @@ class JsonFields:
         return value
 
     def number(self, name: str, low: float = 0.0, high: float = math.inf) -> float:
-        """A finite number from ``low`` to ``high``."""
+        """Return a finite number from ``low`` to ``high``."""
         value = self._value(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse(name, f"is {_shown(value)}, not a number")
@@ -111,18 +103,15 @@ class JsonFields:
         return float(value)
 
     def boolean(self, name: str) -> bool:
-        """True or false."""
         value = self._value(name)
         if not isinstance(value, bool):
             self.refuse(name, f"is {_shown(value)}, not true or false")
         return value
 
     def is_false(self, name: str) -> bool:
-        """Whether a field holds ``false`` and not, say, a string."""
         return self._value(name) is False
 
     def text(self, name: str, choices: tuple[str, ...] = ()) -> str:
-        """A string; one of ``choices`` where there are any."""
         value = self._value(name)
         if not isinstance(value, str):
             self.refuse(name, f"is {_shown(value)}, not a string")
@@ -131,7 +120,7 @@ class JsonFields:
         return value
 
     def integers(self, name: str, *, low: int = 1, high: int = 1 << 31) -> tuple[int, ...]:
-        """A list of whole numbers, at least one."""
+        """Return a list of 1 to 64 integers."""
         value = self._value(name)
         if not isinstance(value, list) or not value or len(value) > 64:
             self.refuse(name, f"is {_shown(value)}, not a list of 1 to 64 whole numbers")
@@ -141,20 +130,19 @@ class JsonFields:
         return tuple(inner.integer(at, low, high) for at in inner)
 
     def must_be(self, name: str, wanted: object) -> None:
-        """Refuse a field that is there with any other value: this engine knows only ``wanted``."""
+        """Refuse any value but ``wanted``, the only one supported; absent is accepted."""
         value = self._values.get(name, self._defaults.get(name, wanted))
         if value != wanted or isinstance(value, bool) != isinstance(wanted, bool):
             self.refuse(name, f"is {_shown(value)}; this engine knows only {_shown(wanted)}")
 
 
 def _shown(value: object) -> str:
-    """A value for a message, shortened."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def check_model_kind(top: JsonFields, name: str, wanted: str) -> None:
-    """Refuse the file of another kind of model with one clear error."""
+    """Refuse a file of another kind of model."""
     found = top.text(name) if name in top else "absent"
     if found != wanted:
         raise BadCheckpoint(
@@ -165,12 +153,12 @@ def check_model_kind(top: JsonFields, name: str, wanted: str) -> None:
 
 
 def head_dim(at: JsonFields, width: int, heads: int) -> int:
-    """Width of a head: without a value or default, the heads share the layer's."""
+    """Return the head width: by default, the layer's width divided among the heads."""
     return at.integer("head_dim", 2, 1024) if at.known("head_dim") else width // heads
 
 
 def check_heads(at: JsonFields, heads: int, kv_heads: int, head_dim: int) -> None:
-    """Refuse heads that cannot be grouped, or rotated by pairs."""
+    """Refuse heads that cannot be grouped or rotated in pairs."""
     if heads % kv_heads:
         at.refuse("num_key_value_heads", f"is {kv_heads}, no divisor of {heads} heads")
     if head_dim % 2:

@@ -1,4 +1,4 @@
-"""Reads the configuration files of a checkpoint and its codec. No torch."""
+"""Reader of the configuration files of a checkpoint and its codec. No torch."""
 
 from __future__ import annotations
 
@@ -37,11 +37,8 @@ from qwen3tts_engine.qwen3.model.config_fields import (
 
 
 def read_codec(top: JsonFields) -> CodecConfig:
-    """What ``speech_tokenizer/config.json`` says.
-
-    Raises:
-        BadCheckpoint: another kind of codec, a missing or senseless field.
-    """
+    """Read ``speech_tokenizer/config.json``; BadCheckpoint if it is of another kind or
+    inconsistent."""
     check_model_kind(top, "model_type", "qwen3_tts_tokenizer_12hz")
     decoder = _decoder(top.section("decoder_config", CODEC_DECODER))
     encoder = _encoder(top.section("encoder_config", CODEC_ENCODER))
@@ -146,32 +143,15 @@ def _encoder(at: JsonFields) -> CodecEncoderConfig:
     return config
 
 
-__all__ = [
-    "BadCheckpoint",
-    "CodecConfig",
-    "CodecDecoderConfig",
-    "CodecEncoderConfig",
-    "ControlIds",
-    "GenerationConfig",
-    "LayersConfig",
-    "ModelConfig",
-    "PredictorConfig",
-    "SpeakerEncoderConfig",
-    "TalkerConfig",
-    "Task",
-    "TextIds",
-    "read_config",
-]
-
 BYTE_LINE_FEED = "\u010a"
-"""A line feed in the byte alphabet of ``vocab.json``."""
+"""Line feed in the byte alphabet of ``vocab.json``."""
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """All that the checkpoint in a folder says about itself.
+    """Read the configuration of a checkpoint's folder.
 
     Raises:
-        BadCheckpoint: no folder, another kind of model, a missing or senseless field.
+        BadCheckpoint: no folder, another kind of model, a missing or inconsistent field.
     """
     if not folder.is_dir():
         raise BadCheckpoint(

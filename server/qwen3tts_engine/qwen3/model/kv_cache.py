@@ -1,7 +1,7 @@
-"""All state of all rows, allocated once: nothing in it is ever moved or allocated anew.
+"""KV cache and per-row state of all slots, allocated once and never moved.
 
-A row lives in a slot. One slot more, ``scratch``, takes what padding rows write. A row's state
-changes only by a step that names its slot, so a row that is left out of a step just waits.
+A row occupies a slot; the extra slot ``scratch`` receives the writes of padding rows. Only a step
+that names its slot changes a row, so a row left out of a step is paused.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.sampling import ALL, NO_TOP_P, Sampling, seed_key
 from qwen3tts_wire.errors import EngineUnavailable
 
-__all__ = ["CODE_RING", "KvCache", "KvSnapshot", "Sampling", "to_device", "out_of_memory"]
-
 CODE_RING = 64
-"""Frames of codes that a slot keeps, by frame number modulo this."""
+"""Frames of codes kept per slot, by frame number modulo this."""
 POS, FRAME, KEY_LOW, KEY_HIGH, TOP_K = range(5)
 """Columns of ``KvCache.counters``; from TOP_K on one for each codebook."""
 
 
 @dataclass(frozen=True, slots=True)
 class KvSnapshot:
-    """Keys and values of a row's first positions, to begin other rows with."""
+    """Keys and values of a row's first positions: a reusable prompt prefix."""
 
     kv: Tensor
     """[layers, length, kv_heads, 2, head_dim]."""
@@ -41,16 +39,14 @@ class KvSnapshot:
 
     @property
     def bytes(self) -> int:
-        """Memory on the device."""
         return self.kv.nbytes
 
 
 class KvCache:
-    """State of ``slots`` rows and the scratch row, slot ``slots``.
+    """State of ``slots`` rows and the scratch slot.
 
-    A row may use ``positions`` positions, prompt and frames together. A step of a row that has
-    used them all writes over the last one: it does no harm to others, but the row's speech is
-    spoilt, so whoever steps must end a row at ``pos == positions``.
+    A row has ``positions`` positions for prompt and frames. A step beyond them overwrites the last
+    one, which spoils that row only; callers end a row at ``pos == positions``.
     """
 
     def __init__(
@@ -62,22 +58,22 @@ class KvCache:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Allocate everything.
+        """Allocate.
 
         Args:
             config: The model's.
-            slots: Rows at once.
-            positions: Most positions of a row.
+            slots: Concurrent rows.
+            positions: Per row.
             device: Where.
             dtype: Of keys, values and hidden states; the model's.
 
         Raises:
-            EngineUnavailable: senseless sizes, or the device has not so much memory.
+            EngineUnavailable: sizes out of range, or too little memory.
         """
         longest = config.talker.max_positions
         if slots < 1 or not 1 <= positions <= longest:
             raise EngineUnavailable(
-                f"An arena of {slots} slots of {positions} positions cannot be.",
+                f"An kv_cache of {slots} slots of {positions} positions cannot be.",
                 remedy=f"Choose at least 1 slot, and 1 to {longest} positions.",
             )
         layers, self.config = config.talker.layers, config
@@ -91,20 +87,20 @@ class KvCache:
         try:
             shape = (layers.layers, rows, positions, layers.kv_heads, 2, layers.head_dim)
             self.kv = lazy_zeros(shape, dtype, self.device)
-            """[layers, S + 1, positions, kv_heads, 2, head_dim]: keys, rotated, and values."""
+            """[layers, S + 1, positions, kv_heads, 2, head_dim]: rotated keys, and values."""
             self.hidden = zeros(rows, layers.hidden, dtype=dtype)
-            """[S + 1, hidden]: the talker's last states, behind its last norm."""
+            """[S + 1, hidden]: the talker's last hidden states, behind its last norm."""
             self.logits = zeros(rows, config.talker.vocab, dtype=torch.float32)
-            """[S + 1, vocab]: scores of the next code 0, as the model gave them."""
+            """[S + 1, vocab]: unprocessed logits of the next code 0."""
             self.seen = zeros(rows, config.talker.vocab, dtype=torch.bool)
-            """[S + 1, vocab]: codes 0 that the row has had."""
+            """[S + 1, vocab]: codes 0 that occurred in the row."""
             self.counters = zeros(rows, TOP_K + groups, dtype=torch.int64)
-            """[S + 1, 4 + 16]: position, frame, the seed's key, top-k of each codebook."""
+            """[S + 1, 4 + 16]: position, frame, seed key, top-k of each codebook."""
             self.knobs = zeros(rows, 2 * groups + 1, dtype=torch.float32)
             """[S + 1, 16 + 16 + 1]: 1 / temperature (0: greedy) and top-p of each codebook,
             repetition penalty."""
             self.codes = zeros(rows, CODE_RING, groups, dtype=torch.int64)
-            """[S + 1, CODE_RING, 16]: the last frames' codes; frame n at n % CODE_RING."""
+            """[S + 1, CODE_RING, 16]: latest frames; frame n at n % CODE_RING."""
         except torch.OutOfMemoryError as error:
             size = rows * self.bytes_per_slot(config, positions, dtype)
             raise out_of_memory(
@@ -119,7 +115,7 @@ class KvCache:
 
     @property
     def pos(self) -> Tensor:
-        """[S + 1] int64: where each row's next position goes; a view."""
+        """[S + 1] int64: next position of each row; a view."""
         return self.counters[:, POS]
 
     @property
@@ -129,7 +125,7 @@ class KvCache:
 
     @staticmethod
     def bytes_per_slot(config: ModelConfig, positions: int, dtype: torch.dtype) -> int:
-        """Memory of one slot; an arena of S slots has S + 1 of them."""
+        """Return the bytes of one slot; S slots take S + 1 of them."""
         talker, groups = config.talker, config.talker.code_groups
         layers = talker.layers
         kv = layers.layers * positions * layers.kv_heads * 2 * layers.head_dim
@@ -143,13 +139,13 @@ class KvCache:
 
     @property
     def bytes(self) -> int:
-        """Memory of all slots and the scratch one."""
+        """Memory of all slots, the scratch slot included."""
         return (self.slots + 1) * self.bytes_per_slot(self.config, self.positions, self.dtype)
 
     def reset(self, slot: int, sampling: Sampling, seed: int) -> None:
-        """Begin a row: nothing said, nothing seen, how to draw, where its numbers begin.
+        """Start a row with its sampling parameters and seed.
 
-        Old keys and values go as well: what is masked counts as nothing only while it is finite.
+        Old keys and values are cleared: masked values must be finite.
         """
         groups = self.config.talker.code_groups
         rest = groups - 1
@@ -173,11 +169,11 @@ class KvCache:
         self.knobs[slot].copy_(to_device(knobs, torch.float32, self.device))
 
     def snapshot(self, slot: int, length: int) -> KvSnapshot:
-        """Copy the keys and values of a row's first ``length`` positions."""
+        """Copy keys and values of a row's first ``length`` positions."""
         return KvSnapshot(self.kv[:, slot, :length].clone())
 
     def restore(self, slot: int, snapshot: KvSnapshot) -> None:
-        """Put them into a slot that was reset; ``prefill`` goes on at ``snapshot.length``."""
+        """Write a snapshot into a reset slot; ``prefill`` continues at ``snapshot.length``."""
         self.kv[:, slot, : snapshot.length].copy_(snapshot.kv)
         if self.device.type == "cpu":
             # What the next reset has to clear, if the row gets no further.
@@ -185,10 +181,9 @@ class KvCache:
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros; on a CPU in memory that the system commits page by page, when it is written.
+    """Return zeros; on a CPU in memory committed page by page when written.
 
-    NumPy's own zeros come in huge pages, each of which is cleared as a whole when one row in it is
-    first written.
+    NumPy's zeros come in huge pages, each cleared whole at its first write.
     """
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
@@ -208,7 +203,7 @@ def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
 def to_device(
     values: Sequence[float] | Sequence[Sequence[int]], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """A few numbers as a tensor, without waiting for the device."""
+    """Copy a few numbers to the device without synchronizing."""
     numbers = torch.tensor(values, dtype=dtype)
     if device.type == "cuda":
         numbers = numbers.pin_memory()
@@ -216,7 +211,7 @@ def to_device(
 
 
 def out_of_memory(what: str, size: int, device: torch.device) -> EngineUnavailable:
-    """The error for memory that a device does not have, with sizes in GiB."""
+    """Return the error for memory that a device does not have, with sizes in GiB."""
     message = f"{what} need {size / 2**30:.2f} GiB on {device}"
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)

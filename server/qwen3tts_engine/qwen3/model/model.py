@@ -1,4 +1,4 @@
-"""A whole checkpoint on a device: what the engine runs."""
+"""Qwen3-TTS checkpoint on a device: talker, code predictor, codec, encoders."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
 
 class Qwen3Model:
-    """Weights only; rows are in an Arena, streams of sound in a CodecState.
+    """Weights of a checkpoint; rows are in a KvCache, audio streams in a CodecState.
 
-    ``speaker_encoder`` and ``codec_encoder`` are there for Base checkpoints, which clone; they
-    are float32 and on the CPU whatever the rest is. ``kernels`` may be exchanged for a device's
-    own.
+    ``speaker_encoder`` and ``codec_encoder`` exist for Base checkpoints, always in float32 on the
+    CPU. ``kernels`` may be replaced by a device's own.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class Qwen3Model:
         tokenizer: Tokenizer | None,
         kernels: Kernels = TORCH_KERNELS,
     ) -> None:
-        """See ``load`` and ``from_weights``."""
         self.config = config
         self.talker = talker
         self.predictor = predictor
@@ -72,20 +70,19 @@ class Qwen3Model:
         tf32: bool = False,
         cache: Path | None = None,
     ) -> Qwen3Model:
-        """A checkpoint from its folder, or from a hub.
+        """Load a checkpoint from a folder or hub.
 
         Args:
-            name_or_path: A local folder, or a hub id.
-            device: Where it will run.
+            name_or_path: Folder or hub id.
+            device: Where it runs.
             dtype: Of talker and code predictor: float32, bfloat16, float16.
             codec_dtype: Of the codec's decoder; None: float32.
-            tf32: Whether the decoder's float32 products may be rounded to TF32 on a GPU.
-            cache: Where fetched checkpoints are kept; None: the hub library's own place.
+            tf32: Allow TF32 in the decoder's float32 products.
+            cache: Folder of fetched checkpoints; None: the hub library's.
 
         Raises:
-            EngineUnavailable: it cannot be found or fetched, is damaged or of another kind
-                (BadCheckpoint, which names file and field or tensor), or does not fit into the
-                device's memory.
+            EngineUnavailable: not found, not fetched, too large for the device, or BadCheckpoint,
+                which names file and field or tensor.
         """
         folder = find_checkpoint(str(name_or_path), cache=cache)
         config = read_config(folder)
@@ -117,13 +114,10 @@ class Qwen3Model:
         tf32: bool = False,
         fused_norm: bool | None = None,
     ) -> Qwen3Model:
-        """From tensors by name, of the model's and of the speech tokenizer's file.
-
-        The arguments and errors are those of ``load``; ``fused_norm`` is for ``Norm``, None: as
-        the device has it. There is no tokenizer.
+        """Build from tensors, without a tokenizer; ``fused_norm``: see RmsNorm, None: by device.
 
         Raises:
-            BadCheckpoint: a tensor is missing, has another shape, or nothing knows it.
+            BadCheckpoint: a tensor is missing, has another shape, or is unknown.
         """
         device = torch.device(device)
         if not dtype.is_floating_point:
@@ -175,18 +169,14 @@ class Qwen3Model:
 
     @torch.no_grad()
     def embed(self, prompt: Prompt, *, x_vector: Tensor | None = None) -> Tensor:
-        """The talker's inputs for a prompt: text track plus codec track.
+        """Return the talker's inputs for a prompt, text plus codec track: [T, hidden].
 
         Args:
             prompt: Of ``build_prompt``.
-            x_vector: [hidden], the speaker's, where the prompt has a place for it.
-
-        Returns:
-            [T, hidden], on the model's device.
+            x_vector: [hidden] speaker embedding, if the prompt has a position for it.
 
         Raises:
-            BadRequest: the prompt has a place for a speaker's vector and none is given, or one
-                of another length.
+            BadRequest: the embedding is missing or of another length.
         """
         rows, hidden = self.talker.rows, self.config.talker.layers.hidden
         self.talker.text.prepare(prompt.text)
@@ -219,7 +209,7 @@ class Qwen3Model:
 
 
 def parameters(config: ModelConfig) -> int:
-    """Numbers that talker and code predictor keep on the device, after folding."""
+    """Count the numbers that talker and code predictor keep on the device, after folding."""
     talker, predictor = config.talker, config.predictor
     hidden, inner = talker.layers.hidden, predictor.layers.hidden
     rows = talker.text_vocab + talker.vocab + predictor.groups * predictor.vocab

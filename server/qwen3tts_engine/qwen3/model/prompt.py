@@ -13,11 +13,11 @@ from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded, UnknownVoic
 from qwen3tts_wire.names import nearest
 
 AUTO = "auto"
-"""The model finds the language by itself."""
+"""Automatic language."""
 CHINESE = "chinese"
 NO_SPEAKER = "no_speaker"
-"""In place of a CustomVoice speaker's name: the prompt has no speaker position, as in the official
-package with an empty name; the model takes a voice of its own."""
+"""In place of a CustomVoice speaker: no speaker position in the prompt, as officially with an empty
+name; the model chooses a voice."""
 
 _NAMES = {
     "zh": CHINESE,
@@ -63,15 +63,15 @@ _TAG = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{1,8})*")
 
 
 def find_language(config: ModelConfig, language: str | None) -> str | None:
-    """The checkpoint's name for a language; None where the model is to find it.
+    """Return the checkpoint's name of a language; None: automatic.
 
     Args:
-        config: The checkpoint.
-        language: Its own name (``german``), an ISO 639 code or a BCP 47 tag (``de``, ``de-AT``),
-            in any case; ``auto`` or None.
+        config: Of the checkpoint.
+        language: Its own name (``german``), an ISO 639 code or BCP 47 tag (``de-AT``), in any case;
+            ``auto`` or None.
 
     Raises:
-        UnknownVoice: the checkpoint does not speak it; names near ones.
+        UnknownVoice: not supported; suggests similar names.
     """
     if language is None:
         return None
@@ -89,11 +89,8 @@ def find_language(config: ModelConfig, language: str | None) -> str | None:
 
 
 def find_speaker(config: ModelConfig, speaker: str | None) -> str:
-    """The checkpoint's name for a speaker, whatever its case.
-
-    Raises:
-        UnknownVoice: it has none of that name; names near ones.
-    """
+    """Return the checkpoint's name of a speaker, in any case; UnknownVoice suggests similar
+    names."""
     known = config.talker.speakers
     wanted = "" if speaker is None else speaker.strip().lower()
     for name in (wanted, wanted.replace(" ", "_").replace("-", "_")):
@@ -104,7 +101,7 @@ def find_speaker(config: ModelConfig, speaker: str | None) -> str:
 
 
 def language_tag(name: str) -> str:
-    """The BCP 47 tag of a checkpoint's language; ``zh`` for its dialects."""
+    """Return the BCP 47 tag of a checkpoint's language; ``zh`` for dialects."""
     return _TAGS.get(name, "zh" if name.endswith("_dialect") else "und")
 
 
@@ -115,44 +112,42 @@ def _offer(wanted: str, names: Iterable[str], all_of_them: Iterable[str]) -> str
 
 
 Layout = Literal["streaming", "full"]
-"""How the text is fed: a piece with each frame, or all of it first."""
+"""Streaming: one text token with each frame; full: the whole text before the first frame."""
 DEFAULT_LAYOUT: Mapping[Task, Layout] = MappingProxyType(
     {"custom_voice": "full", "voice_design": "full", "base": "streaming"}
 )
-"""The published package's choice for each task."""
+"""Of the official package, by task."""
 NO_TEXT = -1
-"""In ``Prompt.text``: nothing on the text track here."""
+"""In ``Prompt.text``: no token at this position."""
 
 Codec = int | tuple[int, ...] | Literal["speaker"] | None
-"""One position of the codec track: a control or speaker id; the codes of a reference frame; the
-vector of a cloned speaker; nothing."""
+"""A control or speaker id; codes of a reference frame; a speaker embedding; nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A piece of speech that the talker goes on from: in-context cloning."""
+    """Reference speech for in-context cloning."""
 
     text_ids: tuple[int, ...]
-    """What is said in it."""
+    """Its transcript."""
     codes: tuple[tuple[int, ...], ...]
-    """Its frames, each of as many codes as the checkpoint has."""
+    """Its frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The positions of a prefill, and the text that follows with the frames."""
+    """Positions of a prefill, and the text that follows with the frames."""
 
     text: tuple[int, ...]
-    """Text id at each position; NO_TEXT: none."""
+    """Text id at each position, or NO_TEXT."""
     codec: tuple[Codec, ...]
-    """As many as ``text``."""
+    """As long as ``text``."""
     trailing: tuple[int, ...]
-    """Text ids for the frames from the first on, one each; after them tts_pad for ever."""
+    """Text ids added behind frames 0, 1, ...; then tts_pad."""
     prefix: int
-    """Leading positions that depend on voice, language and instructions alone."""
+    """Leading positions that depend only on voice, language and instructions."""
 
     def __len__(self) -> int:
-        """Positions."""
         return len(self.text)
 
 
@@ -168,29 +163,25 @@ def build_prompt(
     reference: Reference | None = None,
     open_ended: bool = False,
 ) -> Prompt:
-    """Lay a prompt out.
+    """Lay out a prompt.
 
     Args:
-        config: The checkpoint.
-        text_ids: What to say: ``Tokenizer.encode``.
-        language: A name or tag that ``find_language`` takes; None: the model finds it.
-        speaker: A named speaker, for a ``custom_voice`` checkpoint; NO_SPEAKER: its position is
-            left out.
-        has_x_vector: The voice is a cloned one, for a ``base`` checkpoint.
-        instruct_ids: How to say it: ``Tokenizer.encode_instructions``. Left out where the
-            checkpoint does not heed them (``ModelConfig.takes_instructions``).
-        layout: See the table above.
-        reference: Speech to go on from, of the voice with the x-vector; for a ``voice_design``
-            checkpoint what it has said before.
-        open_ended: More text may come: ``trailing`` has no tts_eos. Streaming layout only, without
-            a reference.
+        config: Of the checkpoint.
+        text_ids: Of ``Tokenizer.encode``.
+        language: See ``find_language``; None: automatic.
+        speaker: For ``custom_voice``; NO_SPEAKER: none.
+        has_x_vector: Whether the voice is cloned, for ``base``.
+        instruct_ids: Of ``Tokenizer.encode_instructions``; ignored without ``takes_instructions``.
+        layout: See Layout.
+        reference: Speech to continue, of the same voice.
+        open_ended: More text may follow: no tts_eos. Streaming layout without reference only.
 
     Raises:
-        BadText: there is no text.
+        BadText: no text.
         BadRequest: the checkpoint is for another task.
         UnknownVoice: no such speaker or language.
         LimitExceeded: longer than the model's positions.
-        ValueError: ``open_ended`` with another layout; frames of another width.
+        ValueError: ``open_ended`` in another layout; frames of another width.
     """
     if not text_ids:
         raise BadText("There is no text to say.", remedy="Send at least one word.")
@@ -236,7 +227,7 @@ def build_prompt(
 
 
 class _Track:
-    """Both tracks as they grow, of one length."""
+    """Text and codec track, of one length."""
 
     def __init__(self) -> None:
         self.text: list[int] = []
@@ -278,7 +269,6 @@ def _right_task(
 
 
 def _control(config: ModelConfig, language: str | None, speaker: str | None) -> list[Codec]:
-    """The codec track from the language to the pad before the speech."""
     talker, ids = config.talker, config.talker.ids
     name = find_language(config, language)
     who: list[Codec] = []

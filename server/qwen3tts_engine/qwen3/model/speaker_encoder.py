@@ -18,7 +18,7 @@ from qwen3tts_engine.qwen3.model.config import SpeakerEncoderConfig
 MAGNITUDE_BIAS = 1e-9
 """Added to |X|^2."""
 FLOOR = 1e-5
-"""Least value that the logarithm sees."""
+"""Lower bound before the logarithm."""
 
 # Slaney's scale: linear below 1 kHz, 27 steps to each factor of 6.4 above.
 _LINEAR_HZ = 200.0 / 3
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 
 def hz_to_mel(hz: Array) -> Array:
-    """Slaney's mel scale, any shape."""
+    """Convert hertz to Slaney's mel scale."""
     above = np.maximum(hz, _KNEE_HZ)
     log: Array = np.where(
         hz < _KNEE_HZ, hz / _LINEAR_HZ, _KNEE_MEL + np.log(above / _KNEE_HZ) / _LOG_STEP
@@ -39,7 +39,6 @@ def hz_to_mel(hz: Array) -> Array:
 
 
 def mel_to_hz(mel: Array) -> Array:
-    """The inverse of ``hz_to_mel``."""
     above = np.maximum(mel, _KNEE_MEL)
     hz: Array = np.where(
         mel < _KNEE_MEL, mel * _LINEAR_HZ, _KNEE_HZ * np.exp(_LOG_STEP * (above - _KNEE_MEL))
@@ -51,10 +50,7 @@ def mel_to_hz(mel: Array) -> Array:
 def filterbank(
     sample_rate: int, n_fft: int, bands: int, f_min: float, f_max: float
 ) -> NDArray[np.float32]:
-    """Triangles on Slaney's mel scale, each of unit area over hertz; read-only.
-
-    Shape [bands, n_fft // 2 + 1]; a row times a magnitude spectrum is a band.
-    """
+    """Return Slaney's triangular filters of unit area, [bands, n_fft // 2 + 1]; read-only."""
     bins = np.fft.rfftfreq(n_fft, 1.0 / sample_rate)
     low, high = hz_to_mel(np.array([f_min, f_max]))
     corners = mel_to_hz(np.linspace(low, high, bands + 2))
@@ -70,15 +66,11 @@ def filterbank(
 
 
 def log_mel(samples: Tensor, config: SpeakerEncoderConfig) -> Tensor:
-    """Log mel spectrogram of samples at ``config.sample_rate``.
+    """Return the log mel spectrogram, [mel_dim, N // hop_length], float32.
 
     Args:
-        samples: shape [N], float32, full scale ±1; N more than (n_fft - hop_length) / 2.
-        config: bands, window and band limits.
-
-    Returns:
-        Shape [mel_dim, N // hop_length] (for n_fft a multiple of hop_length), float32, on the
-        device of ``samples``.
+        samples: [N] float32 in ±1 at ``config.sample_rate``; N above (n_fft - hop_length) / 2.
+        config: Bands, window and band limits.
     """
     bank = filterbank(config.sample_rate, config.n_fft, config.mel_dim, config.f_min, config.f_max)
     window = torch.hann_window(config.win_length, device=samples.device)
@@ -103,14 +95,11 @@ VARIANCE_FLOOR = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class _Conv:
-    """A convolution over time that keeps the length, by reflection at the ends."""
-
     weight: Tensor
     bias: Tensor
     dilation: int = 1
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Shape [B, in, T] to [B, out, T]."""
         around = self.dilation * (self.weight.shape[-1] - 1)
         if around:
             x = functional.pad(x, (around // 2, around - around // 2), mode="reflect")
@@ -119,8 +108,6 @@ class _Conv:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """TDNN, Res2Net, TDNN, squeeze-and-excitation, and a path around all of it."""
-
     before: _Conv
     scales: tuple[_Conv, ...]
     after: _Conv
@@ -128,7 +115,6 @@ class _Block:
     excite: _Conv
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Shape [B, C, T]."""
         parts = self.before(x).relu().chunk(len(self.scales) + 1, dim=1)
         done = [parts[0]]
         for conv, part in zip(self.scales, parts[1:], strict=True):
@@ -140,7 +126,7 @@ class _Block:
 
 
 class SpeakerEncoder:
-    """Speaker vectors (x-vectors) of recordings. Immutable; may be used by several threads."""
+    """Speaker embeddings of recordings. Immutable and thread-safe."""
 
     def __init__(
         self,
@@ -168,13 +154,8 @@ class SpeakerEncoder:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> SpeakerEncoder:
-        """From the model's file: tensors ``speaker_encoder.*``.
-
-        Leave it on the CPU, for the reasons that CodecEncoder.from_weights has.
-
-        Raises:
-            BadCheckpoint: a tensor is missing or has another shape.
-        """
+        """Load ``speaker_encoder.*``; keep it on the CPU, see CodecEncoder. Raises
+        BadCheckpoint."""
         at = weights.under("speaker_encoder.")
         channels = config.enc_channels
 
@@ -234,13 +215,10 @@ class SpeakerEncoder:
 
     @torch.no_grad()
     def x_vector(self, samples: Tensor) -> Tensor:
-        """The speaker vector of a recording.
+        """Return the speaker embedding, [enc_dim].
 
         Args:
-            samples: shape [N], full scale ±1, at ``config.sample_rate``; at least 0.1 s.
-
-        Returns:
-            Shape [enc_dim], in the encoder's type and on its device.
+            samples: [N] in ±1 at ``config.sample_rate``, 0.1 s or more.
         """
         weight = self._first.weight
         mel = log_mel(samples.to(weight.device, torch.float32), self.config)
@@ -253,7 +231,6 @@ class SpeakerEncoder:
         return self._last(self._pool(x))[0, :, 0]
 
     def _pool(self, x: Tensor) -> Tensor:
-        """Attentive mean and deviation: shape [B, C, T] to [B, 2 C, 1]."""
         uniform = torch.full_like(x[:, :1], 1 / x.shape[2])
         whole = torch.cat([x, *(one.expand_as(x) for one in _moments(x, uniform))], dim=1)
         narrow, wide = self._attend
@@ -262,7 +239,6 @@ class SpeakerEncoder:
 
 
 def _moments(x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation over time, shape [B, C, 1] each; shares sum to 1 over time."""
     mean = (share * x).sum(2, keepdim=True)
     variance = (share * (x - mean).pow(2)).sum(2, keepdim=True)
     return mean, variance.clamp(min=VARIANCE_FLOOR).sqrt()

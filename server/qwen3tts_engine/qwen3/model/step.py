@@ -1,8 +1,7 @@
-"""One frame of many rows, and the prompts before it: the same code on every device.
+"""Prefill and frame step of many rows: the same code on every device.
 
-Shapes are static, nothing waits for the device, nothing depends on values: a CUDA graph can hold
-it, a compiler can have it, and a CPU runs it as it stands. Rows are named by slot; a padding row
-names the arena's scratch slot, any number of times.
+Shapes are static, nothing synchronizes with the device or depends on values: it can be captured in
+a CUDA graph, compiled, or run eagerly. Rows are named by slot; padding rows use the scratch slot.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from qwen3tts_engine.qwen3.model.transformer import length_mask
 @torch.no_grad()
 def prefill(
     model: Qwen3Model,
-    arena: KvCache,
+    kv_cache: KvCache,
     slots: Tensor,
     embeds: Tensor,
     lengths: Tensor,
@@ -45,51 +44,50 @@ def prefill(
     *,
     kv_len: int | None = None,
 ) -> None:
-    """Take prompts into slots that were reset: keys, values, last hidden states, first scores.
+    """Prefill reset slots: keys, values, last hidden states, first logits.
 
     Args:
         model: The model.
-        arena: Written in place.
+        kv_cache: Written in place.
         slots: [B] int64; the scratch slot for padding rows.
-        embeds: [B, T, hidden]; behind a prompt's end anything finite.
-        lengths: [B] int64, 1 to T: positions that count.
-        starts: [B] int64: positions that were restored before; 0 for a whole prompt. No
-            ``starts + lengths`` may be above ``arena.positions``: the caller sees to it.
-        kv_len: At least every ``starts + lengths``; None: all positions of the arena. T where
-            nothing was restored.
+        embeds: [B, T, hidden]; finite behind a prompt's end.
+        lengths: [B] int64, 1 to T: valid positions.
+        starts: [B] int64: positions restored from a prefix; ``starts + lengths`` must not exceed
+            ``kv_cache.positions``.
+        kv_len: At least every ``starts + lengths``; None: all positions.
     """
     rows, length, hidden = embeds.shape
-    kv_len = arena.positions if kv_len is None else kv_len
+    kv_len = kv_cache.positions if kv_len is None else kv_len
     steps = torch.arange(length, device=embeds.device)
-    positions = (starts[:, None] + steps).clamp(max=arena.positions - 1)
+    positions = (starts[:, None] + steps).clamp(max=kv_cache.positions - 1)
     # What is only padding is written where nobody reads it.
-    places = torch.where(steps < lengths[:, None], slots[:, None], arena.scratch)
+    places = torch.where(steps < lengths[:, None], slots[:, None], kv_cache.scratch)
     # First, so that a reset clears what is written even where this fails half way.
-    arena.pos.index_copy_(0, slots, starts + lengths)
+    kv_cache.pos.index_copy_(0, slots, starts + lengths)
     x = model.talker.prefill(
         embeds.reshape(rows * length, hidden),
-        arena.caches,
+        kv_cache.caches,
         slots,
         places.flatten(),
         positions.flatten(),
         kv_len,
-        length_mask(positions, arena.places[:kv_len], arena.zero),
+        length_mask(positions, kv_cache.places[:kv_len], kv_cache.zero),
         model.kernels,
     )
     last = (lengths - 1)[:, None, None].expand(-1, 1, hidden)
-    _store(model, arena, slots, x.view(rows, length, hidden).gather(1, last)[:, 0])
+    _store(model, kv_cache, slots, x.view(rows, length, hidden).gather(1, last)[:, 0])
 
 
-def _store(model: Qwen3Model, arena: KvCache, slots: Tensor, x: Tensor) -> None:
+def _store(model: Qwen3Model, kv_cache: KvCache, slots: Tensor, x: Tensor) -> None:
     hidden = model.talker.norm(x)
-    arena.hidden.index_copy_(0, slots, hidden)
-    arena.logits.index_copy_(0, slots, model.talker.scores(hidden))
+    kv_cache.hidden.index_copy_(0, slots, hidden)
+    kv_cache.logits.index_copy_(0, slots, model.talker.logits(hidden))
 
 
 @torch.no_grad()
 def frame_step(
     model: Qwen3Model,
-    arena: KvCache,
+    kv_cache: KvCache,
     slots: Tensor,
     text: Tensor,
     eos_allowed: Tensor,
@@ -97,68 +95,68 @@ def frame_step(
     *,
     full_sort: bool = False,
 ) -> Tensor:
-    """Make the next frame of each row, then the scores of the frame after it.
+    """Sample the next frame of each row, then compute the logits of the frame after it.
 
     Args:
         model: The model.
-        arena: Written in place: codes, keys, values, hidden states, scores, counters.
-        slots: [B] int64; each slot once, but the scratch slot any number of times.
-        text: [B] int64: id of the text track that is added behind this frame.
-        eos_allowed: [B] bool: whether this frame may be the end. The first two never are.
-        kv_len: Above every row's ``pos``, at most ``arena.positions``.
-        full_sort: Needed where a row's ``Sampling.needs_full_sort``; slower, and the same for
-            every row that does not need it.
+        kv_cache: Written in place.
+        slots: [B] int64, distinct except for the scratch slot.
+        text: [B] int64: text id added behind this frame.
+        eos_allowed: [B] bool; ignored in the first MIN_FRAMES frames.
+        kv_len: Above every row's ``pos``, at most ``kv_cache.positions``.
+        full_sort: See ``Sampling.needs_full_sort``; slower, same result for rows that do not need
+            it.
 
     Returns:
-        [B, 16] int64. Where code 0 is eos the row has ended, and that frame yields no audio;
-        where it is NOT_FINITE the row is lost, and the other codes mean nothing.
+        [B, 16] int64. Code 0 is EOS at the end of a row, NOT_FINITE for a lost row; the frame is
+        then not audio.
     """
-    drawn = sample_codes(model, arena, slots, eos_allowed, full_sort=full_sort)
-    advance_talker(model, arena, slots, text, drawn, kv_len)
-    return drawn.codes
+    sampled = sample_codes(model, kv_cache, slots, eos_allowed, full_sort=full_sort)
+    advance_talker(model, kv_cache, slots, text, sampled, kv_len)
+    return sampled.codes
 
 
 class SampledCodes(NamedTuple):
-    """A frame's codes, on their way from ``sample_codes`` to ``advance_talker``."""
+    """Codes of a frame, from ``sample_codes`` to ``advance_talker``."""
 
     codes: Tensor
     """[B, 16], as ``frame_step`` returns them."""
     ids: Tensor
-    """[17, B] int64: codes as drawn, and room for the text id."""
+    """[17, B] int64: sampled codes, and space for the text id."""
     pos: Tensor
-    """[B] int64: where the frame goes in the talker's sequence."""
+    """[B] int64: position of the frame in the talker's sequence."""
 
 
 @torch.no_grad()
 def sample_codes(
     model: Qwen3Model,
-    arena: KvCache,
+    kv_cache: KvCache,
     slots: Tensor,
     eos_allowed: Tensor,
     *,
     full_sort: bool = False,
 ) -> SampledCodes:
-    """The first half of ``frame_step``: the codes. The codec may begin behind it."""
+    """Sample the frame's codes; first half of ``frame_step``."""
     constants = model.constants
-    counters = arena.counters.index_select(0, slots)
-    knobs = arena.knobs.index_select(0, slots)
-    draws = sampling_inputs(constants, counters, knobs, full_sort=full_sort)
-    groups = draws.greedy.shape[1]
-    frame, pos = counters[:, FRAME], counters[:, POS].clamp(max=arena.positions - 1)
+    counters = kv_cache.counters.index_select(0, slots)
+    knobs = kv_cache.knobs.index_select(0, slots)
+    inputs = sampling_inputs(constants, counters, knobs, full_sort=full_sort)
+    groups = inputs.greedy.shape[1]
+    frame, pos = counters[:, FRAME], counters[:, POS].clamp(max=kv_cache.positions - 1)
 
-    scores = apply_repetition_penalty(
-        arena.logits.index_select(0, slots), arena.seen.index_select(0, slots), knobs[:, -1:]
+    logits = apply_repetition_penalty(
+        kv_cache.logits.index_select(0, slots), kv_cache.seen.index_select(0, slots), knobs[:, -1:]
     ).add_(constants.barred)
     # Barred: not allowed, or too early. On truth values "<=" is "implies".
-    scores[:, constants.eos].masked_fill_(
+    logits[:, constants.eos].masked_fill_(
         (eos_allowed <= (frame < MIN_FRAMES))[:, None], -torch.inf
     )
 
     # Codes 0 to 15 and the text id, one row each.
     ids = slots.new_empty(groups + 1, slots.shape[0])
-    best = draws.choose(0, scores, ids[0], model.kernels)
-    model.predictor.predict(arena.hidden.index_select(0, slots), ids, draws, model.kernels)
-    arena.seen.index_put_((slots, ids[0]), constants.true)
+    best = inputs.sample(0, logits, ids[0], model.kernels)
+    model.predictor.predict(kv_cache.hidden.index_select(0, slots), ids, inputs, model.kernels)
+    kv_cache.seen.index_put_((slots, ids[0]), constants.true)
     codes = ids[:groups].t().contiguous()
     # As reported: a row whose best score is no number is none.
     first = codes[:, :1]
@@ -167,29 +165,36 @@ def sample_codes(
         first.copy_(torch.where(best < torch.inf, first, constants.not_finite))
     else:
         torch.where(best < torch.inf, first, constants.not_finite, out=first)
-    arena.codes.index_put_((slots, frame % CODE_RING), codes)
+    kv_cache.codes.index_put_((slots, frame % CODE_RING), codes)
     return SampledCodes(codes, ids, pos)
 
 
 @torch.no_grad()
 def advance_talker(
-    model: Qwen3Model, arena: KvCache, slots: Tensor, text: Tensor, drawn: SampledCodes, kv_len: int
+    model: Qwen3Model,
+    kv_cache: KvCache,
+    slots: Tensor,
+    text: Tensor,
+    sampled: SampledCodes,
+    kv_len: int,
 ) -> None:
-    """The second half of ``frame_step``: the talker takes the frame in."""
-    _, ids, pos = drawn
+    """Decode one talker position for the next logits; second half of ``frame_step``."""
+    _, ids, pos = sampled
     talker = model.talker
     ids[-1].copy_(text)
     x = talker.embed(ids + talker.offsets)
-    mask = length_mask(pos, arena.places[:kv_len], arena.zero)
-    x = talker.decode(x, arena.caches, slots, pos, kv_len, mask, model.kernels)
-    _store(model, arena, slots, x)
-    arena.counters[:, :2].index_add_(0, slots, model.constants.advance.expand(slots.shape[0], -1))
+    mask = length_mask(pos, kv_cache.places[:kv_len], kv_cache.zero)
+    x = talker.decode(x, kv_cache.caches, slots, pos, kv_len, mask, model.kernels)
+    _store(model, kv_cache, slots, x)
+    kv_cache.counters[:, :2].index_add_(
+        0, slots, model.constants.advance.expand(slots.shape[0], -1)
+    )
 
 
 def sampling_inputs(
     constants: SamplingConstants, counters: Tensor, knobs: Tensor, *, full_sort: bool
 ) -> SamplingInputs:
-    """Noise by rank for all codebooks of the frame at once, and the rows' ways to draw."""
+    """Return noise by rank for all codebooks of the frame, and the rows' sampling parameters."""
     groups = counters.shape[1] - TOP_K
     ranks = constants.ranks.shape[0] if full_sort else TOP_K_LIMIT
     at = counters[:, :, None, None]
@@ -197,6 +202,6 @@ def sampling_inputs(
         uniform(at[:, KEY_LOW], at[:, KEY_HIGH], at[:, FRAME], constants.stream_keys[:, :ranks])
     )
     noise.masked_fill_(constants.ranks[:ranks] >= counters[:, TOP_K:, None], -torch.inf)
-    coolness = knobs[:, :groups]
+    inv_temperature = knobs[:, :groups]
     top_p = knobs[:, groups : 2 * groups] if full_sort else None
-    return SamplingInputs(noise, coolness, coolness == 0, top_p)
+    return SamplingInputs(noise, inv_temperature, inv_temperature == 0, top_p)

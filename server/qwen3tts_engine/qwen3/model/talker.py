@@ -1,9 +1,4 @@
-"""The talker's text embeddings, projected when they are first used.
-
-On a CPU the projection of a published vocabulary of 151,936 ids takes some 20 s, and a text uses
-a few hundred of them. On a GPU all rows are projected at the start: a captured graph has to find
-them ready.
-"""
+"""Talker (code 0 of each frame, text embeddings) and code predictor (codes 1 to 15)."""
 
 from __future__ import annotations
 
@@ -31,30 +26,27 @@ from qwen3tts_engine.qwen3.model.transformer import (
 )
 
 CHUNK = 8192
-"""Text ids that are projected in one product where all are; a vocabulary no larger is projected at
-the start on any device."""
+"""Text ids projected in one product; a vocabulary no larger is projected at load time on any
+device."""
 BLOCK = 8
-"""Text ids that are projected together, from a multiple of it on: so the values of a row do not
-depend on what else is said, though products of other sizes are rounded otherwise."""
+"""Text ids projected together, aligned to multiples: a row's values must not depend on the rest of
+the text, and products of other sizes round differently."""
 
 
 @dataclass(slots=True)
 class TextProjection:
-    """SiLU between two products with biases, in float32: a function of the text id alone."""
+    """Two products with biases and a SiLU between them, float32: a function of the text id."""
 
     raw: Tensor
-    """[text ids, inner], as in the file."""
+    """[text ids, inner], as stored."""
     first: tuple[Tensor, Tensor]
     second: tuple[Tensor, Tensor]
     """Weight and bias, float32."""
 
     @classmethod
     def read(cls, weights: Weights, config: ModelConfig, device: torch.device) -> TextProjection:
-        """Read it from the talker's weights.
-
-        Raises:
-            BadCheckpoint: a tensor is missing or has another shape.
-        """
+        """Read from the talker's weights; BadCheckpoint if a tensor is missing or has another
+        shape."""
         hidden, inner = config.talker.layers.hidden, config.talker.text_hidden
         first, second = (
             (
@@ -75,18 +67,22 @@ class TextProjection:
 
 @dataclass(slots=True)
 class TextTable:
-    """The text rows of the talker's table. Not thread-safe: the engine's thread alone uses it."""
+    """Text rows of the talker's embedding table, projected at first use on a CPU. Not thread-safe.
+
+    The published vocabulary of 151,936 ids takes some 20 s to project on a CPU, and a text uses a
+    few hundred. A GPU projects all at load time: a captured graph must find them.
+    """
 
     table: Tensor
     """[text ids, hidden]."""
     projection: TextProjection | None
-    """None where all rows are there."""
+    """None: all rows are projected."""
     _ready: set[int] = field(default_factory=set)
-    """Blocks that are there."""
+    """Projected blocks."""
 
     @classmethod
     def build(cls, table: Tensor, weights: Weights, config: ModelConfig) -> TextTable:
-        """Read the projection; project all rows, or none where that takes long."""
+        """Read the projection; project all rows, unless lazily."""
         if is_lazy(config, table.device):
             return cls(table, TextProjection.read(weights, config, table.device))
         fill_text_table(table, weights, config)
@@ -94,7 +90,7 @@ class TextTable:
 
     @torch.no_grad()
     def prepare(self, ids: Iterable[int]) -> None:
-        """Have the rows of these ids; negative ones are none."""
+        """Project the rows of these ids; negative ones are ignored."""
         if self.projection is None:
             return
         for block in {each // BLOCK for each in ids if each >= 0} - self._ready:
@@ -104,12 +100,12 @@ class TextTable:
 
 
 def is_lazy(config: ModelConfig, device: torch.device) -> bool:
-    """Whether rows are projected when they are first used."""
+    """Whether rows are projected at first use."""
     return device.type == "cpu" and config.talker.text_vocab > CHUNK
 
 
 def fill_text_table(table: Tensor, weights: Weights, config: ModelConfig) -> None:
-    """Project every text embedding, in float32 and by chunks, into ``table``."""
+    """Project every text embedding into ``table``, by chunks."""
     projection = TextProjection.read(weights, config, table.device)
     for start in range(0, len(table), CHUNK):
         projection.fill(table, start, min(start + CHUNK, len(table)))
@@ -117,23 +113,23 @@ def fill_text_table(table: Tensor, weights: Weights, config: ModelConfig) -> Non
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRows:
-    """Where each kind of embedding begins in the talker's one table."""
+    """Offsets of the embeddings in the talker's table."""
 
     codec: int
-    """Codes 0 and control ids; the text ids stand before them."""
+    """Codes 0 and control ids, behind the text ids."""
     groups: tuple[int, ...]
-    """Codes of each codebook, 0 to 15; the first is ``codec``."""
+    """Of codebooks 0 to 15; the first is ``codec``."""
     nothing: int
-    """A row of zeros."""
+    """Row of zeros."""
 
 
 @dataclass(frozen=True, slots=True)
 class Talker:
-    """Weights of the talker, and all embeddings that are added up to its inputs."""
+    """Weights of the talker and all embeddings summed to its inputs."""
 
     table: Tensor
-    """[text ids + codec ids + 15 * codes + 1, hidden]: projected text embeddings, the codec
-    embeddings of code 0 and of codes 1 to 15, and a row of zeros."""
+    """[text ids + codec ids + 15 * codes + 1, hidden]: projected text, code 0, codes 1 to 15,
+    zeros."""
     rows: EmbeddingRows
     stack: DecoderStack
     norm: RmsNorm
@@ -142,16 +138,16 @@ class Talker:
     angles: Tensor
     """[max positions, 2, 2, head_dim / 2] float32."""
     offsets: Tensor
-    """[17, 1] int64: where the embeddings of codes 0 to 15 begin in the table, and of text."""
+    """[17, 1] int64: offsets of codebooks 0 to 15, and of text."""
     text: TextTable
-    """The table's text rows, which must be prepared before they are used."""
+    """The table's text rows; ``prepare`` them before use."""
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Sum of the embeddings of table rows [terms, N]: [N, hidden]."""
+        """Sum the embeddings of table rows [terms, N]: [N, hidden]."""
         return functional.embedding(ids, self.table).sum(dim=0)
 
-    def scores(self, hidden: Tensor) -> Tensor:
-        """Scores of code 0 from hidden states behind the last norm: [N, vocab] float32."""
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits of code 0 from normed hidden states: [N, vocab] float32."""
         return torch.mm(hidden, self.head).float()
 
     def decode(
@@ -164,19 +160,16 @@ class Talker:
         mask: Tensor,
         kernels: Kernels,
     ) -> Tensor:
-        """One position of each row.
+        """Decode one position of each row: [B, hidden], before the last norm.
 
         Args:
             x: [B, hidden], sums of embeddings.
-            caches: One [S, P, kv_heads, 2, head_dim] of each layer; written in place.
+            caches: [S, P, kv_heads, 2, head_dim] of each layer; written in place.
             slots: [B] int64.
-            pos: [B] int64, within the caches.
+            pos: [B] int64.
             kv_len: Above every ``pos``.
-            mask: [B, kv_len], of attention.
+            mask: [B, kv_len].
             kernels: The device's.
-
-        Returns:
-            [B, hidden], before the last norm.
         """
         stack = self.stack
         rotations = stack.rotations(self.angles.index_select(0, pos)).unbind(0)
@@ -200,20 +193,17 @@ class Talker:
         mask: Tensor,
         kernels: Kernels,
     ) -> Tensor:
-        """T positions of each row at once.
+        """Prefill T positions of each row: [B * T, hidden], before the last norm.
 
         Args:
             x: [B * T, hidden].
             caches: As for ``decode``.
-            slots: [B] int64, whose positions are attended to.
+            slots: [B] int64, attended to.
             places: [B * T] int64, slots that are written.
             positions: [B * T] int64.
-            kv_len: Above every position that counts.
+            kv_len: Above every valid position.
             mask: [B, T, kv_len].
             kernels: The device's.
-
-        Returns:
-            [B * T, hidden], before the last norm.
         """
         stack = self.stack
         angles = self.angles.index_select(0, positions)
@@ -236,10 +226,9 @@ def load_talker(
     dtype: torch.dtype,
     fused: bool,
 ) -> Talker:
-    """Read and pack the talker from a whole model's weights; ``fused`` as for ``RmsNorm``.
+    """Read and pack the talker; BadCheckpoint if a tensor is missing or has another shape.
 
-    Raises:
-        BadCheckpoint: a tensor is missing or has another shape.
+    ``fused``: see RmsNorm.
     """
     talker, predictor = config.talker, config.predictor
     hidden = talker.layers.hidden
@@ -278,26 +267,26 @@ def load_talker(
 
 @dataclass(frozen=True, slots=True)
 class SamplingInputs:
-    """How the codes of one frame are drawn; see ``sampling.choose``."""
+    """Noise and parameters for the codes of one frame; see ``sampling.sample``."""
 
     noise: Tensor
     """[B, 16, ranks] float32."""
-    coolness: Tensor
+    inv_temperature: Tensor
     """[B, 16] float32."""
     greedy: Tensor
     """[B, 16] bool."""
     top_p: Tensor | None
-    """[B, 16] float32, for the full way."""
+    """[B, 16] float32, only with a full sort."""
 
-    def choose(
-        self, codebook: int, scores: Tensor, out: Tensor, kernels: Kernels = TORCH_KERNELS
+    def sample(
+        self, codebook: int, logits: Tensor, out: Tensor, kernels: Kernels = TORCH_KERNELS
     ) -> Tensor:
-        """Draw the codes [B] of one codebook into ``out``; see ``sampling.choose``."""
+        """Sample the codes [B] of one codebook into ``out``."""
         at = slice(codebook, codebook + 1)
-        return kernels.choose(
-            scores,
+        return kernels.sample(
+            logits,
             self.noise[:, codebook],
-            self.coolness[:, at],
+            self.inv_temperature[:, at],
             self.greedy[:, at],
             out[:, None],
             None if self.top_p is None else self.top_p[:, at],
@@ -306,12 +295,17 @@ class SamplingInputs:
 
 @dataclass(frozen=True, slots=True)
 class CodePredictor:
-    """Weights of the code predictor."""
+    """Weights of the code predictor.
+
+    Its sequence starts over with every frame: position 0 is the talker's hidden state, position 1
+    code 0, then one position per code; the output at position p gives code p. The first two run
+    together. All loops are over constants, so nothing synchronizes with the device.
+    """
 
     inputs: tuple[Tensor, ...]
-    """Embeddings of codes 0 to 14 as the predictor sees them, [ids, hidden] each."""
+    """Embeddings of codes 0 to 14, [ids, hidden] each."""
     projection: tuple[Tensor, Tensor] | None
-    """[talker's hidden, hidden] and a bias, for the talker's hidden state; None: it fits."""
+    """[talker's hidden, hidden] and bias for the talker's hidden state; None: same width."""
     stack: DecoderStack
     norm: RmsNorm
     heads: tuple[Tensor, ...]
@@ -322,14 +316,14 @@ class CodePredictor:
     """Of each layer, for positions 0 and 1: [2, 1, 1, queries + 1, 2, 2, head_dim / 2]."""
 
     def predict(
-        self, hidden: Tensor, codes: Tensor, draws: SamplingInputs, kernels: Kernels
+        self, hidden: Tensor, codes: Tensor, inputs: SamplingInputs, kernels: Kernels
     ) -> None:
-        """Codes 1 to 15 of each row.
+        """Sample codes 1 to 15 of each row.
 
         Args:
             hidden: [B, talker's hidden], behind the talker's last norm.
             codes: [>= 16, B] int64: row 0 is given, rows 1 to 15 are written.
-            draws: How to draw.
+            inputs: Of sampling.
             kernels: The device's.
         """
         rows, stack = hidden.shape[0], self.stack
@@ -349,8 +343,8 @@ class CodePredictor:
                     y = kernels.frame_attention(heads[number], stack.head_norm, rotation, position)
                     x = torch.addmm(x, y.reshape(rows, -1), layer.out)
                     x = layer.feed_forward(x, kernels.swiglu)
-            scores = torch.mm(self.norm(x), self.heads[position - 1])
-            draws.choose(position, scores, codes[position], kernels)
+            logits = torch.mm(self.norm(x), self.heads[position - 1])
+            inputs.sample(position, logits, codes[position], kernels)
 
     def _first_two(
         self,
@@ -360,7 +354,7 @@ class CodePredictor:
         heads: tuple[Tensor, ...],
         kernels: Kernels,
     ) -> Tensor:
-        """Positions 0 and 1 together; the result is that of position 1, [B, hidden]."""
+        """Run positions 0 and 1 together; return that of position 1, [B, hidden]."""
         rows, stack = hidden.shape[0], self.stack
         x = hidden.new_empty(2, rows, stack.config.hidden)
         if self.projection is None:
@@ -380,10 +374,10 @@ class CodePredictor:
     def _first_attention(
         self, x: Tensor, layer: DecoderLayer, heads: Tensor, number: int, *, only_last: bool
     ) -> Tensor:
-        """Attention of positions 0 and 1, and the path around it.
+        """Attention of positions 0 and 1 with residual.
 
-        Position 0 sees itself alone, so its output is its value. Behind the last layer nobody
-        needs it.
+        Position 0 attends only to itself, so its output is its value; behind the last layer it is
+        not needed.
         """
         rows, config = heads.shape[1], self.stack.config
         two = heads[:2]
@@ -406,11 +400,8 @@ def load_code_predictor(
     dtype: torch.dtype,
     fused: bool,
 ) -> CodePredictor:
-    """Read and pack the code predictor from a whole model's weights; ``fused`` as for ``RmsNorm``.
-
-    Raises:
-        BadCheckpoint: a tensor is missing or has another shape.
-    """
+    """Read and pack the code predictor; BadCheckpoint if a tensor is missing or has another
+    shape."""
     predictor, at = config.predictor, weights.under("talker.code_predictor.")
     layers, positions = predictor.layers, predictor.groups + 1
     hidden, wide = layers.hidden, config.talker.layers.hidden

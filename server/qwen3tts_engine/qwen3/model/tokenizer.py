@@ -15,18 +15,17 @@ from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint, Jso
 from qwen3tts_wire.errors import BadText
 
 MARKS = 30
-"""Combining marks that one character may bear; more are left out (UAX 15, section 13: the
-Stream-Safe Text Format)."""
+"""Most combining marks on a character (UAX 15, section 13: Stream-Safe Text Format); others are
+dropped."""
 BLANKS = 64
-"""White space in a row; more is left out."""
+"""Most consecutive white space; the rest is dropped."""
 
 
 class TextNormalizer:
-    """Normalizes a growing text.
+    """Incremental NFC normalizer.
 
-    ``chars`` with ``ends`` is what is final and not yet taken; ``ends[i]`` counts the code points
-    given up to and including ``chars[i]``. The last character given stays back as long as a mark
-    may still join it.
+    ``chars`` and ``ends`` hold final characters not yet taken; ``ends[i]`` counts the input code
+    points up to ``chars[i]``. The last character is held while a combining mark may follow.
     """
 
     def __init__(self) -> None:
@@ -40,15 +39,11 @@ class TextNormalizer:
 
     @property
     def tail(self) -> str:
-        """What is not final yet, as it would be if nothing came."""
+        """Normalized form of what is held, as if the text ended here."""
         return unicodedata.normalize("NFC", self._atom)
 
     def push(self, text: str) -> None:
-        """Read more.
-
-        Raises:
-            BadText: half a surrogate pair stands alone; says where.
-        """
+        """Append text; BadText for half a surrogate pair."""
         for char in text:
             self._read += 1
             if self._high or "\ud800" <= char <= "\udfff":
@@ -64,22 +59,17 @@ class TextNormalizer:
             self._atom_ends.append(self._read)
 
     def end(self) -> None:
-        """Nothing more comes: all of it is final.
-
-        Raises:
-            BadText: half a surrogate pair was the last thing read.
-        """
+        """End the text; BadText if it ends in half a surrogate pair."""
         if self._high:
             self._refuse(self._read - 1)
         self._finish_atom()
 
     def take(self, count: int) -> None:
-        """The first ``count`` of ``chars`` are used up."""
+        """Discard the first ``count`` of ``chars``."""
         self.chars = self.chars[count:]
         del self.ends[:count]
 
     def _pair(self, char: str) -> str:
-        """The character of a surrogate pair; nothing while its other half is awaited."""
         if not self._high:
             if char >= "\udc00":
                 self._refuse(self._read - 1)
@@ -97,7 +87,6 @@ class TextNormalizer:
         )
 
     def _joins(self, char: str) -> bool:
-        """Whether there is room for another mark, if ``char`` is one."""
         return len(self._atom) <= MARKS or _begins(char)
 
     def _finish_atom(self) -> None:
@@ -111,11 +100,11 @@ class TextNormalizer:
 
 
 def _begins(char: str) -> bool:
-    """Whether nothing before ``char`` can change it, nor it anything before.
+    """Whether ``char`` is a normalization boundary.
 
-    That is so for all that is neither a mark nor a letter that composes with the one before it
-    (Unicode's NFC_Quick_Check is Maybe): Hangul vowels and final consonants, and Kirat Rai vowel
-    signs. What this Python's Unicode does not know counts as a mark.
+    True for all but marks and letters that compose with the character before them
+    (NFC_Quick_Check=Maybe): Hangul vowels and final consonants, Kirat Rai vowel signs. Characters
+    unknown to this Python's Unicode count as marks.
     """
     if char < "\u0300":
         return True
@@ -133,52 +122,49 @@ _KIRAT = "\U00016d60", "\U00016d6f"
 
 
 PIECE = 1000
-"""Characters; a longer piece (a word without an end) is cut there, so that work and memory per
-character have a bound. No other text is tokenized differently for it."""
+"""Characters of a pre-token; longer ones (a word without end) are cut, which bounds work and memory
+per character."""
 CONTEXT = 2
-"""Characters of a piece in hand that are kept after their tokens are out: with them the cutter sees
-that the rest goes on and is no beginning."""
+"""Characters kept after their tokens are given, so that the pre-tokenizer sees a continuation."""
 
 
 BLOCK = 1024
-"""Code points that are cut into pieces at a time; the cutter is slower than linear."""
+"""Code points pre-tokenized together; the pre-tokenizer is slower than linear."""
 
 
 class BpeMerger(Protocol):
-    """What a stream needs of a Tokenizer; ends count the characters of the piece."""
+    """Interface of Tokenizer used by a stream; ends count characters of the pre-token."""
 
     def cut(self, text: str) -> list[tuple[int, int]]:
-        """Start and end of the pieces that BPE never merges across."""
+        """Return start and end of the pre-tokens."""
         ...
 
-    def merge(self, piece: str) -> list[tuple[int, int]]:
-        """Ids of a piece with their ends."""
-        ...
+    def merge(self, piece: str) -> list[tuple[int, int]]: ...
 
     def settled(self, piece: str) -> list[tuple[int, int]]:
-        """Those of its first ids that stay whatever it grows by."""
+        """Return the leading ids that no continuation can change."""
         ...
 
 
 class StreamingTokenizer:
-    """Reads a text piecemeal; the tokens of all calls together are the whole text's."""
+    """Incremental tokenizer; all its tokens together are those of the whole text."""
 
     def __init__(self, tokenizer: BpeMerger) -> None:
         self._tokenizer = tokenizer
         self._text = TextNormalizer()
         self._context = ""
         self._spent = 0
-        """Characters of the piece in hand whose tokens are out, since its start or its last cut."""
+        """Characters of the current pre-token already given, since its start or last cut."""
         self._used = 0
-        """Characters whose tokens are out, of what the normalized text holds."""
+        """Characters of the normalized text already given."""
 
     def push(self, text: str) -> list[tuple[int, int]]:
-        """Read more; the tokens that are now certain.
+        """Append text; return the tokens that are now certain.
 
-        Each comes with the number of code points of all text pushed up to its end.
+        Each comes with the number of code points pushed up to its end.
 
         Raises:
-            BadText: half a surrogate pair stands alone; says where.
+            BadText: an unpaired surrogate.
         """
         given = []
         for at in range(0, len(text), BLOCK):
@@ -187,16 +173,12 @@ class StreamingTokenizer:
         return given
 
     def end(self) -> list[tuple[int, int]]:
-        """Nothing more comes: the tokens that were held.
-
-        Raises:
-            BadText: half a surrogate pair was the last thing pushed.
-        """
+        """End the text; return the remaining tokens. BadText if it ends in half a surrogate
+        pair."""
         self._text.end()
         return self._give(None)
 
     def _give(self, tail: str | None) -> list[tuple[int, int]]:
-        """Tokens that are certain before ``tail``; None: the text has ended."""
         done = self._text.chars
         if not done:
             return []
@@ -218,7 +200,6 @@ class StreamingTokenizer:
         return given
 
     def _closed(self, pieces: list[tuple[int, int]], view: str, tail: int) -> int:
-        """How many pieces cannot change any more."""
         closed = len(pieces) - 1
         # Blanks at the end, cut as they are, may be cut otherwise before what follows.
         if view[slice(*pieces[closed])].isspace():
@@ -229,7 +210,6 @@ class StreamingTokenizer:
         return closed
 
     def _begin(self, held: str) -> list[tuple[int, int]]:
-        """What is certain of a piece that may grow."""
         given, whole = [], held
         while len(held) > PIECE - self._spent:
             cut = PIECE - self._spent
@@ -246,7 +226,6 @@ class StreamingTokenizer:
         return given
 
     def _tokens(self, rest: str) -> list[tuple[int, int]]:
-        """Tokens of the rest of a piece, cut where it is too long."""
         given: list[tuple[int, int]] = []
         while rest:
             cut = PIECE - self._spent
@@ -255,14 +234,12 @@ class StreamingTokenizer:
         return given
 
     def _out(self, tokens: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Tokens with their ends in the text given; their characters are used up."""
         ends, at = self._text.ends, self._used
         self._used += tokens[-1][1]
         return [(token, ends[at + end - 1]) for token, end in tokens]
 
 
 def _is_word(held: str) -> bool:
-    """Whether it is letters, but for the sign or blank that may come first."""
     return held[1:].isalpha() and (len(held) > 1 or held.isalpha())
 
 
@@ -275,15 +252,16 @@ PATTERN = (
     r"|\s+(?!\S)"
     r"|\s+"
 )
-"""What BPE never merges across; the Qwen2 tokenizer's. It stands in no file of the checkpoint.
+"""Pre-tokenizer of Qwen2; in no file of the checkpoint.
 
-The published package, on transformers 4.57.3, sets another model family's pattern in its place when
-a vocabulary of this size comes from a local folder, and not by its hub id; ``iPhone`` is then two
-pieces. Qwen names this one for the Qwen3 series (QwenLM/Qwen3-VL, issue 1998)."""
+transformers 4.57.3 replaces it by another model family's for a local folder with a vocabulary of
+this size, which splits ``iPhone``. Qwen names this one for the Qwen3 series (QwenLM/Qwen3-VL, issue
+1998).
+"""
 
 
 def pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """Cuts by PATTERN, then maps bytes to the byte alphabet of ``vocab.json``."""
+    """Return the splitter by PATTERN, followed by the byte alphabet of ``vocab.json``."""
     return pre_tokenizers.Sequence(
         [
             _cutter(),
@@ -297,7 +275,7 @@ def _cutter() -> pre_tokenizers.Split:
 
 
 def _byte_alphabet() -> list[str]:
-    """The character that stands for each byte: itself where it can be seen, else from U+0100."""
+    """Character of each byte: itself if printable, else from U+0100."""
     seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     unseen = iter(range(0x100, 0x200))
     return [chr(byte) if byte in seen else chr(next(unseen)) for byte in range(256)]
@@ -308,23 +286,19 @@ _TABLE = str.maketrans({chr(byte): char for byte, char in enumerate(ALPHABET)})
 
 
 MERGED_SHARE = 0.9
-"""Least merges over tokens of more than one byte. It is 1 where each token has its merge; a file
-that was cut off at the end of a line has fewer, and would spell what it cannot merge."""
+"""Least merges per token of several bytes. It is 1 in a complete file; one truncated at the end of
+a line has fewer."""
 
 
 class Tokenizer:
-    """The text side of a checkpoint's vocabulary.
+    """Text side of a checkpoint's vocabulary.
 
-    What looks like a special token (``<|im_end|>``) is ordinary text here: nobody can end the
-    prompt from within a text.
+    Special tokens in a text (``<|im_end|>``) are ordinary text: a text cannot end the prompt.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read ``vocab.json`` and ``merges.txt``, and from ``config.json`` what frames a turn.
-
-        Raises:
-            BadCheckpoint: one is missing or damaged.
-        """
+        """Read ``vocab.json``, ``merges.txt`` and ``config.json``; BadCheckpoint if missing or
+        damaged."""
         names = JsonFields.read(folder / "vocab.json")
         vocab = {name: names.integer(name, 0) for name in names}
         for char in ALPHABET:
@@ -350,57 +324,45 @@ class Tokenizer:
         self._sorted = sorted(vocab)
         self._longest = max(map(len, vocab))
         self.vocab_size = max(vocab.values()) + 1
-        """One more than the largest id of ordinary text."""
+        """Largest id of ordinary text, plus one."""
         top = JsonFields.read(folder / "config.json")
         start, end = top.integer("im_start_token_id", 0), top.integer("im_end_token_id", 0)
         self._start, self._end, self._newline = start, end, names.integer(ALPHABET[10], 0)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a whole text; the same as a StreamingTokenizer's for any split of it.
-
-        Raises:
-            BadText: it holds half a surrogate pair; says where.
-        """
+        """Return the ids of a whole text; BadText for an unpaired surrogate."""
         return [token for token, _ in self.encode_with_offsets(text)]
 
     def encode_with_offsets(self, text: str) -> list[tuple[int, int]]:
-        """Ids, each with the number of code points of ``text`` up to its end.
+        """Return ids with the number of code points of ``text`` up to their end.
 
-        A token may end within a character; that character is counted.
-
-        Raises:
-            BadText: it holds half a surrogate pair; says where.
+        A token may end within a character, which is then counted.
         """
         stream = StreamingTokenizer(self)
         return stream.push(text) + stream.end()
 
     def encode_instructions(self, text: str) -> list[int]:
-        """A whole turn of the user: ``<|im_start|>user``, the text, ``<|im_end|>``.
-
-        Raises:
-            BadText: it holds half a surrogate pair; says where.
-        """
+        """Return a user turn: ``<|im_start|>user``, the text, ``<|im_end|>``."""
         # The text stands right behind the line feed, and blanks at its start join that.
         return [self._start, *self.encode(f"user\n{text}"), self._end, self._newline]
 
     def cut(self, text: str) -> list[tuple[int, int]]:
-        """Start and end of the pieces that BPE never merges across."""
+        """See BpeMerger."""
         return [span for _, span in self._cutter.pre_tokenize_str(text)]
 
     def merge(self, piece: str) -> list[tuple[int, int]]:
-        """Ids of one piece, each with the number of characters up to its end."""
+        """See BpeMerger."""
         # The character that each byte belongs to, from 1.
         ends = [at for at, char in enumerate(piece, 1) for _ in range(len(char.encode()))]
         return [(token, ends[end - 1]) for token, end in self._tokens(_mapped(piece))]
 
     def settled(self, piece: str) -> list[tuple[int, int]]:
-        """The leading tokens of ``merge`` that stay whatever the piece grows by, up to the end of
-        a character.
+        """See BpeMerger; up to the end of a character.
 
-        BPE merges nothing across a border between two of its tokens, so the tokens before a
-        border are those of the text before it alone. Whatever follows, the last border within
-        the piece is its end or stands before the beginning of some longer token. What the tokens
-        before all these borders have in common is settled.
+        BPE never merges across a border between two of its tokens, so tokens before a border are
+        those of the text before it alone. After any continuation, the last border within the piece
+        is its end or precedes the beginning of some longer token. The tokens common to all these
+        cases are settled.
         """
         mapped = _mapped(piece)
         common = self._tokens(mapped)
@@ -415,7 +377,6 @@ class Tokenizer:
         return self.merge(piece)[: len(common)]
 
     def _tokens(self, mapped: str) -> list[tuple[int, int]]:
-        """Ids of text in the byte alphabet, each with the number of bytes up to its end."""
         tokens = self._model.tokenize(mapped)
         ends = accumulate(len(token.value) for token in tokens)
         return [(token.id, end) for token, end in zip(tokens, ends, strict=True)]
@@ -426,7 +387,6 @@ class Tokenizer:
 
 
 def _mapped(text: str) -> str:
-    """The text's UTF-8 in the byte alphabet."""
     return text.encode().decode("latin-1").translate(_TABLE)
 
 

@@ -1,17 +1,14 @@
-"""The decoder layers that talker and predictor share, packed for few operations.
+"""Decoder layers of talker and code predictor, packed for few operations; their attention.
 
-Source: the Qwen3 decoder (RMSNorm before attention and feed-forward, RMSNorm of each query and
-key head, rotary embedding of halves, grouped-query attention, SwiGLU, no biases).
+Source: the Qwen3 decoder (RMSNorm before attention and feed-forward and of each query and key head,
+half-split rotary embedding, grouped-query attention, SwiGLU, no biases). Packed at load time: q, k,
+v as one matrix ordered by key head (its queries, key, value); gate and up as one; the weights of
+the q and k norms in the rotation, a 2 x 2 matrix per pair of dimensions; without a fused RMSNorm,
+each norm's weight in the matrix behind it.
 
-What is packed, once, when a checkpoint is loaded:
-
-- q, k and v are one matrix. Its rows stand by key head: the queries that the key head serves,
-  the key, the value. So queries and keys are one view, keys and values another.
-- gate and up are one matrix.
-- The weights of the q and k norms are multiplied into the rotation, which is a 2 x 2 matrix for
-  each pair of dimensions.
-- Without a fused RMSNorm, each norm's weight is multiplied into the matrix that follows it, and
-  the norm itself is three operations.
+Shapes of attention: N rows of one token each; S slots of P positions; K key heads; Q query heads
+for each; D dimensions. ``heads`` [N, K, Q + 2, D] is the output of the packed projection, a layer's
+KV cache is [S, P, K, 2, D], and attention returns [N, K, Q, D], the model's order of query heads.
 """
 
 from __future__ import annotations
@@ -26,14 +23,14 @@ from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config import LayersConfig
-from qwen3tts_engine.qwen3.model.sampling import choose
+from qwen3tts_engine.qwen3.model.sampling import sample
 
 FOLD_ROWS = 128
-"""Rows of a matrix that are folded together."""
+"""Rows folded together."""
 
 
 def has_fused_norm(device: torch.device) -> bool:
-    """Whether RMSNorm is one kernel there: on CUDA, in newer torch."""
+    """Whether RMSNorm is one kernel: on CUDA, in newer torch."""
     fused = getattr(torch.ops.aten, "_fused_rms_norm", None)
     # Before CUDA had it, an operation of that name gave one tensor.
     return device.type == "cuda" and fused is not None and len(fused.default._schema.returns) == 2
@@ -41,11 +38,10 @@ def has_fused_norm(device: torch.device) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RmsNorm:
-    """RMSNorm over the last dimension, its sum of squares in float32.
+    """RMSNorm over the last dimension, with its sum of squares in float32.
 
-    Fused: ``x / sqrt(mean(x^2) + eps) * weight``. Otherwise ``x / sqrt(sum(x^2) + size * eps)
-    * weight``, where ``weight`` holds the ``sqrt(size)`` that is left out, or None: what follows
-    holds both.
+    Fused: ``x / sqrt(mean(x^2) + eps) * weight``. Otherwise ``x / sqrt(sum(x^2) + size * eps) *
+    weight``, where ``weight`` includes the missing ``sqrt(size)``; None: folded into what follows.
     """
 
     size: int
@@ -59,14 +55,13 @@ class RmsNorm:
     def build(
         cls, size: int, eps: float, weight: Tensor | None, *, device: torch.device, fused: bool
     ) -> RmsNorm:
-        """A norm; ``weight`` is the checkpoint's, or None where what follows holds it."""
+        """Build a norm; ``weight`` None: folded into what follows."""
         if weight is not None and not fused:
             weight = (weight.float() * math.sqrt(size)).to(weight.dtype)
         floor = torch.tensor(math.sqrt(size * eps), dtype=torch.float32, device=device)
         return cls(size, eps, weight, floor, fused)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Shape [..., size], dtype of ``x``."""
         if self.fused:
             return functional.rms_norm(x, (self.size,), self.weight, self.eps)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
@@ -78,7 +73,7 @@ class RmsNorm:
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """One layer's weights, each as its product wants it: [in, out]."""
+    """Weights of one layer, each [in, out]."""
 
     before_attention: RmsNorm
     qkv: Tensor
@@ -92,48 +87,45 @@ class DecoderLayer:
     """[ffn, hidden]."""
 
     def feed_forward(self, x: Tensor, gated: Callable[[Tensor], Tensor]) -> Tensor:
-        """The feed-forward and the path around it: [N, hidden] to the same.
-
-        ``gated`` is ``swiglu`` or a device's own.
-        """
+        """Feed-forward with residual, [N, hidden]; ``gated``: ``swiglu`` or a device's kernel."""
         return torch.addmm(x, gated(torch.mm(self.before_ffn(x), self.gate_up)), self.down)
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """``silu(gate) * up``: [N, 2 * ffn], which is spoilt, to [N, ffn]."""
+    """Compute ``silu(gate) * up``: [N, 2 * ffn], overwritten, to [N, ffn]."""
     gate, up = gate_up.chunk(2, dim=-1)
     return functional.silu(gate, inplace=True).mul_(up)
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderStack:
-    """All layers, and what their attention needs besides."""
+    """All layers, and the norms and weights of their attention."""
 
     config: LayersConfig
     layers: tuple[DecoderLayer, ...]
     head_norm: RmsNorm
-    """Of each query and key head, without its weight: the rotation has it."""
+    """Of each query and key head; its weight is in the rotation."""
     head_weights: Tensor
     """[layers, 1, 1, queries per key + 1, 1, 2, head_dim / 2] float32: weights of the q and k
-    norms, for the rotation."""
+    norms."""
 
     @property
     def queries(self) -> int:
-        """Query heads for each key head."""
+        """Query heads per key head."""
         return self.config.heads // self.config.kv_heads
 
     def heads(self, qkv: Tensor) -> Tensor:
-        """[N, ...] as [N, kv_heads, queries + 2, head_dim]: queries, key, value."""
+        """View [N, ...] as [N, kv_heads, queries + 2, head_dim]: queries, key, value."""
         config = self.config
         return qkv.view(-1, config.kv_heads, self.queries + 2, config.head_dim)
 
     def rotations(self, angles: Tensor) -> Tensor:
-        """Rotation and norm weights of all layers: [N, 2, 2, head_dim / 2] to
-        [layers, N, 1, queries + 1, 2, 2, head_dim / 2], float32."""
+        """Return rotation times norm weights: [N, 2, 2, head_dim / 2] to [layers, N, 1, queries +
+        1, 2, 2, head_dim / 2], float32."""
         return angles[:, None, None] * self.head_weights
 
     def rotations_of(self, layer: int, angles: Tensor) -> Tensor:
-        """The same for one layer: [N, 1, queries + 1, 2, 2, head_dim / 2]."""
+        """Return the rotation of one layer: [N, 1, queries + 1, 2, 2, head_dim / 2]."""
         return angles[:, None, None] * self.head_weights[layer]
 
 
@@ -145,11 +137,7 @@ def load_stack(
     dtype: torch.dtype,
     fused: bool,
 ) -> DecoderStack:
-    """Read and pack the layers of ``<prefix>layers.N.``; see the module's text.
-
-    Raises:
-        BadCheckpoint: a tensor is missing or has another shape.
-    """
+    """Read and pack ``layers.N.``; BadCheckpoint if a tensor is missing or has another shape."""
     layers, head_weights = [], []
     for number in range(config.layers):
         reader = _LayerPacker(weights.under(f"layers.{number}."), config, device, dtype, fused)
@@ -165,9 +153,9 @@ def load_stack(
 
 
 def fold_columns(matrix: Tensor, norm: Tensor, *, fused: bool, spoil: bool = False) -> Tensor:
-    """The [out, in] matrix behind a norm, with the norm's weight in it unless the norm is fused.
+    """Return an [out, in] matrix with the weight of the norm before it, unless that is fused.
 
-    ``spoil``: the given one may be spoilt.
+    ``spoil``: the matrix may be overwritten.
     """
     if fused:
         return matrix
@@ -183,8 +171,6 @@ def fold_columns(matrix: Tensor, norm: Tensor, *, fused: bool, spoil: bool = Fal
 
 @dataclass(frozen=True, slots=True)
 class _LayerPacker:
-    """Packs one layer."""
-
     weights: Weights
     config: LayersConfig
     device: torch.device
@@ -234,7 +220,6 @@ class _LayerPacker:
         )
 
     def head_weights(self) -> Tensor:
-        """[1, 1, queries + 1, 1, 2, head_dim / 2]."""
         c = self.config
         group = c.heads // c.kv_heads
         q = self.take("self_attn.q_norm", c.head_dim).float()
@@ -246,11 +231,7 @@ class _LayerPacker:
 
 
 def rotary_angles(config: LayersConfig, positions: int, device: torch.device) -> Tensor:
-    """[positions, 2, 2, head_dim / 2] float32: the rotation of each pair (d, d + head_dim / 2).
-
-    ``[[cos, -sin], [sin, cos]]`` of ``position / theta^(2d / head_dim)``, in float32 as the
-    reference computes it.
-    """
+    """Return the rotation of each position: [positions, 2, 2, head_dim / 2] float32."""
     half = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
     speed = 1.0 / config.rope_theta**half
     angle = torch.arange(positions).float()[:, None] * speed
@@ -260,13 +241,13 @@ def rotary_angles(config: LayersConfig, positions: int, device: torch.device) ->
 
 
 def rotate(heads: Tensor, norm: RmsNorm, rotation: Tensor) -> None:
-    """Normalize and rotate queries and keys, in place.
+    """Normalize and rotate queries and keys in place.
 
     Args:
         heads: [..., K, Q + 2, D].
         norm: Of a head, without weight.
-        rotation: [..., 1, Q + 1, 2, 2, D / 2] float32: rotation of each pair of dimensions,
-            with the norms' weights in it; what stands before is broadcast.
+        rotation: [..., 1, Q + 1, 2, 2, D / 2] float32, with the norms' weights; leading dimensions
+            are broadcast.
     """
     x = heads[..., :-1, :]
     place = x.view(*x.shape[:-1], 2, -1)
@@ -279,14 +260,14 @@ def rotate(heads: Tensor, norm: RmsNorm, rotation: Tensor) -> None:
 
 
 def write_kv(cache: Tensor, slots: Tensor, positions: Tensor, kv: Tensor) -> None:
-    """Put keys and values [N, K, 2, D] into ``cache[slots, positions]``."""
+    """Write keys and values [N, K, 2, D] to ``cache[slots, positions]``."""
     cache.index_put_((slots, positions), kv)
 
 
 def length_mask(positions: Tensor, places: Tensor, zero: Tensor) -> Tensor:
-    """[..., kv_len]: 0 up to and including each position, minus infinity behind it.
+    """Return the additive mask [..., kv_len]: 0 up to each position, minus infinity behind it.
 
-    ``places`` is [0, 1, ... kv_len - 1], ``zero`` a scalar of the dtype wanted.
+    ``places`` is [0, 1, ... kv_len - 1], ``zero`` a scalar of the wanted dtype.
     """
     return zero.masked_fill(places > positions[..., None], -torch.inf)
 
@@ -300,18 +281,16 @@ def slot_attention(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """One query position of each row over its slot's positions 0 to ``pos``.
+    """Attend from one query position of each row to its slot's positions 0 to ``pos``: [N, K, Q,
+    D].
 
     Args:
         q: [N, K, Q, D], rotated.
         cache: [S, P, K, 2, D], keys rotated.
         slots: [N] int64.
-        pos: [N] int64, the row's own position, already written.
-        kv_len: Above every ``pos``; what is read of a slot where the lengths cannot be read.
-        mask: ``length_mask`` of ``pos``, for whoever has it.
-
-    Returns:
-        [N, K, Q, D].
+        pos: [N] int64, already written.
+        kv_len: Above every ``pos``; the part of a slot that is read.
+        mask: ``length_mask`` of ``pos``, if it exists.
     """
     if mask is None:
         places = torch.arange(kv_len, device=pos.device)
@@ -332,9 +311,9 @@ def decode_attention(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """All between the two projections, for one position of each row: [N, K, Q, D].
+    """Rotate, write the KV cache and attend, for one position of each row: [N, K, Q, D].
 
-    The arguments are those of ``rotate``, ``write_kv`` and ``slot_attention``.
+    Arguments as of ``rotate``, ``write_kv`` and ``slot_attention``.
     """
     rotate(heads, norm, rotation)
     write_kv(cache, slots, pos, heads[:, :, -2:])
@@ -352,17 +331,17 @@ def prefill_attention(
     kv_len: int,
     mask: Tensor,
 ) -> Tensor:
-    """The same for T positions of each of B rows, N = B * T: [N, K, Q, D].
+    """Rotate, write the KV cache and attend, for T positions of each of B rows: [B * T, K, Q, D].
 
     Args:
         heads: [B * T, K, Q + 2, D].
         norm: As for ``rotate``.
         rotation: As for ``rotate``.
         cache: [S, P, K, 2, D].
-        slots: [B] whose positions are read.
-        places: [B * T] slots that are written: the scratch slot for what is only padding.
+        slots: [B], read.
+        places: [B * T] slots that are written: the scratch slot for padding.
         positions: [B * T] positions that are written.
-        kv_len: How many positions of a slot are read.
+        kv_len: Positions of a slot that are read.
         mask: [B, T, kv_len].
     """
     rotate(heads, norm, rotation)
@@ -379,11 +358,10 @@ def prefill_attention(
 
 
 def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int) -> Tensor:
-    """One position of a frame's own short sequence over those before it: [N, K, Q, D].
+    """Attend from one position of a frame's own sequence to those before it: [N, K, Q, D].
 
     Args:
-        work: [positions, N, K, Q + 2, D]: projections of the positions so far, the last not yet
-            rotated.
+        work: [positions, N, K, Q + 2, D]: projections so far, the last not yet rotated.
         norm: As for ``rotate``.
         rotation: As for ``rotate``, of this position.
         position: Index of the last position.
@@ -396,12 +374,12 @@ def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """What a device may do in its own way; each has the meaning of the function it replaces."""
+    """Functions that a device may replace by its own kernels."""
 
     decode_attention: Callable[..., Tensor] = decode_attention
     frame_attention: Callable[..., Tensor] = frame_attention
     swiglu: Callable[[Tensor], Tensor] = swiglu
-    choose: Callable[..., Tensor] = choose
+    sample: Callable[..., Tensor] = sample
 
 
 TORCH_KERNELS = Kernels()

@@ -25,15 +25,12 @@ from qwen3tts_engine.qwen3.faults import non_finite_error, public_error, safe_tr
 from qwen3tts_engine.qwen3.model.prompt import Reference
 from qwen3tts_engine.qwen3.voices.content import (
     ClonedVoice,
-    ModelEncoders,
-    Snapshot,
     VoiceContent,
     VoiceEncoders,
     check_length,
     check_name,
     content_of_prompt,
     embedding_id,
-    fingerprint,
     voice_id,
 )
 from qwen3tts_engine.qwen3.voices.recording import (
@@ -54,17 +51,6 @@ from qwen3tts_wire.errors import (
     UnknownVoice,
 )
 from qwen3tts_wire.names import nearest
-
-__all__ = [
-    "ClonedVoice",
-    "ModelEncoders",
-    "PreparedVoice",
-    "Snapshot",
-    "VoiceContent",
-    "VoiceEncoders",
-    "VoiceStore",
-    "fingerprint",
-]
 
 log = logging.getLogger(__name__)
 
