@@ -10,7 +10,8 @@ from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.detection.settings import ListenSettings
-from qwen3tts_phone.detection.turn_transcriber import MOST_HOLE_S, GapMeter, TurnSound
+from qwen3tts_phone.detection.turn_buffer import TurnBuffer
+from qwen3tts_phone.detection.turn_transcriber import MOST_HOLE_S, GapMeter, RateConverter
 from tests.fuzz.target import Target, steps, story
 
 HEAD = struct.Struct("!BhB")
@@ -22,8 +23,10 @@ MOST_S = 5.0
 def run_listening(data: bytes) -> None:
     """Steps: ``h`` a frame heard, ``c`` one made up, ``s`` one sent, ``t`` time, ``a`` an agent."""
     core = SpeechDetectionCore(ListenSettings(max_turn_s=MOST_S, quiet_s=1.0), 100.0)
-    whole, sound = GapMeter(), TurnSound(MOST_S)
-    now, timestamp = 100.0, 0
+    gaps, converter = GapMeter(), RateConverter(8000)
+    buffer = TurnBuffer(8000, longest_s=MOST_S)
+    buffer.begin(now := 100.0)
+    timestamp = 0
     sent: list[SentFrame] = []
     events: list[ListenEvent] = []
     for kind, rest in steps(data):
@@ -43,11 +46,11 @@ def run_listening(data: bytes) -> None:
             sent.clear()
         else:
             frame = HeardFrame(samples, now, kind == "c", rate_hz, timestamp, rate_hz)
-            assert 0.0 <= whole.hole_s(frame) <= MOST_HOLE_S
-            sound.push(samples, rate_hz, now)
+            assert 0.0 <= gaps.hole_s(frame) <= MOST_HOLE_S
+            buffer.push(converter.take(samples, rate_hz), now)
             events += core.push(frame, sent)
             sent.clear()
-    assert len(sound.so_far()) <= max(2 * MOST_S * sound.rate_hz, 2 * len(data))
+    assert len(buffer.samples()) <= MOST_S * buffer.rate_hz
     begun = False
     for event in events:
         if isinstance(event, OnsetHeard | TurnEnded):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
@@ -24,14 +23,13 @@ from qwen3tts_phone.detection.recogniser import (
     RecognitionFailed,
     Transcript,
 )
+from qwen3tts_phone.detection.turn_buffer import PRE_ROLL_S, TurnBuffer
 from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_speech.utterance import Utterance
 from qwen3tts_wire.errors import SpeechError
 
 Samples = NDArray[np.int16]
 
-PRE_ROLL_S: Final = 0.3
-"""Of what came before the onset belongs to the turn: a detector hears soft consonants late."""
 HOLE_S: Final = 0.03
 """So much missing media time is a hole that is filled with silence..."""
 MOST_HOLE_S: Final = 2.0
@@ -83,53 +81,6 @@ class RateConverter:
         return self._resampler.push(samples)
 
 
-class TurnSound:
-    """Keeps the sound of the turn that is open, and somewhat of what came before (pure)."""
-
-    def __init__(self, most_s: float) -> None:
-        self.rate_hz = 8000
-        """The first frame's; what comes at others is brought to it."""
-        self._most_s = most_s + 2 * PRE_ROLL_S
-        self._at_rate: RateConverter | None = None
-        self._kept: deque[tuple[Samples, float]] = deque()  # with when their last sample came
-        self._count = 0
-        self._from: float | None = None
-
-    def push(self, samples: Samples, rate_hz: int, at: float) -> None:
-        """Take what came, the last of it ``at``."""
-        if self._at_rate is None:
-            self.rate_hz = rate_hz
-            self._at_rate = RateConverter(rate_hz)
-        taken = self._at_rate.take(samples, rate_hz)
-        self._kept.append((taken, at))
-        self._count += len(taken)
-        longest = self._most_s if self._from is not None else 3 * PRE_ROLL_S
-        while self._count > longest * self.rate_hz and len(self._kept) > 1:
-            self._count -= len(self._kept.popleft()[0])
-
-    def begin(self, at: float) -> None:
-        """A turn has begun ``at``."""
-        self._from = at - PRE_ROLL_S
-
-    def so_far(self, longest_s: float | None = None) -> Samples:
-        """The turn's sound up to now, its newest ``longest_s``."""
-        start = self._from if self._from is not None else 0.0
-        parts = []
-        for samples, at in self._kept:
-            if at > start:
-                early = start - (at - len(samples) / self.rate_hz)
-                skip = max(0, round(early * self.rate_hz))
-                parts.append(samples[skip:] if skip else samples)
-        whole = np.concatenate(parts) if parts else np.zeros(0, np.int16)
-        return whole if longest_s is None else whole[-round(longest_s * self.rate_hz) :]
-
-    def end(self) -> Samples:
-        """The turn is over: its sound."""
-        whole = self.so_far()
-        self._from = None
-        return whole
-
-
 logger = logging.getLogger(__name__)
 
 Deliver = Callable[[Turn], None]
@@ -150,7 +101,9 @@ class TurnTranscriber:
         self._recogniser = recogniser
         self._recognition: Recognition | None = None
         self._clock = clock
-        self._sound = TurnSound(most_s)
+        self._longest_s = most_s + 2 * PRE_ROLL_S
+        self._buffer: TurnBuffer | None = None
+        self._to_buffer: RateConverter | None = None
         self._continuous = GapMeter()
         self._at_rate = RateConverter(recogniser.rate_hz) if recogniser is not None else None
         self._last: asyncio.Task[None] | None = None
@@ -161,7 +114,7 @@ class TurnTranscriber:
     @property
     def rate_hz(self) -> int:
         """Of the sound that is kept."""
-        return self._sound.rate_hz
+        return self._buffer.rate_hz if self._buffer is not None else 8000
 
     async def open(self) -> None:
         """Be ready; what goes wrong is told with the turns."""
@@ -183,7 +136,8 @@ class TurnTranscriber:
     def begin(self, at: float) -> None:
         """A turn has begun."""
         self.partial = ""
-        self._sound.begin(at)
+        if self._buffer is not None:
+            self._buffer.begin(at)
         if self._recognition is not None:
             self._recognition.begin_turn(at)
 
@@ -199,13 +153,13 @@ class TurnTranscriber:
 
     def so_far(self, longest_s: float) -> NDArray[np.int16]:
         """The turn's sound up to now, its newest ``longest_s`` seconds."""
-        return self._sound.so_far(longest_s)
+        return self._turn_samples()[-round(longest_s * self.rate_hz) :]
 
     def give_up(self) -> None:
         """What began was no turn."""
         if self._recognition is not None:
             self._recognition.drop_turn()
-        self._sound.end()
+        self._end_turn()
         self.partial = ""
 
     def end(
@@ -221,8 +175,8 @@ class TurnTranscriber:
             why=ended.why,
             barge_in=ended.cut_in or bool(stopped),
             interrupted=stopped,
-            samples=self._sound.end(),
-            rate_hz=self._sound.rate_hz,
+            samples=self._end_turn(),
+            rate_hz=self.rate_hz,
             error=self._failure,
         )
         if self._recognition is None or ended.why == "noise":
@@ -256,11 +210,24 @@ class TurnTranscriber:
     # --- inside
 
     def _push(self, samples: NDArray[np.int16], rate_hz: int, at: float) -> None:
-        self._sound.push(samples, rate_hz, at)
+        if self._buffer is None or self._to_buffer is None:
+            # Samples at the rates of later codecs are brought to that of the first.
+            self._buffer = TurnBuffer(rate_hz, longest_s=self._longest_s)
+            self._to_buffer = RateConverter(rate_hz)
+        self._buffer.push(self._to_buffer.take(samples, rate_hz), at)
         if self._recognition is not None and self._at_rate is not None:
             taken = self._at_rate.take(samples, rate_hz)
             if len(taken):
                 self._recognition.push(taken, at)
+
+    def _turn_samples(self) -> NDArray[np.int16]:
+        return self._buffer.samples() if self._buffer is not None else np.zeros(0, np.int16)
+
+    def _end_turn(self) -> NDArray[np.int16]:
+        samples = self._turn_samples()
+        if self._buffer is not None:
+            self._buffer.end()
+        return samples
 
     def _understood(self, so_far: Transcript) -> None:
         self.partial = so_far.text

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from qwen3tts_phone.audio.frames import HeardFrame
-from qwen3tts_phone.detection.turn_transcriber import PRE_ROLL_S, GapMeter, TurnSound
+from qwen3tts_phone.detection.events import Turn, TurnEnded
+from qwen3tts_phone.detection.turn_buffer import PRE_ROLL_S
+from qwen3tts_phone.detection.turn_transcriber import GapMeter, TurnTranscriber
+from tests.fakes import FakeClock
 
 
 def frame(timestamp: int, at: float, count: int = 160) -> HeardFrame:
@@ -34,32 +39,47 @@ def test_where_timestamps_stand_still_arrival_tells_and_a_hole_is_bounded() -> N
     assert whole.hole_s(frame(0, 999.0)) == 2.0
 
 
+def frames(*rates: int) -> Iterator[HeardFrame]:
+    """Frames of 20 ms at these rates, one after the other."""
+    for number, rate_hz in enumerate(rates):
+        at = 1.0 + (number + 1) * 0.02
+        samples = np.full(rate_hz // 50, number, np.int16)
+        yield HeardFrame(samples, at, False, rate_hz, number * rate_hz // 50, rate_hz)
+
+
+def turn_of(transcriber: TurnTranscriber, began_at: float, ended_at: float) -> Turn:
+    turns: list[Turn] = []
+    ended = TurnEnded(ended_at, began_at, ended_at, "pause", False)
+    transcriber.end(ended, (), "", turns.append)
+    return turns[0]
+
+
 def test_a_turns_sound_begins_somewhat_before_its_onset() -> None:
-    sound = TurnSound(10.0)
-    for number in range(100):
-        sound.push(np.full(160, number, np.int16), 8000, 1.0 + (number + 1) * 0.02)
-    sound.begin(2.5)
-    taken = sound.end()
+    transcriber = TurnTranscriber(None, FakeClock(), 10.0)
+    for each in frames(*[8000] * 100):
+        transcriber.push(each)
+    transcriber.begin(2.5)
+    taken = turn_of(transcriber, 2.5, 3.0).samples
     assert len(taken) / 8000 == pytest.approx(0.5 + PRE_ROLL_S, abs=0.001)
     assert taken[0] == round((2.5 - PRE_ROLL_S - 1.0) / 0.02)
     assert taken[-1] == 99
 
 
-def test_what_is_kept_is_bounded_with_and_without_a_turn() -> None:
-    sound = TurnSound(2.0)
-    for number in range(1000):
-        sound.push(np.zeros(160, np.int16), 8000, number * 0.02)
-    assert len(sound.so_far()) <= 8000
-    sound.begin(20.0)
-    for number in range(1000, 2000):
-        sound.push(np.zeros(160, np.int16), 8000, number * 0.02)
-    assert len(sound.end()) <= 8000 * (2.0 + 2 * PRE_ROLL_S)
+def test_what_is_kept_of_a_turn_is_bounded() -> None:
+    transcriber = TurnTranscriber(None, FakeClock(), 2.0)
+    for number, each in enumerate(frames(*[8000] * 1000)):
+        transcriber.push(each)
+        if number == 100:
+            transcriber.begin(each.at)
+    assert len(turn_of(transcriber, 3.0, 21.0).samples) <= 8000 * (2.0 + 2 * PRE_ROLL_S)
 
 
 def test_a_codec_that_changes_in_mid_turn_leaves_its_rate() -> None:
-    sound = TurnSound(10.0)
-    sound.begin(0.0)
-    sound.push(np.zeros(160, np.int16), 8000, 0.02)
-    sound.push(np.zeros(960, np.int16), 48000, 0.04)
-    assert sound.rate_hz == 8000
-    assert len(sound.end()) == 320
+    transcriber = TurnTranscriber(None, FakeClock(), 10.0)
+    first, second = frames(8000, 48000)
+    transcriber.push(first)
+    transcriber.begin(1.0)
+    transcriber.push(second)
+    turn = turn_of(transcriber, 1.0, 1.04)
+    assert turn.rate_hz == 8000
+    assert len(turn.samples) == 320
