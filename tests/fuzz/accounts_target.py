@@ -201,7 +201,7 @@ def run_locate(data: bytes) -> None:
         locator = Locator(lambda: 0.0, records=zone, rng=random.Random(1))
         kinds: tuple[DnsLookup, ...] = ("address", "srv", "naptr")
         for asks in kinds:
-            hop = Hop("udp", "example.org", 5060, name="example.org", asks=asks)
+            hop = Hop("udp", "example.org", 5060, name="example.org", lookup=asks)
             try:
                 hops = await locator.locate(hop, ("udp", "tcp", "tls"))
             except OSError:

@@ -167,7 +167,7 @@ class World:
                     self.transfer(call)
                 elif kind == "k" and call.dialog is not None:
                     info = call.dialog.request("INFO")
-                    call.send_inside(info, OutcomeListener(lambda outcome, now: None), self.now)
+                    call.send_in_dialog(info, OutcomeListener(lambda outcome, now: None), self.now)
                 elif isinstance(call, IncomingCall):
                     self.act_incoming(call, kind)
             self.sent(MOST_SENDS)

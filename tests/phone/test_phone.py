@@ -106,7 +106,7 @@ async def test_a_caller_from_whom_nothing_comes_gets_no_more_sound(
     link = SpeechLink(NO_SERVER)
     async with Phone(link=link) as agent, SipEndpoint() as caller:
         layer = caller.agent.layer
-        monkeypatch.setattr(layer, "send_alone", lambda *sent: kept.append(sent))
+        monkeypatch.setattr(layer, "send_statelessly", lambda *sent: kept.append(sent))
         await caller.place(agent.uri, SdpSession("127.0.0.1", 9).offer())
         async with asyncio.timeout(10):
             ours = await anext(agent.incoming())
@@ -115,7 +115,7 @@ async def test_a_caller_from_whom_nothing_comes_gets_no_more_sound(
             assert not answering.done()
             monkeypatch.undo()
             monkeypatch.setattr(MediaLeg, "update", updating)
-            layer.send_alone(*kept[0])
+            layer.send_statelessly(*kept[0])
             caller.flush()
             await answering
             assert await sends.get() is True

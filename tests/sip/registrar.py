@@ -39,7 +39,7 @@ class Registrar(Stranger):
             return [self._seen(request, reply(request, self.status, to_tag="x"))]
         if request.method != "REGISTER":
             return []
-        asked = int(request.need("Expires"))
+        asked = int(request.require("Expires"))
         self.asked.append(asked)
         self.times.append(self.wire.now)
         self.contacts.append(request.values("Contact"))

@@ -117,5 +117,5 @@ class RegistrarServer(asyncio.DatagramProtocol):
         response = reply(message, status, to_tag="x")
         response.add("Server", "test registrar")
         if message.method == "REGISTER":
-            response.add("Expires", message.need("Expires"))
+            response.add("Expires", message.require("Expires"))
         return response

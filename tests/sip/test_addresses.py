@@ -66,7 +66,7 @@ async def test_of_both_families_the_one_that_the_callee_has_is_spoken(dual: SipE
                 theirs = await asyncio.wait_for(anext(callee.incoming), 5)
                 request = theirs.core.request  # type: ignore[union-attr]
                 assert request.via.host.strip("[]") == host
-                assert f"@{bracketed}:{dual.port}" in request.need("Contact")
+                assert f"@{bracketed}:{dual.port}" in request.require("Contact")
                 assert call.local_host == host
                 await theirs.reject(486)
 

@@ -77,7 +77,7 @@ def why(
     asked = digest.answerable(response, request, hop, reached=reached)
     assert bool(asked) is not bool(response.unanswered)
     again = Request(request.method, request.uri)
-    again.take(request)
+    again.copy_headers(request)
     digest.authorize(again, hop)
     name = "Proxy-Authorization" if status == 407 else "Authorization"
     assert (again.get(name) is not None) is bool(asked)
@@ -439,7 +439,7 @@ def resolving(real: dict[str, Hop], **fields: object) -> AccountCredentials:
 
 
 def test_a_name_counts_by_the_address_that_it_leads_to_and_the_answer_goes_there() -> None:
-    named = Hop("udp", "rr.example", 5060, name="rr.example", asks="naptr")
+    named = Hop("udp", "rr.example", 5060, name="rr.example", lookup="naptr")
     made = resolving({"rr.example": SERVER})
     asked = a_request("BYE", inside=True)
     where = made.address(asked, named)

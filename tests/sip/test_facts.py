@@ -179,8 +179,8 @@ def test_a_challenge_with_qop_is_answered_by_a_new_transaction(status: int, head
     one, two = wire.requests("INVITE")
     assert (one.cseq, two.cseq) == (1, 2)
     assert one.branch != two.branch
-    assert (one.call_id, one.need("From")) == (two.call_id, two.need("From"))
-    assert "qop=auth, nc=00000001" in two.need(header)
+    assert (one.call_id, one.require("From")) == (two.call_id, two.require("From"))
+    assert "qop=auth, nc=00000001" in two.require(header)
 
 
 def test_a_stale_nonce_is_replaced_without_blaming_the_password() -> None:
@@ -190,7 +190,7 @@ def test_a_stale_nonce_is_replaced_without_blaming_the_password() -> None:
     call = caller.call(stranger, digest=Digest("alice", "secret"))
     wire.run(1.0)
     assert call.state is CallState.UP
-    assert 'nonce="n2"' in wire.requests("INVITE")[2].need("Authorization")
+    assert 'nonce="n2"' in wire.requests("INVITE")[2].require("Authorization")
 
 
 def test_a_wrong_password_is_tried_once_only() -> None:

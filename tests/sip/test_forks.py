@@ -155,8 +155,8 @@ def theirs(proxy: Proxy, caller: Phone, method: str, tag: str, sdp: str | None =
     """A request of one of the phones; gives the status of our last answer, 0 = none."""
     message = Request(method, caller.uri)
     message.add("Via", f"SIP/2.0/UDP 10.0.0.9:5060;branch=z9hG4bK{method}{tag};rport")
-    message.add("From", f"{proxy.invite.need('To')};tag={tag}")
-    message.add("To", proxy.invite.need("From"))
+    message.add("From", f"{proxy.invite.require('To')};tag={tag}")
+    message.add("To", proxy.invite.require("From"))
     message.add("Call-ID", proxy.invite.call_id)
     message.add("CSeq", f"1 {method}")
     message.add("Contact", f"<sip:{tag}@10.0.0.9:5060>")

@@ -22,7 +22,7 @@ Does = Callable[[Call, float], object]
 
 def _info(call: Call, now: float) -> None:
     assert call.dialog is not None
-    call.send_inside(call.dialog.request("INFO"), OutcomeListener(lambda outcome, at: None), now)
+    call.send_in_dialog(call.dialog.request("INFO"), OutcomeListener(lambda outcome, at: None), now)
 
 
 def _refer(call: Call, now: float) -> None:

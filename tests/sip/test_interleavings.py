@@ -167,7 +167,7 @@ class Owner:
             self.answered(number)
 
     def inform(self, call: Call, other: Owner) -> None:
-        dialog = call.dialog_of_session()
+        dialog = call.session_dialog()
         if dialog is None or call.state in (CallState.ENDING, CallState.ENDED):
             return
         number = self.ask("info")
@@ -176,7 +176,7 @@ class Owner:
         def told(outcome: Response | Failure, now: float) -> None:
             self.answered(number)
 
-        call.send_inside(request, OutcomeListener(told), self.wire.now, dialog)
+        call.send_in_dialog(request, OutcomeListener(told), self.wire.now, dialog)
 
     def refer(self, call: Call, other: Owner) -> None:
         if call.state is CallState.UP:

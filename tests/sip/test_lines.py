@@ -569,7 +569,7 @@ async def test_a_registrar_that_restarts_and_has_forgotten_us_gets_a_new_registr
         await clock.advance(4.0)
         await one.until(lambda: bool(one.of("REGISTER")))
         assert "unreachable" not in line.words
-        assert one.of("REGISTER")[0].need("Expires") == "3600"
+        assert one.of("REGISTER")[0].require("Expires") == "3600"
 
 
 async def test_where_another_server_answers_the_keepalive_we_register_there(

@@ -19,8 +19,8 @@ from tests.sip.name_server import Domains
 ALL = ("udp", "tcp", "tls")
 
 
-def hop(host: str, asks: DnsLookup = "naptr", transport: str = "udp", port: int = 5060) -> Hop:
-    return Hop(transport, host, port, name=host, asks=asks)
+def hop(host: str, lookup: DnsLookup = "naptr", transport: str = "udp", port: int = 5060) -> Hop:
+    return Hop(transport, host, port, name=host, lookup=lookup)
 
 
 def locator(

@@ -149,8 +149,8 @@ def test_a_reply_echoes_what_came_and_adds_the_tag() -> None:
     request = parse_message(WHOLE.replace(b"<sip:alice", b'"A \\"quoted\\" name, x" <sip:alice'))
     assert isinstance(request, Request)
     response = reply(request, 180, to_tag="mine")
-    assert response.need("From") == request.need("From")
-    assert response.need("To") == "<sip:bob@10.0.0.2>;tag=mine"
+    assert response.require("From") == request.require("From")
+    assert response.require("To") == "<sip:bob@10.0.0.2>;tag=mine"
     assert reply(request, 100, to_tag="mine").to.tag is None
 
 

@@ -152,7 +152,7 @@ def test_without_a_nat_another_port_in_the_contact_is_believed(via: str) -> None
     wire.run(0.2)
     call = callee.calls[0]
     assert call.dialog is not None
-    assert call.hop_of(call.dialog).port == 5060
+    assert call.agent.in_dialog_hop(call.dialog).port == 5060
 
 
 def test_a_call_by_a_connection_whose_contact_says_udp_stays_on_the_connection() -> None:

@@ -219,7 +219,7 @@ def test_a_prack_for_something_else_is_refused(rack: str, status: int) -> None:
     ringing(callee)
     wire.run(0.1)
     rung = provisional(stranger)
-    given = rack % int(rung.need("RSeq")) if "%" in rack else rack
+    given = rack % int(rung.require("RSeq")) if "%" in rack else rack
     prack(stranger, callee, rung, rack=given or " ")
     assert stranger.statuses()[-1] == status
     wire.run(1.0)
@@ -254,7 +254,7 @@ def test_the_next_ringing_waits_for_the_prack_of_the_one_before() -> None:
     seen = []
     for cseq in (2, 3, 4):
         rung = provisional(stranger)
-        seen.append((rung.status, int(rung.need("RSeq"))))
+        seen.append((rung.status, int(rung.require("RSeq"))))
         prack(stranger, callee, rung, cseq=cseq)
     first = seen[0][1]
     assert seen == [(181, first), (182, first + 1), (183, first + 2)]

@@ -91,7 +91,7 @@ def test_a_registrar_that_raises_for_ever_is_given_up() -> None:
 
     def more(request: Request) -> list[Response]:
         response = reply(request, 423, to_tag="x")
-        response.add("Min-Expires", str(int(request.need("Expires")) + 1))
+        response.add("Min-Expires", str(int(request.require("Expires")) + 1))
         return [response]
 
     registrar.respond = more

@@ -243,7 +243,7 @@ def test_a_second_change_of_theirs_before_our_answer_is_500_with_retry_after() -
         stranger.send(again, callee)
         wire.run(0.1)
     assert stranger.statuses()[-1] == 500
-    assert 0 <= int(stranger.got[-1].need("Retry-After")) <= 10
+    assert 0 <= int(stranger.got[-1].require("Retry-After")) <= 10
     assert callee.calls[0].state is CallState.UP
 
 

@@ -72,7 +72,7 @@ async def test_a_call_with_changes_goes_over_tls(
         assert (await asyncio.wait_for(theirs.wait_ended(), 5)).by == "remote"
         request = theirs.core.request  # type: ignore[union-attr]
         assert request.via.transport == "TLS"
-        assert f":{endpoint.tls_port};transport=tls>" in request.need("Contact")
+        assert f":{endpoint.tls_port};transport=tls>" in request.require("Contact")
 
 
 async def test_a_sips_address_makes_the_contacts_sips_too(
@@ -81,7 +81,7 @@ async def test_a_sips_address_makes_the_contacts_sips_too(
     async with SipEndpoint(settings) as endpoint:
         await good_call(endpoint, f"sips:other@localhost:{callee.tls_port}")
     (theirs,) = answering
-    assert theirs.core.request.need("Contact").startswith("<sips:agent@")  # type: ignore[union-attr]
+    assert theirs.core.request.require("Contact").startswith("<sips:agent@")  # type: ignore[union-attr]
     assert theirs.core.dialog is not None
     assert theirs.core.dialog.contact.startswith("<sips:other@")
 

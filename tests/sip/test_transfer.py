@@ -289,7 +289,7 @@ def notify(
     message = Request("NOTIFY", caller.uri)
     message.add("Via", f"SIP/2.0/UDP 10.0.0.9:5060;branch=z9hG4bKn{cseq};rport")
     message.add("From", "<sip:bob@10.0.0.9>;tag=x")
-    message.add("To", invite.need("From"))
+    message.add("To", invite.require("From"))
     message.add("Call-ID", invite.call_id)
     message.add("CSeq", f"{cseq} NOTIFY")
     message.add("Event", event)

@@ -186,7 +186,7 @@ def test_an_update_before_our_answer_to_a_reinvite_waits_for_it() -> None:
     response = stranger.got[-1]
     assert isinstance(response, Response)
     assert response.status == 500
-    assert 0 <= int(response.need("Retry-After")) <= 10
+    assert 0 <= int(response.require("Retry-After")) <= 10
     asked_of(callee).respond(ANSWER)
     wire.run(0.1)
     # Without the ACK the change is not done.
@@ -364,7 +364,7 @@ def test_an_update_of_theirs_in_an_early_dialog_is_put_to_the_owner() -> None:
     theirs.add("Via", "SIP/2.0/UDP 10.0.0.9:5060;branch=z9hG4bKu;rport")
     theirs.add("From", "<sip:bob@10.0.0.9>;tag=x")
     invite = wire.requests("INVITE")[0]
-    theirs.add("To", invite.need("From"))
+    theirs.add("To", invite.require("From"))
     theirs.add("Call-ID", invite.call_id)
     theirs.add("CSeq", "1 UPDATE")
     theirs.add("Contact", "<sip:moved@10.0.0.9:5060>")
@@ -389,7 +389,7 @@ def test_an_update_in_an_early_dialog_before_a_reliable_answer_is_491() -> None:
     wire, caller, stranger = early_call(answered=False)
     invite = wire.requests("INVITE")[0]
     theirs = request("UPDATE", caller, call_id=invite.call_id, sdp=EARLY, from_tag="x")
-    theirs.replace("To", invite.need("From"))
+    theirs.replace("To", invite.require("From"))
     stranger.send(theirs, caller)
     wire.run(0.1)
     assert stranger.statuses()[-1] == 491
@@ -400,7 +400,7 @@ def test_a_bye_in_an_early_dialog_is_no_end() -> None:
     wire, caller, stranger = early_call(answered=True)
     invite = wire.requests("INVITE")[0]
     bye = request("BYE", caller, call_id=invite.call_id, from_tag="x")
-    bye.replace("To", invite.need("From"))
+    bye.replace("To", invite.require("From"))
     stranger.send(bye, caller)
     wire.run(0.1)
     assert stranger.statuses()[-1] == 481

@@ -315,7 +315,7 @@ class AccountCredentials(ChallengePolicy):
                 port=real.port,
                 flow=real.flow,
                 by_flow=real.by_flow,
-                asks="address",
+                lookup="address",
             )
         return None
 
@@ -331,7 +331,7 @@ class AccountCredentials(ChallengePolicy):
         if is_ip(hop.host):
             return False
         ports = self._hosts.get(hop.host.lower(), ())
-        return hop.port in ports or (bool(ports) and hop.asks != "address")
+        return hop.port in ports or (bool(ports) and hop.lookup != "address")
 
     def _stays(self, request: Request, hop: Hop) -> bool:
         """Whether a request goes by the account's servers alone, up to its Request-URI."""

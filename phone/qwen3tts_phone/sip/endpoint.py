@@ -405,7 +405,7 @@ class SipEndpoint:
         if self._closed and not self.agent.calls and not self.agent.timed:
             return
         self.agent.transport_failed(hop, self.now(), cause)
-        for named, has_next in self._locator.turn_to_next(hop):
+        for named, has_next in self._locator.use_next_address(hop):
             # RFC 3263 section 4.3: where a name has several addresses, the next one is tried.
             if not (has_next and self.agent.layer.send_again(named)):
                 self.agent.transport_failed(named, self.now(), cause)

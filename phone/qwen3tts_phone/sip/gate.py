@@ -90,7 +90,7 @@ class _Standing(NamedTuple):
 
     site: str
     trusted: bool
-    shut_out: bool
+    denied: bool
 
 
 class _Source:
@@ -152,7 +152,7 @@ class SourceGate:
     def trusts(self, host: str, request: Request | None = None) -> bool:
         """Whether an address, or who sent a request from there, is exempt from the limits."""
         if request is not None:
-            host = self._judged_by(request, host)
+            host = self._origin_host(request, host)
         return self._standing(host).trusted
 
     def banned(self, host: str, now: float) -> bool:
@@ -165,8 +165,8 @@ class SourceGate:
 
         It counts as a request: a handshake costs more than most of them.
         """
-        site, trusted, shut_out = self._standing(host)
-        if shut_out:
+        site, trusted, denied = self._standing(host)
+        if denied:
             self.counts["network"] += 1
             return False
         most = self.settings.max_connections_per_source
@@ -193,11 +193,11 @@ class SourceGate:
         self.counts["unreadable"] += 1
         if request is not None and self._is_scanner(request):
             return False
-        site, trusted, shut_out = self._standing(source.host)
+        site, trusted, denied = self._standing(source.host)
         if trusted:
             return True
         stranger = self._sources.of(site, now)
-        if shut_out or stranger.banned_until > now:
+        if denied or stranger.banned_until > now:
             return False
         self._strike(stranger, source.host, now)
         return stranger.requests.take(now) and not self.settings.quiet
@@ -215,9 +215,9 @@ class SourceGate:
         if known:
             # Whoever knows the tags of a call takes part in it, whatever his address is by now.
             return None
-        host = self._judged_by(request, source.host)
-        site, trusted, shut_out = self._standing(host)
-        if shut_out:
+        host = self._origin_host(request, source.host)
+        site, trusted, denied = self._standing(host)
+        if denied:
             return self._refuse("network", 403, request)
         stranger = None if trusted else self._sources.of(site, now)
         if stranger is not None:
@@ -230,14 +230,14 @@ class SourceGate:
             return self._drop("scanner")
         outside = request.to.tag is None
         # Of a call that is over: the agent says so.
-        wrong = self._nobody_there(request, trusted=trusted) if outside else ""
+        wrong = self._no_such_target(request, trusted=trusted) if outside else ""
         if wrong:
             self._strike(stranger, host, now)
             return self._refuse(wrong, 404, request)
         if request.method == "ACK":
             return self._drop("stray")
         if stranger is not None and request.method == "INVITE" and outside:
-            return self._one_more_call(stranger, site, callers, now)
+            return self._admit_call(stranger, site, callers, now)
         return None
 
     def _over_limit(self, stranger: _Source, request: Request, now: float) -> str:
@@ -255,7 +255,7 @@ class SourceGate:
             return "quiet"
         return ""
 
-    def _nobody_there(self, request: Request, *, trusted: bool) -> str:
+    def _no_such_target(self, request: Request, *, trusted: bool) -> str:
         """Why nobody is here for a request; empty where somebody may be."""
         if request.method not in OUT_OF_DIALOG_METHODS:
             # The same for all names: which of them are here is nobody's business.
@@ -276,7 +276,7 @@ class SourceGate:
         host = host.strip("[]").lower().rstrip(".")
         return self._own is None or host in self._hosts or self._own(host, port)
 
-    def _one_more_call(
+    def _admit_call(
         self, stranger: _Source, site: str, callers: Iterable[str], now: float
     ) -> Verdict:
         if self._of_site(site, callers) >= self.settings.max_calls_per_source:
@@ -300,12 +300,12 @@ class SourceGate:
     def _new_standing(self, host: str, _now: float) -> _Standing:
         address = address_of(host)
         trusted = any(in_networks(address, each) for each in self._trusted.values())
-        shut_out = in_networks(address, self._deny)
+        denied = in_networks(address, self._deny)
         if self._allow is not None and not trusted:
-            shut_out = shut_out or not in_networks(address, self._allow)
-        return _Standing(site_of(host), trusted, shut_out)
+            denied = denied or not in_networks(address, self._allow)
+        return _Standing(site_of(host), trusted, denied)
 
-    def _judged_by(self, request: Request, host: str) -> str:
+    def _origin_host(self, request: Request, host: str) -> str:
         """The host whose limits a request counts for; see forwarded.py. A local proxy that is an
         account's server speaks for its callers, as one elsewhere does."""
         address = address_of(host)

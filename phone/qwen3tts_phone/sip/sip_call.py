@@ -171,7 +171,7 @@ class SipCall:
         None unless it came from a server of an account or a trusted network: of a stranger it is
         no more than the From.
         """
-        if not self._core.is_vouched_for:
+        if not self._core.is_identity_trusted:
             return None
         theirs = self.headers if self.direction == "in" else self.answer_headers
         return theirs.uri("P-Asserted-Identity")
@@ -323,7 +323,7 @@ class SipCall:
         self, method: str, content_type: str = "", body: bytes = b""
     ) -> Response | Failure:
         core = self._core
-        dialog = core.dialog_of_session()
+        dialog = core.session_dialog()
         if dialog is None or core.state in (CallState.ENDING, CallState.ENDED):
             raise WrongState(f"There is nobody to send the {method} to.")
         request = dialog.request(method)
@@ -337,7 +337,7 @@ class SipCall:
             if not done.done():
                 done.set_result(outcome)
 
-        core.send_inside(request, OutcomeListener(told), self._host.now(), dialog)
+        core.send_in_dialog(request, OutcomeListener(told), self._host.now(), dialog)
         self._host.flush()
         return await done
 

@@ -111,13 +111,15 @@ class UserAgentCore:
                 else f"Use one of: {', '.join(enabled)}.",
             )
         host = uri.host.strip("[]").lower()
-        asks: DnsLookup = "srv" if named or secure else "naptr"
+        lookup: DnsLookup = "srv" if named or secure else "naptr"
         if uri.port is not None or is_ip(host):
-            asks = "address"
+            lookup = "address"
         port = uri.port or (5061 if wanted == "tls" else 5060)
-        return Hop(wanted, host, port, flow, name=host, asks=asks, secure=secure, fixed=bool(named))
+        return Hop(
+            wanted, host, port, flow, name=host, lookup=lookup, secure=secure, fixed=bool(named)
+        )
 
-    def roomier(self, hop: Hop, size: int) -> Hop | None:
+    def tcp_hop(self, hop: Hop, size: int) -> Hop | None:
         """The hop by TCP for a request that a datagram has no room for; None where it stays.
 
         RFC 3261 section 18.1.1: larger ones would be cut into fragments, which many NATs lose.
@@ -127,8 +129,8 @@ class UserAgentCore:
             return None
         if "tcp" not in self.settings.enabled:
             return None
-        asks: DnsLookup = "srv" if hop.asks == "naptr" else hop.asks
-        return replace(hop, transport="tcp", flow=max(0, hop.flow), asks=asks, others=())
+        lookup: DnsLookup = "srv" if hop.lookup == "naptr" else hop.lookup
+        return replace(hop, transport="tcp", flow=max(0, hop.flow), lookup=lookup, others=())
 
     def via(self, hop: Hop) -> str:
         """The start of our Via for a hop; the branch is the caller's."""
@@ -185,13 +187,13 @@ class UserAgentCore:
             digest=digest,
             max_retries=self.settings.max_redials,
             contact=self.contact,
-            roomier=self.roomier,
+            tcp_hop=self.tcp_hop,
             health=self.health,
         )
         exchange.start(now)
         return exchange
 
-    def hop_inside(self, dialog: Dialog) -> Hop:
+    def in_dialog_hop(self, dialog: Dialog) -> Hop:
         """Where requests of a dialog go; raises BadSip."""
         hop = self.hop(dialog.next_hop, dialog.flow)
         for uri in (dialog.target, *(parse_address(route).uri for route in dialog.routes)):
@@ -209,7 +211,7 @@ class UserAgentCore:
         further: the servers between need not take them out of it.
         """
         request = dialog.request("ACK", cseq)
-        hop = self.hop_inside(dialog)
+        hop = self.in_dialog_hop(dialog)
         where = digest.policy.address(request, hop) if digest is not None else ""
         unasked = digest is not None and digest.policy.unasked(request, hop)
         same = (
@@ -221,7 +223,7 @@ class UserAgentCore:
             hop = where
         ack = Request("ACK", request.uri)
         ack.add("Via", f"{self.via(hop)};branch={new_branch()};rport")
-        ack.take(request)
+        ack.copy_headers(request)
         for name in ("Authorization", "Proxy-Authorization") if same else ():
             for value in invite.headers.getlist(name):
                 ack.headers.add(name, value)

@@ -214,7 +214,7 @@ class UserAgentServer(UserAgentCore):
         """Whether a request belongs to a dialog or a transaction that is here already."""
         if self.layer.find(request) is not None:
             return True
-        if request.method == "CANCEL" and self.layer.cancelled_by(request, source):
+        if request.method == "CANCEL" and self.layer.invite_of_cancel(request, source):
             return True
         tag = request.to.tag
         if tag is None:
@@ -236,19 +236,19 @@ class UserAgentServer(UserAgentCore):
                 # Without a transaction: a flood of refusals must not fill the memory.
                 if request.method != "ACK":
                     response = refuse(request, verdict.status, *verdict.headers)
-                    self.layer.send_alone(response, hop)
+                    self.layer.send_statelessly(response, hop)
                 return
         if request.method == "ACK" and self.layer.find(request) is None:
             self._receive_ack(request, now)
             return
         if request.method == "CANCEL" and not self.knows(request, source):
             # Nothing is remembered of it: the right one may still come, and looks the same.
-            self.layer.send_alone(refuse(request, 481), hop)
+            self.layer.send_statelessly(refuse(request, 481), hop)
             return
         if (again_s := self._no_room_s(request)) > 0:
             # Without a transaction: a short answer leaves time for the calls that there are.
             busy = ("Retry-After", str(again_s))
-            self.layer.send_alone(refuse(request, 503, busy), hop)
+            self.layer.send_statelessly(refuse(request, 503, busy), hop)
             return
         transaction = self.layer.receive_request(request, hop, now)
         if transaction is None:
@@ -296,7 +296,7 @@ class UserAgentServer(UserAgentCore):
         return 0 if self.layer.has_room(self.now()) else BUSY_S
 
     def _receive_cancel(self, request: Request, transaction: Transaction, now: float) -> None:
-        invite = self.layer.cancelled_by(request, transaction.hop)
+        invite = self.layer.invite_of_cancel(request, transaction.hop)
         if invite is None:
             transaction.send_response(refuse(request, 481), now)
             return
@@ -371,7 +371,7 @@ class UserAgentServer(UserAgentCore):
             transaction.send_response(refuse(request, 503, busy), now)
             return
         # What takes the place of another call needs no room of its own.
-        if replaced is None and self._is_full() and not self._made_room(now):
+        if replaced is None and self._is_full() and not self._make_room(now):
             transaction.send_response(refuse(request, 486, ("Retry-After", "10")), now)
             return
         call = IncomingCall(self, self.registry, request, transaction, now, replaced)
@@ -400,7 +400,7 @@ class UserAgentServer(UserAgentCore):
         going = sum(call.state is not CallState.ENDING for call in self.calls)
         return going >= self.settings.max_calls
 
-    def _made_room(self, now: float) -> bool:
+    def _make_room(self, now: float) -> bool:
         """Give up the call whose answer has been without its ACK for longest, if for too long.
 
         So callers that never complete a call cannot keep the others out.
@@ -423,6 +423,6 @@ class UserAgentServer(UserAgentCore):
             return
         try:
             stamp_via(request, source)
-            self.layer.send_alone(refuse(request, status), response_hop(request, source))
+            self.layer.send_statelessly(refuse(request, status), response_hop(request, source))
         except BadSip:
             self.rejected += 1

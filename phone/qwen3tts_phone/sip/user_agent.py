@@ -40,7 +40,7 @@ class UserAgent(UserAgentServer):
             return
         if data[:4].upper() == b"SIP/":
             # The gate lets answers pass whoever sends them: a flood of them must cost little.
-            wanted = self.layer.may_await(data)
+            wanted = self.layer.may_match(data)
         else:
             wanted = not self._banned(source, data, now)
         if not wanted:

@@ -69,7 +69,7 @@ class Call:
         """Of their answer; empty on a call that came in."""
         self.remote_agent = ""
         """What they say they are (User-Agent, Server)."""
-        self.is_vouched_for = False
+        self.is_identity_trusted = False
         """Whether what the far end's network says of it is believed (RFC 3325)."""
         self.open_referrals = 0
         """REFERs of theirs that are not dealt with."""
@@ -97,7 +97,7 @@ class Call:
             if state is CallState.ENDED:
                 self.registry.forget(self)
 
-    def tell_end(
+    def report_end(
         self,
         by: By,
         status: int | None = None,
@@ -131,7 +131,7 @@ class Call:
 
     # The session
 
-    def dialog_of_session(self) -> Dialog | None:
+    def session_dialog(self) -> Dialog | None:
         """The dialog whose session is changed: the call's, or an early one that has agreed."""
         return self.dialog
 
@@ -139,11 +139,11 @@ class Call:
         """Whether an UPDATE may change the session before the call is answered."""
         return False
 
-    def first_exchange(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
+    def initial_offer(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
         """Whose first offer in a dialog is still unanswered."""
         return "done"
 
-    def learn(self, message: Request | Response) -> None:
+    def learn_capabilities(self, message: Request | Response) -> None:
         """Remember what they say of themselves: what they allow, and their name."""
         if message.get("Allow") is not None:
             self._allow = frozenset(method.upper() for method in message.values("Allow"))
@@ -151,7 +151,7 @@ class Call:
         if name:
             self.remote_agent = name[:200]
 
-    def says_it_allows(self, method: str) -> bool:
+    def allows_explicitly(self, method: str) -> bool:
         """Whether their Allow names a method; False where they sent none."""
         return self._allow is not None and method in self._allow
 
@@ -205,26 +205,26 @@ class Call:
         self.step(CallStep.BYE)
         if not already and self.state is CallState.ENDING:
             self.send_bye(now, lines)
-            self.tell_end("local")
+            self.report_end("local")
 
     def send_bye(self, now: float, lines: list[tuple[str, str]] | None = None) -> None:
         """Send the BYE of the dialog; the state has been moved."""
         if self.dialog is not None:
             bye = self.dialog.request("BYE")
             bye.add_all(lines or [])
-            self.send_inside(bye, OutcomeListener(self._bye_done), now)
+            self.send_in_dialog(bye, OutcomeListener(self._bye_done), now)
 
     def _bye_done(self, outcome: Response | Failure, now: float) -> None:
         """Whatever the answer to our BYE is, and if there is none, the call is over."""
         if self.can(CallStep.BYE_DONE):
             self.step(CallStep.BYE_DONE)
 
-    def lost(self, now: float, error: CallError) -> None:
+    def dialog_lost(self, now: float, error: CallError) -> None:
         """The dialog is gone at the far end (408, 481, no answer): RFC 3261 section 12.2.1.2."""
         if self.can(CallStep.LOST):
             self.step(CallStep.LOST)
             self.send_bye(now)
-            self.tell_end("error", error=error)
+            self.report_end("error", error=error)
 
     def hand_over(self, call: Call, now: float) -> None:
         """Another call has taken the place of this one (RFC 3891 section 3)."""
@@ -233,7 +233,7 @@ class Call:
 
     # Inside the dialog
 
-    def send_inside(
+    def send_in_dialog(
         self, request: Request, listener: ResponseListener, now: float, dialog: Dialog | None = None
     ) -> ClientRequest:
         """Send a request of our dialog."""
@@ -242,28 +242,24 @@ class Call:
             raise WrongState("There is no dialog yet.")
         return self.agent.exchange(
             request,
-            self.hop_of(dialog),
+            self.agent.in_dialog_hop(dialog),
             listener,
             now,
             next_cseq=dialog.next_cseq,
             digest=self.digest,
         )
 
-    def hop_of(self, dialog: Dialog) -> Hop:
-        """Where requests of a dialog go; raises BadSip."""
-        return self.agent.hop_inside(dialog)
-
     def remote_bye(self, request: Request, transaction: Transaction, now: float) -> None:
         """They hang up."""
         transaction.send_response(reply(request, 200), now)
         if not self.can(CallStep.REMOTE_BYE):
             return
-        self.before_remote_bye(now)
+        self.on_remote_bye(now)
         self.step(CallStep.REMOTE_BYE)
         causes = reasons(request)
-        self.tell_end("remote", reason=str(causes[0]) if causes else "", message=request)
+        self.report_end("remote", reason=str(causes[0]) if causes else "", message=request)
 
-    def before_remote_bye(self, now: float) -> None:
+    def on_remote_bye(self, now: float) -> None:
         """For the callee: end a pending INVITE first."""
 
     def receive_prack(
@@ -286,7 +282,7 @@ class Call:
         self.modification.tick(now)
         due = self.timer.due(now)
         if due is Due.EXPIRE:
-            self.lost(
+            self.dialog_lost(
                 now,
                 CalleeUnreachable(
                     "The far end has not refreshed the session in time.",

@@ -169,9 +169,9 @@ class IncomingCall(Call):
         self.replaced = replaced
         """The call whose place this one takes when it is answered (RFC 3891)."""
         self.headers = CallHeaders(request.headers)
-        self.learn(request)
+        self.learn_capabilities(request)
         source = request.source
-        self.is_vouched_for = source is None or agent.trusts(source.host, request)
+        self.is_identity_trusted = source is None or agent.trusts(source.host, request)
         self.call_id = request.call_id
         self.dialled_uri = request.uri
         self.remote_uri = request.from_.uri
@@ -180,7 +180,7 @@ class IncomingCall(Call):
         self._hop = transaction.hop
         dialog = Dialog.of_callee(request, new_tag(), agent.contact(transaction.hop))
         # What could not be reached later is refused now.
-        agent.hop_inside(dialog)
+        agent.in_dialog_hop(dialog)
         self.dialog = dialog
         self.transaction = transaction
         self.provisionals = ProvisionalResponses(self)
@@ -242,7 +242,7 @@ class IncomingCall(Call):
         check_reason(reason)
         self.step(CallStep.REJECT)
         self._refuse(status, now, reason, lines)
-        self.tell_end("local", status, reason)
+        self.report_end("local", status, reason)
 
     def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         """480 before the answer, BYE after it."""
@@ -261,7 +261,7 @@ class IncomingCall(Call):
         """Whether a description may be sent before the answer."""
         return self.offer is not None or self.provisionals.reliable
 
-    def first_exchange(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
+    def initial_offer(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
         """Whose first offer is still unanswered."""
         reliable = self.provisionals
         if self.state in (CallState.RECEIVED, CallState.RINGING):
@@ -277,7 +277,7 @@ class IncomingCall(Call):
         return (
             self.state is CallState.RINGING
             and self.dialog is not None
-            and self.first_exchange(self.dialog) == "done"
+            and self.initial_offer(self.dialog) == "done"
             and not self.provisionals.holds_answer
             and self.may_allow("UPDATE")
         )
@@ -297,9 +297,9 @@ class IncomingCall(Call):
         if transaction is not self.transaction:
             self.modification.cancelled(transaction, now)
         else:
-            self._withdrawn(now, cancel)
+            self._cancelled(now, cancel)
 
-    def before_remote_bye(self, now: float) -> None:
+    def on_remote_bye(self, now: float) -> None:
         """Section 15.1.2: a BYE while it rings ends the INVITE with 487."""
         if self.state in (CallState.RECEIVED, CallState.RINGING):
             self._refuse(487, now)
@@ -316,7 +316,7 @@ class IncomingCall(Call):
         self.step(CallStep.ACK)
         if self.state is CallState.ENDING:
             self.send_bye(now)
-            self.tell_end("local")
+            self.report_end("local")
             return
         answer = self.provisionals.answered or request.sdp
         self.notify(Answered(answer if self.offer is None else None))
@@ -350,17 +350,17 @@ class IncomingCall(Call):
         super().tick(now)
         if self._expires_at is not None and now >= self._expires_at:
             self._expires_at = None
-            self._withdrawn(now)
+            self._cancelled(now)
         if self._unanswered_at is not None and now >= self._unanswered_at:
             self._unanswered_at = None
             if self.can(CallStep.REJECT):
                 self.step(CallStep.REJECT)
                 self._refuse(480, now)
-                self.tell_end("timeout", 480)
+                self.report_end("timeout", 480)
         if not self.provisionals.tick(now) and self.can(CallStep.REJECT):
             self.step(CallStep.REJECT)
             self._refuse(504, now)
-            self.tell_end("timeout", 504, error=_unheard("that it rings here (no PRACK)"))
+            self.report_end("timeout", 504, error=_unheard("that it rings here (no PRACK)"))
         if self._answer is not None and not self._answer.tick(now):
             self.no_ack(now)
 
@@ -372,9 +372,9 @@ class IncomingCall(Call):
             self.step(CallStep.NO_ACK)
             self.send_bye(now)
             if leaving:
-                self.tell_end("local")
+                self.report_end("local")
                 return
-            self.tell_end("timeout", error=_unheard("our answer"))
+            self.report_end("timeout", error=_unheard("our answer"))
 
     def response(self, status: int, sdp: str | None, reason: str = "") -> Response:
         """An answer to the INVITE, with its tag and, below 300, what makes a dialog."""
@@ -410,11 +410,11 @@ class IncomingCall(Call):
         if self._held is not None:
             raise WrongState("The call is being answered already.")
 
-    def _withdrawn(self, now: float, cancel: Request | None = None) -> None:
+    def _cancelled(self, now: float, cancel: Request | None = None) -> None:
         if self.can(CallStep.REMOTE_CANCEL):
             self.step(CallStep.REMOTE_CANCEL)
             self._refuse(487, now)
-            self.tell_end("remote", 487, "Request Terminated", message=cancel)
+            self.report_end("remote", 487, "Request Terminated", message=cancel)
 
     def _refuse(
         self, status: int, now: float, reason: str = "", lines: Lines | None = None

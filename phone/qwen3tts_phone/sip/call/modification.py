@@ -69,14 +69,14 @@ class ModifiedCall(Protocol):
     local_sdp: str | None
     notify: Callable[[CallEvent], None]
 
-    def dialog_of_session(self) -> Dialog | None: ...
+    def session_dialog(self) -> Dialog | None: ...
     def may_update_early(self) -> bool: ...
-    def first_exchange(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]: ...
-    def says_it_allows(self, method: str) -> bool: ...
-    def learn(self, message: Request | Response) -> None: ...
+    def initial_offer(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]: ...
+    def allows_explicitly(self, method: str) -> bool: ...
+    def learn_capabilities(self, message: Request | Response) -> None: ...
     def refresh_target(self, dialog: Dialog, message: Request | Response) -> None: ...
-    def lost(self, now: float, error: CallError) -> None: ...
-    def send_inside(
+    def dialog_lost(self, now: float, error: CallError) -> None: ...
+    def send_in_dialog(
         self, request: Request, listener: ResponseListener, now: float, dialog: Dialog | None = None
     ) -> ClientRequest: ...
 
@@ -137,7 +137,7 @@ class SessionModification:
         self._send(now)
 
     def _send(self, now: float) -> None:
-        dialog = self._call.dialog_of_session()
+        dialog = self._call.session_dialog()
         if dialog is None:
             return
         self.move(ModificationEvent.SEND)
@@ -148,7 +148,7 @@ class SessionModification:
         self._call.timer.ask(request)
         self._sdp = self._offer if isinstance(self._offer, str) else self._offer()
         request.set_body(self._sdp)
-        self._exchange = self._call.send_inside(request, self, now, dialog)
+        self._exchange = self._call.send_in_dialog(request, self, now, dialog)
         if self._method == "INVITE":
             self._exchange.limit(now + ANSWERED_WITHIN_S)
 
@@ -178,7 +178,7 @@ class SessionModification:
 
     def _accepted(self, response: Response, now: float) -> None:
         self.move(ModificationEvent.DONE)
-        self._call.learn(response)
+        self._call.learn_capabilities(response)
         self._call.timer.answered(response, now)
         self._call.local_sdp = self._sdp
         sdp = response.sdp
@@ -193,7 +193,7 @@ class SessionModification:
         error = call_refused(response, self._call.digest, what="change of the session")
         self._finish(error)
         if response.status in (408, 481):
-            self._call.lost(now, error)
+            self._call.dialog_lost(now, error)
         self.start_queued(now)
 
     def _schedule_retry(self, response: Response, now: float) -> bool:
@@ -224,7 +224,7 @@ class SessionModification:
         self.move(ModificationEvent.DONE)
         error = _no_response()
         self._finish(error)
-        self._call.lost(now, error)
+        self._call.dialog_lost(now, error)
 
     def _acknowledge(self, response: Response) -> None:
         dialog, exchange = self._dialog, self._exchange
@@ -235,7 +235,7 @@ class SessionModification:
             call = self._call
             ack = call.agent.ack(dialog, exchange.request, response.cseq, exchange.hop, call.digest)
             self._acks = {key: ack}
-        self._call.agent.layer.send_alone(*self._acks[key])
+        self._call.agent.layer.send_statelessly(*self._acks[key])
 
     # Refreshes (RFC 4028)
 
@@ -245,7 +245,7 @@ class SessionModification:
         Else by the session as it is in a re-INVITE.
         """
         call = self._call
-        if self._update_unknown or not call.says_it_allows("UPDATE"):
+        if self._update_unknown or not call.allows_explicitly("UPDATE"):
             self._refresh_by_reinvite(now)
             return
         dialog = call.dialog
@@ -256,7 +256,7 @@ class SessionModification:
         call.agent.describe(request)
         call.timer.ask(request)
         self._updating = True
-        call.send_inside(request, OutcomeListener(self._refreshed_by_update), now)
+        call.send_in_dialog(request, OutcomeListener(self._refreshed_by_update), now)
 
     def _refresh_by_reinvite(self, now: float) -> None:
         call = self._call
@@ -279,18 +279,18 @@ class SessionModification:
         call = self._call
         self._updating = False
         if isinstance(outcome, Failure):
-            call.lost(now, _no_response())
+            call.dialog_lost(now, _no_response())
         elif outcome.status < 300:
             with contextlib.suppress(BadSip):
                 if call.dialog is not None:
                     call.refresh_target(call.dialog, outcome)
-            call.learn(outcome)
+            call.learn_capabilities(outcome)
             call.timer.answered(outcome, now)
         elif outcome.status in UPDATE_UNKNOWN:
             self._update_unknown = True
             self._refresh_by_reinvite(now)
         elif outcome.status in (408, 481):
-            call.lost(now, call_refused(outcome, call.digest, what="refresh of the session"))
+            call.dialog_lost(now, call_refused(outcome, call.digest, what="refresh of the session"))
         else:
             call.timer.refresh_failed(now)
 
@@ -322,7 +322,7 @@ class SessionModification:
             self._call.refresh_target(dialog, request)
         if request.method == "INVITE":
             transaction.send_response(reply(request, 100), now)
-        self._call.learn(request)
+        self._call.learn_capabilities(request)
         self.move(ModificationEvent.RECEIVE)
         self._answer = None
         self._incoming = transaction
@@ -356,7 +356,7 @@ class SessionModification:
                 return 500
             # Section 14.2: ours is in progress.
             return 491 if state is not CallState.UP or phase is ModificationState.SENT else 0
-        first = self._call.first_exchange(dialog)
+        first = self._call.initial_offer(dialog)
         # RFC 3311 section 5.2.
         if phase is ModificationState.RECEIVED or first == "theirs":
             return 500
@@ -371,7 +371,7 @@ class SessionModification:
     ) -> None:
         """Answer an UPDATE without an offer: it moves the target and refreshes the session."""
         self._call.refresh_target(dialog, request)
-        self._call.learn(request)
+        self._call.learn_capabilities(request)
         response = self._okay(request, dialog)
         if self._call.state is CallState.UP:
             self._call.timer.answer(request, response, now)
@@ -478,7 +478,7 @@ class SessionModification:
             error = CalleeUnreachable(
                 "The far end never acknowledged the change of the session.", why="no_ack"
             )
-            self._call.lost(now, error)
+            self._call.dialog_lost(now, error)
 
     def start_queued(self, now: float) -> None:
         """Begin the change that has waited, if none is under way."""

@@ -172,7 +172,7 @@ class OutgoingCall(Call):
         rseq = rseq_of(response)
         if rseq is not None and not branch.takes(rseq):
             return
-        self.learn(response)
+        self.learn_capabilities(response)
         self._tell(response)
         if rseq is not None:
             # RFC 3262 section 4: the answer to our offer that is sent reliably is the answer.
@@ -194,12 +194,12 @@ class OutgoingCall(Call):
 
     def _acknowledge(self, branch: EarlyDialog, response: Response, rseq: int, now: float) -> None:
         try:
-            self.send_inside(branch.prack(response, rseq), NullListener(), now, branch.dialog)
+            self.send_in_dialog(branch.prack(response, rseq), NullListener(), now, branch.dialog)
         except BadSip:
             # It cannot be reached; its final answer will not be either.
             branch.dialog = None
 
-    def dialog_of_session(self) -> Dialog | None:
+    def session_dialog(self) -> Dialog | None:
         """The call's dialog; before the answer, that of the branch that agreed last."""
         if self.dialog is not None:
             return self.dialog
@@ -210,11 +210,11 @@ class OutgoingCall(Call):
         """Once a reliable answer has come (RFC 3311 section 5.1)."""
         return (
             self.state is CallState.PROCEEDING
-            and self.dialog_of_session() is not None
+            and self.session_dialog() is not None
             and self.may_allow("UPDATE")
         )
 
-    def first_exchange(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
+    def initial_offer(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
         """Our offer is open until a branch answers it reliably, or finally."""
         if self.dialog is dialog:
             return "done"
@@ -230,8 +230,8 @@ class OutgoingCall(Call):
                 # Without a usable Contact or route there is nothing to acknowledge to.
                 if self.can(CallStep.FAILURE):
                     self.step(CallStep.FAILURE)
-                    self._quiet()
-                    self.tell_end("error", response.status, response.reason, unusable, response)
+                    self._stop_ringing()
+                    self.report_end("error", response.status, response.reason, unusable, response)
             return
         if not self.can(CallStep.FAILURE):
             return
@@ -250,7 +250,7 @@ class OutgoingCall(Call):
 
     def _refused(self, response: Response, *, cancelled: bool = False) -> None:
         self.step(CallStep.FAILURE)
-        self._quiet()
+        self._stop_ringing()
         remedy = ""
         contact = response.contact_uri if 300 <= response.status < 400 else None
         if contact is not None:
@@ -258,11 +258,11 @@ class OutgoingCall(Call):
         error: CallError = call_refused(response, self.digest, remedy=remedy)
         if self._timed_out:
             error = CalleeUnreachable(RANG, remedy="Call again later.", why="no_answer")
-            self.tell_end("timeout", response.status, response.reason, error, response)
+            self.report_end("timeout", response.status, response.reason, error, response)
         elif cancelled:
-            self.tell_end("local", response.status, response.reason, message=response)
+            self.report_end("local", response.status, response.reason, message=response)
         else:
-            self.tell_end("remote", response.status, response.reason, error, response)
+            self.report_end("remote", response.status, response.reason, error, response)
 
     def on_failure(self, failure: Failure, now: float) -> None:
         """No answer at all."""
@@ -274,14 +274,14 @@ class OutgoingCall(Call):
     def _unanswered(self, failure: Failure) -> None:
         cancelled = self.state is CallState.CANCELLING
         self.step(CallStep.FAILURE)
-        self._quiet()
+        self._stop_ringing()
         if cancelled and not self._timed_out:
-            self.tell_end("local")
+            self.report_end("local")
             return
         if cancelled and self._cancel_sent:
             # It had said that it rings; only that it was given up is not known there.
             unheard = CalleeUnreachable(RANG, remedy="Call again later.", why="no_answer")
-            self.tell_end("timeout", error=unheard)
+            self.report_end("timeout", error=unheard)
             return
         hop = self.hop
         cause = self._exchange.cause if self._exchange is not None else None
@@ -291,7 +291,7 @@ class OutgoingCall(Call):
                 remedy="Check address and port, and that the phone or server is running.",
                 why="refused",
             )
-            self.tell_end("error", error=error)
+            self.report_end("error", error=error)
         else:
             seconds = self.agent.settings.timers.timeout
             error = cause or CalleeUnreachable(
@@ -299,14 +299,14 @@ class OutgoingCall(Call):
                 remedy="Check the address, the network and any firewall between.",
                 why="timeout",
             )
-            self.tell_end("timeout", 408, "Request Timeout", error)
+            self.report_end("timeout", 408, "Request Timeout", error)
 
     def _success(self, response: Response, now: float) -> None:
         tag = response.to.tag or ""
         known = self._acks.get(tag)
         if known is not None:
             # Section 13.2.2.4: the 200 came again because our ACK was lost.
-            self.agent.layer.send_alone(*known)
+            self.agent.layer.send_statelessly(*known)
             return
         if len(self._acks) >= MAX_FORKS:
             return
@@ -314,11 +314,11 @@ class OutgoingCall(Call):
         self._acks[tag] = ack = self.agent.ack(
             dialog, self._sent, self._sent.cseq, self.hop, self.digest
         )
-        self.agent.layer.send_alone(*ack)
+        self.agent.layer.send_statelessly(*ack)
         if not self.can(CallStep.SUCCESS):
             # Another branch of a fork answered as well; one call is enough.
             bye = dialog.request("BYE")
-            hop = self.hop_of(dialog)
+            hop = self.agent.in_dialog_hop(dialog)
             self.agent.exchange(
                 bye, hop, NullListener(), now, next_cseq=dialog.next_cseq, digest=self.digest
             )
@@ -329,19 +329,19 @@ class OutgoingCall(Call):
             branch.dialog.confirm(dialog, response)
             dialog = branch.dialog
         self.dialog = dialog
-        self._quiet()
+        self._stop_ringing()
         self.modification.other_branch(dialog, now)
         self.registry.keep_only(self, dialog)
         self.answer_headers = CallHeaders(response.headers)
         source = response.source
-        self.is_vouched_for = source is None or (
+        self.is_identity_trusted = source is None or (
             source.host in self.servers or self.agent.trusts(source.host, None)
         )
-        self.learn(response)
+        self.learn_capabilities(response)
         self.step(CallStep.SUCCESS)
         if self.state is CallState.ENDING:
             self.send_bye(now)
-            self.tell_end("timeout" if self._timed_out else "local")
+            self.report_end("timeout" if self._timed_out else "local")
             return
         self.timer.answered(response, now)
         # Some phones give their description with the 183 alone, as those must that sent it
@@ -406,7 +406,7 @@ class OutgoingCall(Call):
     def _sent(self) -> Request:
         return self._exchange.request if self._exchange is not None else self._request
 
-    def _quiet(self) -> None:
+    def _stop_ringing(self) -> None:
         self._ring_until = None
 
     def next_cseq(self) -> int:

@@ -229,8 +229,8 @@ class Redirection:
         request = Request("INVITE", target.uri, body=old.body)
         if target.proxy:
             request.add("Route", f"<{loose_route(target.proxy)}>")
-        request.take(old, without=(*PER_ADDRESS, *(name.lower() for name in leave_out)))
+        request.copy_headers(old, without=(*PER_ADDRESS, *(name.lower() for name in leave_out)))
         request.add("CSeq", f"{call.next_cseq()} INVITE")
-        user = parse_uri(parse_address(old.need("Contact")).uri).user or ""
+        user = parse_uri(parse_address(old.require("Contact")).uri).user or ""
         request.add("Contact", call.agent.contact(hop, user=user))
         return request

@@ -162,7 +162,7 @@ class OutgoingRefer:
             request.add("Referred-By", f"<{call.local_uri}>")
         call.agent.describe(request)
         request.add_all(lines)
-        self._exchange: ClientRequest = call.send_inside(request, self, now, dialog)
+        self._exchange: ClientRequest = call.send_in_dialog(request, self, now, dialog)
         call.registry.subscribe(self)
 
     @property
@@ -184,7 +184,7 @@ class OutgoingRefer:
             error = call_refused(response, self._call.digest, what="transfer")
             self._end(error)
             if response.status in (408, 481):
-                self._call.lost(now, error)
+                self._call.dialog_lost(now, error)
             return
         quiet = (response.get("Refer-Sub") or "").strip().lower() == "false"
         self._listener.taken(response.status, quiet=quiet)
@@ -205,7 +205,7 @@ class OutgoingRefer:
             why="session",
         )
         self._end(error)
-        self._call.lost(now, error)
+        self._call.dialog_lost(now, error)
 
     # The notices
 
@@ -399,7 +399,7 @@ class IncomingRefer:
         request.headers.set("Content-Type", CONTENT_TYPE)
         request.body = write_status(status, reason)
         try:
-            self._call.send_inside(request, OutcomeListener(self._told), now, self.dialog)
+            self._call.send_in_dialog(request, OutcomeListener(self._told), now, self.dialog)
         except BadSip:
             self._end()
 

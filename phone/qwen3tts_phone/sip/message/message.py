@@ -121,14 +121,14 @@ class _Message:
         self.headers.remove(name)
         self.add(name, value)
 
-    def take(self, other: _Message, *, without: tuple[str, ...] = ()) -> None:
+    def copy_headers(self, other: _Message, *, without: tuple[str, ...] = ()) -> None:
         """Append another message's header lines, but for some named in lower case."""
         for name in other.headers.keys():  # noqa: SIM118 (not a mapping)
             if name.lower() not in without:
                 for value in other.headers.getlist(name):
                     self.headers.add(name, value)
 
-    def need(self, name: str) -> str:
+    def require(self, name: str) -> str:
         """The first value of a header; raises BadSip when it is absent."""
         value = self.headers.get(name)
         if value is None:
@@ -138,27 +138,27 @@ class _Message:
     @property
     def call_id(self) -> str:
         """The Call-ID, as it came."""
-        return self.need("Call-ID")
+        return self.require("Call-ID")
 
     @property
     def cseq(self) -> int:
         """The number of CSeq."""
-        return _cseq(self.need("CSeq"))[0]
+        return _cseq(self.require("CSeq"))[0]
 
     @property
     def cseq_method(self) -> str:
         """The method of CSeq."""
-        return _cseq(self.need("CSeq"))[1]
+        return _cseq(self.require("CSeq"))[1]
 
     @property
     def from_(self) -> NameAddr:
         """The From address."""
-        return parse_address(self.need("From"))
+        return parse_address(self.require("From"))
 
     @property
     def to(self) -> NameAddr:
         """The To address."""
-        return parse_address(self.need("To"))
+        return parse_address(self.require("To"))
 
     @property
     def via(self) -> Via:

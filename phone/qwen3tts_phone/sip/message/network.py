@@ -26,7 +26,7 @@ class Hop:
     """Whether that connection is to be used whatever host and port say, as long as it is open."""
     name: str = field(default="", compare=False)
     """The domain that led to the address; what a certificate there must name."""
-    asks: DnsLookup = field(default="address", compare=False)
+    lookup: DnsLookup = field(default="address", compare=False)
     """What is looked up where ``host`` is a name."""
     secure: bool = field(default=False, compare=False)
     """Whether a sips: address led here, so that our Contact must be one (RFC 3261 8.1.1.8)."""

@@ -288,7 +288,7 @@ class RegistrationCore:
         """Refresh when it is time, and look whether the best server is back."""
         if self._return_at is not None and now >= self._return_at:
             self._return_at = now + RETURN_S
-            self._ask_the_best(now)
+            self._probe_best_server(now)
         if self._due_at is not None and now >= self._due_at:
             self._due_at = None
             self._move(E.DUE)
@@ -455,7 +455,7 @@ class RegistrationCore:
         best = min(self._hops, key=lambda hop: hop.rank)
         return best if best.rank < self.hop.rank else None
 
-    def _ask_the_best(self, now: float) -> None:
+    def _probe_best_server(self, now: float) -> None:
         best = self._best()
         if best is None or self.state is not S.REGISTERED:
             return

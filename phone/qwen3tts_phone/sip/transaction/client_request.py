@@ -145,7 +145,7 @@ class ClientRequest:
         digest: Digest | None = None,
         max_retries: int = 3,
         contact: ContactFor | None = None,
-        roomier: Callable[[Hop, int], Hop | None] = lambda hop, size: None,
+        tcp_hop: Callable[[Hop, int], Hop | None] = lambda hop, size: None,
         health: ServerHealth | None = None,
     ) -> None:
         self.request = request
@@ -157,7 +157,7 @@ class ClientRequest:
         self.sent_at = 0.0
         """When it was last sent, in seconds."""
         self._contact = contact
-        self._roomier = roomier
+        self._roomier = tcp_hop
         self._small: tuple[Hop, list[str]] | None = None
         """The hop by UDP, and our Contacts there, while TCP is tried for a large request."""
         self._stays_udp = False
@@ -218,14 +218,14 @@ class ClientRequest:
             self._listener.on_provisional(response, now)
         elif response.status in FAILOVER_STATUSES and self._fails_over(now):
             return
-        elif not self._tried_again(response, now):
+        elif not self._retries(response, now):
             self._listener.on_final(response, now)
 
     def on_failure(self, failure: Failure, now: float) -> None:
         """From the transaction."""
         self.cause = self.transaction.cause if self.transaction is not None else None
         self._health.failed(self.hop, now)
-        if self._goes_by_udp(failure, now):
+        if self._falls_back_to_udp(failure, now):
             return
         if not self._fails_over(now):
             self._listener.on_failure(failure, now)
@@ -248,10 +248,10 @@ class ClientRequest:
     def _once_more(self) -> Request:
         """The same but for the branch, and for what names the way; it needs no new CSeq."""
         request = Request(self.request.method, self.request.uri, body=self.request.body)
-        request.take(self.request, without=("via", "authorization", "proxy-authorization"))
+        request.copy_headers(self.request, without=("via", "authorization", "proxy-authorization"))
         return request
 
-    def _goes_by_udp(self, failure: Failure, now: float) -> bool:
+    def _falls_back_to_udp(self, failure: Failure, now: float) -> bool:
         """RFC 3261 section 18.1.1: where TCP is refused, UDP is what there is."""
         small, self._small = self._small, None
         if small is None or failure is not Failure.UNREACHABLE or not self.may_retry:
@@ -264,7 +264,7 @@ class ClientRequest:
         self._send(request, now)
         return True
 
-    def _goes_by_tcp(self, request: Request, sent: Request, now: float) -> bool:
+    def _needs_tcp(self, request: Request, sent: Request, now: float) -> bool:
         """Whether a request is too large for UDP; then its Contact says so, too."""
         hop = None if self._stays_udp else self._roomier(self.hop, len(bytes(sent)))
         if hop is None or self._health.is_down(hop, now):
@@ -286,7 +286,7 @@ class ClientRequest:
         except BadSip:
             return contact
 
-    def _tried_again(self, response: Response, now: float) -> bool:
+    def _retries(self, response: Response, now: float) -> bool:
         if response.status in (401, 407):
             return self._answer_challenge(response, now)
         return response.status == 422 and self._raise_interval(response, now)
@@ -331,7 +331,7 @@ class ClientRequest:
         self._retries_left -= 1
         old = self.request
         request = Request(old.method, old.uri, body=old.body)
-        request.take(old, without=("via", "authorization", "proxy-authorization", "cseq"))
+        request.copy_headers(old, without=("via", "authorization", "proxy-authorization", "cseq"))
         # Section 8.1.3.5: the same Call-ID, From and To, the next CSeq, a new branch.
         request.add("CSeq", f"{self._next_cseq()} {old.method}")
         for name, value in changes.items():
@@ -364,7 +364,7 @@ class ClientRequest:
         if self._digest is not None:
             self.hop = self._digest.authorize(request, self.hop, asked=bool(self._answered))
         sent = self._with_via(request)
-        if self._goes_by_tcp(request, sent, now):
+        if self._needs_tcp(request, sent, now):
             sent = self._with_via(request)
         self.request = sent
         self.sent_at = now
@@ -378,7 +378,7 @@ class ClientRequest:
         """The Via goes first, as on any message."""
         sent = Request(request.method, request.uri, body=request.body)
         sent.add("Via", f"{self._via(self.hop)};branch={new_branch()};rport")
-        sent.take(request)
+        sent.copy_headers(request)
         return sent
 
 

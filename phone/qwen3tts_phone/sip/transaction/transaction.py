@@ -258,8 +258,8 @@ def ack_for_failure(invite: Request, response: Response) -> Request:
     ack = Request("ACK", invite.uri)
     ack.add("Via", invite.values("Via")[0])
     ack.add("Max-Forwards", "70")
-    ack.add("From", invite.need("From"))
-    ack.add("To", response.need("To"))
+    ack.add("From", invite.require("From"))
+    ack.add("To", response.require("To"))
     ack.add("Call-ID", invite.call_id)
     ack.add("CSeq", f"{invite.cseq} ACK")
     for route in invite.headers.getlist("Route"):
@@ -273,7 +273,7 @@ def cancel_for(invite: Request) -> Request:
     cancel.add("Via", invite.values("Via")[0])
     cancel.add("Max-Forwards", "70")
     for name in ("From", "To", "Call-ID"):
-        cancel.add(name, invite.need(name))
+        cancel.add(name, invite.require(name))
     cancel.add("CSeq", f"{invite.cseq} CANCEL")
     for route in invite.headers.getlist("Route"):
         cancel.add("Route", route)
@@ -344,11 +344,11 @@ class TransactionLayer:
         self._branches[request.branch.lower()] += 1
         return transaction
 
-    def send_alone(self, message: Request | Response, hop: Hop) -> None:
+    def send_statelessly(self, message: Request | Response, hop: Hop) -> None:
         """Send what belongs to no transaction: the ACK to a 2xx, or a stateless answer."""
         self.outbox.append(OutboundMessage(hop, bytes(message)))
 
-    def may_await(self, data: bytes) -> bool:
+    def may_match(self, data: bytes) -> bool:
         """Whether an answer, still unread, may belong to a request of ours: by its branch."""
         found = _OUR_BRANCH.finditer(data)
         return any(each[0].decode().lower() in self._branches for each in found)
@@ -388,7 +388,7 @@ class TransactionLayer:
         """The server transaction that a request belongs to."""
         return self._servers.get(server_key(request))
 
-    def cancelled_by(self, cancel: Request, source: Hop) -> Transaction | None:
+    def invite_of_cancel(self, cancel: Request, source: Hop) -> Transaction | None:
         """The INVITE that a CANCEL means (RFC 3261 section 9.2).
 
         Section 22.1: it comes from where the INVITE came from. Many phones count their branches,

@@ -98,7 +98,7 @@ class Locator:
             return None
         return found.hops[found.turn]
 
-    def turn_to_next(self, address: Hop) -> list[tuple[Hop, bool]]:
+    def use_next_address(self, address: Hop) -> list[tuple[Hop, bool]]:
         """An address has failed: the names that led there, and whether they have another one."""
         there = (address.transport, address.host, address.port)
         turned: list[tuple[Hop, bool]] = []
@@ -153,11 +153,13 @@ class Locator:
         records = self._strangers if theirs else self._records
         domain = hop.host.rstrip(".")
         nowhere = "." not in domain or domain.endswith(_NOWHERE)
-        if hop.asks == "address" or nowhere or not self._settings.srv:
+        if hop.lookup == "address" or nowhere or not self._settings.srv:
             return await self._hosts(records, hop, [(hop.transport, hop.host, hop.port, 0)])
-        if hop.asks == "srv":
+        if hop.lookup == "srv":
             transports = (hop.transport,)
-        services, ttl = await self._services(records, domain, transports, naptr=hop.asks == "naptr")
+        services, ttl = await self._services(
+            records, domain, transports, naptr=hop.lookup == "naptr"
+        )
         if not services:
             hops, least = await self._hosts(records, hop, [(hop.transport, hop.host, hop.port, 0)])
             return hops, min(ttl, least)
@@ -249,7 +251,7 @@ class Locator:
                     transport=transport,
                     host=address,
                     port=port,
-                    asks="address",
+                    lookup="address",
                     rank=rank,
                     name=hop.name or hop.host,
                 )
@@ -319,8 +321,8 @@ def _make_room(kept: dict[Kept, Any], side: Sequence[Kept]) -> None:
 
 
 def _key(hop: Hop, transports: Sequence[str]) -> _Key:
-    asks = tuple(transports) if hop.asks == "naptr" else ()
-    return (hop.transport, hop.host, hop.port, hop.asks, asks)
+    choice = tuple(transports) if hop.lookup == "naptr" else ()
+    return (hop.transport, hop.host, hop.port, hop.lookup, choice)
 
 
 async def _gather(

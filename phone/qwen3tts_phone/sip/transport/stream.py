@@ -319,12 +319,12 @@ class StreamTransport:
             if task is not None:
                 self._shaking.pop(task, None)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        if len(self._connections) >= MAX_CONNECTIONS and not self._made_room():
+        if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
             transport.abort()
             return
         await self._serve(self._add(host, port, writer), reader)
 
-    def _made_room(self) -> bool:
+    def _make_room(self) -> bool:
         """End a connection of others, of the address that has most of them.
 
         Idle ones must not keep a caller out, nor a crowd end a carrier's, whose calls may be long.
