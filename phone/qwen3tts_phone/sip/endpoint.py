@@ -28,7 +28,7 @@ from qwen3tts_phone.sip.target_resolver import (
     TargetResolver,
     host_not_found,
 )
-from qwen3tts_phone.sip.timekeeper import TimerScheduler
+from qwen3tts_phone.sip.timer_scheduler import TimerScheduler
 from qwen3tts_phone.sip.transport.listeners import Listeners
 from qwen3tts_phone.sip.transport.locator import Locator
 from qwen3tts_phone.sip.user_agent import UserAgent
