@@ -130,7 +130,7 @@ class CallRecogniser:
 
 def _made(wishes: CallSettings) -> Recogniser:
     """Raises SpeechError or ImportError where it cannot be."""
-    from qwen3tts_phone.detection.recogniser import recogniser_named
+    from qwen3tts_agent.recognition.kinds import recogniser_named
     from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.detection.vad import make_detector
 

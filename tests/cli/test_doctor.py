@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_cli.doctor import checks
+from qwen3tts_cli.doctor import checks, targets
 from qwen3tts_cli.doctor import command as doctor
 from qwen3tts_cli.doctor.checks import EXTRAS, Check, Level
 from qwen3tts_cli.doctor.weight_files import faults, weight_file_fault
@@ -218,7 +218,7 @@ def test_an_address_of_another_machine_is_told() -> None:
 
 @pytest.mark.network
 def test_a_server_that_does_not_answer_is_a_failure() -> None:
-    found = doctor.speech_server("ws://127.0.0.1:9/v1/speech")
+    found = targets.speech_server("ws://127.0.0.1:9/v1/speech")
     assert found.level is Level.FAIL
     assert "mr-qwen3tts serve" in found.remedy
 

@@ -83,7 +83,7 @@ def recogniser_of(listening: ListenOptions, language: str | None = None) -> Reco
     """What --stt names, for callers of this language; raises BadRequest, MissingExtra."""
     assert listening.stt is not None
     with needs("phone"):
-        from qwen3tts_phone.detection.recogniser import recogniser_named
+        from qwen3tts_agent.recognition.kinds import recogniser_named
     return recogniser_named(listening.stt, **({"languages": _codes(language)} if language else {}))
 
 

@@ -147,7 +147,7 @@ async def called(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check
 
 def failed(error: SpeechError) -> Check:
     """An error in words, with its remedy; its name is the code that a record would have."""
-    from qwen3tts_phone.diagnosis.diagnose import finding_of
+    from qwen3tts_phone.diagnosis.call_failure import finding_of
 
     found = finding_of(error)
     return Check(found.code, Level.FAIL, found.words, found.remedy)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from qwen3tts_cli.output.exits import MissingProgram
 from qwen3tts_cli.output.writable import SOUND_ENDINGS
-from qwen3tts_phone.audio.wav import wav_header
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.process import PLAYING, child_environment
 
@@ -29,6 +28,13 @@ SAVE_BYTES = 48_000
 """The header is brought up to date at least as often as this."""
 
 
+def _wav_header(data_bytes: int, rate_hz: int, channels: int) -> bytes:
+    # Imported when it is needed: it loads numpy, which the command line's start does not.
+    from qwen3tts_phone.audio.wav import wav_header
+
+    return wav_header(data_bytes, rate_hz, channels)
+
+
 class WavWriter:
     """One channel of 16-bit samples. The header fits what was written, also after a kill."""
 
@@ -40,7 +46,7 @@ class WavWriter:
         self._saved = 0
         self.data_bytes = 0
         """Bytes of samples so far."""
-        self._write(wav_header(0 if self._seekable else UNKNOWN_BYTES, rate_hz, 1))
+        self._write(_wav_header(0 if self._seekable else UNKNOWN_BYTES, rate_hz, 1))
 
     @property
     def seconds(self) -> float:
@@ -61,7 +67,7 @@ class WavWriter:
 
     def _save(self) -> None:
         if self._seekable:
-            os.pwrite(self._file.fileno(), wav_header(self.data_bytes, self._rate_hz, 1), 0)
+            os.pwrite(self._file.fileno(), _wav_header(self.data_bytes, self._rate_hz, 1), 0)
         self._saved = self.data_bytes
 
     def close(self) -> None:
@@ -82,7 +88,7 @@ class WavStream:
     def __init__(self, fd: int, rate_hz: int) -> None:
         """``fd`` stays open; nothing else may write to it meanwhile."""
         self._fd = fd
-        self._header = wav_header(UNKNOWN_BYTES, rate_hz, 1)
+        self._header = _wav_header(UNKNOWN_BYTES, rate_hz, 1)
 
     async def write(self, pcm: bytes) -> None:
         """Append samples; raises ``BrokenPipeError`` when the reader has gone."""
@@ -169,7 +175,7 @@ class Player:
         )
         player = cls(name, process)
         if name == "ffplay":
-            await player.write(wav_header(UNKNOWN_BYTES, rate_hz, 1))
+            await player.write(_wav_header(UNKNOWN_BYTES, rate_hz, 1))
         return player
 
     async def write(self, pcm: bytes) -> None:
