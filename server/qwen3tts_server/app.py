@@ -13,17 +13,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Response, WebSocket
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.middleware.cors import CORSMiddleware
 
 from qwen3tts_engine.base import Engine
 from qwen3tts_engine.wrapped import healthy
-from qwen3tts_server.dialects.openai import routes as openai
-from qwen3tts_server.dialects.runvnc import connection as runvnc
-from qwen3tts_server.dialects.vllm_omni import connection as vllm_omni
+from qwen3tts_server.dialects.table import dialects
 from qwen3tts_server.gate import AccessLog, Gate
-from qwen3tts_server.keys import ApiKeys, check_routes, grant_of
+from qwen3tts_server.keys import ROUTES, ApiKeys, RouteRoles, grant_of
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
 
@@ -31,7 +29,7 @@ EXPOSED = ("X-Request-Id", "X-Sample-Rate", "X-Cache-Starter", "Retry-After")
 """Headers of answers that pages of other origins may read."""
 
 
-def add_guards(app: FastAPI, settings: ServerSettings) -> None:
+def add_guards(app: FastAPI, settings: ServerSettings, roles: RouteRoles) -> None:
     """Keys, origins, bounds, the access log and, where they are wanted, the profiler's routes.
 
     ``app.state.keys`` is the ApiKeys. Raises BadRequest for a file of keys that cannot be used.
@@ -44,7 +42,7 @@ def add_guards(app: FastAPI, settings: ServerSettings) -> None:
         add_routes(app, Path(settings.profile_folder))
     # The last one added is the first to see a request.
     refused = app.state.service.meter.refused
-    app.add_middleware(Gate, settings=access, keys=app.state.keys, refused=refused)
+    app.add_middleware(Gate, settings=access, keys=app.state.keys, roles=roles, refused=refused)
     if access.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -70,9 +68,6 @@ def _tell_of_keys(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to change the page
 
 
-SPEECH_PATH = "/v1/speech"
-
-
 def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAPI:
     """An application that serves ``engine``; ``app.state.service`` is its Service."""
     service = Service(engine, settings or ServerSettings())
@@ -87,13 +82,10 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
 
     app = FastAPI(title="mr_qwen3tts speech server", redirect_slashes=False, lifespan=lifespan)
     app.state.service = service
-    add_guards(app, service.settings)
-
-    @app.websocket(SPEECH_PATH)
-    async def speech(socket: WebSocket) -> None:
-        await service.speak(socket)
-
-    for dialect in (openai, vllm_omni, runvnc):
+    served = dialects()
+    roles = RouteRoles(ROUTES, *(each.ROUTES for each in served))
+    add_guards(app, service.settings, roles)
+    for dialect in served:
         dialect.add_routes(app, service)
 
     @app.get("/health")
@@ -133,7 +125,7 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
             ]
         }
 
-    check_routes(app.routes)
+    roles.check(app.routes)
     return app
 
 

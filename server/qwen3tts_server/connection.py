@@ -1,44 +1,385 @@
-"""What every WebSocket connection does with its socket."""
+"""WebSocket connections of all dialects: one shell for the socket, one base for the session.
+
+The shell reads, writes, waits and runs tasks; every decision is the session's, which is pure. A
+dialect derives both: its session translates messages, its connection performs the commands.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
 import logging
 import time
-from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from qwen3tts_engine.base import Engine, LoadedVoice, SynthesisRequest
-from qwen3tts_engine.wrapped import cloning
-from qwen3tts_server.dialects.native.greeting import Greeting
-from qwen3tts_server.dialects.native.session import (
-    Close,
-    Command,
-    LoadVoice,
-    PauseSynthesis,
-    ResumeSynthesis,
-    Session,
-    StartSynthesis,
-    StopSynthesis,
-)
-from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import Observer
+from qwen3tts_server.service import Service
 from qwen3tts_wire.endpoint import Data
-from qwen3tts_wire.errors import BadRequest, EngineFailed, SpeechError
-from qwen3tts_wire.messages import VoiceLoad
+from qwen3tts_wire.errors import EngineFailed, ServerBusy, SpeechError
+
+log = logging.getLogger(__name__)
 
 GONE = (WebSocketDisconnect, RuntimeError)
-"""What a socket raises to whom writes to a client that has left."""
+"""Raised by a write to a client that has left."""
+TURN_CHARS = 4096
+"""Read from one client before the others have their turn; cutting it into clauses takes 10 ms."""
+MESSAGE_CHARS = 64
+"""Least cost of a message: an empty one is answered too."""
+IDLE, TOO_BIG, RESTART, TRY_AGAIN = 4408, 1009, 1012, 1013
+"""Close codes: our own for an idle client, and RFC 6455 section 7.4.1."""
+STOPPING = "the server is stopping; connect again"
 
 
-def data_of(event: MutableMapping[str, Any]) -> str | bytes | None:
-    """What a received event carries; None when it is the end of the connection."""
+@dataclass(frozen=True)
+class Close:
+    """Command: close the connection once everything is written."""
+
+    code: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class ConnectionBounds:
+    """Bounds that hold for a connection whatever its dialect; 0 s is no bound."""
+
+    message: int
+    """Size of one message: bytes on the wire where ``in_bytes``, else characters."""
+    backlog: int
+    """Bytes of unwritten answers above which nothing more is read (backpressure)."""
+    first_message_s: float
+    idle_s: float
+    in_bytes: bool = False
+    turn_writes: int = 4
+    """Writes in a row before the others have their turn: a write does not wait while the socket
+    buffer has room, and a client that left is noticed only between turns."""
+
+    def exceeded_by(self, data: Data) -> bool:
+        """Return whether a message is too large."""
+        if self.in_bytes and isinstance(data, str) and len(data) <= self.message < 4 * len(data):
+            return len(data.encode()) > self.message
+        return len(data) > self.message
+
+
+C = TypeVar("C")
+
+
+class ConnectionSession(ABC, Generic[C]):
+    """Decisions of one connection. Pure: events and the time in, commands out.
+
+    The connection calls a method for each event, performs the commands returned, writes what
+    ``data_to_send`` gives (again at ``next_write``), and calls ``tick`` at ``next_deadline``. Times
+    are seconds of the server's monotonic clock.
+    """
+
+    def __init__(self, bounds: ConnectionBounds, now: float | None) -> None:
+        """``now`` None: the client's silence has no bound."""
+        self.bounds = bounds
+        self._last_activity = now
+        self._heard = False
+        """Whether a message came."""
+        self._draining_until: float | None = None
+        self._closed = False
+        self._commands: list[C] = []
+
+    # --- what a dialect defines ---
+
+    @abstractmethod
+    def _handle(self, data: Data, now: float) -> None:
+        """Translate one message of the client."""
+
+    @abstractmethod
+    def data_to_send(self, now: float) -> list[Data]:
+        """Return the messages to write next."""
+
+    @abstractmethod
+    def _close(self, code: int, reason: str) -> None:
+        """End everything and emit ``Close``; afterwards ``_closed`` is true."""
+
+    @property
+    @abstractmethod
+    def busy(self) -> bool:
+        """Whether the engine works for the client, so that its silence is not idleness."""
+
+    @abstractmethod
+    def _drain_expired(self, now: float) -> None:
+        """End what a drain has not let finish in time."""
+
+    def _too_large(self) -> None:
+        unit = "bytes" if self.bounds.in_bytes else "characters"
+        self._close(TOO_BIG, f"a message had more than {self.bounds.message} {unit}")
+
+    def _idle_expired(self) -> None:
+        silence = "no message came" if self._heard else "nothing was said"
+        self._close(IDLE, f"{silence} for too long; connect again")
+
+    def _drain_announced(self, within_s: float) -> None:
+        """Tell the client of a drain, where the dialect has a message for it."""
+
+    def _deadlines(self, now: float) -> Iterable[float | None]:
+        return [self._draining_until]
+
+    @property
+    def backlog(self) -> int:
+        """Bytes or characters of answers that wait to be written."""
+        return 0
+
+    @property
+    def full(self) -> bool:
+        """Whether enough sound waits for the client: the engine waits too."""
+        return False
+
+    def next_write(self, now: float) -> float | None:
+        """Return when ``data_to_send`` has more without a further event."""
+        return None
+
+    def gone(self, now: float) -> None:
+        """Note that the client has left."""
+
+    # --- events ---
+
+    def receive(self, data: Data, now: float) -> list[C]:
+        """Take one WebSocket message."""
+        if self._closed:
+            return []
+        self._heard = True
+        self._note_activity(now)
+        if self.bounds.exceeded_by(data):
+            self._too_large()
+        else:
+            self._handle(data, now)
+        return self._take_commands()
+
+    def sent(self, now: float) -> list[C]:
+        """Note that what ``data_to_send`` gave was written."""
+        return self._take_commands()
+
+    def next_deadline(self, now: float) -> float | None:
+        """Return when ``tick`` is due; None: not before the next event."""
+        if self._closed:
+            return None
+        deadlines = [self._idle_until(), *self._deadlines(now)]
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def tick(self, now: float) -> list[C]:
+        """Act on deadlines that have passed."""
+        drained = self._draining_until
+        if not self._closed and drained is not None and now >= drained:
+            self._drain_expired(now)
+        idle = self._idle_until()
+        if idle is not None and now >= idle:
+            self._idle_expired()
+        return self._take_commands()
+
+    def drain(self, within_s: float, now: float) -> list[C]:
+        """Finish what is open and take nothing new, as the server stops; may be hastened."""
+        until = now + within_s
+        if self._draining_until is None or until < self._draining_until:
+            self._draining_until = until
+            self._drain_announced(within_s)
+        return self._take_commands()
+
+    # --- within ---
+
+    def _note_activity(self, now: float) -> None:
+        if self._last_activity is not None:
+            self._last_activity = now
+
+    def _idle_until(self) -> float | None:
+        if self._closed or self._last_activity is None or self.busy:
+            return None
+        bound = self.bounds.idle_s if self._heard else self.bounds.first_message_s
+        return self._last_activity + bound if bound else None
+
+    def _refuse_when_draining(self) -> None:
+        if self._draining_until is not None:
+            raise ServerBusy("The server is about to stop.", remedy="Use another connection.")
+
+    def _take_commands(self) -> list[C]:
+        commands, self._commands = self._commands, []
+        return commands
+
+
+class Connection(ABC, Generic[C]):
+    """One client's WebSocket. ``_write`` is the socket's only writer."""
+
+    def __init__(
+        self,
+        socket: WebSocket,
+        session: ConnectionSession[C],
+        dialect: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.dialect = dialect
+        self._socket = socket
+        self.session = session
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._readable = asyncio.Event()
+        self._readable.set()
+        self._taken = asyncio.Event()
+        self._close: Close | None = None
+        self._gone = False
+        """Nothing can be written any more; what still comes in is ignored."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    def perform(self, command: C) -> None:
+        """Carry out one command of the session, other than ``Close``."""
+
+    async def run(self) -> None:
+        """Serve until the client leaves or the session closes; the WebSocket is accepted."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                writer = tasks.create_task(self._write(), name=f"{self.dialect} writer")
+                self.act(())
+                await self._read()
+                self._tasks = None
+                for task in (writer, *self._under_way):
+                    task.cancel()
+        except* Exception:
+            log.exception("a %s connection broke", self.dialect)
+            await close(self._socket, 1011, "the server broke")
+        finally:
+            self._tasks = None
+            self.session.gone(self._clock())
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def serve(self, service: Service, refusal: Callable[[ServerBusy], str] | None) -> None:
+        """Run as one of the server's connections.
+
+        Args:
+            service: counts the connection, and drains it.
+            refusal: makes the message that a client gets before 1013, where the dialect has one.
+        """
+        try:
+            with service.serving(self.dialect, self.drain):
+                await self.run()
+        except ServerBusy as error:
+            if refusal is None or await put(self._socket, [refusal(error)]):
+                await close(self._socket, TRY_AGAIN, f"{error}"[:120])
+
+    def drain(self, within_s: float) -> None:
+        """Finish within so many seconds: the server stops."""
+        self.act(self.session.drain(within_s, self._clock()))
+
+    # --- for the dialect ---
+
+    def act(self, commands: Sequence[C]) -> None:
+        """Carry out what the session decided, then look for data and deadlines."""
+        for command in commands:
+            if isinstance(command, Close):
+                self._close = command
+            else:
+                self.perform(command)
+        if not self.session.full:
+            self._taken.set()
+        self._wake.set()
+        self._schedule()
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None] | None:
+        """Run a task that ends with the connection; None: the connection is over."""
+        if self._tasks is None:
+            work.close()
+            return None
+        task = self._tasks.create_task(work, name=name)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    async def sound_taken(self) -> None:
+        """Wait while enough sound waits for the client."""
+        while self.session.full:
+            self._taken.clear()
+            await self._taken.wait()
+
+    # --- the socket ---
+
+    async def _read(self) -> None:
+        session, read = self.session, 0
+        while True:
+            await self._readable.wait()
+            data = data_of(await self._socket.receive())
+            if data is None:
+                return
+            if self._gone:
+                continue
+            self.act(session.receive(data, self._clock()))
+            if session.backlog > session.bounds.backlog:
+                self._readable.clear()
+            read += max(len(data), MESSAGE_CHARS)
+            if read >= TURN_CHARS:
+                # ``receive`` does not wait while messages lie there.
+                read = 0
+                await asyncio.sleep(0)
+
+    async def _write(self) -> None:
+        session = self.session
+        while True:
+            await self._wait_for_data()
+            writes = 0
+            while data := session.data_to_send(self._clock()):
+                if not await put(self._socket, data):
+                    self._gone = True
+                    self._readable.set()
+                    return
+                self._readable.set()
+                self.act(session.sent(self._clock()))
+                writes += 1
+                if writes % session.bounds.turn_writes == 0:
+                    await asyncio.sleep(0)
+            if self._close is not None:
+                await close(self._socket, self._close.code, self._close.reason)
+                return
+
+    async def _wait_for_data(self) -> None:
+        timer = None
+        due = self.session.next_write(now := self._clock())
+        if due is not None:
+            timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._wake.set)
+        try:
+            await self._wake.wait()
+            self._wake.clear()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    # --- time ---
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._tasks is None:
+            return
+        now = self._clock()
+        due = self.session.next_deadline(now)
+        if due is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0, due - now), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.act(self.session.tick(self._clock()))
+
+
+def speech_error(error: Exception, doing: str) -> SpeechError:
+    """Return an error as the client learns it; one that is no SpeechError goes to the log."""
+    if isinstance(error, SpeechError):
+        return error
+    log.error("the engine broke: %s", doing, exc_info=error)
+    return EngineFailed("The engine broke.", remedy="The server's log has the reason.")
+
+
+def data_of(event: MutableMapping[str, Any]) -> Data | None:
+    """Return the data of a received event; None at the end of the connection."""
     if event["type"] != "websocket.receive":
         return None
     text: str | None = event.get("text")
@@ -48,7 +389,7 @@ def data_of(event: MutableMapping[str, Any]) -> str | bytes | None:
     return data or b""
 
 
-async def put(socket: WebSocket, messages: Sequence[str | bytes]) -> bool:
+async def put(socket: WebSocket, messages: Sequence[Data]) -> bool:
     """Write; False when the client is gone, which the reader learns as well."""
     try:
         for each in messages:
@@ -62,257 +403,6 @@ async def put(socket: WebSocket, messages: Sequence[str | bytes]) -> bool:
 
 
 async def close(socket: WebSocket, code: int, reason: str) -> None:
-    """Close with a frame, if somebody is still there to read it."""
+    """Close with a frame, unless the client is gone."""
     with contextlib.suppress(*GONE):
         await socket.close(code, reason)
-
-
-log = logging.getLogger(__name__)
-
-TURN_WRITES = 4
-"""After so many writes in a row the others have their turn: a write does not wait while the socket
-takes it, and whether the client is gone is learnt only between turns."""
-TURN_CHARS = 4096
-"""With so much read from one client the others have their turn; to cut it into clauses takes some
-10 ms."""
-MESSAGE_CHARS = 64
-"""What a message counts for at least: an empty one is answered too."""
-
-
-@dataclass
-class _Clause:
-    """A clause that the engine is speaking."""
-
-    task: asyncio.Task[None] | None = None
-    go: asyncio.Event = field(default_factory=asyncio.Event)
-    """Cleared while the engine is to wait."""
-
-
-class Connection:
-    """Carries out one session. ``_write`` is the socket's only writer."""
-
-    def __init__(
-        self,
-        socket: WebSocket,
-        engine: Engine,
-        settings: ServerSettings,
-        *,
-        observer: Observer | None = None,
-        greeting: Greeting | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._socket = socket
-        self._engine = engine
-        self._settings = settings
-        self._clock = clock
-        self._session = Session(engine, settings, observer=observer, now=clock(), greeting=greeting)
-        self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._clauses: dict[int, _Clause] = {}
-        self._loads: set[asyncio.Task[None]] = set()
-        self._close: Close | None = None
-        self._gone = False
-        """Nothing can be written any more; what still comes in is not looked at."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._tasks: asyncio.TaskGroup | None = None
-
-    async def run(self) -> None:
-        """Serve until the client leaves or the session closes."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
-                writer = tasks.create_task(self._write(), name="speech writer")
-                self._wake.set()
-                await self._read()
-                self._tasks = None
-                writer.cancel()
-                for load in self._loads:
-                    load.cancel()
-                for clause in self._clauses.values():
-                    if clause.task is not None:
-                        clause.task.cancel()
-        except* Exception:
-            log.exception("a speech connection broke")
-            await close(self._socket, 1011, "the server broke")
-        finally:
-            self._tasks = None
-            self._session.gone(self._clock())
-            if self._timer is not None:
-                self._timer.cancel()
-
-    def drain(self, within_s: float) -> None:
-        """The server is to stop."""
-        self._act(self._session.drain(within_s, self._clock()))
-
-    # --- the socket ---
-
-    async def _read(self) -> None:
-        read = 0
-        while True:
-            await self._room.wait()
-            data = data_of(await self._socket.receive())
-            if data is None:
-                return
-            if self._gone:
-                continue
-            if _is_larger(data, most := self._settings.limits.max_message_bytes):
-                # RFC 6455 section 7.4.1: 1009 is for a message too big to process.
-                self._act([Close(1009, f"a message had more than {most} bytes")])
-                self._gone = True
-                continue
-            self._act(self._session.receive(data, self._clock()))
-            if self._session.backlog > self._settings.backlog_bytes:
-                # Until the client has taken its answers, nothing more is read from it.
-                self._room.clear()
-            read += max(len(data), MESSAGE_CHARS)
-            if read >= TURN_CHARS:
-                # ``receive`` does not wait while messages lie there.
-                read = 0
-                await asyncio.sleep(0)
-
-    async def _write(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            writes = 0
-            while data := self._session.data_to_send(self._clock()):
-                if not await put(self._socket, data):
-                    self._gone = True
-                    self._room.set()
-                    return
-                self._room.set()
-                self._act(self._session.sent(self._clock()))
-                writes += 1
-                if writes % TURN_WRITES == 0:
-                    await asyncio.sleep(0)
-            if self._close is not None:
-                await close(self._socket, self._close.code, self._close.reason)
-                return
-
-    # --- the session's commands ---
-
-    def _act(self, commands: Sequence[Command]) -> None:
-        for command in commands:
-            match command:
-                case StartSynthesis(number, request):
-                    self._start(number, request)
-                case StopSynthesis(number):
-                    clause = self._clauses.pop(number, None)
-                    if clause is not None and clause.task is not None:
-                        clause.task.cancel()
-                case PauseSynthesis(number):
-                    if number in self._clauses:
-                        self._clauses[number].go.clear()
-                case ResumeSynthesis(number):
-                    if number in self._clauses:
-                        self._clauses[number].go.set()
-                case LoadVoice(message):
-                    self._load(message)
-                case Close():
-                    self._close = command
-        self._wake.set()
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._tasks is None:
-            return
-        now = self._clock()
-        deadline = self._session.next_deadline(now)
-        if deadline is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0, deadline - now), self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._act(self._session.tick(self._clock()))
-
-    # --- the engine ---
-
-    def _start(self, number: int, request: SynthesisRequest) -> None:
-        if self._tasks is None:
-            return
-        clause = self._clauses[number] = _Clause()
-        clause.go.set()
-        clause.task = self._tasks.create_task(
-            self._speak(number, request, clause), name=f"speak context {number}"
-        )
-
-    async def _speak(self, number: int, request: SynthesisRequest, clause: _Clause) -> None:
-        session = self._session
-        try:
-            session.began(number, self._clock())
-            async with contextlib.aclosing(self._engine.synthesize(request)) as chunks:
-                async for chunk in chunks:
-                    self._act(session.produced(number, chunk, self._clock()))
-                    await clause.go.wait()
-            commands = session.generated(number, self._clock())
-        except SpeechError as error:
-            commands = session.failed(number, error, self._clock())
-        except Exception:
-            log.exception("the engine broke in context %d", number)
-            broken = EngineFailed("The engine broke.", remedy="The server's log has the reason.")
-            commands = session.failed(number, broken, self._clock())
-        finally:
-            if self._clauses.get(number) is clause:
-                del self._clauses[number]
-        self._act(commands)
-
-    def _load(self, message: VoiceLoad) -> None:
-        if self._tasks is None:
-            return
-        task = self._tasks.create_task(self._loading(message), name="load a voice")
-        self._loads.add(task)
-        task.add_done_callback(self._loads.discard)
-
-    async def _loading(self, message: VoiceLoad) -> None:
-        session, request_id = self._session, message.request_id
-        try:
-            loaded = await _load_voice(self._engine, message)
-        except SpeechError as error:
-            commands = session.voice_failed(request_id, error, self._clock())
-        except Exception:
-            log.exception("the engine broke while it loaded a voice")
-            broken = EngineFailed("The engine broke.", remedy="The server's log has the reason.")
-            commands = session.voice_failed(request_id, broken, self._clock())
-        else:
-            commands = session.voice_loaded(request_id, loaded, self._clock())
-        self._act(commands)
-
-
-async def _load_voice(engine: Engine, message: VoiceLoad) -> LoadedVoice:
-    cloner = cloning(engine)
-    assert cloner is not None
-    audio = None
-    if message.ref_audio is not None:
-        audio = await asyncio.to_thread(_from_base64, message.ref_audio)
-    return await cloner.load_voice(
-        voice_id=message.voice_id,
-        ref_audio=audio,
-        ref_text=message.ref_text or None,
-        x_vector_only=message.x_vector_only,
-    )
-
-
-def _is_larger(data: Data, bytes_: int) -> bool:
-    """Than so many bytes on the wire, where a character has up to 4."""
-    if isinstance(data, str) and len(data) <= bytes_ < 4 * len(data):
-        return len(data.encode()) > bytes_
-    return len(data) > bytes_
-
-
-def _from_base64(text: str) -> bytes:
-    """What the base64 stands for, by itself or in a ``data:`` address, as other protocols have."""
-    head, comma, body = text.partition(",")
-    if comma and head[:5].lower() == "data:" and head[-7:].lower() == ";base64":
-        text = body
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise BadRequest(
-            "voice.load.ref_audio is not base64.",
-            remedy="Send a sound file's bytes as base64 without line breaks (RFC 4648 section 4).",
-        ) from error

@@ -21,12 +21,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from qwen3tts_server.keys import (
     ANONYMOUS,
     EVERYTHING,
+    ROUTES,
     WEBSOCKET,
     ApiKeys,
     Grant,
     Role,
+    RouteRoles,
     put_grant,
-    role_for,
 )
 from qwen3tts_server.logs import request_id
 from qwen3tts_server.settings import OPEN_PATHS, AccessSettings
@@ -100,9 +101,11 @@ class Gate:
         app: ASGIApp,
         settings: AccessSettings,
         keys: ApiKeys,
+        roles: RouteRoles | None = None,
         refused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``refused`` is told the code of every refusal."""
+        """``refused`` is called with the code of every refusal."""
+        self._roles = roles or RouteRoles(ROUTES)
         self._app = app
         self._refused = refused
         self._settings = settings
@@ -144,7 +147,8 @@ class Gate:
             return None
         if grant is None:
             return NO_KEY if key is None else WRONG_KEY
-        needed = role_for(WEBSOCKET if scope["type"] == "websocket" else scope["method"], path)
+        method = WEBSOCKET if scope["type"] == "websocket" else scope["method"]
+        needed = self._roles.needed(method, path)
         if grant.role < needed:
             return WRONG_ROLE[needed]
         most = self._settings.max_connections_per_address

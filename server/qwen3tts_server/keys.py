@@ -91,57 +91,53 @@ ROUTES: Mapping[tuple[str, str], Role | None] = {
     ("GET", "/openapi.json"): Role.SPEAK,
     ("GET", "/metrics"): Role.SPEAK,
     ("GET", "/v1/voices"): Role.SPEAK,
-    ("GET", "/v1/models"): Role.SPEAK,
-    ("GET", "/v1/models/{model:path}"): Role.SPEAK,
-    ("POST", "/v1/audio/speech"): Role.SPEAK,
-    ("POST", "/v1/audio/speech/batch"): Role.SPEAK,
-    ("POST", "/v1/audio/transcriptions"): Role.SPEAK,
-    # Of uploaded voices each key sees, replaces and deletes its own; see Grant.may_manage.
-    ("GET", "/v1/audio/voices"): Role.SPEAK,
-    ("POST", "/v1/audio/voices"): Role.SPEAK,
-    ("DELETE", "/v1/audio/voices/{name}"): Role.SPEAK,
-    (WEBSOCKET, "/v1/speech"): Role.SPEAK,
-    (WEBSOCKET, "/v1/audio/speech/stream"): Role.SPEAK,
-    (WEBSOCKET, "/{path:path}"): Role.SPEAK,
     ("POST", "/start_profile"): Role.ADMIN,
     ("POST", "/stop_profile"): Role.ADMIN,
 }
-"""The role that each route of the application asks for; None: no key."""
-_PATTERNS = [
-    (method, compile_path(path)[0], role) for (method, path), role in ROUTES.items() if role
-]
+"""The role of each route that belongs to no dialect; None: no key."""
 
 
-def role_for(method: str, path: str) -> Role:
-    """Return the role that a request needs; what is not served asks for a key all the same.
+class RouteRoles:
+    """The role that each route of an application asks for."""
 
-    Args:
-        method: of HTTP, or WEBSOCKET.
-        path: below the application's own root.
-    """
-    served = "GET" if method == "HEAD" else method
-    for each, pattern, role in _PATTERNS:
-        if each == served and pattern.match(path):
-            return role
-    return Role.SPEAK
+    def __init__(self, *tables: Mapping[tuple[str, str], Role | None]) -> None:
+        """``tables``: of the server and of its dialects; method (or WEBSOCKET) and path."""
+        self.routes = {route: role for table in tables for route, role in table.items()}
+        self._patterns = [
+            (method, compile_path(path)[0], role)
+            for (method, path), role in self.routes.items()
+            if role
+        ]
 
+    def needed(self, method: str, path: str) -> Role:
+        """Return the role that a request needs; an unknown route asks for a key all the same.
 
-def check_routes(routes: Iterable[object]) -> None:
-    """Refuse an application with a route that ROUTES does not know.
+        Args:
+            method: of HTTP, or WEBSOCKET.
+            path: below the application's own root.
+        """
+        served = "GET" if method == "HEAD" else method
+        for each, pattern, role in self._patterns:
+            if each == served and pattern.match(path):
+                return role
+        return Role.SPEAK
 
-    Raises:
-        LookupError: names it.
-    """
-    for route in routes:
-        if isinstance(route, WebSocketRoute):
-            methods = {WEBSOCKET}
-        elif isinstance(route, Route):
-            methods = set(route.methods or ()) - {"HEAD"}
-        else:
-            raise LookupError(f"a {type(route).__name__} has no role in roles.ROUTES")
-        for method in methods:
-            if (method, route.path) not in ROUTES:
-                raise LookupError(f"{method} {route.path} has no role in roles.ROUTES")
+    def check(self, routes: Iterable[object]) -> None:
+        """Refuse an application with a route that has no role.
+
+        Raises:
+            LookupError: names it.
+        """
+        for route in routes:
+            if isinstance(route, WebSocketRoute):
+                methods = {WEBSOCKET}
+            elif isinstance(route, Route):
+                methods = set(route.methods or ()) - {"HEAD"}
+            else:
+                raise LookupError(f"a {type(route).__name__} has no role in ROUTES")
+            for method in methods:
+                if (method, route.path) not in self.routes:
+                    raise LookupError(f"{method} {route.path} has no role in ROUTES")
 
 
 log = logging.getLogger(__name__)

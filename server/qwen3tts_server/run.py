@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 import uvicorn
 
 from qwen3tts_engine.base import Engine
-from qwen3tts_server.app import SPEECH_PATH, create_app
+from qwen3tts_server.app import create_app
+from qwen3tts_server.dialects.native.connection import SPEECH_PATH
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.sockets import Sockets, protocols

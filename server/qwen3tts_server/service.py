@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 
-from starlette.websockets import WebSocket
-
 from qwen3tts_engine.base import Engine
-from qwen3tts_server.connection import Connection
 from qwen3tts_server.dialects.encoding import EncodingThreads
-from qwen3tts_server.dialects.native.greeting import Greeting
-from qwen3tts_server.keys import EVERYTHING, Grant, Role, grant_of
 from qwen3tts_server.metrics import LoggedUtterances, Meter
 from qwen3tts_server.recognition import Recognition
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import Observer, Speaking
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.errors import ServerBusy, SpeechError
-from qwen3tts_wire.messages import PROTOCOL, ContextOpen
+from qwen3tts_wire.messages import ContextOpen
 
 CLOSE_GRACE_S = 2.0
 """Time for clients to answer the close of their connection."""
-
-
-GREETINGS_MOST = 64
-"""Keys whose list of voices is kept written."""
-NATIVE = "speech.v1"
-"""Our own protocol among the dialects, in metrics and logs."""
 
 
 class Service:
@@ -52,8 +39,6 @@ class Service:
         self.recognition = Recognition(self.engine, settings.openai.whisper)
         """Where recordings are written down."""
         self.meter = Meter(self.engine)
-        self._greetings: OrderedDict[str | None, Greeting] = OrderedDict()
-        """By the owner of voices, whose list differs; None: all of them."""
         self.started = False
         self.draining = False
         self._under_way: dict[object, Callable[[float], None]] = {}
@@ -164,37 +149,3 @@ class Service:
         finally:
             self._speaking.discard(speaking)
             await speaking.aclose()
-
-    def _greeting(self, grant: Grant) -> Greeting:
-        owner = None if grant.role >= Role.VOICES else grant.owner
-        greeting = self._greetings.get(owner)
-        if greeting is None:
-            voices = functools.partial(self.voices.voices_for, grant)
-            greeting = Greeting(self.engine, self.settings.limits, voices)
-            self._greetings[owner] = greeting
-        self._greetings.move_to_end(owner)
-        while len(self._greetings) > GREETINGS_MOST:
-            self._greetings.popitem(last=False)
-        return greeting
-
-    async def speak(self, socket: WebSocket) -> None:
-        """Serve one WebSocket of ``qwen3tts.speech.v1`` until it ends."""
-        if PROTOCOL not in socket.scope.get("subprotocols", ()):
-            await socket.accept()
-            await socket.close(1002, f"the subprotocol {PROTOCOL} is required")
-            return
-        # A server without keys may be embedded without the gate.
-        grant = grant_of(socket.scope) if self.settings.access.has_keys else EVERYTHING
-        await socket.accept(subprotocol=PROTOCOL)
-        connection = Connection(
-            socket,
-            self.engine,
-            self.settings,
-            observer=self.observer(NATIVE),
-            greeting=self._greeting(grant),
-        )
-        try:
-            with self.serving(NATIVE, connection.drain):
-                await connection.run()
-        except ServerBusy as error:
-            await socket.close(1013, f"{error}"[:120])

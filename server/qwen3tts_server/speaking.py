@@ -124,6 +124,8 @@ class Speaking:
         self._closed = False
         self._outcome: str | None = None
         self._error: SpeechError | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        """Turns a pause in the text into a flush."""
         self._observer.opened(self.utterance)
 
     # --- text in ---
@@ -213,11 +215,13 @@ class Speaking:
             if outcome not in ("done", "gone"):
                 self._observer.errored(outcome)
             self._observer.ended(self.utterance, outcome, self._clock())
+            self._schedule_flush()
 
     def _stop(self) -> None:
         self.utterance.release()
         if self._clause is not None:
             self._clause.cancel()
+        self._schedule_flush()
         self._wake.set()
 
     def _advance(self) -> None:
@@ -234,7 +238,26 @@ class Speaking:
         request = utterance.next_request()
         if request is not None:
             self._clause = asyncio.create_task(self._speak(request), name="speak a clause")
+        self._schedule_flush()
         self._wake.set()
+
+    def _schedule_flush(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        now = self._clock()
+        due = self.utterance.flush_deadline(now) if self._outcome is None else None
+        if due is not None:
+            loop = asyncio.get_running_loop()
+            self._pause = loop.call_later(max(0.0, due - now), self._flush_if_due)
+
+    def _flush_if_due(self) -> None:
+        now = self._clock()
+        due = self.utterance.flush_deadline(now)
+        if due is not None and due <= now:
+            self.flush()
+        else:
+            self._schedule_flush()
 
     async def _speak(self, request: SynthesisRequest) -> None:
         utterance = self.utterance

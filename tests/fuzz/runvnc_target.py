@@ -65,7 +65,7 @@ def run_runvnc(data: bytes) -> None:
         talk.finish()
     talk.read()
     for _ in range(3000):
-        due = talk.session.next_frame(talk.now)
+        due = talk.session.next_write(talk.now)
         if due is None:
             break
         talk.now = due + 1e-6

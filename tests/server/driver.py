@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest, Voice
+from qwen3tts_server.connection import Close
 from qwen3tts_server.dialects.native.session import (
-    Close,
     Command,
     LoadVoice,
     PauseSynthesis,

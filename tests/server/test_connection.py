@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from qwen3tts_server.connection import Connection
+from qwen3tts_server.dialects.native.connection import NativeConnection
 from qwen3tts_server.settings import ServerSettings
 from tests.engine.fake_engine import FakeEngine
 from tests.fakes import settle
@@ -65,7 +65,7 @@ class Served:
         self.socket = FakeSocket()
         self.engine = engine or FakeEngine()
         self.engine.started = True
-        self.connection = Connection(
+        self.connection = NativeConnection(
             cast(WebSocket, self.socket), self.engine, ServerSettings(**settings)
         )
         self.task = asyncio.create_task(self.connection.run())

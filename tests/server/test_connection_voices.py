@@ -79,7 +79,7 @@ async def test_what_the_engine_refuses_is_an_error_of_the_request(
         served.socket.say({**LOAD, "voice_id": "x"})
         message = await answer(served)
     assert message["code"] == (code or "engine_failed")
-    assert ("loaded a voice" in caplog.text) == (not code)
+    assert ("loading a voice" in caplog.text) == (not code)
 
 
 async def test_speech_goes_on_while_a_voice_is_loaded() -> None:

@@ -8,9 +8,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from qwen3tts_engine.wrapped import WrappedEngine
 from qwen3tts_server.app import create_app
+from qwen3tts_server.dialects.native.connection import NAME as NATIVE
 from qwen3tts_server.metrics import Meter
 from qwen3tts_server.run import running_server
-from qwen3tts_server.service import NATIVE, Service
+from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.context import Context

@@ -8,6 +8,8 @@ from typing import Any, cast
 from starlette.websockets import WebSocket
 
 from qwen3tts_server.app import create_app
+from qwen3tts_server.dialects.native.connection import serve_speech
+from qwen3tts_server.dialects.native.greeting import Greetings
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_wire.messages import PROTOCOL
@@ -28,10 +30,15 @@ class Visitor(FakeSocket):
         self.accepted = subprotocol
 
 
+async def serve(visitor: Visitor, service: Service) -> None:
+    greetings = Greetings(service.voices, service.settings.limits)
+    await serve_speech(cast(WebSocket, visitor), service, greetings)
+
+
 async def visit(service: Service, *subprotocols: str) -> Visitor:
     """Come, and be turned away."""
     visitor = Visitor(*subprotocols)
-    await service.speak(cast(WebSocket, visitor))
+    await serve(visitor, service)
     return visitor
 
 
@@ -59,7 +66,7 @@ async def test_a_drain_waits_for_the_last_connection() -> None:
     service = Service(FakeEngine(), ServerSettings())
     await service.start()
     visitor = Visitor("other", PROTOCOL)
-    serving = asyncio.create_task(service.speak(cast(WebSocket, visitor)))
+    serving = asyncio.create_task(serve(visitor, service))
     await settle()
     assert visitor.accepted == PROTOCOL
     assert service.connections == 1

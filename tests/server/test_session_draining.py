@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qwen3tts_server.dialects.native.session import Close
+from qwen3tts_server.connection import Close
 from tests.server.driver import Driver
 
 

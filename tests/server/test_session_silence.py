@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_server.dialects.native.session import IDLE_CLOSE, Close
+from qwen3tts_server.connection import IDLE, Close
 from qwen3tts_server.speaking import NoObserver
 from qwen3tts_server.utterance import Utterance
 from qwen3tts_wire.messages import FEATURES
@@ -24,7 +24,7 @@ def test_who_never_says_anything_is_asked_to_go() -> None:
     assert left(driver) is None
     driver.pass_time(0.2)
     assert (close := left(driver)) is not None
-    assert close.code == IDLE_CLOSE
+    assert close.code == IDLE
     assert "nothing was said" in close.reason
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from qwen3tts_engine.base import LanguageUnknown
 from qwen3tts_server import recognition
-from qwen3tts_server.keys import Role, role_for
+from qwen3tts_server.dialects.openai.routes import ROUTES
+from qwen3tts_server.keys import Role
 from qwen3tts_server.recognition import MOST_WAITING, Recognition
 from qwen3tts_server.settings import OpenAISettings, ServerSettings
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, SpeechError
@@ -165,7 +166,7 @@ async def test_so_many_may_wait() -> None:
 
 
 def test_a_key_that_may_speak_may_have_recordings_written_down() -> None:
-    assert role_for("POST", PATH) is Role.SPEAK
+    assert ROUTES["POST", PATH] is Role.SPEAK
 
 
 async def test_a_model_of_the_settings_serves_any_engine() -> None:

@@ -11,7 +11,8 @@ from starlette.routing import WebSocketRoute
 
 from qwen3tts_server.app import create_app
 from qwen3tts_server.configuration import KEYS_ENV, load_configuration
-from qwen3tts_server.keys import ROUTES, WEBSOCKET, ApiKeys, Role, check_routes, role_for
+from qwen3tts_server.dialects.table import dialects
+from qwen3tts_server.keys import ROUTES, WEBSOCKET, ApiKeys, Role, RouteRoles
 from qwen3tts_server.settings import AccessSettings, ServerSettings
 from qwen3tts_wire.errors import BadRequest
 from tests.engine.fake_engine import FakeEngine
@@ -22,6 +23,7 @@ from tests.server.voices.world import Cloner, wav
 
 KEYS = {Role.SPEAK: "speak-key", Role.VOICES: "voices-key", Role.ADMIN: "admin-key"}
 OTHER = "other-speak-key"
+ROLES = RouteRoles(ROUTES, *(each.ROUTES for each in dialects()))
 LOCKED = AccessSettings(
     api_keys=(KEYS[Role.SPEAK], OTHER),
     voices_keys=(KEYS[Role.VOICES],),
@@ -50,13 +52,13 @@ def routes(app: FastAPI) -> list[tuple[str, str]]:
 
 
 def test_every_route_has_a_role_and_every_role_a_route(tmp_path: Path) -> None:
-    assert sorted(routes(application(tmp_path))) == sorted(ROUTES)
+    assert sorted(routes(application(tmp_path))) == sorted(ROLES.routes)
 
 
 async def test_every_route_asks_for_its_role_and_lets_the_ones_above_in(tmp_path: Path) -> None:
     app = application(tmp_path)
     for method, path in routes(app):
-        needed = ROUTES[method, path]
+        needed = ROLES.routes[method, path]
         where = (
             path.replace("{name}", "x").replace("{model:path}", "a/b").replace("{path:path}", "")
         )
@@ -76,23 +78,23 @@ async def test_every_route_asks_for_its_role_and_lets_the_ones_above_in(tmp_path
 
 def test_a_route_without_a_role_keeps_the_application_from_being_made() -> None:
     app = FastAPI()
-    check_routes(FastAPI().routes)
+    RouteRoles(ROUTES).check(FastAPI().routes)
 
     @app.post("/v1/new")
     async def new() -> None: ...
 
     with pytest.raises(LookupError, match="POST /v1/new"):
-        check_routes(app.routes)
+        RouteRoles(ROUTES).check(app.routes)
     mounted = FastAPI()
     mounted.mount("/files", FastAPI())
     with pytest.raises(LookupError, match="Mount"):
-        check_routes(mounted.routes)
+        RouteRoles(ROUTES).check(mounted.routes)
 
 
 def test_head_is_get_and_what_is_not_served_asks_for_a_key() -> None:
-    assert role_for("HEAD", "/metrics") is Role.SPEAK
-    assert role_for("POST", "/start_profile") is Role.ADMIN
-    assert role_for("GET", "/nothing") is Role.SPEAK
+    assert ROLES.needed("HEAD", "/metrics") is Role.SPEAK
+    assert ROLES.needed("POST", "/start_profile") is Role.ADMIN
+    assert ROLES.needed("GET", "/nothing") is Role.SPEAK
 
 
 def test_keys_have_the_role_of_their_list_or_their_line(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 from qwen3tts_engine.base import LoadedVoice
+from qwen3tts_server.connection import Close
 from qwen3tts_server.dialects.runvnc.messages import FRAME, Init
 from qwen3tts_server.dialects.runvnc.session import (
     Append,
-    Close,
     Command,
     End,
     Load,
@@ -91,7 +91,7 @@ class Talk:
         new: list[dict[str, Any] | bytes] = []
         while data := self.session.data_to_send(self.now):
             new += [each if isinstance(each, bytes) else json.loads(each) for each in data]
-            self.act(self.session.sent())
+            self.act(self.session.sent(self.now))
         self.heard += new
         return new
 
@@ -147,7 +147,7 @@ class Talk:
         """Move the clock, with a tick at every deadline on the way."""
         end = self.now + seconds
         for _ in range(1000):
-            due = self.session.next_deadline()
+            due = self.session.next_deadline(self.now)
             if due is None or due > end:
                 break
             self.now = max(self.now, due)

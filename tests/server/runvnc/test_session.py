@@ -182,7 +182,7 @@ def test_generate_comes_at_an_even_pace_and_has_audio_start() -> None:
     talk.generate(4, kind="generate")
     assert talk.kinds() == ["audio_start", "."]
     for frame in range(1, 4):
-        due = talk.session.next_frame(talk.now)
+        due = talk.session.next_write(talk.now)
         assert due is not None
         assert due == pytest.approx(100.0 + 0.01 * frame)
         assert talk.kinds() == []

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from qwen3tts_server.dialects.native.session import Close
+from qwen3tts_server.connection import Close
 from qwen3tts_server.dialects.vllm_omni.session import VllmOmniSession
 from qwen3tts_server.dialects.vllm_omni.text import Command, More, Start, Stop, Unit
 from qwen3tts_server.settings import VllmOmniSettings
@@ -169,7 +169,7 @@ class Line:
                     assert self.closed is None
                     self.closed = command
         if not self.held:
-            self.held = self.session.data_to_send()
+            self.held = self.session.data_to_send(self.now)
         if self.held and not self.stuck:
             data, self.held = self.held, []
             for each in data:
@@ -223,7 +223,7 @@ class Line:
     def wait(self, seconds: float) -> None:
         """Let time pass, with every deadline in it."""
         end = self.now + seconds
-        while (due := self.session.next_deadline()) is not None and due <= end:
+        while (due := self.session.next_deadline(self.now)) is not None and due <= end:
             self.now = max(self.now, due)
             self.act(self.session.tick(self.now))
         self.now = end

@@ -92,7 +92,7 @@ def test_the_order_holds_and_good_bye_ends_everything(
     assert line.saying is None
     assert line.code() is not None
     assert line.order.unit is None
-    assert line.session.next_deadline() is None
+    assert line.session.next_deadline(line.now) is None
     assert not line.session.busy
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from qwen3tts_engine.base import Engine, Voice
 from qwen3tts_engine.text_plan import LAYOUTS
 from qwen3tts_engine.wrapped import cloning, task_of
+from qwen3tts_server.keys import Grant, Role
+from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.fields import encode
 from qwen3tts_wire.formats import FORMATS
 from qwen3tts_wire.messages import FEATURES, MODES, PROTOCOL, Limits, SessionCreated, VoiceInfo
+
+GREETINGS_KEPT = 64
+"""Owners whose greeting is kept encoded."""
 
 
 def features(engine: Engine) -> tuple[str, ...]:
@@ -79,3 +86,24 @@ class Greeting:
             modes=_modes(engine),
             features=able,
         )
+
+
+class Greetings:
+    """A greeting for each owner of voices, whose list differs; the least recent goes first."""
+
+    def __init__(self, voices: VoiceCatalogue, limits: Limits) -> None:
+        self._voices = voices
+        self._limits = limits
+        self._by_owner: OrderedDict[str | None, Greeting] = OrderedDict()
+
+    def of(self, grant: Grant) -> Greeting:
+        """Return the greeting for a request with this grant."""
+        owner = None if grant.role >= Role.VOICES else grant.owner
+        greeting = self._by_owner.get(owner)
+        if greeting is None:
+            listed = functools.partial(self._voices.voices_for, grant)
+            greeting = self._by_owner[owner] = Greeting(self._voices, self._limits, listed)
+        self._by_owner.move_to_end(owner)
+        while len(self._by_owner) > GREETINGS_KEPT:
+            self._by_owner.popitem(last=False)
+        return greeting

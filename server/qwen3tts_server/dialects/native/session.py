@@ -13,13 +13,20 @@ from dataclasses import dataclass, fields
 
 from qwen3tts_engine.base import Engine, LoadedVoice, PcmChunk, SynthesisRequest
 from qwen3tts_engine.wrapped import cloning
+from qwen3tts_server.connection import (
+    RESTART,
+    STOPPING,
+    Close,
+    ConnectionBounds,
+    ConnectionSession,
+)
 from qwen3tts_server.dialects.native.greeting import Greeting
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import NoObserver, Observer, utterance_for
 from qwen3tts_server.utterance import Done, Failed, Item, Sound, Utterance, Words
 from qwen3tts_text.segmenter import SegmenterSettings
 from qwen3tts_wire.endpoint import ContextBroken, Data, ServerEvent
-from qwen3tts_wire.errors import BadRequest, ServerBusy, SpeechError
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError
 from qwen3tts_wire.messages import (
     AudioCredit,
     ContextCancel,
@@ -122,14 +129,6 @@ class LoadVoice:
     message: VoiceLoad
 
 
-@dataclass(frozen=True)
-class Close:
-    """Close the connection once everything is written."""
-
-    code: int
-    reason: str
-
-
 Command = StartSynthesis | StopSynthesis | PauseSynthesis | ResumeSynthesis | LoadVoice | Close
 
 
@@ -137,11 +136,7 @@ _OPTIONS = ("instructions", "speed", "sampling", "seed", "initial_codec_chunk_fr
 """Options of ``context.open`` that an engine takes or ignores; ``lead_ms`` means something here."""
 
 
-IDLE_CLOSE = 4408
-"""Close code for a client that says nothing for too long."""
-
-
-class Session:
+class Session(ConnectionSession[Command]):
     """All contexts of one connection."""
 
     def __init__(
@@ -154,13 +149,17 @@ class Session:
         now: float | None = None,
         greeting: Greeting | None = None,
     ) -> None:
+        bounds = ConnectionBounds(
+            message=settings.limits.max_message_bytes,
+            in_bytes=True,
+            backlog=settings.backlog_bytes,
+            first_message_s=settings.first_message_s,
+            idle_s=settings.idle_s,
+        )
+        super().__init__(bounds, now)
         self._engine = engine
         self._settings = settings
         self._observer = observer or NoObserver()
-        self._last_sign = now
-        """When the client last said something or was sent sound; None: its silence has no bound."""
-        self._spoken_to = False
-        """Whether the client has said anything."""
         self._segmenter = segmenter or SegmenterSettings()
         self._protocol = ServerProtocol(settings.limits, self._observer.errored)
         self._live: dict[int, Utterance] = {}
@@ -174,22 +173,15 @@ class Session:
         self._waiting: dict[int, Utterance] = {}
         """Contexts whose text may have to be flushed."""
         self._loads = VoiceLoads(engine, settings.max_voice_loads)
-        self._commands: list[Command] = []
-        self._draining_until: float | None = None
-        self._closed = False
         greeting = greeting or Greeting(engine, settings.limits)
         self._protocol.send_greeting(greeting.text())
 
     # --- the client ---
 
-    def receive(self, data: Data, now: float) -> list[Command]:
-        """One WebSocket message came."""
-        self._note_sign(now)
-        self._spoken_to = True
+    def _handle(self, data: Data, now: float) -> None:
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
-            self._handle(event, now)
-        return self._take_commands(now)
+            self._act_on(event, now)
 
     @property
     def backlog(self) -> int:
@@ -204,7 +196,7 @@ class Session:
             data = self._protocol.data_to_send()
         return data
 
-    def _handle(self, event: ServerEvent, now: float) -> None:
+    def _act_on(self, event: ServerEvent, now: float) -> None:
         if isinstance(event, Ping):
             self._protocol.send_pong(event, now * 1000, now * 1000)
             return
@@ -221,8 +213,7 @@ class Session:
 
     def _open(self, event: ContextOpen, now: float) -> None:
         try:
-            if self._draining_until is not None:
-                raise ServerBusy("The server is about to stop.", remedy="Use another connection.")
+            self._refuse_when_draining()
             event.format.checked()
             self._engine.check(event.voice, event.language)
         except SpeechError as error:
@@ -305,8 +296,7 @@ class Session:
 
     def _load(self, event: VoiceLoad) -> None:
         try:
-            if self._draining_until is not None:
-                raise ServerBusy("The server is about to stop.", remedy="Use another connection.")
+            self._refuse_when_draining()
             self._loads.begin(event)
         except SpeechError as error:
             self._protocol.send_error(error, request_id=event.request_id)
@@ -319,42 +309,41 @@ class Session:
             self._protocol.send_voice_ready(
                 VoiceReady(request_id, voice.voice_id, voice.cached, voice.ref_text)
             )
-        return self._take_commands(now)
+        return self._take_commands()
 
     def voice_failed(self, request_id: str, error: SpeechError, now: float) -> list[Command]:
         """The engine could not make a voice of it."""
         if self._loads.end(request_id):
             self._protocol.send_error(error, request_id=request_id)
-        return self._take_commands(now)
+        return self._take_commands()
 
     # --- the engine ---
 
-    def began(self, context_no: int, now: float) -> list[Command]:
-        """The engine began the clause given to it."""
+    def began(self, context_no: int, now: float) -> None:
+        """Note that the engine began the clause given to it."""
         if utterance := self._live.get(context_no):
             utterance.mark("slot", now)
-        return []
 
     def produced(self, context_no: int, chunk: PcmChunk, now: float) -> list[Command]:
         """The engine gave some sound."""
         if utterance := self._live.get(context_no):
             utterance.produced(chunk, now)
             self._touched[context_no] = utterance
-        return self._take_commands(now)
+        return self._take_commands()
 
     def generated(self, context_no: int, now: float) -> list[Command]:
         """The engine gave the last sound of a clause."""
         if utterance := self._live.get(context_no):
             utterance.generated_clause(now)
             self._touched[context_no] = utterance
-        return self._take_commands(now)
+        return self._take_commands()
 
     def failed(self, context_no: int, error: SpeechError, now: float) -> list[Command]:
         """The engine broke; only this context ends."""
         if utterance := self._live.get(context_no):
             utterance.failed(error)
             self._touched[context_no] = utterance
-        return self._take_commands(now)
+        return self._take_commands()
 
     def gone(self, now: float) -> None:
         """The client is not there any more."""
@@ -364,61 +353,51 @@ class Session:
 
     # --- time ---
 
-    def next_deadline(self, now: float) -> float | None:
-        """When ``tick`` is due; None: not before something happens."""
-        if self._closed:
-            return None
-        deadlines = [each.flush_deadline(now) for each in self._waiting.values()]
-        deadlines += [self._draining_until, self._silent_until()]
-        return min((each for each in deadlines if each is not None), default=None)
+    def _deadlines(self, now: float) -> list[float | None]:
+        return [
+            self._draining_until,
+            *(each.flush_deadline(now) for each in self._waiting.values()),
+        ]
 
     def tick(self, now: float) -> list[Command]:
-        """Time has passed: pauses become flushes, a drain ends."""
+        """Turn pauses in texts into flushes; end an idle client and what a drain cuts off."""
         for utterance in self._waiting.values():
             due = utterance.flush_deadline(now)
             if due is not None and due <= now:
                 utterance.flush(now)
                 self._touched[utterance.no] = utterance
-        if self._draining_until is not None and now >= self._draining_until:
-            for utterance in list(self._live.values()):
-                self._stop(utterance)
-                error = ServerBusy("The server stopped before the end of the text.")
-                self._observer.ended(utterance, error.code, now)
-                self._protocol.send_failure(utterance.context_id, error)
-        until = self._silent_until()
-        if until is not None and now >= until:
-            self._closed = True
-            what = "nothing was said" if not self._spoken_to else "no message came"
-            self._commands.append(Close(IDLE_CLOSE, f"{what} for too long; connect again"))
-        return self._take_commands(now)
+        return super().tick(now)
 
-    def _note_sign(self, now: float) -> None:
-        if self._last_sign is not None:
-            self._last_sign = now
+    def _drain_expired(self, now: float) -> None:
+        for utterance in list(self._live.values()):
+            self._stop(utterance)
+            error = ServerBusy("The server stopped before the end of the text.")
+            self._observer.ended(utterance, error.code, now)
+            self._protocol.send_failure(utterance.context_id, error)
 
-    def _silent_until(self) -> float | None:
-        """How long a client may say nothing and take nothing; None: as long as it likes, because
-        the engine works for it."""
-        if self._closed or self._loads.under_way or self._last_sign is None:
-            return None
-        if any(each.speaking and not each.paused for each in self._live.values()):
-            return None
-        bound = self._settings.idle_s if self._spoken_to else self._settings.first_message_s
-        return self._last_sign + bound if bound else None
+    @property
+    def busy(self) -> bool:
+        """Whether a voice is loaded, or the engine speaks and need not wait for the client."""
+        speaking = any(each.speaking and not each.paused for each in self._live.values())
+        return bool(self._loads.under_way) or speaking
 
     # --- the end ---
 
-    def drain(self, within_s: float, now: float) -> list[Command]:
-        """The server is to stop: finish what is open, take nothing new. May be hastened."""
-        until = now + within_s
-        if self._draining_until is None or until < self._draining_until:
-            self._draining_until = until
-            self._protocol.send_draining(within_s * 1000)
-        return self._take_commands(now)
+    def _too_large(self) -> None:
+        most = self.bounds.message
+        self._protocol.send_error(LimitExceeded(f"A message had more than {most} bytes."))
+        super()._too_large()
+
+    def _drain_announced(self, within_s: float) -> None:
+        self._protocol.send_draining(within_s * 1000)
+
+    def _close(self, code: int, reason: str) -> None:
+        self._closed = True
+        self._commands.append(Close(code, reason))
 
     # --- within ---
 
-    def _take_commands(self, now: float) -> list[Command]:
+    def _take_commands(self) -> list[Command]:
         for utterance in self._touched.values():
             if utterance.no not in self._live:
                 self._waiting.pop(utterance.no, None)
@@ -440,17 +419,11 @@ class Session:
                 self._commands.append(StartSynthesis(utterance.no, request))
         self._touched.clear()
         if self._draining_until is not None and not self._live and not self._closed:
-            self._closed = True
             for request_id in self._loads.end_all():
                 stopped = ServerBusy("The server stopped before the voice was ready.")
                 self._protocol.send_error(stopped, request_id=request_id)
-            self._commands.append(Close(1012, "the server is stopping; connect again"))
-        commands, self._commands = self._commands, []
-        return commands
-
-    def sent(self, now: float) -> list[Command]:
-        """What ``data_to_send`` gave was written: room may have come."""
-        return self._take_commands(now)
+            self._close(RESTART, STOPPING)
+        return super()._take_commands()
 
     def _send_one(self, now: float) -> None:
         for _ in range(len(self._turn)):
@@ -461,7 +434,7 @@ class Session:
             self._turn.append(number)
             item = utterance.take(now)
             if item is not None:
-                self._note_sign(now)
+                self._note_activity(now)
                 self._touched[number] = utterance
                 self._send(utterance, item, now)
                 return

@@ -23,9 +23,21 @@ from qwen3tts_server.dialects.openai.openapi import (
 )
 from qwen3tts_server.dialects.openai.request import Models, Order, order, parse
 from qwen3tts_server.dialects.openai.transcription import TranscriptAnswer, understood_recording
-from qwen3tts_server.keys import grant_of
+from qwen3tts_server.keys import Role, grant_of
 from qwen3tts_server.service import Service
 from qwen3tts_wire.errors import SpeechError
+
+ROUTES = {
+    ("GET", "/v1/models"): Role.SPEAK,
+    ("GET", "/v1/models/{model:path}"): Role.SPEAK,
+    ("POST", "/v1/audio/speech"): Role.SPEAK,
+    ("POST", "/v1/audio/speech/batch"): Role.SPEAK,
+    ("POST", "/v1/audio/transcriptions"): Role.SPEAK,
+    # Of uploaded voices each key sees, replaces and deletes its own; see Grant.may_manage.
+    ("GET", "/v1/audio/voices"): Role.SPEAK,
+    ("POST", "/v1/audio/voices"): Role.SPEAK,
+    ("DELETE", "/v1/audio/voices/{name}"): Role.SPEAK,
+}
 
 
 def add_routes(app: FastAPI, service: Service) -> None:

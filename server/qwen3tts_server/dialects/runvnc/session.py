@@ -7,7 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from qwen3tts_engine.base import LoadedVoice
-from qwen3tts_server.dialects.native.session import IDLE_CLOSE
+from qwen3tts_server.connection import (
+    RESTART,
+    STOPPING,
+    TOO_BIG,
+    Close,
+    ConnectionBounds,
+    ConnectionSession,
+)
 from qwen3tts_server.dialects.runvnc.messages import (
     Cancel,
     Frames,
@@ -23,6 +30,7 @@ from qwen3tts_server.dialects.runvnc.messages import (
 )
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_text.surrogates import SurrogateJoiner
+from qwen3tts_wire.endpoint import Data
 from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded, ServerBusy, SpeechError
 from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.messages import ContextOpen
@@ -59,14 +67,6 @@ class Stop:
     """Say no more of it, at once."""
 
 
-@dataclass(frozen=True)
-class Close:
-    """Close the connection once everything is written."""
-
-    code: int
-    reason: str
-
-
 Command = Load | Start | Append | End | Stop | Close
 
 
@@ -93,7 +93,7 @@ class _Speech:
     joiner: SurrogateJoiner = field(default_factory=SurrogateJoiner)
 
 
-class RunvncSession:
+class RunvncSession(ConnectionSession[Command]):
     """What one client has asked for.
 
     Args:
@@ -112,6 +112,14 @@ class RunvncSession:
         now: float,
         errored: Callable[[str], None] = lambda _: None,
     ) -> None:
+        bounds = ConnectionBounds(
+            message=settings.runvnc.max_init_bytes,
+            backlog=settings.backlog_bytes,
+            first_message_s=settings.first_message_s,
+            idle_s=settings.runvnc.idle_s,
+            turn_writes=1,  # a cancel overtakes all frames but those of one write
+        )
+        super().__init__(bounds, now)
         self._all = settings
         self._settings = settings.runvnc
         self._check = check
@@ -125,36 +133,22 @@ class RunvncSession:
         self._backlog = 0
         self._speech: _Speech | None = None
         self._count = 0
-        self._commands: list[Command] = []
-        self._last_message = now
-        self._spoken_to = False
-        self._draining_until: float | None = None
-        self._closed = False
         self._ahead = max(BURST, int(settings.ahead_ms / 20))
         self._tell(say("connected", model=model, mock_mode=False, optimized=True))
 
     # --- the client ---
 
-    def receive(self, data: str | bytes, now: float) -> list[Command]:
-        """One WebSocket message came."""
-        self._last_message = now
-        self._spoken_to = True
-        if self._closed:
-            return []
+    def _handle(self, data: Data, now: float) -> None:
         try:
             self._received(data)
         except SpeechError as error:
             self._complain(error)
-        return self._take_commands()
 
     def _received(self, data: str | bytes) -> None:
         if isinstance(data, bytes):
             raise BadRequest(
                 "A binary message came.", remedy="Sound for init goes as base64 in a text message."
             )
-        if len(data) > self._settings.max_init_bytes:
-            self._too_long(self._settings.max_init_bytes)
-            return
         long = len(data) > self._settings.max_message_chars
         if long and (sum(map(data.count, ",:[{")) > MOST_PARTS or data.count("\\") > MOST_ESCAPES):
             raise LimitExceeded(
@@ -163,7 +157,7 @@ class RunvncSession:
             )
         message = read(data)
         if long and not isinstance(message, Init):
-            self._too_long(self._settings.max_message_chars)
+            self._too_large(self._settings.max_message_chars)
         elif isinstance(message, Ping):
             self._tell(say("pong"))
         elif isinstance(message, Cancel):
@@ -173,10 +167,11 @@ class RunvncSession:
         else:
             self._carry_out(message)
 
-    def _too_long(self, most: int) -> None:
+    def _too_large(self, most: int | None = None) -> None:
+        most = most or self.bounds.message
         error = LimitExceeded(f"The message has more than {most} characters.")
         self._complain(error, "connection")
-        self._close(1009, "message too long")
+        self._close(TOO_BIG, "message too long")
 
     def _wait(self, message: Message, chars: int) -> None:
         """Until the voice is there: a message belongs to the ``init`` before it."""
@@ -255,7 +250,7 @@ class RunvncSession:
 
     def _loaded(self, now: float) -> list[Command]:
         self._loading = None
-        self._last_message = now
+        self._note_activity(now)
         while self._waiting and self._loading is None:
             message, chars = self._waiting.popleft()
             self._waiting_chars -= chars
@@ -337,11 +332,12 @@ class RunvncSession:
         self._commands.append(Stop())
         self._tell(say("audio_end"))
 
-    def sound(self, no: int, data: bytes) -> None:
+    def sound(self, no: int, data: bytes) -> list[Command]:
         """Some mu-law of speech ``no``, any number of bytes."""
         speech = self._speech
         if speech is not None and speech.no == no and speech.last is None:
             speech.frames.push(data)
+        return self._take_commands()
 
     def ended(self, no: int) -> list[Command]:
         """The engine has said all of it."""
@@ -385,60 +381,29 @@ class RunvncSession:
         if not speech.frames and speech.last is not None and len(out) < BURST:
             out.append(speech.last)
             self._speech = None
-            self._last_message = now
+            self._note_activity(now)
         return out
 
-    def sent(self) -> list[Command]:
-        """What ``data_to_send`` gave was written."""
-        return self._take_commands()
+    # --- time and the end ---
 
-    # --- time ---
+    @property
+    def busy(self) -> bool:
+        """Whether something is said or a voice is loaded."""
+        return self._speech is not None or self._loading is not None
 
-    def next_deadline(self) -> float | None:
-        """When ``tick`` is due; None: not before something happens."""
-        if self._closed:
-            return None
-        under_way = self._loading is not None or (
-            self._speech is not None and self._speech.last is None
-        )
-        times = [self._silent_until(), self._draining_until if under_way else None]
-        return min((each for each in times if each is not None), default=None)
+    def _deadlines(self, now: float) -> list[float | None]:
+        speaking = self._speech is not None and self._speech.last is None
+        return [self._draining_until] if speaking or self._loading is not None else []
 
-    def next_frame(self, now: float) -> float | None:
-        """When ``data_to_send`` has the next frame, where one waits for its time."""
+    def next_write(self, now: float) -> float | None:
+        """Return when the next paced frame is due."""
         return None if self._speech is None else self._speech.frames.due(now)
 
-    def tick(self, now: float) -> list[Command]:
-        """Time has passed."""
-        until = self._silent_until()
-        if not self._closed and until is not None and now >= until:
-            what = "no message came" if self._spoken_to else "nothing was said"
-            self._close(IDLE_CLOSE, f"{what} for too long; connect again")
-        if self._draining_until is not None and now >= self._draining_until:
-            if self._speech is not None:
-                self.failed(self._speech.no, ServerBusy("The server stopped before the end."))
-                self._speech.frames.clear()
-            self._loading = None
-        return self._take_commands()
-
-    def _silent_until(self) -> float | None:
-        if self._speech is not None or self._loading is not None:
-            return None
-        bound = self._settings.idle_s if self._spoken_to else self._all.first_message_s
-        return self._last_message + bound if bound else None
-
-    # --- the end ---
-
-    def drain(self, within_s: float, now: float) -> list[Command]:
-        """The server is to stop: finish what is being said, take nothing new."""
-        until = now + within_s
-        if self._draining_until is None or until < self._draining_until:
-            self._draining_until = until
-        return self._take_commands()
-
-    def _refuse_when_draining(self) -> None:
-        if self._draining_until is not None:
-            raise ServerBusy("The server is about to stop.", remedy="Connect again.")
+    def _drain_expired(self, now: float) -> None:
+        if self._speech is not None:
+            self.failed(self._speech.no, ServerBusy("The server stopped before the end."))
+            self._speech.frames.clear()
+        self._loading = None
 
     # --- within ---
 
@@ -458,9 +423,8 @@ class RunvncSession:
     def _take_commands(self) -> list[Command]:
         idle = self._speech is None and self._loading is None
         if self._draining_until is not None and idle and not self._closed:
-            self._close(1012, "the server is stopping; connect again")
-        commands, self._commands = self._commands, []
-        return commands
+            self._close(RESTART, STOPPING)
+        return super()._take_commands()
 
 
 def _named(language: str | None) -> str | None:

@@ -10,20 +10,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from fastapi import FastAPI
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from qwen3tts_engine.base import SAMPLE_RATE
-from qwen3tts_server.connection import close, data_of, put
+from qwen3tts_server.connection import Connection, speech_error
 from qwen3tts_server.dialects.http_errors import code_of
-from qwen3tts_server.dialects.native.session import Close
 from qwen3tts_server.dialects.openai.request import Models
 from qwen3tts_server.dialects.vllm_omni.messages import Orders, SessionConfig, message
 from qwen3tts_server.dialects.vllm_omni.session import VllmOmniSession
 from qwen3tts_server.dialects.vllm_omni.text import Command, More, Start, Stop, Unit
+from qwen3tts_server.keys import WEBSOCKET, Role
 from qwen3tts_server.service import Service
 from qwen3tts_server.speaking import Speaking
 from qwen3tts_server.utterance import Words
-from qwen3tts_wire.errors import EngineFailed, LimitExceeded, ServerBusy, SpeechError
+from qwen3tts_wire.errors import LimitExceeded, SpeechError
 from qwen3tts_wire.heard import Word
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ MESSAGE_CHARS = 64
 """What a message counts for at least: an empty one is answered too."""
 
 
-class StreamConnection:
+class VllmOmniConnection(Connection[Command]):
     """Carries out one session. ``_write`` is the socket's only writer."""
 
     def __init__(
@@ -48,138 +48,54 @@ class StreamConnection:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._socket = socket
         self._service = service
         self._settings = service.settings.vllm_omni
-        self._clock = clock
         self._observer = service.meter.dialect(NAME)
         self._session = VllmOmniSession(
             self._settings,
             now=clock(),
+            backlog_bytes=service.settings.backlog_bytes,
             find_model=Models(service).find,
             told=self._observer.errored,
         )
+        super().__init__(socket, self._session, NAME, clock)
         self._orders = Orders(service.voices)
-        self._wake = asyncio.Event()
-        self._taken = asyncio.Event()
-        """The client has taken all that was said so far."""
         self._saying: asyncio.Task[None] | None = None
         self._speaking: Speaking | None = None
         self._more: deque[More] = deque()
         """Text of the unit being said that was not handed to the engine yet."""
         self._grown = asyncio.Event()
-        self._close: Close | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._tasks: asyncio.TaskGroup | None = None
 
-    async def run(self) -> None:
-        """Serve until the client leaves or the session closes; the WebSocket is accepted."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
-                writer = tasks.create_task(self._write(), name="vllm-omni writer")
-                self._act([])
-                await self._read()
-                self._tasks = None
-                writer.cancel()
+    def perform(self, command: Command) -> None:
+        """Carry out one command of the session."""
+        match command:
+            case Start(unit):
+                self._speaking = None
+                self._more.clear()
+                self._saying = self.start(self._say(unit), "say a unit")
+            case More():
+                self._more.append(command)
+                self._grown.set()
+            case Stop():
+                if self._speaking is not None:
+                    self._speaking.cancel()  # requested by the client, which is no loss of it
                 if self._saying is not None:
                     self._saying.cancel()
-        except* Exception:
-            log.exception("a vLLM-Omni connection broke")
-            await close(self._socket, 1011, "the server broke")
-        finally:
-            self._tasks = None
-            if self._timer is not None:
-                self._timer.cancel()
-
-    def drain(self, within_s: float) -> None:
-        """The server is to stop."""
-        self._act(self._session.drain(within_s, self._clock()))
-
-    # --- the socket ---
-
-    async def _read(self) -> None:
-        read = 0
-        while True:
-            data = data_of(await self._socket.receive())
-            if data is None:
-                return
-            self._act(self._session.receive(data, self._clock()))
-            read += max(len(data), MESSAGE_CHARS)
-            if read >= TURN_CHARS:
-                # ``receive`` does not wait while messages lie there.
-                read = 0
-                await asyncio.sleep(0)
-
-    async def _write(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while data := self._session.data_to_send():
-                if not await put(self._socket, data):
-                    return  # the reader learns it as well
-                self._act(self._session.sent(self._clock()))
-            self._taken.set()
-            if self._close is not None:
-                await close(self._socket, self._close.code, self._close.reason)
-                return
-
-    # --- the session's commands ---
-
-    def _act(self, commands: Sequence[Command]) -> None:
-        for command in commands:
-            match command:
-                case Start(unit):
-                    self._start(unit)
-                case More():
-                    self._more.append(command)
-                    self._grown.set()
-                case Stop():
-                    if self._speaking is not None:
-                        self._speaking.cancel()  # the client's wish, not its loss
-                    assert self._saying is not None
-                    self._saying.cancel()
-                case _:
-                    self._close = command
-        self._taken.clear()
-        self._wake.set()
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        due = self._session.next_deadline()
-        if due is not None and self._tasks is not None:
-            wait = max(0.0, due - self._clock())
-            self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._act(self._session.tick(self._clock()))
 
     # --- the engine ---
-
-    def _start(self, unit: Unit) -> None:
-        assert self._tasks is not None
-        self._speaking = None
-        self._more.clear()
-        self._saying = self._tasks.create_task(self._say(unit), name="say a unit")
 
     async def _say(self, unit: Unit) -> None:
         session = self._session
         try:
             words = await self._speak(unit)
-        except SpeechError as error:
-            commands = session.failed(unit, error, self._clock())
-        except Exception:
-            log.exception("a unit could not be said")
-            broken = EngineFailed("The engine broke.", remedy="The server's log has the reason.")
-            self._observer.errored(broken.code)
-            commands = session.failed(unit, broken, self._clock())
+        except Exception as error:
+            failure = speech_error(error, "saying a unit")
+            if failure is not error:
+                self._observer.errored(failure.code)
+            commands = session.failed(unit, failure, self._clock())
         else:
             commands = session.finished(unit, words, self._clock())
-        self._act(commands)
+        self.act(commands)
 
     async def _speak(self, unit: Unit) -> Sequence[Word]:
         """Say it; its sound goes to the session. Returns its words."""
@@ -201,7 +117,7 @@ class StreamConnection:
                 whole = await self._service.encoding.whole(
                     config.response_format, SAMPLE_RATE, bytes(sound.file)
                 )
-            self._act(self._session.audio(unit, whole, self._clock()))
+            self.act(self._session.audio(unit, whole, self._clock()))
         return [word for word in speaking.utterance.words if 2 * word.end <= sound.count]
 
     async def _send_sound(self, unit: Unit, speaking: Speaking, sound: _Sound) -> None:
@@ -212,8 +128,8 @@ class StreamConnection:
                 data = sound.take(item.data)
             if data:
                 # The engine waits with us for a slow client.
-                self._act(self._session.audio(unit, data, self._clock()))
-                await self._taken.wait()
+                self.act(self._session.audio(unit, data, self._clock()))
+                await self.sound_taken()
             if sound.full:
                 speaking.cancel()
 
@@ -288,6 +204,7 @@ class _Sound:
 
 
 PATH = "/v1/audio/speech/stream"
+ROUTES = {(WEBSOCKET, PATH): Role.SPEAK}
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -301,12 +218,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
 async def serve_stream(socket: WebSocket, service: Service) -> None:
     """Serve one WebSocket until it ends; there is always a close frame."""
     await socket.accept()
-    connection = StreamConnection(socket, service)
-    try:
-        with service.serving(NAME, connection.drain):
-            await connection.run()
-    except ServerBusy as error:
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            busy = message("error", message=str(error), code=error.code, retryable=True)
-            await socket.send_text(busy)
-            await socket.close(1013, f"{error}"[:120])
+    connection = VllmOmniConnection(socket, service)
+    await connection.serve(
+        service,
+        lambda error: message("error", message=str(error), code=error.code, retryable=True),
+    )

@@ -10,8 +10,16 @@ from enum import Enum
 from typing import Any, cast
 
 from qwen3tts_engine.base import SAMPLE_RATE
+from qwen3tts_server.connection import (
+    IDLE,
+    RESTART,
+    STOPPING,
+    TOO_BIG,
+    Close,
+    ConnectionBounds,
+    ConnectionSession,
+)
 from qwen3tts_server.dialects.http_errors import code_of
-from qwen3tts_server.dialects.native.session import Close
 from qwen3tts_server.dialects.vllm_omni import messages
 from qwen3tts_server.dialects.vllm_omni import text as growing
 from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig, message
@@ -30,6 +38,7 @@ from qwen3tts_server.dialects.vllm_omni.text import (
     Utterance,
 )
 from qwen3tts_server.settings import VllmOmniSettings
+from qwen3tts_wire.endpoint import Data
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, ServerBusy, SpeechError
 from qwen3tts_wire.heard import Word
 
@@ -38,20 +47,21 @@ class Answers:
     """The messages that wait to be written, and how far the unit being said has come."""
 
     def __init__(self) -> None:
-        self._bytes = self._chunks = 0
-        """Of the unit being said: audio and messages of audio so far."""
+        self.bytes = 0
+        """Bytes of audio of the unit being said, so far."""
+        self._chunks = 0
         self._out: deque[tuple[str | bytes, int]] = deque()
         """What is to be written, with the bytes of audio in it."""
         self._writing = False
         """Whether some of it is on its way: what comes next waits until the client has taken it."""
 
     @property
-    def _unread(self) -> bool:
+    def unread(self) -> bool:
         """Whether the client has not taken all of it."""
         return self._writing or bool(self._out)
 
-    def _announce(self, unit: Unit) -> None:
-        self._bytes = self._chunks = 0
+    def announce(self, unit: Unit) -> None:
+        self.bytes = self._chunks = 0
         config = unit.config
         more: dict[str, object] = {}
         if config.stream_audio:
@@ -59,9 +69,9 @@ class Answers:
         if config.word_timestamps:
             more["word_timestamps"] = True
         more = {"format": config.response_format, **more}
-        self._put(message("audio.start", **unit.where, sentence_text=unit.text.strip(), **more))
+        self.put(message("audio.start", **unit.where, sentence_text=unit.text.strip(), **more))
 
-    def _chunk(
+    def chunk(
         self,
         unit: Unit,
         data: bytes,
@@ -74,7 +84,7 @@ class Answers:
             **unit.where,
             chunk_id=self._chunks,
             chunk_start_ms=start_ms,
-            chunk_end_ms=messages.milliseconds(self._bytes),
+            chunk_end_ms=messages.milliseconds(self.bytes),
             sample_rate=SAMPLE_RATE,
             audio_b64=base64.b64encode(data).decode("ascii"),
             timestamps=timestamps,
@@ -82,19 +92,36 @@ class Answers:
         self._chunks += 1
         self._out.append((chunk, count))
 
-    def _done(self, unit: Unit, *, error: bool, **more: object) -> None:
-        self._put(message("audio.done", **unit.where, total_bytes=self._bytes, error=error, **more))
+    def done(self, unit: Unit, *, error: bool, **more: object) -> None:
+        self.put(message("audio.done", **unit.where, total_bytes=self.bytes, error=error, **more))
 
-    def _session_done(self, utterance: Utterance, **more: object) -> None:
+    def session_done(self, utterance: Utterance, **more: object) -> None:
         index, sentences = utterance.index, utterance.sentences
-        self._put(message("session.done", utterance_index=index, total_sentences=sentences, **more))
+        self.put(message("session.done", utterance_index=index, total_sentences=sentences, **more))
 
-    def _put(self, text: str) -> None:
+    def put(self, text: str) -> None:
         self._out.append((text, 0))
 
-    def _unsend(self, written: tuple[str | bytes, int]) -> bool:
-        self._bytes -= written[1]
-        return written[1] > 0
+    def audio(self, data: bytes) -> None:
+        """Samples of the unit, as a binary message."""
+        self._out.append((data, len(data)))
+
+    def drop_audio(self) -> None:
+        """Take back the audio that was not written yet."""
+        self.bytes -= sum(count for _, count in self._out)
+        self._out = deque(each for each in self._out if not each[1])
+
+    @property
+    def backlog(self) -> int:
+        """Characters and bytes that wait to be written."""
+        return sum(len(data) for data, _ in self._out)
+
+    def __len__(self) -> int:
+        return len(self._out)
+
+    def sent(self) -> None:
+        """Note that all of ``data_to_send`` was written."""
+        self._writing = False
 
     def data_to_send(self) -> list[str | bytes]:
         """Everything that is to be written now."""
@@ -155,8 +182,8 @@ def move(state: State, kind: str) -> State:
     )
 
 
-POLICY, UNACCEPTABLE, TOO_BIG, RESTART, SILENT = 1008, 1003, 1009, 1012, 4408
-"""Close codes: RFC 6455 section 7.4.1, and our own for a client that says nothing."""
+POLICY, UNACCEPTABLE = 1008, 1003
+"""Close codes of RFC 6455 section 7.4.1."""
 
 
 class ClientSilent(SpeechError):
@@ -166,7 +193,7 @@ class ClientSilent(SpeechError):
     retryable = True
 
 
-class VllmOmniSession(Answers):
+class VllmOmniSession(ConnectionSession[Command]):
     """All decisions for one connection. ``now`` is the server's monotonic clock in seconds.
 
     After every call that returns commands, what ``data_to_send`` gives is to be written, and
@@ -178,12 +205,20 @@ class VllmOmniSession(Answers):
         settings: VllmOmniSettings,
         *,
         now: float,
+        backlog_bytes: int = 1 << 20,
         find_model: Callable[[str], object] = lambda name: name,
         told: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``find_model`` raises where there is none of that name; ``told`` hears the code of each
         error that the client is told of, but for those of ``failed``."""
-        super().__init__()
+        bounds = ConnectionBounds(
+            message=max(settings.max_config_chars, settings.max_message_chars),
+            backlog=backlog_bytes,
+            first_message_s=settings.config_timeout_s,
+            idle_s=settings.idle_timeout_s,
+        )
+        super().__init__(bounds, now)
+        self._answers = Answers()
         self._settings = settings
         self._find_model = find_model
         self._told = told
@@ -200,16 +235,12 @@ class VllmOmniSession(Answers):
         """The one whose units are being said."""
         self._unit: Unit | None = None
         """The one being said."""
-        self._since = now
-        """When something was heard or said last."""
-        self._draining_until: float | None = None
-        self._commands: list[Command] = []
 
     @property
     def busy(self) -> bool:
         """Whether something is being said or waits for that."""
         said = self._unit is not None and not self._growing
-        return said or bool(self._waiting) or self._unread
+        return said or bool(self._waiting) or self._answers.unread
 
     @property
     def _growing(self) -> bool:
@@ -224,28 +255,27 @@ class VllmOmniSession(Answers):
 
     # --- the client's messages ---
 
-    def receive(self, data: str | bytes, now: float) -> list[Command]:
-        """One message of the client."""
-        if self._state in (State.LEAVING, State.CLOSED):
-            return []
-        self._since = now
-        most = max(self._settings.max_config_chars, self._settings.max_message_chars)
-        if len(data) > most:
-            error = LimitExceeded(f"A message of {len(data)} characters; {most} are the most.")
-            self._fatal(error, TOO_BIG, "the message is too long")
-        elif isinstance(data, bytes):
+    def receive(self, data: Data, now: float) -> list[Command]:
+        """Take one message of the client; after session.close there is none."""
+        return [] if self._state is State.LEAVING else super().receive(data, now)
+
+    def _handle(self, data: Data, now: float) -> None:
+        if isinstance(data, bytes):
             binary = ProtocolError(
                 "A binary message came; this protocol is JSON text.",
                 remedy="Send text messages; audio comes from the server only.",
             )
             self._refuse(binary, UNACCEPTABLE)
-        else:
-            try:
-                self._obey(*messages.parse(data, self._settings))
-            except SpeechError as error:
-                too_long = isinstance(error, LimitExceeded)
-                self._refuse(error, TOO_BIG if too_long else POLICY)
-        return self._take_commands()
+            return
+        try:
+            self._obey(*messages.parse(data, self._settings))
+        except SpeechError as error:
+            too_long = isinstance(error, LimitExceeded)
+            self._refuse(error, TOO_BIG if too_long else POLICY)
+
+    def _too_large(self) -> None:
+        error = LimitExceeded(f"A message has more than {self.bounds.message} characters.")
+        self._fatal(error, TOO_BIG, "the message is too long")
 
     def _obey(self, kind: str, fields: Any) -> None:
         state = move(self._state, kind)
@@ -286,8 +316,7 @@ class VllmOmniSession(Answers):
             )
         utterance = self._utterance
         if utterance is None:
-            if self._draining_until is not None:
-                raise ServerBusy("The server is stopping.", remedy="Connect again.")
+            self._refuse_when_draining()
             utterance = self._utterance = self._next_utterance()
         self._waiting_chars += len(text)
         utterance.chars += len(text)
@@ -324,7 +353,7 @@ class VllmOmniSession(Answers):
     def _bound_answers(self) -> None:
         """A client that says much and reads little holds no more than this."""
         most = self._settings.max_waiting_answers
-        if self._waiting_answers + len(self._out) > most + 8:
+        if self._waiting_answers + len(self._answers) > most + 8:
             error = LimitExceeded(
                 f"More than {most} answers wait.", remedy="Read them before you send more."
             )
@@ -333,20 +362,20 @@ class VllmOmniSession(Answers):
     def _cancel(self) -> None:
         """Forget all text; answer for every utterance that was not done, then for the cancel."""
         if self._unit is not None:
-            self._out = deque(each for each in self._out if not self._unsend(each))
-            self._done(self._unit, error=False, cancelled=True)
+            self._answers.drop_audio()
+            self._answers.done(self._unit, error=False, cancelled=True)
             self._commands.append(Stop(self._unit))
             self._unit = None
         for each in self._waiting:
             if isinstance(each, Answer):
-                self._put(each.text)
+                self._answers.put(each.text)
             elif isinstance(each, EndOfText):
-                self._session_done(each.utterance, cancelled=True)
+                self._answers.session_done(each.utterance, cancelled=True)
         if self._utterance is not None:
-            self._session_done(self._utterance, cancelled=True)
+            self._answers.session_done(self._utterance, cancelled=True)
             self._utterance = None
         self._forget()
-        self._put(message("input.cancelled"))
+        self._answers.put(message("input.cancelled"))
         self._bound_answers()
 
     # --- errors ---
@@ -362,7 +391,7 @@ class VllmOmniSession(Answers):
     def _fatal(self, error: SpeechError, code: int, reason: str) -> None:
         self._told(code_of(error))
         if self._unit is None:
-            self._put(messages.error(error))
+            self._answers.put(messages.error(error))
         else:
             self._commands.append(Stop(self._unit))
             self._broken(self._unit, error)
@@ -370,6 +399,7 @@ class VllmOmniSession(Answers):
 
     def _close(self, code: int, reason: str = "") -> None:
         self._state = State.CLOSED
+        self._closed = True
         self._utterance = None
         self._forget()
         self._commands.append(Close(code, reason))
@@ -389,7 +419,7 @@ class VllmOmniSession(Answers):
                     break
                 self._perform(self._waiting.popleft())
                 continue
-            if self._unit is not None or self._unread:
+            if self._unit is not None or self._answers.unread:
                 break
             text = self._cutting.splitter.take() if self._cutting is not None else None
             if self._cutting is not None and text is not None:
@@ -399,7 +429,7 @@ class VllmOmniSession(Answers):
             elif self._state is State.LEAVING:
                 self._close(1000)
             elif self._draining_until is not None and self._state is not State.OPEN:
-                self._close(RESTART, "the server is stopping; connect again")
+                self._close(RESTART, STOPPING)
             else:
                 break
 
@@ -428,10 +458,10 @@ class VllmOmniSession(Answers):
             case EndOfText(utterance):
                 self._waiting_answers -= 1
                 self._cutting = None
-                self._session_done(utterance)
+                self._answers.session_done(utterance)
             case _:
                 self._waiting_answers -= 1
-                self._put(what.text)
+                self._answers.put(what.text)
 
     def _grow(self, utterance: Utterance, grown: growing.Grown) -> None:
         """Hand over what is to be said of a unit that grows."""
@@ -442,7 +472,7 @@ class VllmOmniSession(Answers):
         elif utterance.config.streaming_mode == "sentence_commit" and grown.text:
             utterance.sentences += 1
         if grown.answer:
-            self._put(grown.answer)
+            self._answers.put(grown.answer)
         if self._unit is not None and (grown.text or grown.flush or grown.final):
             self._commands.append(More(self._unit, grown.text, grown.flush, grown.final))
 
@@ -457,44 +487,44 @@ class VllmOmniSession(Answers):
         )
         self._unit = unit
         utterance.sentences += 1
-        self._announce(unit)
+        self._answers.announce(unit)
         self._commands.append(Start(unit))
 
     def audio(self, unit: Unit, data: bytes, now: float) -> list[Command]:
         """Samples of it (s16le, SAMPLE_RATE), or its whole file."""
         if unit is self._unit:
-            self._since = now
-            first, self._bytes = self._bytes, self._bytes + len(data)
+            self._note_activity(now)
+            first, self._answers.bytes = self._answers.bytes, self._answers.bytes + len(data)
             if unit.config.word_timestamps:
-                self._chunk(unit, data, None, messages.milliseconds(first), len(data))
+                self._answers.chunk(unit, data, None, messages.milliseconds(first), len(data))
             else:
-                self._out.append((data, len(data)))
+                self._answers.audio(data)
         return self._take_commands()
 
     def finished(self, unit: Unit, words: Sequence[Word], now: float) -> list[Command]:
         """All of it was said; ``words`` are where they sound in it."""
         if unit is self._unit:
-            self._since = now
+            self._note_activity(now)
             if unit.config.word_timestamps:
                 # An empty list is silence; null: the words are not known.
-                known = bool(words) or not self._bytes
+                known = bool(words) or not self._answers.bytes
                 times = [messages.timed(word) for word in words] if known else None
-                self._chunk(unit, b"", times, 0)
-            self._done(unit, error=False)
+                self._answers.chunk(unit, b"", times, 0)
+            self._answers.done(unit, error=False)
             self._leave_unit()
         return self._take_commands()
 
     def failed(self, unit: Unit, error: SpeechError, now: float) -> list[Command]:
         """It could not be said, or not to its end; the next one is tried all the same."""
         if unit is self._unit:
-            self._since = now
+            self._note_activity(now)
             self._broken(unit, error)
         return self._take_commands()
 
     def _broken(self, unit: Unit, error: SpeechError) -> None:
-        partial = {"partial_audio": True, "action": "discard"} if self._bytes else {}
-        self._put(messages.error(error, unit.where, **partial))
-        self._done(unit, error=True)
+        partial = {"partial_audio": True, "action": "discard"} if self._answers.bytes else {}
+        self._answers.put(messages.error(error, unit.where, **partial))
+        self._answers.done(unit, error=True)
         self._leave_unit()
 
     def _leave_unit(self) -> None:
@@ -504,55 +534,44 @@ class VllmOmniSession(Answers):
 
     # --- writing ---
 
+    @property
+    def backlog(self) -> int:
+        """Characters and bytes that wait to be written."""
+        return self._answers.backlog
+
+    @property
+    def full(self) -> bool:
+        """Whether the client has not taken all sound yet."""
+        return self._answers.unread
+
+    def data_to_send(self, now: float) -> list[Data]:
+        """Return everything that is to be written now."""
+        return self._answers.data_to_send()
+
     def sent(self, now: float) -> list[Command]:
-        """All that ``data_to_send`` gave was written."""
-        self._writing = False
-        self._since = now
+        """Note that all that ``data_to_send`` gave was written."""
+        self._answers.sent()
+        self._note_activity(now)
         return self._take_commands()
 
-    # --- time ---
+    # --- time and the end ---
 
-    def next_deadline(self) -> float | None:
-        """When ``tick`` is due; None: not for now."""
-        if self._state is State.CLOSED:
-            return None
-        most = self._settings.idle_timeout_s
+    def _idle_expired(self) -> None:
         if self._state is State.NEW:
-            most = self._settings.config_timeout_s
-        silent = self._since + most if most and not self.busy else None
-        times = [each for each in (silent, self._draining_until) if each is not None]
-        return min(times, default=None)
+            late = ClientSilent("Timeout waiting for session.config.", remedy="Connect again.")
+            self._fatal(late, IDLE, "nothing was said for too long; connect again")
+        else:
+            idle = ClientSilent("Idle timeout: no message received.", remedy="Connect again.")
+            self._fatal(idle, IDLE, "no message came for too long; connect again")
 
-    def tick(self, now: float) -> list[Command]:
-        """Time has passed."""
-        due = self.next_deadline()
-        if due is not None and now >= due:
-            if self._draining_until is not None and now >= self._draining_until:
-                self._stop_now()
-            elif self._state is State.NEW:
-                late = ClientSilent("Timeout waiting for session.config.", remedy="Connect again.")
-                self._fatal(late, SILENT, "nothing was said for too long; connect again")
-            else:
-                idle = ClientSilent("Idle timeout: no message received.", remedy="Connect again.")
-                self._fatal(idle, SILENT, "no message came for too long; connect again")
-        return self._take_commands()
-
-    def drain(self, within_s: float, now: float) -> list[Command]:
-        """The server is to stop: finish what is open, take nothing new. May be hastened."""
-        until = now + within_s
-        if self._draining_until is None or until < self._draining_until:
-            self._draining_until = until
-        return self._take_commands()
-
-    def _stop_now(self) -> None:
+    def _drain_expired(self, now: float) -> None:
         if self._unit is not None:
             self._commands.append(Stop(self._unit))
             late = ServerBusy("The server stopped before the end of the text.")
             self._told(late.code)
             self._broken(self._unit, late)
-        self._close(RESTART, "the server is stopping; connect again")
+        self._close(RESTART, STOPPING)
 
     def _take_commands(self) -> list[Command]:
         self._advance()
-        commands, self._commands = self._commands, []
-        return commands
+        return super()._take_commands()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from qwen3tts_engine.base import ContextVoice
-from qwen3tts_server.dialects.native.session import Close
+from qwen3tts_server.connection import Close
 from qwen3tts_server.dialects.vllm_omni import messages
 from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig
 from qwen3tts_text.surrogates import SurrogateJoiner

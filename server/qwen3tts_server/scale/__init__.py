@@ -1,1 +1,0 @@
-"""Many replicas of the server behind one address, by Ray Serve; see docs/scale.md."""
