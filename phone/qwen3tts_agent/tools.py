@@ -36,8 +36,8 @@ from typing import (
 from qwen3tts_agent.chat.messages import ToolCall, ToolSpec
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.threads import BoundedThreads
-from qwen3tts_phone.diagnosis.call_failure import REFUSALS
 from qwen3tts_phone.errors import TransferFailed, traceback_without_message
+from qwen3tts_phone.sip_statuses import STATUSES
 from qwen3tts_wire.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 OURS: Final = ("call", "conversation")
-"""Parameters that we fill in."""
+"""Parameters that the agent fills in."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _TYPES: Final[Mapping[type, str]] = {
     str: "string",
@@ -59,33 +59,33 @@ _TYPES: Final[Mapping[type, str]] = {
 
 
 class ToolError(Exception):
-    """Raised by a tool to tell the model why it could not do it: its text, up to 500 characters.
+    """Failure of a tool whose text, up to 500 characters, the model is sent.
 
-    Of any other exception the model learns the class alone: its text may hold what is not the
-    model's business, such as addresses, queries or words of a far end.
+    Of any other exception the model gets the class alone: its text may hold addresses, queries or
+    words of a far end.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One thing that the model may do."""
+    """Function that the model may call."""
 
     name: str
     description: str
     run: Callable[..., Any] = field(repr=False)
     """Called with the arguments by name; what it returns, or its awaitable, goes to the model: a
-    string as it is, anything else as JSON."""
+    string as it is, anything else as JSON.
+    """
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """JSON schema of the arguments; empty = there are none."""
     timeout_s: float | None = None
-    """How long it may take; None = as the agent's settings say."""
+    """Time limit, seconds; None = as the agent's settings say."""
     fills: tuple[str, ...] = ()
-    """Which of `OURS` the function takes."""
+    """Parameters out of `OURS` that the function takes."""
     after_speech: bool = False
-    """Whether it waits until all that the model has said is heard."""
+    """Whether it waits until all that the model has written is heard."""
 
     def __post_init__(self) -> None:
-        """Refuse what no model can use; raises `BadRequest`."""
         if not _NAME.fullmatch(self.name):
             raise BadRequest(
                 f"a tool cannot be called {self.name!r}.",
@@ -96,12 +96,12 @@ class Tool:
 
     @property
     def spec(self) -> ToolSpec:
-        """What the model is told of it."""
+        """Description of the tool for the model."""
         schema = self.parameters or {"type": "object", "properties": {}}
         return ToolSpec(self.name, self.description, schema)
 
     def check(self, arguments: Mapping[str, Any]) -> str:
-        """What is wrong with the arguments, for the model to do it better; empty = nothing."""
+        """Return what is wrong with the arguments, for the model; empty = nothing."""
         properties = self.parameters.get("properties")
         if not isinstance(properties, Mapping):
             return ""
@@ -133,7 +133,7 @@ def tool(
     description: str = "",
     timeout_s: float | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function: its name, its docstring and its parameters are told to the model.
+    """Make a tool of a function: its name, docstring and parameters describe it to the model.
 
     Raises:
         BadRequest: a parameter has no name of its own (``*args``), or a type that JSON has not.
@@ -149,7 +149,7 @@ def tool(
 
 
 def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
-    """The tools by their names, functions made tools; raises `BadRequest` for two of one name."""
+    """Return the tools by name, functions made tools; raises BadRequest for a name given twice."""
     found: dict[str, Tool] = {}
     for each in given:
         made = each if isinstance(each, Tool) else tool(each)
@@ -199,7 +199,7 @@ def _schema_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any],
 
 
 def _schema_of_type(hint: Any, name: str) -> dict[str, Any]:
-    """JSON schema of a type; nothing is said of one that is not known."""
+    """Return the JSON schema of a type; empty for an unknown one."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return {"enum": list(arguments)}
@@ -221,7 +221,7 @@ def _schema_of_type(hint: Any, name: str) -> dict[str, Any]:
 
 
 def _fits(value: object, schema: Mapping[str, Any]) -> bool:
-    """Whether a value is of a simple schema; what the schema does not say, it does not ask."""
+    """Return whether a value fits a simple schema."""
     if isinstance(schema.get("enum"), list):
         return value in schema["enum"]
     match schema.get("type"):
@@ -243,15 +243,14 @@ def _fits(value: object, schema: Mapping[str, Any]) -> bool:
 logger = logging.getLogger(__name__)
 
 MOST_THREADS = 64
-"""Functions that are not asynchronous and run at the same time; those that hang count, too."""
+"""Synchronous functions that run at a time; those that hang count, too."""
 MOST_ERROR_CHARS = 500
-"""Longest text of a `ToolError` that the model gets."""
 
 _threads = BoundedThreads("tool", MOST_THREADS)
 
 
 class Toolbox:
-    """The tools of one call."""
+    """Tools of one call."""
 
     def __init__(
         self,
@@ -261,16 +260,16 @@ class Toolbox:
         timeout_s: float,
         most_chars: int,
     ) -> None:
-        """``ours``: what parameters of those names get. ``timeout_s``: for tools that say none."""
+        """``ours``: values for parameters of these names. ``timeout_s``: of tools that have none."""
         self.tools = dict(tools)
         self._ours = ours
         self._timeout_s = timeout_s
         self._most_chars = most_chars
 
     async def use(self, call: ToolCall) -> tuple[str, bool]:
-        """What a tool gave, as text for the model, and whether it did what it should.
+        """Run a tool; return its result as text for the model, and whether it succeeded.
 
-        Cancelled, it cancels an asynchronous tool; a thread cannot be stopped, and is left to it.
+        Cancelled, it cancels an asynchronous tool; a thread goes on.
         """
         found = self.tools.get(call.name)
         if found is None:
@@ -329,11 +328,11 @@ async def _result(run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 
 TRANSFER_S = 90.0
-"""A transfer may ring as long as this."""
+"""Longest ringing of a transfer, seconds."""
 
 
 def check_tool_names(tools: Mapping[str, Tool], settings: AgentSettings) -> None:
-    """Raise `BadRequest` where the program has a tool by the name of one of ours."""
+    """Raise BadRequest where a tool of the program has the name of a built-in one."""
     ours = {"hang_up": settings.hang_up_tool, "transfer": bool(settings.transfers)}
     for name, asked in ours.items():
         if asked and name in tools:
@@ -343,7 +342,7 @@ def check_tool_names(tools: Mapping[str, Tool], settings: AgentSettings) -> None
 def call_tools(
     settings: AgentSettings, call: Call, farewell: Callable[[], None]
 ) -> dict[str, Tool]:
-    """Those that the settings ask for, on one call; ``farewell`` ends it when all is heard."""
+    """Return the built-in tools of the settings; ``farewell`` ends the call after the reply."""
     found: dict[str, Tool] = {}
     if settings.hang_up_tool:
 
@@ -363,7 +362,8 @@ def call_tools(
             try:
                 await call.transfer(targets[to])
             except TransferFailed as error:  # its reason is the far end's own text
-                _, words, _ = REFUSALS.get(error.status, ("", "", ""))
+                known = STATUSES.get(error.status)
+                words = known.sentence if known is not None else ""
                 raise ToolError(
                     f"The transfer failed ({error.status}). {words}".rstrip()
                 ) from error

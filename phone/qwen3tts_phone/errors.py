@@ -25,6 +25,7 @@ import errno
 import traceback
 from typing import Literal
 
+from qwen3tts_phone.sip_statuses import meaning_of
 from qwen3tts_wire.errors import SpeechError
 
 
@@ -32,35 +33,6 @@ class CallError(SpeechError):
     """Base of all errors of a phone call."""
 
     code = "call_error"
-
-
-_REMEDIES = {
-    401: "Give the user name and password of an account that may call there.",
-    403: "Ask whoever runs that server whether this account may call that number.",
-    402: "The account there needs to be paid; ask whoever runs that server.",
-    404: "Check the number or user name in the SIP address.",
-    407: "Give the user name and password of an account that may call there.",
-    408: "Check that the phone is registered and reachable, then call again.",
-    415: "Offer the session as application/sdp.",
-    410: "Nobody has that number any more; ask for the new one.",
-    480: "The phone is known but not there; call again later.",
-    486: "The line is busy; call again later.",
-    484: "The number is too short; give all of it.",
-    487: "The call was ended before it was answered; call again.",
-    488: "Offer a codec that the phone accepts (PCMU or PCMA).",
-    491: "The other side was changing the session as well; try again.",
-    503: "The server has no room or is being serviced; call again later.",
-    600: "The line is busy wherever it rings; call again later.",
-    603: "The call was declined by the person called.",
-    604: "Check the number or user name in the SIP address.",
-    606: "Offer a codec that the phone accepts (PCMU or PCMA).",
-}
-_REMEDIES_BY_CLASS = {
-    3: "It has moved, and the answer does not say where; ask for the new address.",
-    4: "Check the address and what is asked of that server; its log says more.",
-    5: "The server there has failed; try again later, or tell whoever runs it.",
-    6: "It is refused wherever it rings; there is no use in trying at once again.",
-}
 
 
 class CallRefused(CallError):
@@ -86,7 +58,7 @@ class CallRefused(CallError):
     ) -> None:
         super().__init__(
             f"The {what} was refused: {status} {reason}".rstrip() + ".",
-            remedy=remedy or _REMEDIES.get(status) or _REMEDIES_BY_CLASS.get(status // 100, ""),
+            remedy=remedy or meaning_of(status).remedy,
         )
         self.status = status
         self.reason = reason
@@ -231,7 +203,7 @@ class TransferFailed(CallError):
     def __init__(self, status: int, reason: str, *, message: str = "", remedy: str = "") -> None:
         super().__init__(
             message or f"The transfer failed: {status} {reason}".rstrip() + ".",
-            remedy=remedy or _REMEDIES.get(status) or _REMEDIES_BY_CLASS.get(status // 100, ""),
+            remedy=remedy or meaning_of(status).remedy,
         )
         self.status = status
         self.reason = reason

@@ -10,7 +10,8 @@ import numpy as np
 
 from qwen3tts_phone.audio.answering import AnsweringMachineDetector
 from qwen3tts_phone.audio.tones import ToneDetector
-from qwen3tts_phone.diagnosis.diagnose import CODES, diagnose
+from qwen3tts_phone.diagnosis.diagnose import diagnose
+from qwen3tts_phone.diagnosis.findings import CODES
 from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.records.log import read_records
 from qwen3tts_phone.records.record import CallRecord

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
+from qwen3tts_phone import sip_statuses
 from qwen3tts_phone.detection import events as listening_errors
-from qwen3tts_phone.diagnosis import audio_failure as why_no_sound
-from qwen3tts_phone.diagnosis import audio_quality as why_bad_sound
-from qwen3tts_phone.diagnosis import call_failure as why_no_call
+from qwen3tts_phone.diagnosis import audio_failure, call_failure
 from qwen3tts_phone.diagnosis import diagnose as diagnosis
-from qwen3tts_phone.diagnosis import stream_audio as why_no_stream
-from qwen3tts_phone.diagnosis import web_audio as why_no_web
-from qwen3tts_phone.diagnosis.call_failure import REFUSALS
-from qwen3tts_phone.diagnosis.diagnose import CODES, diagnose, finding_of, headline
+from qwen3tts_phone.diagnosis.call_failure import finding_of
+from qwen3tts_phone.diagnosis.diagnose import diagnose, headline
+from qwen3tts_phone.diagnosis.findings import CODES
 from qwen3tts_phone.errors import (
     BadCertificate,
     BadSdp,
@@ -27,6 +25,7 @@ from qwen3tts_phone.errors import (
 )
 from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts, RegistrationFacts, SourceChange
 from qwen3tts_phone.media import control as media_errors
+from qwen3tts_phone.sip_statuses import STATUSES
 from qwen3tts_phone.softphone import gateway
 from qwen3tts_wire.errors import ConnectionLost
 from tests.phone.facts import call_facts, leg_stats, media_facts, unanswered
@@ -440,21 +439,27 @@ def test_facts_of_nothing_at_all_are_no_error() -> None:
 
 
 def test_every_code_that_is_used_is_in_the_list_and_the_other_way_round() -> None:
-    used = set(why_no_call._CODES.values()) | {code for code, _, _ in REFUSALS.values()}
-    used |= {code for code, _ in why_no_call._SILENCES.values()}
-    modules = (diagnosis, why_no_call, why_no_sound, why_bad_sound, why_no_stream, why_no_web)
-    for module in modules:
+    used = {each.code for each in STATUSES.values()}
+    used |= {code for code, _ in call_failure.UNREACHABLE.values()}
+    used |= set(call_failure.CODE_OF_ERROR.values())
+    for module in (audio_failure, call_failure, diagnosis, sip_statuses):
         assert module.__file__
         for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                first = node.args[0] if node.args else None
-                if node.func.id == "Finding" and isinstance(first, ast.Constant):
-                    used.add(str(first.value))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                column = {"Finding": 0, "StatusMeaning": 0, "Rule": 1}
+                code = node.args[column.get(node.func.id, 0)]
+                if node.func.id in column and isinstance(code, ast.Constant):
+                    used.add(str(code.value))
     elsewhere = {media_errors.MediaLost, listening_errors.MissingDetector, gateway.NoSuchCall}
     assert elsewhere <= set(_all(CallError))
     ours = [each for each in _all(CallError) if each.__module__.startswith("qwen3tts_phone.")]
     of_errors = {each.code for each in ours}
-    mapped = {*why_no_call._CODES, "call_refused", "callee_unreachable", "no_common_codec"}
+    mapped = {
+        *call_failure.CODE_OF_ERROR,
+        "call_refused",
+        "callee_unreachable",
+        "no_common_codec",
+    }
     used |= of_errors - mapped - {"registration_failed"}
     assert used == set(CODES)
     assert all(words.endswith(".") for words in CODES.values())
@@ -466,7 +471,7 @@ def _all(kind: type[CallError]) -> list[type[CallError]]:
 
 def test_no_remedy_speaks_in_capitals_or_leaves_a_sentence_open() -> None:
     for status in range(300, 700):
-        found = why_no_call.of_status(status, "Reason")
+        found = call_failure.status_finding(status, "Reason")
         assert found.words[0].isupper()
         assert found.words.endswith(".")
         assert not found.remedy or found.remedy.endswith(".")

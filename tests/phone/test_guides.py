@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_phone.diagnosis.diagnose import CODES
+from qwen3tts_phone.diagnosis.findings import CODES
 from qwen3tts_phone.settings.file import config_from
 from qwen3tts_phone.settings.sections import PhoneConfig
 from qwen3tts_settings.entries import from_yaml

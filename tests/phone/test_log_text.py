@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import mr_qwen3tts
+import qwen3tts_agent
 import qwen3tts_phone
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_wire.errors import MOST_CHARS, MOST_SENTENCE_CHARS, log_text
 
-SOURCES = Path(qwen3tts_phone.__file__).parent
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 FROM_OUTSIDE = {
     "id",
@@ -83,23 +84,26 @@ def _bare_arguments(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("folder", [".", "sip", "streams", "agent", "softphone"])
-def test_no_log_line_of_a_call_has_a_value_of_the_far_end_as_it_came(folder: str) -> None:
-    files = sorted((SOURCES / folder).glob("*.py"))
+PACKAGES = [qwen3tts_phone, qwen3tts_agent]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_log_line_of_a_call_has_a_value_of_the_far_end_as_it_came(package: ModuleType) -> None:
+    files = sorted(Path(str(package.__file__)).parent.rglob("*.py"))
     assert files
     assert not [each for path in files for each in _bare_arguments(path)]
 
 
 def test_no_log_line_of_the_plugins_desk_has_a_value_of_the_far_end_as_it_came() -> None:
-    files = sorted(Path(mr_qwen3tts.__file__).parent.glob("desk*.py"))
+    files = sorted((Path(mr_qwen3tts.__file__).parent / "calls").rglob("*.py"))
     assert files
     assert not [each for path in files for each in _bare_arguments(path)]
 
 
-@pytest.mark.parametrize("folder", [".", "sip", "streams", "agent", "softphone"])
-def test_no_log_line_of_a_call_has_the_text_of_an_unexpected_exception(folder: str) -> None:
-    """It may hold what came by the network; ``without_words`` leaves it out."""
-    for path in sorted((SOURCES / folder).glob("*.py")):
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_log_line_of_a_call_has_the_text_of_an_unexpected_exception(package: ModuleType) -> None:
+    """It may hold what came by the network; ``traceback_without_message`` leaves it out."""
+    for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
         text = path.read_text("utf-8")
         assert "log.exception(" not in text, path
         assert "logger.exception(" not in text, path

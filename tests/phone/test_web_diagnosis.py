@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from qwen3tts_phone.diagnosis.diagnose import CODES, diagnose
+from qwen3tts_phone.diagnosis.diagnose import diagnose
+from qwen3tts_phone.diagnosis.findings import CODES
 from qwen3tts_phone.facts import CallFacts
 
 

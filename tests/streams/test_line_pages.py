@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_phone.diagnosis.diagnose import CODES
+from qwen3tts_phone.diagnosis.findings import CODES
 from qwen3tts_phone.streams.carriers import CARRIERS
 from qwen3tts_phone.streams.carriers.asterisk import FORMATS
 

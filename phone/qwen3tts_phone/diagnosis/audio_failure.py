@@ -1,324 +1,393 @@
-"""Why nobody is heard: what the packets say, in plain words (pure)."""
+"""Diagnosis of a call's audio: tables of conditions over its facts and counters.
+
+RTP of a SIP call, a media stream and WebRTC have tables of their own; packet loss, delay and
+underruns are judged alike on all of them.
+"""
 
 from __future__ import annotations
 
-from qwen3tts_phone.diagnosis.audio_quality import machine_findings, quality_findings
-from qwen3tts_phone.diagnosis.table import Finding
-from qwen3tts_phone.facts import CallFacts, MediaFacts
-from qwen3tts_phone.media.source import PAUSE_S
-from qwen3tts_phone.media.types import LegStats
-from qwen3tts_phone.sdp.addresses import AddressScope, address_scope, same_address
+from typing import Final
 
-SHORT_S = 1.0
-"""A call shorter than this tells nothing about its media."""
-OPEN_PORTS = (
+from qwen3tts_phone.diagnosis.audio_evidence import ENOUGH_PACKETS, SHORT_S, AudioEvidence
+from qwen3tts_phone.diagnosis.findings import Finding, Group, Rule, findings_of
+from qwen3tts_phone.facts import CallFacts
+from qwen3tts_phone.sdp.addresses import same_address
+
+QUIET_S: Final = 5.0
+"""Silence alone for this time is a muted microphone."""
+LOSS: Final = 0.03
+"""Share of lost packets that people notice (G.107: a point of MOS at about 10 %)."""
+SEVERE_LOSS: Final = 0.15
+JITTER_MS: Final = 40.0
+"""Beyond this the jitter buffer waits noticeably."""
+ROUND_TRIP_MS: Final = 400.0
+"""ITU-T G.114: more than 200 ms one way is felt in a conversation."""
+
+OPEN_PORTS: Final = (
     "Let UDP through to the range of rtp_ports in firewalls and NATs on the way, and turn SIP ALG "
     "off in the router."
 )
-ADVERTISE = (
+ADVERTISE: Final = (
     "Set advertised_host to this machine's public address (or nat: learn), and forward the UDP "
     "range of rtp_ports to it."
 )
-FAR_ADDRESS = (
+FAR_ADDRESS: Final = (
     "The other side must describe its public address (in a PBX: external or public media "
     "address), or send first so that we can answer to where its sound comes from."
 )
-
-_KINDS = {
-    AddressScope.MACHINE: "the machine's own loopback address",
-    AddressScope.LINK: "the link-local address",
-    AddressScope.PRIVATE: "the private address",
-}
-
-
-def media_findings(facts: CallFacts) -> list[Finding]:
-    """What was wrong with the sound of a call that was answered."""
-    media, stats = facts.media, facts.media.stats
-    if not facts.was_answered or stats is None:
-        return []
-    if not media.codec:
-        return [
-            Finding(
-                "no_media",
-                "The call was answered, and no sound was agreed on.",
-                "The other side gave no usable description of its media; its log says more.",
-            )
-        ]
-    found: list[Finding] = []
-    if media.failed:
-        found.append(
-            Finding(
-                "media_failed",
-                f"The media process gave this call up: {media.failed[:200]}.",
-                "The log has more; this is a fault of this program or of this machine.",
-            )
-        )
-    if (_seconds(facts) or SHORT_S) >= SHORT_S:
-        found += _directions(facts, media, stats)
-    found += _encryption(media, stats)
-    found += quality_findings(stats)
-    found += machine_findings(stats)
-    return found
-
-
-def _seconds(facts: CallFacts) -> float | None:
-    if facts.answered_at is None or facts.ended_at is None:
-        return None
-    return facts.ended_at - facts.answered_at
-
-
-def _directions(facts: CallFacts, media: MediaFacts, stats: LegStats) -> list[Finding]:
-    heard, sent = stats.received > 0, stats.sent > 0
-    if not (heard or sent or _held_the_old_way(media)) and media.send and media.receive:
-        return [_nothing_at_all(media)]
-    found: list[Finding] = []
-    if not heard:
-        inward = _not_heard(media, stats)
-        found += [] if inward is None else [inward]
-    else:
-        found += _heard(media, stats)
-    outward = _not_sent(media) if not sent else _sent(media, stats)
-    if outward is not None:
-        # A private address is a cause; that nothing is heard is what follows from it.
-        found.insert(0 if outward.code == "private_address" else len(found), outward)
-    return found
-
-
-def _held_the_old_way(media: MediaFacts) -> bool:
-    """By an address that leads nowhere (RFC 3264 section 8.4)."""
-    return media.remote is not None and address_scope(media.remote[0]) is AddressScope.NOWHERE
-
-
-def _nothing_at_all(media: MediaFacts) -> Finding:
-    hidden = _hidden(media.local, media) or _hidden(media.remote, media)
-    if hidden is not None:
-        return Finding(
+NOT_AGREED: Final[Rule[AudioEvidence]] = Rule(
+    lambda e: not e.media.codec,
+    "no_media",
+    "The call was answered, and no sound was agreed on.",
+    "The other side gave no usable description of its media; its log says more.",
+)
+MEDIA_FAILED: Final[Rule[AudioEvidence]] = Rule(
+    lambda e: bool(e.media.failed),
+    "media_failed",
+    "The media process gave this call up: {e.media.failed:.200}.",
+    "The log has more; this is a fault of this program or of this machine.",
+)
+RTP_DIRECTIONS: Final[tuple[Group[AudioEvidence], ...]] = (
+    (
+        Rule(
+            lambda e: e.nothing_either_way and bool(e.hidden_local),
             "no_rtp",
-            f"No sound went either way; the address {hidden} cannot be reached from outside.",
-            ADVERTISE if _hidden(media.local, media) else FAR_ADDRESS,
-        )
-    return Finding("no_rtp", "No sound went either way.", OPEN_PORTS)
-
-
-def _not_heard(media: MediaFacts, stats: LegStats) -> Finding | None:
-    """Why nothing of the far end was taken."""
-    if _held_the_old_way(media):
-        return None  # `_not_sent` says it
-    if not media.receive:
-        if not media.send:
-            return None  # `_not_sent` says it: the other side stopped both ways
-        words = "Nothing was to come: we had the other side on hold, or it said that it only hears."
-        return Finding("we_hold", words, "", severe=False)
-    if stats.srtp_failed:
-        return None  # `_encryption` says it
-    if stats.strangers:
-        return Finding(
+            "No sound went either way; the address {e.hidden_local} cannot be reached from "
+            "outside.",
+            ADVERTISE,
+        ),
+        Rule(
+            lambda e: e.nothing_either_way and bool(e.hidden_remote),
+            "no_rtp",
+            "No sound went either way; the address {e.hidden_remote} cannot be reached from "
+            "outside.",
+            FAR_ADDRESS,
+        ),
+        Rule(lambda e: e.nothing_either_way, "no_rtp", "No sound went either way.", OPEN_PORTS),
+    ),
+    (
+        # Before the inbound findings: that nothing is heard follows from it.
+        Rule(
+            lambda e: bool(e.private_remote),
+            "private_address",
+            "The other side probably hears nothing: it describes {e.private_remote}, though its "
+            "SIP comes from {e.media.peer_host}.",
+            FAR_ADDRESS,
+        ),
+    ),
+    (
+        Rule(
+            lambda e: not (e.heard or e.media.receive) and e.media.send and not e.held_by_address,
+            "we_hold",
+            "No sound was expected: we had the other side on hold, or it described itself as "
+            "receiving only.",
+            severe=False,
+        ),
+        Rule(
+            lambda e: e.audio_expected and e.stats.strangers > 0,
             "media_from_stranger",
-            f"{stats.strangers} packets of sound came from an address that the other side did not "
-            "announce, and were not taken.",
+            "{e.stats.strangers} packets of sound came from an address that the other side did not "
+            "announce, and were not accepted.",
             "Let the other side describe the address that it sends from; if that is not to be had, "
             "allow symmetric RTP for it.",
-        )
-    if stats.unknown_payload:
-        return Finding(
+        ),
+        Rule(
+            lambda e: e.audio_expected and e.stats.unknown_payload > 0,
             "wrong_codec_in",
-            f"The other side sends {stats.unknown_payload} packets in a codec that was not agreed.",
-            f"It should send {media.codec}; restrict its codecs to that one.",
-        )
-    if stats.malformed:
-        return Finding(
+            "The other side sends {e.stats.unknown_payload} packets in a codec that was not "
+            "agreed.",
+            "It should send {e.media.codec}; restrict its codecs to that one.",
+        ),
+        Rule(
+            lambda e: e.audio_expected and e.stats.malformed > 0,
             "not_rtp",
-            "What comes to our port is no RTP.",
+            "Packets that arrive at our port are not RTP.",
             "The other side probably encrypts by DTLS or sends another protocol: turn WebRTC or "
             "DTLS off for this phone there, or use SRTP by SDES on both sides.",
-        )
-    hidden = _hidden(media.local, media)
-    if hidden is not None:
-        return Finding(
+        ),
+        Rule(
+            lambda e: e.audio_expected and bool(e.hidden_local),
             "private_address",
-            f"We hear nothing: our description names {hidden}, which the other side at "
-            f"{media.peer_host} cannot reach.",
+            "We hear nothing: our description names {e.hidden_local}, which the other side at "
+            "{e.media.peer_host} cannot reach.",
             ADVERTISE,
-        )
-    port = f" (UDP port {media.local[1]})" if media.local else ""
-    return Finding(
-        "one_way_in",
-        f"We hear nothing: no sound of the other side reaches us{port}.",
-        OPEN_PORTS,
-    )
-
-
-def _not_sent(media: MediaFacts) -> Finding | None:
-    """Why we sent nothing."""
-    if not media.send or _held_the_old_way(media):
-        return Finding(
+        ),
+        Rule(
+            lambda e: e.audio_expected,
+            "one_way_in",
+            "We hear nothing: no sound of the other side reaches us{e.port}.",
+            OPEN_PORTS,
+        ),
+        Rule(
+            lambda e: e.heard and e.moved_away,
+            "media_moved",
+            "The other side's sound stopped, and packets then came from {e.refused_host}, which it "
+            "had not announced, and were not accepted.",
+            "Let the other side announce its new address (a re-INVITE), or use SRTP, which proves "
+            "who sends; else it was an attempt to take the call over.",
+        ),
+        Rule(
+            lambda e: e.heard and e.media.silent_s > 0 and e.media.receive,
+            "rtp_stopped",
+            "The other side's sound stopped; nothing had come for {e.media.silent_s:.0f} s.",
+            "It lost its network, or a NAT or firewall closed the way: let it send without pauses "
+            "(no silence suppression), or keep the way open.",
+        ),
+        Rule(
+            lambda e: e.only_silence_came and e.stats.received >= ENOUGH_PACKETS,
+            "far_end_silent",
+            "The other side sent packets all the time, with nothing in them but silence.",
+            "Its microphone is off or muted, or sound does not reach the gateway behind it.",
+        ),
+    ),
+    (
+        Rule(
+            lambda e: (
+                e.heard
+                and bool(e.source and e.media.remote)
+                and not same_address(e.source_host, e.remote_host)
+            ),
+            "media_elsewhere",
+            "Sound came from {e.source_host}, though the other side described {e.remote_host}: "
+            "there is a NAT between, and it was followed.",
+            severe=False,
+        ),
+    ),
+    (
+        Rule(
+            lambda e: (
+                not e.sent and not e.nothing_either_way and (not e.media.send or e.held_by_address)
+            ),
             "held",
             "The other side had put us on hold; it heard nothing of us.",
             "Somebody there must take the call back.",
             severe=False,
-        )
-    if media.remote is None or media.remote[1] == 0:
-        return Finding(
+        ),
+        Rule(
+            lambda e: (
+                not e.sent
+                and not e.nothing_either_way
+                and (e.media.remote is None or e.media.remote[1] == 0)
+            ),
             "no_media",
             "The other side described no address for sound.",
             "Its log says why; it may have refused the sound and kept the call.",
-        )
-    return Finding(
-        "one_way_out",
-        f"Nothing of ours was sent to {media.remote[0]}.",
-        "Nothing was said on this call and silence is not sent, or the address has no route from "
-        "here.",
-    )
-
-
-def _sent(media: MediaFacts, stats: LegStats) -> Finding | None:
-    """Whether what we sent arrives, as far as that can be known."""
-    if media.unconfirmed:
-        return Finding(
+        ),
+        Rule(
+            lambda e: not e.sent and not e.nothing_either_way,
+            "one_way_out",
+            "Nothing of ours was sent to {e.remote_host}.",
+            "Nothing was said on this call and silence is not sent, or the address has no route "
+            "from here.",
+        ),
+        Rule(
+            lambda e: e.sent and bool(e.media.unconfirmed),
             "unconfirmed_host",
-            f"We stopped sending: nothing ever came from {media.unconfirmed}, which the other side "
-            f"described for its sound, though its SIP comes from {media.peer_host}.",
+            "We stopped sending: nothing ever came from {e.media.unconfirmed}, which the other "
+            "side described for its sound, though its SIP comes from {e.media.peer_host}.",
             "Let its sound or its RTCP reports through to us; or, where this peer is known, name "
             "it in safety.gate.trusted.",
-        )
-    if stats.received == 0 and _source(media, stats) is None:
-        private = _elsewhere_in_private(media)
-        if private is not None:
-            return private
-    if stats.send_errors > stats.sent // 2:
-        where = f"{media.remote[0]} port {media.remote[1]}" if media.remote else "its machine"
-        return Finding(
+        ),
+        Rule(
+            lambda e: e.sends_to_remote and e.stats.send_errors > e.stats.sent // 2,
             "port_closed",
-            f"Our sound is refused {stats.send_errors} times: nothing listens at {where}, where "
-            "the other side wants it.",
+            "Our sound is refused {e.stats.send_errors} times: nothing listens at {e.remote_port}, "
+            "where the other side wants it.",
             "Check the media address and the ports that the other side describes.",
-        )
-    if not media.send:
-        return Finding(
+        ),
+        Rule(
+            lambda e: e.sends_to_remote and not e.media.send,
             "held",
             "The other side has us on hold: it hears nothing of us.",
             "Somebody there must take the call back.",
             severe=False,
-        )
-    if stats.remote_fraction_lost > 0.5:
-        return Finding(
+        ),
+        Rule(
+            lambda e: e.sends_to_remote and e.stats.remote_fraction_lost > 0.5,
             "one_way_out",
             "The other side hears next to nothing of us: it reports "
-            f"{stats.remote_fraction_lost:.0%} of our packets as lost.",
+            "{e.stats.remote_fraction_lost:.0%} of our packets as lost.",
             OPEN_PORTS,
-        )
-    reported = stats.round_trip_ms is not None or stats.remote_jitter_ms or stats.remote_lost
-    if stats.rtcp_in >= 2 and stats.rtcp_out >= 2 and not reported:
-        return Finding(
+        ),
+        Rule(
+            lambda e: e.sends_to_remote and not e.reports_mention_us,
             "unconfirmed_out",
             "The other side's reports do not mention our sound: it may hear nothing.",
             OPEN_PORTS,
             severe=False,
-        )
-    return None
+        ),
+    ),
+)
+SRTP: Final[Rule[AudioEvidence]] = Rule(
+    lambda e: e.stats.srtp_failed >= max(5, (e.stats.received + e.stats.srtp_failed) // 100),
+    "srtp_key",
+    "{e.stats.srtp_failed} packets of sound could not be decrypted{e.suite}.",
+    "The keys of both sides differ, or one side sends without encryption: set SRTP alike on both, "
+    "and let no server between change the a=crypto lines.",
+    severe=lambda e: not e.heard,
+)
+NETWORK: Final[tuple[Group[AudioEvidence], ...]] = (
+    (
+        Rule(
+            lambda e: e.loss_in > LOSS,
+            "loss_in",
+            "{e.loss_in:.0%} of the other side's packets were lost or late.",
+            "Look for a full line or a bad radio link on the way; give UDP of this machine "
+            "priority.",
+            severe=lambda e: e.loss_in > SEVERE_LOSS,
+        ),
+    ),
+    (
+        Rule(
+            lambda e: e.stats.received >= ENOUGH_PACKETS and e.stats.jitter_ms > JITTER_MS,
+            "jitter_in",
+            "The other side's packets come unevenly ({e.stats.jitter_ms:.0f} ms of jitter).",
+            "Look for a full line on the way, or for a busy machine there.",
+            severe=False,
+        ),
+    ),
+    (
+        Rule(
+            lambda e: LOSS < e.stats.remote_fraction_lost <= 0.5,
+            "loss_out",
+            "The other side reports {e.stats.remote_fraction_lost:.0%} of our packets as lost.",
+            "Look for a full line or a bad radio link on the way to it.",
+            severe=lambda e: e.stats.remote_fraction_lost > SEVERE_LOSS,
+        ),
+    ),
+    (
+        Rule(
+            lambda e: (e.stats.round_trip_ms or 0.0) > ROUND_TRIP_MS,
+            "delay",
+            "Speech is heard late: {e.stats.round_trip_ms:.0f} ms there and back.",
+            "Take a server that is nearer, or look for a full line on the way.",
+            severe=False,
+        ),
+    ),
+)
 
 
-def _source(media: MediaFacts, stats: LegStats) -> tuple[str, int] | None:
-    """Where the far end's packets come from."""
-    return media.source or stats.remote_address
-
-
-def _heard(media: MediaFacts, stats: LegStats) -> list[Finding]:
-    """What is odd about what came."""
-    found: list[Finding] = []
-    moved = _moved(media, stats)
-    if moved is not None:
-        found.append(moved)
-    elif media.silent_s > 0 and media.receive:
-        seconds = f"{media.silent_s:.0f} s"
-        found.append(
-            Finding(
-                "rtp_stopped",
-                f"The other side's sound stopped; nothing had come for {seconds}.",
-                "It lost its network, or a NAT or firewall closed the way: let it send without "
-                "pauses (no silence suppression), or keep the way open.",
-            )
-        )
-    elif media.loud_in_s is not None and media.loud_in_s <= 0.0 and stats.received >= 50:
-        found.append(
-            Finding(
-                "far_end_silent",
-                "The other side sent packets all the time, with nothing in them but silence.",
-                "Its microphone is off or muted, or sound does not reach the gateway behind it.",
-            )
-        )
-    source = _source(media, stats)
-    if source and media.remote and not same_address(source[0], media.remote[0]):
-        found.append(
-            Finding(
-                "media_elsewhere",
-                f"Sound came from {source[0]}, though the other side described "
-                f"{media.remote[0]}: there is a NAT between, and it was followed.",
-                "",
-                severe=False,
-            )
-        )
-    return found
-
-
-def _moved(media: MediaFacts, stats: LegStats) -> Finding | None:
-    """Refused sound is the reason why nothing was heard at the end."""
-    refused, last = media.refused, stats.last_received_at
-    if refused is None or last is None or refused.at - last < PAUSE_S:
-        return None
-    return Finding(
-        "media_moved",
-        f"The other side's sound stopped, and what then came from {refused.source[0]}, which it "
-        "had not announced, was not taken.",
-        "Let the other side announce its new address (a re-INVITE), or use SRTP, which proves who "
-        "sends; else somebody tried to take the call over.",
+def _late(remedy: str) -> Group[AudioEvidence]:
+    return (
+        Rule(
+            lambda e: e.stats.skipped_slots > max(5, e.stats.sent // 200),
+            "machine_late",
+            "This machine was too busy to send {e.stats.skipped_slots} packets in time.",
+            remedy,
+        ),
     )
 
 
-def _encryption(media: MediaFacts, stats: LegStats) -> list[Finding]:
-    total = stats.received + stats.srtp_failed
-    if not stats.srtp_failed or stats.srtp_failed < max(5, total // 100):
+RTP_LATE: Final = _late(
+    "Give the media process real-time priority, or fewer calls to this machine."
+)
+PROCESS_LATE: Final = _late("Give this process fewer calls, or a core of its own.")
+MACHINE: Final[tuple[Group[AudioEvidence], ...]] = (
+    (
+        Rule(
+            lambda e: e.stats.starvations > 0,
+            "starved",
+            "The speech server was too slow: {e.stats.starvations} underruns left gaps in our "
+            "speech.",
+            "Check the load of the speech server, and the network to it.",
+            severe=False,
+        ),
+    ),
+    (
+        Rule(
+            lambda e: e.stats.inbound_overrun > 0,
+            "not_listened",
+            "{e.stats.inbound_overrun} frames of the other side were dropped here unheard.",
+            "The program that listens is too slow.",
+            severe=False,
+        ),
+    ),
+)
+STREAM: Final[Group[AudioEvidence]] = (
+    Rule(
+        lambda e: e.no_audio_came,
+        "no_stream_media",
+        "The stream was open, and no sound came by it.",
+        "Let it carry the caller's sound both ways (a bidirectional stream, the inbound track), in "
+        "the format that the set-up page of this line names.",
+    ),
+    Rule(
+        lambda e: e.media.silent_s > 0 and e.media.receive,
+        "rtp_stopped",
+        "The other side's sound stopped; nothing had come for {e.media.silent_s:.0f} s, and the "
+        "stream was open.",
+        "The call behind the stream probably ended without a message: the PBX or the carrier "
+        "should close the stream with it.",
+    ),
+    Rule(
+        lambda e: e.only_silence_came and e.lasted_s >= QUIET_S,
+        "far_end_silent",
+        "The other side sent sound all the time, with nothing in it but silence.",
+        "Its microphone is off or muted, or the stream carries another track than the caller's.",
+        severe=False,
+    ),
+)
+ODD_MESSAGES: Final[Group[AudioEvidence]] = (
+    Rule(
+        lambda e: bool(e.facts.odd),
+        "odd_messages",
+        "The other side sent messages that its protocol does not define: {e.odd_kinds}.",
+        "If the call was not right, check that the stream is set up for the kind of line that it "
+        "came to ({e.facts.line}), and look for a newer release of this program.",
+        severe=False,
+    ),
+)
+WEBRTC: Final[Group[AudioEvidence]] = (
+    Rule(
+        lambda e: e.no_audio_came and e.media.receive,
+        "one_way_in",
+        "The browser was connected, and no sound of its microphone came.",
+        "Let the page use the microphone: the sign in the browser's address line says whether it "
+        "may. In a phone's browser another program may have it.",
+        severe=False,  # without a microphone a user may listen and type
+    ),
+    Rule(
+        lambda e: e.media.silent_s > 0 and e.media.receive,
+        "rtp_stopped",
+        "The browser's sound stopped; nothing had come for {e.media.silent_s:.0f} s.",
+        "Check the network of the device that the page is on. A phone whose screen goes dark may "
+        "stop a page: keep it in front.",
+    ),
+    Rule(
+        lambda e: e.only_silence_came and e.lasted_s >= QUIET_S and e.media.receive,
+        "far_end_silent",
+        "The browser sent sound all the time, with nothing in it but silence.",
+        "The microphone is muted, in the page or at the device, or another one than the chosen one "
+        "is spoken into.",
+        severe=False,
+    ),
+)
+
+
+def audio_findings(facts: CallFacts) -> list[Finding]:
+    """Return the faults of a call's audio, in the order of the tables."""
+    evidence = AudioEvidence(facts)
+    if facts.line == "sip":
+        return _rtp_findings(evidence)
+    groups: list[Group[AudioEvidence]] = []
+    web = facts.line == "webrtc"
+    if facts.was_answered and evidence.lasted_s >= SHORT_S:
+        groups.append(WEBRTC if web else STREAM)
+        if facts.media.stats is not None:
+            groups += [*NETWORK, PROCESS_LATE, *MACHINE]
+    if not web:
+        groups.append(ODD_MESSAGES)
+    return list(findings_of(groups, evidence))
+
+
+def _rtp_findings(evidence: AudioEvidence) -> list[Finding]:
+    facts = evidence.facts
+    if not facts.was_answered or facts.media.stats is None:
         return []
-    return [
-        Finding(
-            "srtp_key",
-            f"{stats.srtp_failed} packets of sound could not be decrypted"
-            f"{f' ({media.srtp})' if media.srtp else ''}.",
-            "The keys of both sides differ, or one side sends without encryption: set SRTP alike "
-            "on both, and let no server between change the a=crypto lines.",
-            severe=stats.received == 0,
-        )
-    ]
-
-
-def _elsewhere_in_private(media: MediaFacts) -> Finding | None:
-    """The far end describes a private address that is not the one it calls from."""
-    if media.remote is None or not media.peer_host:
-        return None
-    described, peer = address_scope(media.remote[0]), address_scope(media.peer_host)
-    if (
-        described is None
-        or peer is None
-        or not AddressScope.NOWHERE < described < AddressScope.PUBLIC
-    ):
-        return None
-    if same_address(media.remote[0], media.peer_host):
-        return None
-    kind = _KINDS[described]
-    judged = "cannot be reached from here" if described < peer else "may not be reached from here"
-    return Finding(
-        "private_address",
-        f"The other side probably hears nothing: it describes {kind} {media.remote[0]} for its "
-        f"sound, which {judged}, though its SIP comes from {media.peer_host}.",
-        FAR_ADDRESS,
-    )
-
-
-def _hidden(address: tuple[str, int] | None, media: MediaFacts) -> str | None:
-    """The described address, where it reaches less far than the peer's own."""
-    if address is None or not media.peer_host:
-        return None
-    described, peer = address_scope(address[0]), address_scope(media.peer_host)
-    if described is None or peer is None or described is AddressScope.NOWHERE or described >= peer:
-        return None
-    return f"{_KINDS[described]} {address[0]}"
+    if not facts.media.codec:
+        return [NOT_AGREED.finding(evidence)]
+    groups: list[Group[AudioEvidence]] = [(MEDIA_FAILED,)]
+    if evidence.lasted_s >= SHORT_S:
+        groups += RTP_DIRECTIONS
+    groups += [(SRTP,), *NETWORK, RTP_LATE, *MACHINE]
+    return list(findings_of(groups, evidence))

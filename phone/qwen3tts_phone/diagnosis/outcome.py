@@ -17,6 +17,7 @@ from qwen3tts_phone.errors import (
     RegistrationFailed,
 )
 from qwen3tts_phone.facts import CallFacts, EndFacts
+from qwen3tts_phone.sip_statuses import meaning_of
 
 _PROGRESS = {
     100: "the call is being set up",
@@ -75,41 +76,12 @@ OUTCOME_WORDS: dict[Outcome, str] = {
     Outcome.FAILED: "the call failed",
 }
 
-_BY_STATUS = {
-    401: Outcome.NOT_ALLOWED,
-    402: Outcome.NOT_ALLOWED,
-    403: Outcome.NOT_ALLOWED,
-    404: Outcome.WRONG_NUMBER,
-    407: Outcome.NOT_ALLOWED,
-    408: Outcome.UNREACHABLE,
-    410: Outcome.WRONG_NUMBER,
-    415: Outcome.NO_CODEC,
-    421: Outcome.FAILED,
-    480: Outcome.UNAVAILABLE,
-    484: Outcome.WRONG_NUMBER,
-    485: Outcome.WRONG_NUMBER,
-    486: Outcome.BUSY,
-    487: Outcome.CANCELLED,
-    488: Outcome.NO_CODEC,
-    502: Outcome.UNAVAILABLE,
-    503: Outcome.UNAVAILABLE,
-    504: Outcome.UNREACHABLE,
-    600: Outcome.BUSY,
-    603: Outcome.DECLINED,
-    604: Outcome.WRONG_NUMBER,
-    606: Outcome.NO_CODEC,
-    607: Outcome.DECLINED,
-    608: Outcome.DECLINED,
-}
-
 
 def outcome_of_status(status: int) -> Outcome:
     """The outcome that a final answer means (RFC 3261 section 21, RFC 8197, RFC 8688)."""
     if 200 <= status < 300:
         return Outcome.ANSWERED
-    if 300 <= status < 400:
-        return Outcome.MOVED
-    return _BY_STATUS.get(status, Outcome.FAILED)
+    return Outcome(meaning_of(status).outcome)
 
 
 _BY_TONE = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from qwen3tts_phone.diagnosis.diagnose import diagnose
+from qwen3tts_phone.diagnosis.diagnose import diagnose, headline
 from qwen3tts_phone.diagnosis.outcome import OUTCOME_WORDS, outcome_of
 from qwen3tts_phone.diagnosis.quality import Score, call_quality
 from qwen3tts_phone.facts import CallFacts, EndFacts
@@ -207,7 +207,7 @@ def _values(facts: CallFacts, settings: RecordSettings) -> dict[str, Any]:
         "transferred": bool(facts.transferred_to),
         "continues": _text(facts.continues) or None,
         "continued_by": _text(facts.continued_by) or None,
-        "diagnosis": str(findings[0]) if findings else "",
+        "diagnosis": headline(findings),
         "findings": [each.code for each in findings],
     }
     if settings.parties:

@@ -37,7 +37,7 @@ class MediaConfig:
     """How calls sound."""
 
     codecs: tuple[str, ...] = _PHONE.codecs
-    """Names of `qwen3tts_codecs.table.SDP_CODECS`, in order of preference."""
+    """SDP names of codecs, in order of preference."""
     ptime_ms: int = _PHONE.ptime_ms
     """Milliseconds of sound a packet, 10 to 60, as we ask for it."""
     srtp: Literal["off", "accept", "require"] = "accept"
