@@ -1,18 +1,10 @@
-"""When each word of a generation is heard, found while its sound is made. Pure.
+"""Word alignment of generated speech, found while it is made.
 
-A model of speech does not say where it is in its text. What is known: how long words usually are
-beside one another (word_units), that a voice keeps its rate for a while, that it pauses where the
-text has a comma or an end of a sentence (pauses), that a word cannot begin before its first token
-went in, and, at the end, that the last word ends with the last sound. Words are laid along the
-voiced time at the rate found so far; each pause that fits a stop in the text becomes an anchor,
-from which the rate is corrected and the next words are counted. The rate is kept for the voice's
-next clause.
-
-Each word comes with the distance within which its times usually lie: 95 of 100 words, as
-benchmarks/alignment.py measures on sound whose word times are known. How well this does on the
-published checkpoints can only be measured with their weights, and so can whether the attention of
-the talker would help: an aligner that knows more takes this one's place behind ``WordAligner``, or
-a forced aligner behind ``ForcedAligner``.
+A model of speech does not say where it is in its text. An aligner here knows the expected length of
+each word (word_units), the rate of the voice, its pauses, and when each token went in; each pause
+that fits a stop in the text is an anchor. Each word comes with the distance within which 95 of 100
+words lie (benchmarks/alignment.py). Whether the talker's attention would help can be measured only
+with published weights; a better aligner replaces this one behind ``WordAligner``.
 """
 
 from __future__ import annotations
@@ -31,7 +23,7 @@ from qwen3tts_text.word_units import usual_s
 
 @dataclass(frozen=True, slots=True)
 class AlignedWord:
-    """A word and its place in the sound."""
+    """Word and its place in the sound."""
 
     start: int
     """First sample, of those pushed."""
@@ -46,34 +38,34 @@ class AlignedWord:
 
 
 class WordAligner(Protocol):
-    """Finds word times while sound arrives. Words come in order, without overlap, each once."""
+    """Incremental word aligner. Words come in order, without overlap, each once."""
 
     def append(self, text: str) -> None:
-        """More of the text."""
+        """Add text."""
         ...
 
     def end_text(self) -> None:
-        """No more text."""
+        """Mark the end of the text."""
         ...
 
     def entered(self, char_end: int, frame: int) -> None:
-        """The text up to a code point had gone into the model with a frame (live text)."""
+        """Note that live text up to a code point had entered the model at a frame."""
         ...
 
     def push(self, samples: NDArray[Any]) -> list[AlignedWord]:
-        """Sound [n] that was given out; the words that are complete with it."""
+        """Take samples [n] that were given out; return the words that are complete with them."""
         ...
 
     def end(self, until: int | None = None) -> list[AlignedWord]:
-        """No more sound: the rest of the words, of those that begin before a code point."""
+        """End the sound; return the other words, of those that begin before a code point."""
         ...
 
     def unsaid(self) -> int | None:
-        """First code point of what has probably not been said yet; None: all of it has."""
+        """Return the first code point that was probably not spoken yet; None: all was."""
         ...
 
     def spent(self) -> bool:
-        """Return whether all of the text has been said for certain, however slow the voice is."""
+        """Return whether all of the text was spoken for certain, however slow the voice is."""
         ...
 
     def too_short(self) -> bool:
@@ -87,15 +79,14 @@ point, code point after it) of each word, in order."""
 
 
 class ForcedAligner:
-    """An aligner of someone else's (CTC, an ASR model with word times, ...) as a WordAligner.
+    """Forced aligner (CTC, an ASR model with word times) as a WordAligner.
 
-    It sees the sound as a whole, so its words come when the sound ends: for text heard in
-    recordings and tests, or for clauses that are made well ahead of their listener.
+    Its words come when the sound ends: for tests, or for clauses made well ahead of their listener.
 
     Args:
-        align: does it.
-        precision_ms: what it is known to reach, with 95 of 100 words.
-        sample_rate: hertz, of what is pushed.
+        align: aligns the whole sound.
+        precision_ms: within which 95 of 100 of its words lie.
+        sample_rate: of the samples pushed, hertz.
     """
 
     def __init__(self, align: Align, precision_ms: float, sample_rate: int = 24_000) -> None:
@@ -106,23 +97,20 @@ class ForcedAligner:
         self._sound: list[NDArray[np.float32]] = []
 
     def append(self, text: str) -> None:
-        """More of the text."""
         self._text.append(text)
 
     def end_text(self) -> None:
-        """No more text."""
+        """Do nothing."""
 
     def entered(self, char_end: int, frame: int) -> None:
-        """Of no use to it."""
+        """Do nothing."""
 
     def push(self, samples: NDArray[Any]) -> list[AlignedWord]:
-        """Sound [n], float32 or int16; no words yet."""
         self._sound.append((samples / full_scale(samples)).astype(np.float32))
         return []
 
     def unsaid(self) -> int | None:
-        """As ``WordAligner.unsaid``, by the usual length of the text alone: a forced aligner finds
-        all words of a text, whether or not they were said."""
+        """Estimate by the usual length alone: it aligns words whether or not they were spoken."""
         text = "".join(self._text)
         said_s, usual = self._said_s(), usual_s(text)
         if said_s >= usual:
@@ -131,18 +119,15 @@ class ForcedAligner:
         return max(at, 0)
 
     def spent(self) -> bool:
-        """As ``WordAligner.spent``, by the usual length alone."""
         return self._said_s() >= SLOWEST * usual_s("".join(self._text))
 
     def too_short(self) -> bool:
-        """As ``WordAligner.too_short``, by the usual length alone."""
         return self._said_s() < FASTEST * usual_s("".join(self._text))
 
     def _said_s(self) -> float:
         return sum(map(len, self._sound)) / self._sample_rate
 
     def end(self, until: int | None = None) -> list[AlignedWord]:
-        """All words. What the aligner says out of order or beyond the sound is put right."""
         text = "".join(self._text)[:until]
         sound = np.concatenate(self._sound) if self._sound else np.zeros(0, np.float32)
         found: list[AlignedWord] = []

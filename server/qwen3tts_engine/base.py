@@ -1,4 +1,4 @@
-"""What an engine is: text of one segment in, samples and words out, cancelled by closing."""
+"""Interface of an engine: text of one segment in, samples and words out, cancelled by closing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_FIRST_CHUNK = 100
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A voice that an engine offers."""
+    """Voice offered by an engine."""
 
     id: str
     """What a request names."""
@@ -52,11 +52,11 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class GenerationLimits:
-    """What ends a generation that does not end by itself; what is None is the engine's setting.
+    """Limits that end a generation; None: the engine's setting.
 
     Raises:
         BadRequest: a silence is not within SILENCE_MIN_S to SILENCE_MAX_S, or ``max_new_tokens``
-            not from 2 on.
+            is below 2.
     """
 
     silence_s: float | None = None
@@ -86,7 +86,7 @@ class GenerationLimits:
 
 @dataclass(frozen=True, slots=True)
 class PredictorSampling:
-    """Sampling of codes 1 to 15 of a frame; what is None is the checkpoint's.
+    """Sampling of codes 1 to 15 of a frame; None: the checkpoint's.
 
     Raises:
         BadRequest: a field is of another type or out of range.
@@ -119,7 +119,7 @@ class PredictorSampling:
 
 @dataclass(slots=True, eq=False)
 class ContextVoice:
-    """Voice of one context between its generations; made by what speaks the context."""
+    """Voice of one context, kept between its generations."""
 
     kept: object | None = None
     """Written and read by the engine alone."""
@@ -127,11 +127,10 @@ class ContextVoice:
 
 @dataclass(frozen=True, slots=True)
 class SynthesisRequest:
-    """One segment of a context's text, to be spoken.
+    """One segment of a context's text to synthesize.
 
     Raises:
-        BadRequest: ``speed`` is not within SPEED_MIN to SPEED_MAX, or
-            ``initial_codec_chunk_frames`` not within 1 to MAX_FIRST_CHUNK.
+        BadRequest: ``speed`` or ``initial_codec_chunk_frames`` is out of range.
         ValueError: ``offsets`` does not fit ``text``.
     """
 
@@ -193,7 +192,7 @@ class SynthesisRequest:
             )
 
     def original(self, start: int, end: int) -> tuple[int, int]:
-        """Where the code points ``[start, end)`` of ``text`` lie in the original text."""
+        """Return the span of the original text that ``text[start:end]`` stands for."""
         if self.offsets is None or start >= end:
             return (start, end) if self.offsets is None else (self.offsets[start],) * 2
         # The last code point's own place, then one on: what follows it in the original (Markdown
@@ -203,7 +202,7 @@ class SynthesisRequest:
 
 @dataclass(frozen=True, slots=True)
 class PcmChunk:
-    """Some sound, and the words that are complete with it."""
+    """Samples, and the words that are complete with them."""
 
     pcm: bytes
     """Samples, signed 16 bits little-endian, mono, SAMPLE_RATE; whole samples only. May be
@@ -223,40 +222,41 @@ class PcmChunk:
 
 
 class Engine(Protocol):
-    """Something that speaks. All of them pass tests/engine/test_engine_contract.py."""
+    """Speech synthesizer. All of them pass tests/engine/test_engine_contract.py."""
 
     @property
     def name(self) -> str:
-        """Kind of engine, as configured: ``embedded``, ..."""
+        """Name in ``engine.name``: ``embedded``, ..."""
         ...
 
     @property
     def model(self) -> str:
-        """What speaks, for logs and for people; known for certain after ``start``."""
+        """Model, for logs and people; final after ``start``."""
         ...
 
     @property
     def sample_rate(self) -> int:
-        """SAMPLE_RATE."""
+        """Sample rate in hertz: SAMPLE_RATE."""
         ...
 
     @property
     def options(self) -> frozenset[str]:
-        """Fields of SynthesisRequest that change something here: of ``instructions``,
-        ``sampling``, ``seed``, ``initial_codec_chunk_frames``, ``lead``, ``speed``, ``layout``."""
+        """Fields of SynthesisRequest with an effect: of ``instructions``, ``sampling``, ``seed``,
+        ``initial_codec_chunk_frames``, ``lead``, ``speed``, ``layout``.
+        """
         ...
 
     @property
     def alignment(self) -> Alignment:
-        """How well it knows where its words sound."""
+        """Quality of its word times."""
         ...
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
-        """How this voice takes text; ``clause`` always."""
+        """Return how a voice takes text; ``clause`` always."""
         ...
 
     async def start(self) -> None:
-        """Make ready; nothing to do when it is.
+        """Start; does nothing when started.
 
         Raises:
             EngineUnavailable: a library, a model or a device is missing; says how to get it.
@@ -264,11 +264,11 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None:
-        """End what is under way (with EngineFailed) and free everything. May be started again."""
+        """Fail what is under way (EngineFailed) and free everything. May be started again."""
         ...
 
     def voices(self) -> Sequence[Voice]:
-        """The voices on offer, the default first."""
+        """Return the voices on offer, the default first."""
         ...
 
     def check(self, voice: str | None, language: str | None) -> None:
@@ -280,23 +280,23 @@ class Engine(Protocol):
         ...
 
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
-        """Speak one segment; ``aclose()`` cancels and frees the slot at once.
+        """Synthesize one segment; ``aclose()`` cancels and frees the slot immediately.
 
-        Text with nothing to say in it ends without a chunk. A reader who stalls holds back only
-        this request.
+        Text without anything to speak ends without a chunk. A stalled reader holds back only this
+        request.
 
         Raises:
             UnknownVoice: no such voice or language.
-            BadText: the text is not text; says where.
+            BadText: the text holds what is not text; says where.
             LimitExceeded: the text is longer than the engine takes.
-            EngineFailed: it broke, and saying it again did not help.
+            EngineFailed: it failed, also when tried again.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedVoice:
-    """A voice that is ready to be named in a request."""
+    """Voice ready to be named in a request."""
 
     voice_id: str
     """What a request names."""
@@ -307,13 +307,12 @@ class LoadedVoice:
 
 
 class WordsMissing(BadRequest):
-    """The words of a reference are not given, and cannot be found out here; a voice can still be
-    made with ``x_vector_only``."""
+    """A reference needs its transcript, which cannot be recognised here; ``x_vector_only`` does without."""
 
 
 @runtime_checkable
 class ClonesVoices(Protocol):
-    """An engine that also makes voices from references."""
+    """Engine that also makes voices from references."""
 
     async def load_voice(
         self,
@@ -323,17 +322,17 @@ class ClonesVoices(Protocol):
         ref_text: str | None = None,
         x_vector_only: bool = False,
     ) -> LoadedVoice:
-        """Make a voice ready. Works off the event loop; cancelled when nobody waits any more.
+        """Load a voice off the event loop; cancelled when no caller waits any more.
 
         Args:
-            voice_id: a voice that is known here, or
-            ref_audio: a sound file to take the voice from (one of the two is given).
-            ref_text: what is said in it; None or empty: found out, where the engine can.
-            x_vector_only: take only the colour of the voice from it, no text.
+            voice_id: a known voice, or
+            ref_audio: a sound file to clone (one of the two).
+            ref_text: its transcript; None or empty: recognised, where the engine can.
+            x_vector_only: take only the speaker embedding (x-vector) from it.
 
         Raises:
             UnknownVoice: no voice of that id.
-            BadRequest: the reference is no audio, too short, too long or silent, or the
+            BadRequest: the reference is not audio, too short, too long or silent, or the
                 checkpoint cannot clone.
             WordsMissing: it needs its text.
             ServerBusy: too much is being loaded.
@@ -343,32 +342,32 @@ class ClonesVoices(Protocol):
 
 @runtime_checkable
 class TakesEmbeddings(Protocol):
-    """An engine that also makes voices of speaker embeddings (x-vectors)."""
+    """Engine that also makes voices from speaker embeddings (x-vectors)."""
 
     def embedding_size(self) -> int | None:
-        """Return how many numbers an embedding has; None: what is loaded takes none."""
+        """Return the length of an embedding; None: the checkpoint takes none."""
         ...
 
     async def load_embedding(self, embedding: Sequence[float]) -> LoadedVoice:
-        """Make a voice ready.
+        """Load a voice.
 
         Args:
-            embedding: as many finite numbers as ``embedding_size`` says.
+            embedding: ``embedding_size`` finite numbers.
 
         Raises:
-            BadRequest: what is loaded takes none, or not of this size.
+            BadRequest: the checkpoint takes none, or not of this size.
             ServerBusy: the voices in use leave no room.
         """
         ...
 
 
 class LanguageUnknown(BadRequest):
-    """A recogniser does not know the language of a recording."""
+    """The recogniser does not know the language of a recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Words of a stretch of a recording."""
+    """Text of a stretch of a recording."""
 
     start_s: float
     end_s: float
@@ -376,11 +375,11 @@ class Heard:
 
 
 class Recogniser(Protocol):
-    """What writes down speech. Called in a worker thread."""
+    """Speech recogniser. Called in a worker thread."""
 
     @property
     def model(self) -> str:
-        """Its folder or hub id."""
+        """Folder or hub id."""
         ...
 
     def hear(
@@ -391,13 +390,13 @@ class Recogniser(Protocol):
         max_s: float,
         stopped: Callable[[], bool],
     ) -> tuple[float, Sequence[Heard]]:
-        """Return a sound file's seconds and its words, stretch by stretch; none is silence.
+        """Return a sound file's duration in seconds and its stretches of text; empty for silence.
 
         Args:
             audio: the file.
-            language: its name in English or its BCP 47 tag; None: found out.
+            language: name in English or BCP 47 tag; None: detected.
             max_s: longest recording, seconds.
-            stopped: asked between stretches; true: the rest is not wanted.
+            stopped: polled between stretches; true cancels.
 
         Raises:
             BadRequest: no sound.
@@ -410,7 +409,7 @@ class Recogniser(Protocol):
 
 @runtime_checkable
 class HasRecogniser(Protocol):
-    """An engine that may have one beside it."""
+    """Engine that may have a recogniser."""
 
     def recogniser(self) -> Recogniser | None:
         """Return it; None: none is configured."""
@@ -419,7 +418,7 @@ class HasRecogniser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """How much an engine has to do."""
+    """Load of an engine."""
 
     slots: int
     """Requests that it speaks at once."""
@@ -431,17 +430,17 @@ class EngineLoad:
 
 @runtime_checkable
 class ReportsLoad(Protocol):
-    """An engine that knows how busy it is."""
+    """Engine that knows its load."""
 
     def load(self) -> EngineLoad:
-        """As it is now; quick, and callable from the event loop at any time."""
+        """Return the present load; callable from the event loop at any time."""
         ...
 
 
 @runtime_checkable
 class ReportsHealth(Protocol):
-    """An engine that can be started and yet not able to speak."""
+    """Engine that can be started and yet unable to speak."""
 
     def healthy(self) -> bool:
-        """Whether it can speak, as far as it knows; quick. One that cannot looks for its cure."""
+        """Return whether it can speak, as far as it knows; one that cannot tries to recover."""
         ...

@@ -1,11 +1,9 @@
-"""What keeps a model's sound sane: a cap on its length, no endless silence, no silent start. Pure.
+"""Guards of a model's sound: a cap on its length, silence at its end and start. Pure.
 
-A language model of speech now and then does not find its end (about one utterance in 300 of the
-published checkpoints), or begins with nothing. None of the guards knows what has been said: where
-one ends a generation, what is left of the text is for the engine to say. Each guard takes the sound
-in chunks as it is made; how it is cut into chunks changes nothing in the result. Sound is a numpy
-array of samples at SAMPLE_RATE, float32 in +-1 or int16; positions count samples as they come from
-the codec.
+A language model of speech misses its end in about one utterance in 300 of the published
+checkpoints, or begins with nothing. Guards take the sound in chunks of any size, as numpy arrays at
+SAMPLE_RATE, float32 in +-1 or int16. What is left of a text after a guard ends a generation is for
+the engine to speak.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ Sound = NDArray[Any]
 
 
 def full_scale(samples: Sound) -> float:
-    """The value that is 0 dBFS in an array of this type."""
+    """Return the value of 0 dBFS in an array of this type."""
     return 1.0 if np.issubdtype(samples.dtype, np.floating) else INT16
 
 
 def check_finite(samples: Sound) -> None:
-    """Refuse sound that is not numbers.
+    """Refuse samples that are not finite numbers.
 
     Raises:
         EngineFailed: a sample is not a number, or infinite.
@@ -52,10 +50,9 @@ def check_finite(samples: Sound) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FrameCap:
-    """How long a generation can last, by the time in which its text is usually said.
+    """Longest generation, by the usual duration of its text.
 
-    A short text ("Ha!", a name, a sigh) may be drawn out to any length and is not bounded by its
-    length: the checkpoint's own limit holds. A longer one has a bound with a wide margin.
+    A short text ("Ha!", a name, a sigh) may be drawn out to any length: the checkpoint's limit holds.
     """
 
     most: int = 8192
@@ -72,7 +69,7 @@ class FrameCap:
     """A text that is usually said in this time or less is short."""
 
     def frames(self, usual_s: float, tokens: int = 0) -> int:
-        """Most frames (80 ms) of a text that is usually said in ``usual_s``."""
+        """Return the most frames (80 ms) of a text that usually takes ``usual_s``."""
         if usual_s <= self.short_s:
             return self.most
         slow = math.ceil((self.slowest * usual_s + self.base_s) / FRAME_S)
@@ -81,10 +78,7 @@ class FrameCap:
 
 @dataclass(slots=True)
 class LeadingTrim:
-    """Drops the silence before the first sound, up to a short pre-roll.
-
-    What is dropped has passed through the codec, whose state goes on undisturbed.
-    """
+    """Drops the silence before the first sound, up to a short pre-roll; behind the codec."""
 
     pre_roll_s: float = 0.02
     """Silence to keep before the first sound: its onset is softer than the threshold."""
@@ -97,7 +91,7 @@ class LeadingTrim:
     _roll: Sound | None = None
 
     def push(self, samples: Sound) -> Sound:
-        """Take the next samples [n]; what is left of them, and the pre-roll with the first."""
+        """Take samples [n]; return those that are kept, with the pre-roll before the first."""
         if self.heard:
             return samples
         # As floats: the absolute value of the lowest int16 is none.
@@ -123,10 +117,9 @@ class LeadingTrim:
 
 @dataclass(slots=True)
 class SilenceCut:
-    """Ends an utterance that goes on in silence after its text was taken in.
+    """Ends an utterance that goes on in silence after the end of its text.
 
-    Silence is counted from where the text track ended, in blocks of 10 ms: a pause while text is
-    left is not touched, nor is a usual one between the last sentences.
+    Silence is counted in blocks of 10 ms from the end of the text track, so pauses before are kept.
     """
 
     after_s: float = 1.2
@@ -152,7 +145,7 @@ class SilenceCut:
     _heard: bool = False
 
     def push(self, samples: Sound) -> Sound:
-        """Take the next samples [n]; those before the cut."""
+        """Take samples [n]; return those before the cut."""
         if self.cut:
             return samples[:0]
         held: Sound = samples if self._rest is None else np.concatenate((self._rest, samples))
@@ -175,7 +168,7 @@ class SilenceCut:
         return samples
 
     def _count(self, loud: NDArray[np.bool_], at: int) -> None:
-        """The same for blocks among which none can end it, the first at sample ``at``."""
+        """Count blocks of which none can end it, the first at sample ``at``."""
         last = int(loud.nonzero()[0][-1]) + 1 if loud.any() else 0
         if last:
             self._heard = True
@@ -198,7 +191,7 @@ class SilenceCut:
 
 
 class SoundGuard:
-    """The guards of one utterance's sound, in their order."""
+    """All guards of one utterance, in their order."""
 
     def __init__(self, trim: LeadingTrim | None = None, silence: SilenceCut | None = None) -> None:
         self.trim = trim or LeadingTrim()
@@ -208,8 +201,7 @@ class SoundGuard:
 
     @property
     def dropped(self) -> int:
-        """Samples left out at the start: sample ``n`` that went out is ``n + dropped`` of the
-        codec. It grows until the first sample goes out."""
+        """Samples dropped at the start; grows until the first sample goes out."""
         return self.trim.dropped
 
     @property
@@ -217,15 +209,14 @@ class SoundGuard:
         return self.silence.cut
 
     def text_ended(self, frame: int, frame_samples: int = 1920) -> None:
-        """The text track ended with a frame."""
         if self.silence.text_end is None:
             self.silence.text_end = frame * frame_samples
 
     def push(self, samples: Sound) -> Sound:
-        """Take the next samples [n] of the codec; what goes out of them.
+        """Take samples [n] of the codec; return what goes out.
 
         Raises:
-            EngineFailed: they are not numbers.
+            EngineFailed: a sample is not a finite number.
         """
         check_finite(samples)
         kept = self.trim.push(self.silence.push(samples))

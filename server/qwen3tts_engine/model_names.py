@@ -1,4 +1,4 @@
-"""Published names of Qwen3-TTS: the checkpoints that clients ask for, and their speakers. Pure."""
+"""Published names of Qwen3-TTS checkpoints and speakers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ _SNAPSHOT = re.compile(r"[0-9a-f]{40}")
 
 
 def published_id(size: str, task: str) -> str:
-    """Return the hub id under which a checkpoint of this ``tts_model_size`` and type is published;
-    empty for a size that says nothing.
+    """Return the hub id of a published checkpoint; empty for a size that names none.
 
     >>> published_id("1b7", "custom_voice")
     'Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice'
@@ -55,10 +54,9 @@ def names_of(ids: Iterable[str]) -> tuple[str, ...]:
 
 
 def given_name(model: str, *, is_folder: bool) -> str:
-    """Return the public name of a checkpoint as a setting names it; empty where it has none.
+    """Return the public name of a configured checkpoint; empty where it has none.
 
-    Of a folder only the last part: its path is the machine's own matter. A revision in the hub
-    library's cache has no name of its own.
+    Of a folder only the last part, since its path is private; a revision in the hub's cache has no name.
     """
     if not is_folder:
         return model

@@ -1,12 +1,9 @@
-"""Words laid along the sound by the rate of speech and by pauses that fit the text. Pure.
+"""Word alignment by the speaking rate and by pauses that fit the text. Pure.
 
-How long words are beside one another is known (word_units), a voice keeps its rate for a while
-(speech_rates), and it pauses where the text has a comma or an end of a sentence (pauses). So words
-take up voiced time one after the other. A pause that fits a stop in the text is an anchor: from it
-the rate is corrected, and the next words are counted. A word at a stop is waited for, so that its
-pause can say where it ends; others are told a quarter of a second after their end.
-
-Places are in blocks of 10 ms, of all time or of voiced time; ``units`` count from the first word.
+Words take up voiced time one after the other, by their expected lengths (word_units) and the
+voice's rate (speech_rhythm). A pause that fits a stop in the text is an anchor that corrects the
+rate. A word at a stop waits for its pause; others are reported a quarter of a second after their
+end. Places are in blocks of 10 ms, of all time or of voiced time.
 """
 
 from __future__ import annotations
@@ -79,15 +76,15 @@ LEAST_BLOCKS = 3.0
 
 
 class PauseAligner:
-    """Word times from the text, the rate of speech and pauses in the signal (WordAligner).
+    """WordAligner from the text, the speaking rate and pauses in the signal.
 
     Args:
-        text: what is known of the text.
+        text: known text.
         ended: whether that is all of it.
         language: BCP 47 tag, for the usual rate.
         rates: of voices heard before; the clause's own is added at its end.
-        voice: whose rate to use and keep.
-        dropped: samples left out at the start of the sound (guards.LeadingTrim), for ``entered``.
+        voice: key of the rate.
+        dropped: samples dropped at the start (guards.LeadingTrim), for ``entered``.
     """
 
     def __init__(
@@ -135,19 +132,15 @@ class PauseAligner:
     # --- what comes ---
 
     def append(self, text: str) -> None:
-        """More of the text."""
         self._text.append(text)
 
     def end_text(self) -> None:
-        """No more text."""
         self._text.end()
 
     def entered(self, char_end: int, frame: int) -> None:
-        """The text up to a code point had gone into the model with a frame; in order."""
         self._entered.append((char_end, frame))
 
     def push(self, samples: NDArray[Any]) -> list[AlignedWord]:
-        """Sound [n] that was given out; the words that are complete with it."""
         self._samples += len(samples)
         found: list[AlignedWord] = []
         pauses = self.pauses
@@ -169,10 +162,6 @@ class PauseAligner:
         return found
 
     def end(self, until: int | None = None) -> list[AlignedWord]:
-        """No more sound: the rest of the words, up to where the voice was last heard.
-
-        ``until``: only those that begin before this code point; the others were not said.
-        """
         self.end_text()
         self._count()
         self._rate.hear(self.syllables.count, self.pauses.voiced)
@@ -188,11 +177,10 @@ class PauseAligner:
         return found
 
     def unsaid(self) -> int | None:
-        """First code point of what has probably not been said yet; None: all of it has.
+        """Return the first code point that was probably not spoken yet; None: all was.
 
-        While the voice speaks, that is the word that is being said. In a pause, the pause says
-        more: one that fits a stop within the text better than the end of the text is that stop,
-        and the words behind it are left.
+        While the voice speaks, that is the current word. In a pause, the stop that fits it best
+        decides, and the words behind it are left.
         """
         self._count()
         words = self._text.words
@@ -202,7 +190,6 @@ class PauseAligner:
         return None if index == len(words) else words[index].start
 
     def spent(self) -> bool:
-        """Return whether all of the text has been said for certain, however slow the voice is."""
         self._count()
         units = self._units[-1]
         # Without syllables only the time says it.
@@ -213,7 +200,6 @@ class PauseAligner:
         return count - spread >= units and self.pauses.voiced >= units * self._rate.blocks
 
     def too_short(self) -> bool:
-        """Return whether the sound is too short for the text, however fast the voice is."""
         self._count()
         fastest = FASTEST * min(self._usual_blocks, self._rate.prior_blocks)
         return self.pauses.voiced < fastest * self._units[-1]
@@ -275,13 +261,12 @@ class PauseAligner:
             self._units.append(self._units[-1] + word.units)
 
     def _stop(self, index: int) -> int:
-        """What follows a word. The end of the text is none: only ``end`` says where that is."""
         return self._text.words[index].stop if index < len(self._text.words) - 1 else 0
 
     # --- anchors ---
 
     def _match(self, pause: Pause, length: int, found: list[AlignedWord]) -> None:
-        """If the pause fits a stop in the text, it is where the word before that ends."""
+        """Anchor at the pause if it fits a stop in the text."""
         passed = pause.voiced - self._anchor
         if passed <= 0:
             return
@@ -303,7 +288,7 @@ class PauseAligner:
             self._anchor_at(chosen, pause.voiced, found)
 
     def _anchor_at(self, index: int, voiced: float, found: list[AlignedWord]) -> None:
-        """A word ends at a place that is known: tell up to it, and correct the rate."""
+        """Report the words up to one that ends at a known place, and correct the rate."""
         units = self._units[index + 1]
         told, told_units = self._told_voiced, self._units[self._told]
         span = units - self._anchor_units
@@ -350,8 +335,7 @@ class PauseAligner:
             self._tell_one(begin, self._place(length), bound_ms, found)
 
     def _earliest(self, index: int) -> float | None:
-        """Where the sound was when a word's first token went in, in voiced time; None: it has not
-        gone in yet. Text that was all there at the start went in before any sound."""
+        """Return the voiced time at which a word's first token entered the model; None: not yet."""
         if not self._entered:
             return 0.0
         start = self._text.words[index].start
@@ -362,15 +346,13 @@ class PauseAligner:
         return self.pauses.voiced_at(min(max(block, 0.0), float(self.pauses.blocks)))
 
     def _not_before(self, voiced: float) -> None:
-        """The next word begins there at the earliest: count it, and those after it, from there."""
         units = self._units[self._told]
         if voiced > self._anchor + (units - self._anchor_units) * self._rate.blocks:
             self._anchor, self._anchor_units = voiced, units
             self._anchor_syllables = bisect_right(self.syllables.peaks, voiced)
 
     def _place(self, length: float) -> float:
-        """Where what is ``length`` long since the anchor ends: between where an even rate has it
-        and where its syllables were heard."""
+        """Return the end of ``length`` units since the anchor, between the even rate and its syllables."""
         even = self._anchor + length
         peaks = self.syllables.peaks
         # By the syllables heard in a block of this sound, so that only the unevenness counts.
@@ -382,11 +364,11 @@ class PauseAligner:
         return even + HEARD * (heard - even)
 
     def _bound_ms(self, units: float, following: float | None, off: float) -> float:
-        """Milliseconds within which 95 of 100 words lie.
+        """Return the milliseconds within which 95 of 100 words lie.
 
         Args:
-            units: between the last anchor and the word: the deviations of their lengths add up.
-            following: units between the word and the next anchor, where that is known.
+            units: between the last anchor and the word.
+            following: units between the word and the next anchor, where known.
             off: blocks by which the rate, or the word before, may be off.
         """
         if following is not None:

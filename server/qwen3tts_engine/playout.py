@@ -1,11 +1,8 @@
-"""How much sound a listener still has to hear: the lead of one context, all its clauses together.
+"""Playout lead of one context: the sound made and not yet played by its listener.
 
-Two threads share it without a lock, each the only writer of its part: the engine says what was
-``made``, the session what was ``sent`` and where the listener is by its ``report``. Positions are
-samples at SAMPLE_RATE counted from the context's first, times are seconds of one monotonic clock.
-
-Where the listener is between two events is an assumption: it plays at the rate of the clock and
-stands still when it has nothing. Without reports it is taken to play as soon as something is sent.
+Two threads share it without a lock, each the only writer of its part: the engine (``made``) and the
+session (``sent``, ``report``). Positions are samples at SAMPLE_RATE, times seconds of one monotonic
+clock. Between reports the listener is assumed to play at the rate of the clock while it has sound.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ MOVED_S = 0.04
 
 
 class _Listener(NamedTuple):
-    """What the session knows; replaced as a whole, so that a reader sees one moment."""
+    """Immutable state of the listener, replaced as a whole so that a reader sees one moment."""
 
     position: float = 0.0
     """Samples played at ``at``."""
@@ -43,11 +40,11 @@ class _Listener(NamedTuple):
 
 
 class PlayoutLead:
-    """The lead of one context.
+    """Lead of one context.
 
     Args:
-        target_ms: how much sound may be made ahead of the listener (``lead_ms`` of
-            ``context.open``); None: the engine's setting.
+        target_ms: sound to make ahead of the listener (``lead_ms`` of ``context.open``); None: the
+            engine's setting.
     """
 
     def __init__(self, target_ms: float | None = None) -> None:
@@ -62,21 +59,23 @@ class PlayoutLead:
     # --- the engine's thread ---
 
     def made(self, samples: int) -> None:
-        """So many more samples exist."""
+        """Add samples that were made."""
         self._made += samples
 
     # --- the session's thread ---
 
     def sent(self, samples: int, now: float) -> None:
-        """So many more samples left for the listener."""
+        """Add samples that left for the listener."""
         old = self._listener
         self._listener = old._replace(
             position=old.position_at(now), at=now, sent=old.sent + samples
         )
 
     def report(self, played: int, playing: bool, now: float) -> None:
-        """The listener has heard ``played`` samples in all, and plays what it gets or, held, stands
-        still. One that starved plays: it goes on by itself with what comes."""
+        """Set what the listener has played in all, and whether it plays or is held.
+
+        A listener that starved plays: it goes on with what arrives.
+        """
         old = self._listener
         played = min(max(0, played), old.sent)
         self._listener = old._replace(position=played, at=now, moving=playing)
@@ -101,24 +100,24 @@ class PlayoutLead:
 
     @property
     def moving(self) -> bool:
-        """Whether the listener plays what it has; else the lead does not shrink by itself."""
         return self._listener.moving
 
     def played(self, now: float) -> int:
-        """Samples that the listener has heard, as far as known."""
+        """Return the samples played, as far as known."""
         return int(self._listener.position_at(now))
 
     def seconds(self, now: float) -> float:
-        """Sound made and not heard; 0 for a listener who has run dry, never less."""
+        """Return the sound made and not played; 0 for a listener in underrun."""
         return max(0.0, self._made - self._listener.position_at(now)) / SAMPLE_RATE
 
     def urgency(self, now: float) -> float:
-        """Seconds until sound is missing: the least is served first."""
+        """Return the seconds until underrun: the least is served first."""
         return self.seconds(now) + (UNPACED_SPARE_S if self.unpaced else 0.0)
 
     def falls_to(self, seconds: float, now: float) -> float | None:
-        """When the lead will be ``seconds`` or less if nothing more is made and all that exists is
-        sent in time; ``now`` if it is; None while the listener stands still."""
+        """Return when the lead falls to ``seconds`` if nothing more is made; None while the
+        listener stands still.
+        """
         spare = self.seconds(now) - seconds
         if spare <= 0:
             return now

@@ -1,4 +1,4 @@
-"""Text made ready for the library: checked, made plain, cut into pieces of bounded sound."""
+"""Text of a request: checked, freed of characters that cannot be spoken, cut into bounded pieces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_TEXT = re.compile("[\\x00-\\x08\\x0e-\\x1b\\ud800-\\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a text that is spoken in one go."""
+    """Part of a text that is spoken in one go."""
 
     start: int
     """Where it begins in the text, in code points."""
@@ -30,7 +30,7 @@ class Piece:
 
 
 def check_text(text: str, max_chars: int) -> None:
-    """Refuse what is not text, and what is too long.
+    """Refuse text that is not text, or too long.
 
     Raises:
         LimitExceeded: more than ``max_chars`` code points.
@@ -56,16 +56,16 @@ def check_text(text: str, max_chars: int) -> None:
 
 
 def plain(text: str) -> str:
-    """The same number of code points, with white space for what the library must not see."""
+    """Replace characters that a library must not see by white space of the same length."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(" " if _unfit(char) else char for char in text)
 
 
 def pieces(text: str, *, final: bool) -> Iterator[Piece]:
-    """The text in pieces, none with more than PIECE_COST of sound, cut where it hurts least.
+    """Cut a text into pieces of at most PIECE_COST of sound, at sentences, clauses or words.
 
-    A text within the bound stays whole. ``final`` leaves out the pause at the very end.
+    ``final`` leaves out the pause at the very end.
     """
     start = 0
     while start < len(text):
@@ -79,7 +79,7 @@ def pieces(text: str, *, final: bool) -> Iterator[Piece]:
 
 
 def cost(char: str) -> int:
-    """How long a character may sound, in letters: a digit is a word, a symbol a whole name."""
+    """Return how long a character may sound, in letters: a digit is a word, a symbol a name."""
     if char.isascii():
         if char.isalpha() or char.isspace():
             return 1
@@ -103,7 +103,6 @@ def _reach(text: str, start: int) -> int:
 
 
 def _best_cut(text: str, start: int, end: int) -> int:
-    """The end of the last sentence in ``[start, end)``, or clause, or word; else ``end``."""
     floor = start + (end - start) // 3
     for ends in (SENTENCE_ENDS, CLAUSE_ENDS, None):
         for at in range(end - 1, floor, -1):

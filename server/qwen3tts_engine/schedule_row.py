@@ -1,4 +1,4 @@
-"""State of one scheduled generation: its frames, its playout lead, its chunk sizes and the latency it sees."""
+"""State of one scheduled generation: frames, playout lead, chunk sizes and measured latency."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPSILON_S = 1e-6
 
 
 class RowState(Enum):
-    """Where a job is. Starved, paced and held rows are RUNNING and skip steps."""
+    """State of a job. Starved, paced and held rows are RUNNING and skip steps."""
 
     WAITING = auto()
     """Admitted, without a slot."""
@@ -34,7 +34,7 @@ class RowState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One job. Frames are counted from its first; ``arrived <= taken <= stepped``."""
+    """One job. Frames count from its first; ``arrived <= taken <= stepped``."""
 
     job: Hashable
     order: int
@@ -88,7 +88,7 @@ class Row:
     """Whether the context has made no sound at all, nor is any being decoded: a new call."""
 
     def look(self, now: float) -> None:
-        """See where the listener is."""
+        """Read the listener's position."""
         lead = self.lead
         decoding = self.taken - self.arrived
         self.reach_s = lead.seconds(now) + decoding * FRAME_S
@@ -101,7 +101,6 @@ class Row:
 
     @property
     def decided(self) -> bool:
-        """Whether its first decode was planned: the ramp has begun."""
         return self.taken > 0
 
     @property
@@ -114,7 +113,6 @@ class Row:
 
     @property
     def silent(self) -> bool:
-        """Whether the listener has nothing and nothing is being decoded for it."""
         return self.reach_s <= EPSILON_S
 
     @property
@@ -124,14 +122,13 @@ class Row:
     # --- whether it may step ---
 
     def may_step(self, room: int) -> bool:
-        """Whether another frame may be made: there is text, room in the ring, a reader, and a use
-        for it."""
+        """Return whether another frame may be made: text, room in the ring, a reader and a use."""
         return self.can_step(room) and (
             self.rushed or self.ahead_s < self.target_s or self._gathers()
         )
 
     def can_step(self, room: int) -> bool:
-        """The same whatever the use."""
+        """Return whether there is text, room in the ring and a reader."""
         return (
             self.state is not RowState.DRAINING
             and self.has_text
@@ -140,11 +137,11 @@ class Row:
         )
 
     def wants_step(self) -> bool:
-        """Whether it needs a frame, and not only may have one with the others."""
+        """Return whether it needs a frame, not only may have one with the others."""
         return self.ahead_s <= self.low_s + EPSILON_S or self._gathers()
 
     def hurries(self, hurry_s: float) -> bool:
-        """Whether it needs one at once."""
+        """Return whether it needs a frame immediately."""
         return (
             self.ahead_s <= min(hurry_s, self.low_s) + EPSILON_S
             or self._gathers()
@@ -153,34 +150,33 @@ class Row:
         )
 
     def _gathers(self) -> bool:
-        """Codes are not audio: a first chunk longer than the lead is gathered all the same."""
         return self.taken == 0 and self.stepped < self.first_chunk and self.silent
 
     def falls_to(self, ahead_s: float, now: float) -> float | None:
-        """When so much will be ahead of the listener; None: not by time alone."""
+        """Return when the lead falls to ``ahead_s``; None: not by time alone."""
         lead_s = ahead_s - (self.stepped - self.arrived) * FRAME_S
         # Below zero: so much waits undecoded that its decode must come first.
         return self.lead.falls_to(lead_s, now) if lead_s >= 0 else None
 
 
 def powers_below(steady: int) -> tuple[int, ...]:
-    """Powers of two below the steady chunk: the choices of an initial chunk that follows load."""
+    """Return the powers of two below the steady chunk."""
     return tuple(1 << i for i in range(max(1, (steady - 1).bit_length())))
 
 
 def chunk_by_load(active: int, slots: int, steady: int) -> int:
-    """Frames in a first chunk by load: ``active`` of ``slots`` rows, in linear steps."""
+    """Return the frames of a first chunk for ``active`` of ``slots`` rows, in linear steps."""
     choices = powers_below(steady)
     share = min(1.0, active / slots)
     return choices[min(len(choices) - 1, int(share * len(choices)))]
 
 
 class ChunkRamp:
-    """The chunk sizes, and which one a row takes when.
+    """Chunk sizes of a row, rising from the first to the steady one.
 
     Args:
         sizes: allowed sizes in frames, rising.
-        margin_s: audio that is left with the listener while a chunk gathers.
+        margin_s: audio left with the listener while a chunk gathers.
     """
 
     def __init__(self, sizes: Sequence[int], margin_s: float) -> None:
@@ -192,17 +188,17 @@ class ChunkRamp:
         return self.sizes[-1]
 
     def at_most(self, frames: float) -> int:
-        """The largest size that is not above ``frames``, at least the smallest."""
+        """Return the largest size up to ``frames``, at least the smallest."""
         return self.sizes[max(0, bisect_right(self.sizes, frames) - 1)]
 
     def open(self, row: Row, initial: int | None) -> None:
-        """A row got its slot: its first chunk, ``initial`` frames where that was chosen."""
+        """Set the first chunk of a row that got its slot."""
         row.first_chunk = initial or self.at_most(row.reach_s / 2 / FRAME_S)
         row.cap = row.first_chunk
         row.keep_s = min(self._margin_s, row.reach_s / 2)
 
     def take(self, row: Row, frames: int, now: float) -> None:
-        """``frames`` of a row go to the codec: what its next chunk may be."""
+        """Set the next chunk of a row whose ``frames`` go to the codec."""
         row.taken += frames
         row.decoding.append((frames, now))
         row.ripe_since = None
@@ -217,17 +213,17 @@ class ChunkRamp:
         return self.at_most((row.low_s - self._margin_s) / FRAME_S)
 
     def due(self, row: Row, latency_s: float) -> bool:
-        """Whether a decode that waits for one frame more would come too late."""
+        """Return whether a decode that waits for another frame would be late."""
         return row.reach_s - latency_s <= row.keep_s + EPSILON_S
 
     def due_at(self, row: Row, latency_s: float, now: float) -> float | None:
-        """When that will be; None: not by time alone."""
+        """Return when that will be; None: not by time alone."""
         lead_s = row.keep_s + latency_s - (row.taken - row.arrived) * FRAME_S
         # Below zero: what is being decoded is enough until it arrives.
         return row.lead.falls_to(lead_s, now) if lead_s >= 0 else None
 
     def ready(self, row: Row, latency_s: float, may_step: bool) -> int:
-        """Frames that a row would have decoded now, 0 for none."""
+        """Return the frames of a row to decode now, 0 for none."""
         waiting = row.undecoded
         if waiting == 0 or row.stalled:
             return 0
@@ -249,7 +245,7 @@ LONGEST_S = 0.25
 
 
 class TurnTimes:
-    """Running means, seconds; they rise faster than they fall."""
+    """Running means of the engine's turns and decodes, seconds; they rise faster than they fall."""
 
     def __init__(self) -> None:
         self.turn_s = 0.0
@@ -260,21 +256,21 @@ class TurnTimes:
 
     @property
     def latency_s(self) -> float:
-        """From a plan that leaves a frame to the next plan until the frame is sound."""
+        """Seconds from a plan that leaves a frame to the next plan until the frame is sound."""
         return self.turn_s + self.decode_s
 
     def began(self, now: float) -> None:
-        """A plan with work was given out."""
+        """Note that a plan with work was given out."""
         self._began = now
 
     def turn(self, now: float) -> None:
-        """The next plan is asked for."""
+        """Note that the next plan is asked for."""
         if self._began is not None and now > self._began:
             self.turn_s = _mean(self.turn_s, now - self._began)
             self._began = None
 
     def decoded(self, seconds: float) -> None:
-        """A decode took so long."""
+        """Note the duration of a decode."""
         self.decode_s = _mean(self.decode_s, seconds)
 
 

@@ -1,4 +1,11 @@
-"""What the scheduler is told at the start, and what it says at each turn. Pure."""
+"""Scheduler of generations: slots, decode steps and codec chunks, at each turn. Pure.
+
+The engine's thread carries out a ``plan`` (prefills, codec decodes, one decode step for all rows
+that need one), reports the results and asks again. A step for one row costs nearly as much as for
+many, so rows step together as soon as one of them needs it; a row whose listener has enough lead
+rests. New calls come first, then the least lead. While a listener without sound waits for a slot,
+no row rests in one. Nothing is thread-safe except the PlayoutLeads.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +34,7 @@ Job = Hashable
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings:
-    """How slots, frames and chunks are given out.
+    """Bounds of slots, frames and chunks.
 
     Raises:
         ValueError: a value is out of its range.
@@ -86,7 +93,7 @@ class SchedulerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, in this order. All tuples have the most urgent first."""
+    """Work of one turn, in this order; the most urgent first."""
 
     joins: tuple[Job, ...] = ()
     """Jobs to give a slot and prefill."""
@@ -110,7 +117,7 @@ __all__ = ["Job", "Plan", "Scheduler", "SchedulerSettings"]
 
 
 class Scheduler:
-    """The jobs of one arena. ``now`` is a monotonic clock in seconds."""
+    """Jobs of one KV cache. ``now`` is a monotonic clock in seconds."""
 
     def __init__(self, settings: SchedulerSettings | None = None) -> None:
         self.settings = settings or SchedulerSettings()
@@ -137,11 +144,11 @@ class Scheduler:
         return len(self._waiting)
 
     def taken(self, job: Job) -> int:
-        """Frames of a job in a slot that plans have given to decode."""
+        """Return the frames of a running job that plans gave to decode."""
         return self._running[job].taken
 
     def finished(self, job: Job) -> bool:
-        """Whether a job has ended and all its frames are sound; it still has its slot."""
+        """Return whether a job has ended and all its frames are sound; it still has its slot."""
         row = self._running.get(job)
         return row is not None and row.finished
 
@@ -150,18 +157,16 @@ class Scheduler:
     def admit(
         self, job: Job, lead: PlayoutLead | None, now: float, *, initial_chunk: int | None = None
     ) -> None:
-        """A job that wants to speak.
+        """Admit a job.
 
         Args:
-            job: any name, not one that is here.
-            lead: its context's; None: it is never paced, and counts as if its sound were played
-                from the moment when it is made.
+            job: any hashable that is not here yet.
+            lead: its context's; None: never paced, as if played from the moment it is made.
             now: seconds.
-            initial_chunk: frames in its first chunk; counts over the settings. At most half the
-                ring.
+            initial_chunk: frames in its first chunk, over the settings; at most half the ring.
 
         Raises:
-            ServerBusy: all slots are taken and as many jobs wait as may.
+            ServerBusy: all slots and places in the queue are taken.
             ValueError: the job is here already.
         """
         if job in self._waiting or job in self._running:
@@ -193,10 +198,7 @@ class Scheduler:
         self._admissions += 1
 
     def joined(self, job: Job, slot: int = -1) -> None:
-        """A waiting job has a slot now; its prefill is under way.
-
-        The moment when its first chunk is chosen, once.
-        """
+        """Note that a waiting job has a slot and is being prefilled; chooses its first chunk."""
         row = self._waiting.pop(job, None)
         if row is None:
             return
@@ -212,17 +214,17 @@ class Scheduler:
         self._ramp.open(row, initial)
 
     def text(self, job: Job, available: bool) -> None:
-        """Whether the text for a job's next frame is there."""
+        """Set whether the text for a job's next frame is there."""
         if row := self._row(job):
             row.has_text = available
 
     def held(self, job: Job, held: bool) -> None:
-        """Whether a job's reader is too far behind to be given more."""
+        """Set whether a job's reader is too far behind."""
         if row := self._row(job):
             row.held = held
 
     def stepped(self, job: Job, now: float, frames: int = 1) -> None:
-        """Codes of a job's next frame are, or will be before any later decode, in its ring."""
+        """Note that codes of a job's next frame are, or will be before any later decode, in its ring."""
         row = self._running.get(job)
         if row is None or row.whole:
             return
@@ -231,14 +233,12 @@ class Scheduler:
         self._steps_told += 1
 
     def ended(self, job: Job, frames: int | None = None) -> None:
-        """A job makes no more frames.
+        """Note that a job makes no more frames.
 
         Args:
             job: the job.
-            frames: how many of its frames are sound (the frame that said "end" is not, nor one
-                stepped ahead of it); None: all, those of which ``stepped`` tells later too. Those
-                given to decode already count as sound; what is too much of them is for the caller
-                to drop.
+            frames: how many of its frames are sound; None: all, those of a later ``stepped`` too. Those
+                given to decode count as sound; the caller drops what is too much.
         """
         row = self._running.get(job)
         if row is None:
@@ -249,7 +249,7 @@ class Scheduler:
             row.stepped = max(row.taken, min(row.stepped, frames))
 
     def decoded(self, job: Job, frames: int, now: float) -> None:
-        """The sound of a job's oldest decode under way has arrived."""
+        """Note that the sound of a job's oldest decode has arrived."""
         row = self._running.get(job)
         if row is None or not row.decoding:
             return
@@ -263,7 +263,7 @@ class Scheduler:
             row.lead.sent(frames * FRAME_SAMPLES, now)
 
     def leave(self, job: Job) -> None:
-        """A job is over or cancelled: its slot is free, and no plan names it again."""
+        """Free the slot of a job that is over or cancelled."""
         self._waiting.pop(job, None)
         self._running.pop(job, None)
 
@@ -273,7 +273,7 @@ class Scheduler:
     # --- what to do ---
 
     def plan(self, now: float) -> Plan:
-        """What to do now; empty where nothing is to be done before ``next_wake``."""
+        """Return the work of this turn; empty where there is none before ``next_wake``."""
         self._now = now
         self.times.turn(now)
         self._look(now)
@@ -291,13 +291,12 @@ class Scheduler:
         return plan
 
     def decodes_now(self, now: float) -> tuple[tuple[Job, int], ...]:
-        """Only the decodes of a plan: between two plans, when codes have come."""
+        """Return only the decodes of a plan: between two plans, when codes have come."""
         self._look(now)
         return self._take_decodes(now)
 
     def next_wake(self, now: float) -> float | None:
-        """When a plan will have something in it if nothing happens before; ``now`` where it has;
-        None where only an event can bring something."""
+        """Return when a plan will have work if nothing happens; None: only after an event."""
         self.times.turn(now)
         self._look(now)
         if self._joins(now) or self._steps([], now) or self._decodes(now):
@@ -393,13 +392,12 @@ class Scheduler:
 
 
 def _rank(row: Row) -> tuple[bool, float, int, int]:
-    """New calls first, then the least lead; among equals who has waited longest for a step."""
+    """Sort key: new calls, then the least lead, then the longest without a step."""
     return not row.unheard, 0.0 if row.unheard else row.reach_s, row.last_step, row.order
 
 
 def _join_rank(row: Row) -> tuple[bool, float, int]:
-    """Those whose listeners hear nothing, new calls and contexts that ran dry, in the order in
-    which the silence began, so that none waits for ever; then the least lead."""
+    """Sort key: listeners without sound, the longest silence first, then the least lead."""
     if row.dry_since is not None:
         return False, row.dry_since, row.order
     return True, row.reach_s, row.order

@@ -28,7 +28,7 @@ DECAY_DB = 0.04
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Some silence."""
+    """A pause."""
 
     start: int
     """First block."""
@@ -37,7 +37,7 @@ class Pause:
 
 
 class Pauses:
-    """The pauses of some sound, and its clock without them. Counts blocks of 10 ms."""
+    """Pauses of a sound, in blocks of 10 ms, and the voiced time without them."""
 
     def __init__(self) -> None:
         self.blocks = 0
@@ -57,7 +57,7 @@ class Pauses:
         self._rest: NDArray[Any] | None = None
 
     def levels(self, samples: NDArray[Any]) -> list[float]:
-        """Take samples [n]: the levels in dBFS of the blocks that are complete with them."""
+        """Take samples [n]; return the levels in dBFS of the blocks that are complete."""
         if self._rest is not None and len(self._rest):
             samples = np.concatenate((self._rest, samples))
         whole = len(samples) // BLOCK * BLOCK
@@ -70,7 +70,7 @@ class Pauses:
         return levels
 
     def take(self, level_db: float) -> Pause | None:
-        """Judge the next block; the pause that has become one with it."""
+        """Take the level of the next block; return the pause that begins to count with it."""
         self.blocks += 1
         self._peak_db -= DECAY_DB
         if level_db > self._peak_db:
@@ -97,26 +97,26 @@ class Pauses:
         return pause
 
     def starts_at(self, voiced: float) -> float:
-        """The block at which a word begins, given the voiced blocks before it: after a pause."""
+        """Return the block at which a word begins, given the voiced blocks before: after a pause."""
         return voiced + self._skipped[bisect_right(self._before, voiced)]
 
     def ends_at(self, voiced: float) -> float:
-        """The block at which a word ends: before a pause."""
+        """Return the block at which a word ends, given the voiced blocks before: before a pause."""
         return voiced + self._skipped[bisect_left(self._before, voiced)]
 
     def voiced_at(self, block: float) -> float:
-        """Voiced blocks before a block."""
+        """Return the voiced blocks before a block."""
         index = bisect_left(self.found, block, key=lambda pause: pause.start)
         if index and block < self.ends_of(index - 1):
             return self.found[index - 1].voiced
         return block - self._skipped[index]
 
     def ends_of(self, index: int) -> int:
-        """Block at which a pause ends; the present one while it lasts."""
+        """Return the block at which a pause ends; the present one while it lasts."""
         return self.found[index].start + self.length_of(index)
 
     def length_of(self, index: int) -> int:
-        """Blocks in a pause, as far as it has come; the last one is -1."""
+        """Return the blocks of a pause so far; -1 is the last pause."""
         index %= len(self.found)
         return self._skipped[index + 1] - self._skipped[index]
 
@@ -133,7 +133,11 @@ SILENT_DB = -90.0
 
 
 class Syllables:
-    """Counts syllables block by block (10 ms)."""
+    """Syllable counter by rises and falls of the level, block by block (10 ms).
+
+    The ratio of this count to the syllables of the text hardly depends on rate or language
+    (benchmarks/alignment.py), so a few words tell how fast an unknown voice speaks.
+    """
 
     def __init__(self) -> None:
         self.peaks: list[float] = []
@@ -152,7 +156,7 @@ class Syllables:
         return len(self.peaks)
 
     def take(self, level_db: float, voiced: float) -> None:
-        """The level of the next block, dBFS, and the voiced blocks before it."""
+        """Take the level of the next block in dBFS, and the voiced blocks before it."""
         if level_db < SILENT_DB:
             level_db = SILENT_DB
         self._last.append(level_db)
@@ -196,21 +200,18 @@ FEWEST_SYLLABLES = 3
 
 
 class SpeechRates:
-    """The rate of each voice as last heard, for its next clause. Bounded; the least recently used
-    goes first."""
+    """Last speaking rate of each voice, an LRU cache of seconds a unit."""
 
     def __init__(self, most: int = 1024) -> None:
         self._most = most
         self._rates: OrderedDict[Hashable, float] = OrderedDict()
 
     def get(self, voice: Hashable) -> float | None:
-        """Seconds a unit."""
         if voice in self._rates:
             self._rates.move_to_end(voice)
         return self._rates.get(voice)
 
     def put(self, voice: Hashable, unit_s: float) -> None:
-        """What the last clause of a voice showed."""
         self._rates[voice] = unit_s
         self._rates.move_to_end(voice)
         while len(self._rates) > self._most:
@@ -218,12 +219,14 @@ class SpeechRates:
 
 
 class SpeechRate:
-    """The rate of one clause, from three sides: what was known before, the syllables heard, and
-    what lay between anchors. They are weighted by how sure each is.
+    """Speaking rate of one clause, weighted from the prior, the syllables heard and the anchors.
+
+    Standard deviations are relative, as seen over the voices, rates and languages of
+    benchmarks/alignment.py.
 
     Args:
-        usual: voiced blocks a unit, as usual in the language.
-        known: the same, of the voice's last clause.
+        usual: voiced blocks a unit in the language.
+        known: the same of the voice's last clause.
     """
 
     def __init__(self, usual: float, known: float | None) -> None:
@@ -241,7 +244,7 @@ class SpeechRate:
         self.hear(0, 0)
 
     def hear(self, syllables: int, voiced: float) -> None:
-        """So many syllables have been said in so many voiced blocks."""
+        """Update with the syllables counted in so many voiced blocks."""
         total, mean = self._weight, self._weight * self._prior
         if syllables >= FEWEST_SYLLABLES:
             weight = 1 / (SYLLABLES_SD**2 + SYLLABLE_SD**2 / syllables)
@@ -254,13 +257,13 @@ class SpeechRate:
         self.blocks, self.sd = math.exp(mean / total), math.sqrt(1 / total)
 
     def anchor(self, units: float, blocks: float) -> None:
-        """So many units took so many voiced blocks."""
+        """Add units that took so many voiced blocks."""
         if units > 0 and blocks > 0:
             self.anchored_units += units
             self._anchored_blocks += blocks
 
     def cost(self, units: float, blocks: float, syllables: int) -> float:
-        """How badly a piece of the text fits a piece of the sound, in squared deviations."""
+        """Return how badly a piece of text fits a piece of sound, in squared deviations."""
         spread = self.sd**2 + WORDS_SD**2 / units
         cost = math.log(blocks / (units * self.blocks)) ** 2 / spread
         if syllables:

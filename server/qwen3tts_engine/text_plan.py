@@ -1,20 +1,16 @@
-"""A growing text as generations: which text is spoken at one go, and what of it may still grow.
+"""Generation plan of a growing text: which text is spoken in one generation, and what may still grow.
 
 ========== ========================================================================================
-``clause`` each segment is a piece of its own, given out when no later text can change it
+``clause`` each segment is a piece, given out when no later text can change it
 ``auto``   as ``clause``, but the first segment since the start or a flush is *live*: given out with
-           its first word, and the rest follows while it is spoken
-``live``   every piece is live, and one piece is all the text up to its end, a flush, or LIVE_MAX
-``whole``  all the text up to its end or a flush is one piece; ``whole_streaming`` as well. What an
-           engine has no room for in one generation comes again as another piece
+           its first word; the rest follows while it is spoken
+``live``   every piece is live: all the text up to its end, a flush, or LIVE_MAX
+``whole``  all the text up to its end or a flush is one piece; ``whole_streaming`` as well
 ========== ========================================================================================
 
-Which pieces there are follows from the text and its flushes alone, not from when they came; only an
-engine that stops reading a live piece (it ran dry, or has no room for more) has what it did not
-take come again as another.
-
-If the text begins with one of ``openings``, that is the first piece, in every mode, so that what is
-kept of it can be said while the rest is generated; what follows is cut as if it began the text.
+The pieces follow from the text and its flushes, not from when they came; only what an engine did not
+take of a live piece comes again as another. A text that begins with one of ``openings`` has that as
+its first piece in every mode; what follows is cut as if it began the text.
 """
 
 from __future__ import annotations
@@ -51,8 +47,7 @@ _IN_WORD = frozenset("'-_\u2019\u2010\u2011\u200c\u200d")
 
 
 def mode_for(engine: Engine, voice: str | None, wanted: PlanMode) -> PlanMode:
-    """The mode in which this voice can speak: clauses where it takes no live text, or where the
-    engine has no layouts to choose from."""
+    """Return the mode in which a voice can speak: ``clause`` where the engine lacks the wanted one."""
     if wanted in LAYOUTS:
         return wanted if "layout" in engine.options else "clause"
     return wanted if "live" in engine.modes(voice) else "clause"
@@ -60,7 +55,7 @@ def mode_for(engine: Engine, voice: str | None, wanted: PlanMode) -> PlanMode:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The text of one generation."""
+    """Text of one generation."""
 
     text: str
     """All of it, or its beginning if ``more`` is there: at least one whole word then."""
@@ -116,7 +111,7 @@ class TextPlan:
     # Writing
 
     def append(self, text: str) -> None:
-        """More text; any ``str`` is good."""
+        """Add text; any ``str`` is good."""
         self._add(self._segmenter.push(text))
 
     def flush(self) -> None:
@@ -124,7 +119,7 @@ class TextPlan:
         self._add(self._segmenter.flush())
 
     def end(self) -> None:
-        """No more text follows.
+        """End the text.
 
         Raises:
             ValueError: it has ended already; so do ``append`` and ``flush`` then.
@@ -133,7 +128,7 @@ class TextPlan:
         self._ended = True
 
     def close(self) -> None:
-        """Nothing more is to be spoken."""
+        """Drop what is not spoken yet."""
         self._pieces.clear()
         self._out = self._writing = None
         self._held = ("", (0,))
@@ -147,7 +142,6 @@ class TextPlan:
 
     @property
     def growing(self) -> bool:
-        """Whether the piece given out is still being written and read."""
         out = self._out
         return (
             out is not None
@@ -157,7 +151,7 @@ class TextPlan:
         )
 
     def next(self) -> Piece | None:
-        """The next piece to speak, None while there is none; the one before has been generated."""
+        """Return the next piece, None if there is none; ends the one before."""
         self.generated()
         if not self._pieces:
             return None
@@ -165,7 +159,7 @@ class TextPlan:
         return self._out
 
     def generated(self) -> None:
-        """The engine is done with the piece given out. What it left untaken comes again."""
+        """Note that the engine is done with the piece given out; what it left comes again."""
         out, self._out = self._out, None
         if out is None or out.more is None:
             return
@@ -179,7 +173,6 @@ class TextPlan:
             self._pieces.appendleft(Piece(*said, out.final, _ended_text()))
 
     def finished(self) -> bool:
-        """Whether the text has ended and all of it has been generated."""
         return self._ended and not self._pieces and self._out is None
 
     # Within
@@ -200,7 +193,6 @@ class TextPlan:
             self._begin(whole=False)
 
     def _write(self, text: str, offsets: tuple[int, ...]) -> None:
-        """More of the live segment: to the piece that grows, or held for the next."""
         if not text:
             return
         if self._writing is not None:
@@ -263,10 +255,7 @@ def _joined(more: LiveText) -> Spelled:
 
 
 def _has_whole_word(text: str) -> bool:
-    """Whether something stands behind the first word, so that no later text makes it another.
-
-    Scripts without spaces wait for their first mark, as their tokens do.
-    """
+    """Return whether a word is complete; scripts without spaces wait for their first mark."""
     begun = False
     for char in text:
         if char.isalnum():

@@ -1,4 +1,4 @@
-"""An engine in front of another: what it does not do itself, the inner one does."""
+"""Engine decorator, and what an engine offers however it is wrapped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qwen3tts_engine.base import (
 
 
 class WrappedEngine:
-    """Passes everything on to ``inner``; subclasses change what they are for."""
+    """Delegates everything to ``inner``; subclasses change their part."""
 
     def __init__(self, inner: Engine) -> None:
         self.inner = inner
@@ -52,32 +52,26 @@ class WrappedEngine:
         return tuple(getattr(self.inner, "notes", ()))
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
-        """How this voice takes text."""
         return self.inner.modes(voice)
 
     async def start(self) -> None:
-        """Make ready."""
         await self.inner.start()
 
     async def close(self) -> None:
-        """Free everything."""
         await self.inner.close()
 
     def voices(self) -> Sequence[Voice]:
-        """The voices on offer, the default first."""
         return self.inner.voices()
 
     def check(self, voice: str | None, language: str | None) -> None:
-        """Refuse early what ``synthesize`` would refuse."""
         self.inner.check(voice, language)
 
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
-        """Speak one segment."""
         return self.inner.synthesize(request)
 
 
 def cloning(engine: Engine) -> ClonesVoices | None:
-    """The engine as one that makes voices of recordings, however it is wrapped; None: it cannot."""
+    """Return the engine as one that clones voices; None: it cannot."""
     if isinstance(engine, WrappedEngine):
         if cloning(engine.inner) is None:
             return None
@@ -89,7 +83,7 @@ def cloning(engine: Engine) -> ClonesVoices | None:
 
 
 def embedder_of(engine: Engine) -> TakesEmbeddings | None:
-    """What makes voices of speaker embeddings, however it is wrapped; None: nothing does."""
+    """Return the engine that takes speaker embeddings; None: there is none."""
     if cloning(engine) is None:
         return None
     inner: object = engine
@@ -99,29 +93,28 @@ def embedder_of(engine: Engine) -> TakesEmbeddings | None:
 
 
 def recogniser_of(engine: Engine) -> Recogniser | None:
-    """What writes down speech beside the engine, however it is wrapped; None: nothing does."""
+    """Return the recogniser beside the engine; None: there is none."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return engine.recogniser() if isinstance(engine, HasRecogniser) else None
 
 
 def healthy(engine: Engine) -> bool:
-    """Whether the engine can speak, however it is wrapped; one that does not say so can."""
+    """Return whether the engine can speak; one that does not report it can."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return engine.healthy() if isinstance(engine, ReportsHealth) else True
 
 
 def load_of(engine: Engine) -> EngineLoad | None:
-    """How busy the engine is, however it is wrapped; None: it does not say."""
+    """Return the load of the engine; None: it does not report it."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return engine.load() if isinstance(engine, ReportsLoad) else None
 
 
 def task_of(engine: Engine) -> str | None:
-    """What a Qwen3-TTS checkpoint was made for: ``custom_voice``, ``voice_design`` or ``base``;
-    None for an engine that has no such thing."""
+    """Return the task of a Qwen3-TTS checkpoint: ``custom_voice``, ``voice_design``, ``base`` or None."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     task = getattr(engine, "task", None)
@@ -129,8 +122,7 @@ def task_of(engine: Engine) -> str | None:
 
 
 def model_ids_of(engine: Engine) -> tuple[str, ...]:
-    """Names of the model besides ``Engine.model``, the first its own; empty for an engine that
-    has none."""
+    """Return the names of the model besides ``Engine.model``, the first its own."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return tuple(getattr(engine, "model_ids", ()))

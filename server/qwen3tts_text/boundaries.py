@@ -1,4 +1,4 @@
-"""Where a sentence or clause ends: one pure question about one character and its neighbours."""
+"""Rules for where a sentence or clause ends, by one character and its neighbours."""
 
 # Look-alike characters are meant.
 # ruff: noqa: RUF001
@@ -45,15 +45,13 @@ _ACRONYM = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
 
 
 class Strength(IntEnum):
-    """How much ends at a boundary."""
-
     NONE = 0
     CLAUSE = 1
     SENTENCE = 2
 
 
 class Boundary(NamedTuple):
-    """An answer: text may be cut before ``cut``, and ``resume`` is what to look at next."""
+    """Text may be cut before ``cut``; ``resume`` is the next character to judge."""
 
     strength: Strength
     cut: int
@@ -61,7 +59,7 @@ class Boundary(NamedTuple):
 
 
 class Rules:
-    """The rules of one language, or of all of them together."""
+    """Rules of one language, or of all of them together."""
 
     def __init__(self, language: str | None = None) -> None:
         """``language`` is a BCP 47 tag, or None if it is not known."""
@@ -70,10 +68,10 @@ class Rules:
         self._greek = primary == "el"
 
     def judge(self, text: Sequence[str], at: int, closing: bool) -> Boundary | None:
-        """Say what ends at ``text[at]``, one of ``TRIGGERS``; None asks for more characters.
+        """Judge ``text[at]``, one of ``TRIGGERS``; None asks for more characters.
 
-        ``closing`` says that no more will come, so the answer is never None. An answer that was
-        given stays the same whatever follows, because it is asked for after each character.
+        With ``closing`` no more will come, and the answer is never None. Once given, an answer holds
+        whatever follows.
         """
         mark = text[at]
         if mark == " ":
@@ -263,7 +261,7 @@ class Rules:
         return "".join(text[first:end]).lower().replace("’", "'")
 
     def _is_item(self, text: Sequence[str], at: int) -> bool:
-        """Whether what ends before ``text[at]`` is the number of an item: *do this: 1. Open it*."""
+        """Return whether a list item's number ends before ``text[at]``: *do this: 1. Open it*."""
         begin = at
         while begin > 0 and text[begin - 1].isdigit() and at - begin <= ITEM_DIGITS:
             begin -= 1
@@ -280,7 +278,6 @@ class Rules:
 
     @staticmethod
     def _token(text: Sequence[str], at: int) -> str:
-        """What stands before ``text[at]`` back to a space, an opening mark or one of a script's."""
         begin = at
         while begin > 0 and at - begin < TOKEN_MAX:
             char = text[begin - 1]

@@ -1,7 +1,6 @@
-"""Classes of characters that segmenting and cleaning decide by.
+"""Character classes for segmenting and cleaning, by single code points.
 
-Ranges are of Unicode 16: the emoji of emoji-data.txt and the symbol blocks around them, the scripts
-of Scripts.txt. Everything works on single code points, so it needs no library beside Python's own.
+Ranges are of Unicode 16 (emoji-data.txt with the symbol blocks around it, Scripts.txt).
 """
 
 # Look-alike characters are the subject of this file.
@@ -94,7 +93,7 @@ _WEIGHTS = (
 
 
 class Voiced(Enum):
-    """What becomes of a character in speech."""
+    """Effect of a character in speech."""
 
     KEPT = auto()
     DROPPED = auto()
@@ -109,7 +108,7 @@ def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
 
 @lru_cache(4096)
 def voiced(char: str) -> Voiced:
-    """Whether speech keeps a character that is no white space."""
+    """Classify a character that is not white space."""
     code = ord(char)
     if code < 0x80:
         return Voiced.KEPT if 0x20 < code < 0x7F else Voiced.GAP
@@ -126,11 +125,10 @@ def voiced(char: str) -> Voiced:
 
 @lru_cache(4096)
 def weight(char: str) -> int:
-    """How much speech a character stands for; 1 is a letter of an alphabet.
+    """Return how much speech a character stands for; 1 is a letter of an alphabet.
 
-    Read aloud, Mandarin has 5.2 syllables a second, Japanese 7.8 and English 6.2 (Pellegrino,
-    Coupé and Marsico, Language 87(3), 2011), the English ones of 2 to 3 letters and spaces each.
-    So a kana takes as long as about 2 letters, a Han character or Hangul syllable as about 3.
+    Read aloud, Mandarin has 5.2 syllables a second, Japanese 7.8 and English 6.2 of 2 to 3 letters
+    each (Pellegrino, Coupé and Marsico, Language 87(3), 2011).
     """
     code = ord(char)
     if code < 0x1100:
@@ -142,22 +140,22 @@ def weight(char: str) -> int:
 
 
 def is_cjk(char: str) -> bool:
-    """Whether the character is Han or kana, written without spaces."""
+    """Return whether it is Han or kana."""
     code = ord(char)
     return 0x3040 <= code <= 0x9FFF or 0xF900 <= code <= 0xFAFF or 0x20000 <= code <= 0x3FFFF
 
 
 def spaces_part_phrases(char: str) -> bool:
-    """Whether the script has no spaces between words, so that a space parts phrases."""
+    """Return whether its script has spaces between phrases, not words."""
     return _within(ord(char), _NO_SPACES)
 
 
 def can_part(before: str, after: str) -> bool:
-    """Whether text may be cut between two characters: never inside what is read as one.
+    """Return whether text may be cut between two characters.
 
-    Grapheme clusters in the manner of UAX 29, with conjuncts (GB9c) taken more broadly: nothing is
-    cut after a virama or a joiner, before a mark, within conjoining Hangul letters, nor after a
-    Thai or Lao vowel that is written before its consonant.
+    Grapheme clusters as in UAX 29, with conjuncts (GB9c) taken more broadly: nothing is cut after a
+    virama or a joiner, before a mark, within conjoining Hangul letters, nor after a Thai or Lao vowel
+    that is written before its consonant.
     """
     if after.isascii():
         return True
@@ -174,7 +172,7 @@ def can_part(before: str, after: str) -> bool:
 
 
 def unspaced(char: str) -> bool:
-    """Whether its script is written without spaces between words (Thai, Khmer, Chinese, ...)."""
+    """Return whether its script is written without spaces between words."""
     code = ord(char)
     return (
         0x0E00 <= code <= 0x0EFF
@@ -188,7 +186,7 @@ def unspaced(char: str) -> bool:
 
 
 def joins_previous(char: str) -> bool:
-    """Whether it belongs to the character before it: marks, joiners, emoji modifiers."""
+    """Return whether it belongs to the character before: marks, joiners, emoji modifiers."""
     if char.isascii():
         return False
     return (

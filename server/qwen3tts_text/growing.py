@@ -9,7 +9,7 @@ from itertools import accumulate
 
 
 class GrowingText:
-    """Joins its pieces only when it is read: each costs the same, however long the text is."""
+    """Text joined only when it is read, so that each piece costs the same."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -21,11 +21,9 @@ class GrowingText:
         return self._pieces[0] if self._pieces else ""
 
     def __len__(self) -> int:
-        """Code points."""
         return self._length
 
     def add(self, piece: str) -> None:
-        """The next piece."""
         if piece:
             self._pieces.append(piece)
             self._length += len(piece)
@@ -37,12 +35,10 @@ one past the last."""
 
 
 class LiveText:
-    """The rest of one generation's text.
+    """Rest of one generation's text, written by the event loop and read by the engine's thread.
 
-    Written by the event loop (``push``, ``end``), read by the engine's thread (``take``, ``ended``,
-    ``close``); every method may be called from any thread and none waits for the other side. Each
-    piece of text that ``push`` has accepted is given out by ``take`` once, in order, whatever
-    happens.
+    Every method is thread-safe and none blocks. Each piece that ``push`` accepted is returned by
+    ``take`` once, in order.
 
     >>> text = LiveText()
     >>> text.push("one ", (0, 1, 2, 3, 4)), text.take(), text.take()
@@ -66,13 +62,12 @@ class LiveText:
     # Writing
 
     def push(self, text: str, offsets: Sequence[int]) -> bool:
-        """Add text; False: the reader has closed, nothing was taken.
+        """Add text; False: the reader has closed and nothing was taken.
 
-        ``offsets`` has one entry more than ``text`` (see SynthesisRequest.offsets); the last one
-        is replaced by the first of the text that follows.
+        ``offsets`` has one entry more than ``text``; the last is replaced by the first of what follows.
 
         Raises:
-            ValueError: ``offsets`` does not fit ``text``, or the text has been ended here.
+            ValueError: ``offsets`` does not fit ``text``, or the text has ended.
         """
         if len(offsets) != len(text) + 1:
             raise ValueError(
@@ -91,7 +86,7 @@ class LiveText:
         return True
 
     def end(self) -> None:
-        """No more text follows; again, or after the reader has closed, does nothing."""
+        """End the text; idempotent, also after the reader has closed."""
         with self._lock:
             if self._end or self._closed:
                 return
@@ -100,17 +95,15 @@ class LiveText:
 
     @property
     def closed(self) -> bool:
-        """Whether the reader has closed: ``push`` refuses from now on."""
         with self._lock:
             return self._closed
 
     # Reading
 
     def take(self, most: int | None = None) -> list[TextPart]:
-        """What was pushed since the last time, in order; empty when there is nothing.
+        """Return what was pushed since the last time, in order.
 
-        Of more than ``most`` bytes of UTF-8 the beginning, up to a blank if there is one; the rest
-        stays. No code point has more than 4 bytes.
+        Of more than ``most`` bytes of UTF-8 the beginning, up to a blank if there is one.
         """
         with self._lock:
             parts, self._parts = self._parts, []
@@ -130,21 +123,21 @@ class LiveText:
         return taken
 
     def put_first(self, text: str, offsets: Sequence[int]) -> None:
-        """Have text that stands before everything here come out of the next ``take`` first."""
+        """Put text in front of what waits here."""
         with self._lock:
             self._parts.insert(0, (text, tuple(offsets)))
 
     @property
     def ended(self) -> bool:
-        """Whether everything has been taken and nothing more can come (``end`` or ``close``)."""
+        """Whether everything was taken and nothing more can come."""
         with self._lock:
             return (self._end or self._closed) and not self._parts
 
     def close(self) -> bool:
-        """Refuse what is pushed from now on; what was pushed before is still there to take.
+        """Refuse text from now on, which then begins another generation; what is here stays.
 
-        For a reader that gives up waiting: later text then begins another generation. False: the
-        writer had ended the text before (there was no more to wait for), or it was closed already.
+        Returns:
+            False: the text had ended, or was closed already.
         """
         with self._lock:
             if self._end or self._closed:
@@ -159,5 +152,5 @@ class LiveText:
 
 
 def utf8_bytes(text: str) -> int:
-    """Length in UTF-8; a token has one byte at least."""
+    """Return the length in UTF-8; a token has one byte at least."""
     return len(text.encode("utf-8", "surrogatepass"))

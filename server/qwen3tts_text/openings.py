@@ -1,9 +1,8 @@
-"""Phrases with which a text may begin, recognised while it grows, so that they can be said at once.
+"""Openings: phrases with which a text may begin, recognised while it grows.
 
-A text begins with a phrase if its spoken characters do, Markdown and white space aside, and if no
-later text can change that: white space follows, or for a script without spaces whatever is not one
-more mark; or the text is flushed or ends there. The case of the first letter alone does not matter
-(*Polish* and *polish* differ in the middle of a phrase; where a text begins they cannot).
+A text begins with a phrase if its spoken characters do and no later text can change that: white
+space follows, or for a script without spaces anything but a further mark; or the text is flushed or
+ends there. Only the case of the first letter is ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class _Node:
 
 
 class Phrases:
-    """Some phrases, as they are spoken. Immutable, so that many texts may share them."""
+    """Immutable set of phrases, as a trie of their spoken characters."""
 
     def __init__(self, phrases: Iterable[str]) -> None:
         self.texts = frozenset(map(folded, phrases)) - {""}
@@ -57,7 +56,7 @@ class Phrases:
 
 
 def folded(text: str) -> str:
-    """A phrase without what makes no difference to how it is said; as long as it was."""
+    """Fold a phrase's first letter and apostrophes; its length stays."""
     for index, char in enumerate(text):
         if char.isalpha():
             return (text[:index] + _small(char) + text[index + 1 :]).translate(_ALIKE)
@@ -70,21 +69,21 @@ def _small(char: str) -> str:
 
 
 class TakesText(Protocol):
-    """Where the characters go: the segmenter."""
+    """Receiver of spoken characters: the segmenter."""
 
     def take(self, char: str, start: int, end: int) -> None:
-        """One spoken character of text that is cut as always."""
+        """Take one spoken character of text that is cut as always."""
         ...
 
     def take_opening(self, chars: Sequence[SpokenChar], end: int) -> None:
-        """The characters of an opening; what follows begins at ``end`` of the original."""
+        """Take the characters of an opening; what follows begins at ``end`` of the original."""
         ...
 
 
 class OpeningGate:
-    """Holds the beginning of one text while it may become a phrase; then passes everything on.
+    """Holds the beginning of a text while it may become a phrase; then passes everything on.
 
-    It never holds more than the longest phrase and two characters.
+    It holds at most the longest phrase and two characters.
     """
 
     def __init__(self, phrases: Phrases, to: TakesText) -> None:
@@ -99,7 +98,6 @@ class OpeningGate:
         """Whether it is decided: characters go through from now on."""
 
     def feed(self, char: str, start: int, end: int) -> None:
-        """Take the next spoken character."""
         if self.open:
             self._to.take(char, start, end)
             return
@@ -113,7 +111,7 @@ class OpeningGate:
             self._decide(closing=False)
 
     def flush(self, position: int) -> None:
-        """No text follows, or none that goes with it; ``position`` is where the text is now."""
+        """Decide: no text follows that belongs to what is held."""
         if not self.open:
             self._decide(closing=True, position=position)
 
@@ -128,7 +126,6 @@ class OpeningGate:
         return char.translate(_ALIKE)
 
     def _decide(self, *, closing: bool, position: int = 0) -> None:
-        """Pass on what is held, the longest phrase that it begins with as an opening."""
         while self._ends:
             certain = self._is_phrase(self._ends[-1], closing)
             if certain is None:
@@ -145,7 +142,7 @@ class OpeningGate:
             self._to.take(*each)
 
     def _is_phrase(self, end: int, closing: bool) -> bool | None:
-        """Whether what is held up to ``end`` can be said by itself; None: not known yet."""
+        """Return whether what is held up to ``end`` stands by itself; None: not known yet."""
         held = self._held
         if end == len(held):
             return True if closing else None

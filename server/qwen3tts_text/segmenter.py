@@ -35,8 +35,7 @@ Spelled = tuple[str, tuple[int, ...]]
 
 
 def after_strays(chars: Sequence[str], first: int, last: int) -> int:
-    """The first of ``chars[first:last]`` that is not left out where a text begins, whatever follows
-    ``last``: the text begins there, or it is a dot that may still belong to a number."""
+    """Return the first of ``chars[first:last]`` to speak where a text begins, whatever follows."""
     while first < last and (
         chars[first] in " \n"
         or (_is_stray(chars, first, last) and (chars[first] != "." or first + 1 < last))
@@ -48,10 +47,10 @@ def after_strays(chars: Sequence[str], first: int, last: int) -> int:
 def spell(
     chars: Sequence[str], starts: Sequence[int], ends: Sequence[int], first: int, last: int
 ) -> Spelled:
-    """``chars[first:last]`` as text; a line's end within becomes a comma where no mark stands.
+    """Join ``chars[first:last]``; a line's end within becomes a comma where no mark stands.
 
-    What it gives for one part followed by what it gives for the next is what it gives for both.
-    Each part ends with a character that is no white space; ``chars[0]`` is none either.
+    Spelling two adjacent parts gives what spelling both does. Each part ends with a character that is
+    not white space; neither is ``chars[0]``.
     """
     text: list[str] = []
     offsets: list[int] = []
@@ -68,7 +67,7 @@ def spell(
 
 
 def spoken(chars: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> Spelled | None:
-    """The text of a whole segment; None where there is nothing to say."""
+    """Spell a whole segment; None where there is nothing to speak."""
     first, last = 0, len(chars)
     while first < last and (chars[first] in " \n" or _is_stray(chars, first, last)):
         first += 1
@@ -78,12 +77,11 @@ def spoken(chars: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> 
 
 
 def says(chars: Sequence[str], first: int, last: int) -> bool:
-    """Whether ``chars[first:last]`` holds a letter or digit."""
     return any(chars[index].isalnum() for index in range(first, last))
 
 
 def trimmed(text: str, offsets: tuple[int, ...]) -> Spelled | None:
-    """What is left of a text that was begun elsewhere, as a text of its own; None if nothing."""
+    """Trim text that was begun elsewhere to a text of its own; None if nothing is left."""
     first, last = 0, len(text)
     while first < last and (text[first] == " " or _is_stray(text, first, last)):
         first += 1
@@ -121,10 +119,9 @@ class _Rank(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One piece to speak, and the span of the original text that it covers.
+    """Piece to speak, and the span of the original text that it covers.
 
-    The spans of successive segments tile the original text: the first starts at 0, each starts
-    where the one before ends, and the final one ends with the text.
+    The spans of successive segments tile the original text.
     """
 
     text: str
@@ -145,12 +142,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class SegmenterSettings:
-    """How long the pieces are, in letters.
+    """Lengths of segments, in letters; a Han character counts 3, a kana 2.
 
-    A Han character counts 3, a kana 2, for the time they take to say. Where there are several
-    values, they hold for the first, second, … segment since the start or the last flush (when
-    nothing is being played yet, or a pause in the input has emptied the buffers), the last for all
-    later ones.
+    Several values hold for the first, second, … segment since the start or the last flush, the last
+    for all later ones.
     """
 
     sentence_min: tuple[int, ...] = (2, 12, 24)
@@ -188,7 +183,7 @@ class SegmenterSettings:
 
 
 class Segmenter:
-    """Cuts one growing text into speakable clauses."""
+    """Cuts one growing text into segments."""
 
     def __init__(
         self,
@@ -229,10 +224,7 @@ class Segmenter:
         self._set_bounds()
 
     def push(self, delta: str) -> list[Segment]:
-        """Add text; returns the pieces that no later text can change.
-
-        Any ``str`` is good: halves of surrogate pairs and controls are dropped, never an error.
-        """
+        """Add text; return the segments that no later text can change. Any ``str`` is good."""
         if self._ended:
             raise ValueError("the text has ended; a Segmenter reads one text, begin another")
         feed = self._speakable.feed
@@ -241,10 +233,9 @@ class Segmenter:
         return self._collect()
 
     def flush(self) -> list[Segment]:
-        """Commit everything pending, as a pause in the input asks for; the text may go on.
+        """Commit everything pending, as at a pause in the input; the text may go on.
 
-        The last segment's text is empty if what is pending says nothing. The next segment is a
-        first one again: short.
+        The last segment's text is empty if nothing of it is spoken. The next segment is a first one.
         """
         self._commit()
         return self._collect()
@@ -262,10 +253,9 @@ class Segmenter:
         return segments
 
     def take_live(self) -> Spelled | None:
-        """More of the text of the live segment that has not ended yet, with its offsets.
+        """Return more of the text of the unfinished live segment, with its offsets; None: no more.
 
-        All that was handed out of a segment is the beginning of its ``text``, whatever text
-        follows. None when there is no more, as for a segment that is not live.
+        All that was returned of a segment is the beginning of its ``text``, whatever follows.
         """
         if not self._live:
             return None
@@ -350,7 +340,6 @@ class Segmenter:
         return strength is Strength.CLAUSE and self._weight >= self._clause_min
 
     def _shorten(self) -> None:
-        """Cut a piece that is too long at the best place so far, if there is one."""
         if self._overdue:
             # There was no good white space before: take the first that comes.
             cut = self._space_passed()
@@ -366,10 +355,6 @@ class Segmenter:
             self._cut(cut)
 
     def _shorten_live(self) -> None:
-        """End a live piece that is too long here, where nothing was handed out yet.
-
-        That is the character last looked at, and white space before it.
-        """
         place = self._scan - 1
         before, char = self._text[place - 1], self._text[place]
         over = self._weight - self._settings.hard_max
@@ -385,12 +370,10 @@ class Segmenter:
             self._cut(cut)
 
     def _space_passed(self) -> int:
-        """The white space before the character last looked at, if it may part there, or 0."""
         place = self._scan - 2
         return place if place > 0 and self._rank(place) > _Rank.WITHIN else 0
 
     def _best_space(self) -> int:
-        """The best white space in the later two thirds of what was looked at, or 0."""
         best, cut = _Rank.WITHIN, 0
         for place in range(self._scan - 2, self._scan // 3, -1):
             rank = self._rank(place)
@@ -412,10 +395,7 @@ class Segmenter:
         return _Rank.BEFORE_PAUSE if _word_after(text, place) in PAUSE_BEFORE else _Rank.PLAIN
 
     def _best_joint(self) -> int:
-        """Where to cut where nothing is good: at a space, else after a mark, else in a word.
-
-        Never inside a grapheme, if it can be helped.
-        """
+        """Return where to cut where nothing is good: at a space, else after a mark, else in a word."""
         text = self._text
         last = min(self._scan, len(text) - 1)
         mark = word = 0

@@ -9,11 +9,7 @@ REPLACEMENT = "\ufffd"
 
 
 class WholeCharacters:
-    """Hands each character on to ``sink`` with its span in code points.
-
-    A text that was cut into UTF-16 pieces holds the halves of a character one after the other;
-    Python does not join them when the pieces are joined.
-    """
+    """Hands each character to ``sink`` with its span in code points, surrogate halves joined."""
 
     def __init__(self, sink: Callable[[str, int, int], None]) -> None:
         self._sink = sink
@@ -22,7 +18,6 @@ class WholeCharacters:
         """Code points read so far."""
 
     def feed(self, char: str) -> None:
-        """Read one code point."""
         at = self.position
         self.position = at + 1
         if not self._high and not "\ud800" <= char <= "\udfff":
@@ -39,7 +34,6 @@ class WholeCharacters:
                 self._sink(char if char < "\ud800" or char > "\udfff" else REPLACEMENT, at, at + 1)
 
     def flush(self) -> None:
-        """Half a pair that waits for the other stays alone."""
         self._end_half(self.position)
 
     def _end_half(self, at: int) -> None:
@@ -49,10 +43,10 @@ class WholeCharacters:
 
 
 class SurrogateJoiner:
-    """Joins UTF-16 halves across pieces of text; what stays alone becomes U+FFFD.
+    """Joins UTF-16 halves across pieces of text; one that stays alone becomes U+FFFD.
 
-    Models that write byte-wise or in UTF-16 may cut a character outside the Basic Multilingual
-    Plane between two deltas. A high half at the end of a piece is held until the next piece.
+    Models that write byte-wise or in UTF-16 may cut a character between two deltas. A high half at the
+    end of a piece is held until the next piece.
     """
 
     def __init__(self) -> None:
@@ -63,7 +57,7 @@ class SurrogateJoiner:
         return bool(self._held)
 
     def push(self, text: str) -> str:
-        """The next piece, free of lone surrogates."""
+        """Return the next piece without lone surrogates."""
         text = self._held + text
         self._held = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
@@ -71,13 +65,13 @@ class SurrogateJoiner:
         return clean(text)
 
     def finish(self) -> str:
-        """What is left at the end of the text: U+FFFD for a half that stayed alone."""
+        """Return U+FFFD for a half that stayed alone at the end."""
         held, self._held = self._held, ""
         return "\ufffd" if held else ""
 
 
 def clean(text: str) -> str:
-    """The text with pairs of halves joined and lone ones replaced by U+FFFD."""
+    """Join pairs of halves and replace lone ones by U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,4 +1,9 @@
-"""Words of a text and their expected duration in syllable-like units and seconds."""
+"""Words of a text and their expected duration, in syllable-like units and seconds.
+
+A word's units are a weighted count of its syllables, consonants and further vowels, fitted to the
+word lengths of a synthesizer in seven languages (benchmarks/alignment.py). Tokens of a model say
+little about time: one may be a whole official name in Chinese or a single letter.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +37,7 @@ class Span:
 
 
 class Spans:
-    """The spans of a text: words, whole numbers, single symbols; white space is in none."""
+    """Words, whole numbers and single symbols of a text; white space is in none."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -43,21 +48,22 @@ class Spans:
         return len(self.spans)
 
     def at(self, position: int) -> int | None:
-        """Number of the span that holds the code point, or None."""
+        """Return the index of the span that holds the code point, or None."""
         index = bisect_right(self._starts, position) - 1
         if index >= 0 and position < self.spans[index].end:
             return index
         return None
 
     def after(self, position: int) -> int | None:
-        """Number of the first span that begins at the code point or later, or None."""
+        """Return the index of the first span that begins at the code point or later, or None."""
         index = bisect_right(self._starts, position - 1)
         return index if index < len(self.spans) else None
 
     def words(self, first: int, following: int) -> list[tuple[int, int]]:
-        """Characters of what an event at span ``first`` stands for when the next event is at span
-        ``following``: that word, and the words between the two that no event told. Those that no
-        white space parts (``well-known``) are one."""
+        """Return the words from span ``first`` up to span ``following``, at which the next event is.
+
+        An event may stand for several words; parts without white space between (``well-known``) are one.
+        """
         start, end = self.spans[first].start, self.spans[first].end
         found = []
         for span in self.spans[first + 1 : following]:
@@ -87,7 +93,6 @@ def _spans(text: str) -> list[Span]:
 
 
 def _one(text: str, at: int) -> tuple[int, bool]:
-    """Where the span that begins at ``at`` ends, without what joins it; whether it is a word."""
     char = text[at]
     if number := _NUMBER.match(text, at):
         return number.end(), True
@@ -153,14 +158,11 @@ _USUAL_UNIT_S = 0.165
 
 
 def usual_unit_s(language: str | None) -> float:
-    """Seconds that a unit usually takes in a language."""
     return _UNIT_S.get((language or "").partition("-")[0].lower(), _USUAL_UNIT_S)
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenWord:
-    """A word of the text."""
-
     start: int
     """First code point."""
     end: int
@@ -172,7 +174,7 @@ class SpokenWord:
 
 
 class SpokenWords:
-    """The words of a text that may grow at its end."""
+    """Words of a text that may grow at its end."""
 
     def __init__(self, text: str = "", *, ended: bool = False, language: str | None = None) -> None:
         self.words: list[SpokenWord] = []
@@ -187,14 +189,12 @@ class SpokenWords:
             self.end()
 
     def append(self, text: str) -> None:
-        """More text."""
         if text and not self.ended:
             self._text += text
             # The last word may go on, and what parts it from the next is not known.
             self._take(leave=1)
 
     def end(self) -> None:
-        """No more text."""
         if not self.ended:
             self.ended = True
             self._take(leave=0)
@@ -246,7 +246,7 @@ def _stop(between: str) -> int:
 
 
 def units_of(word: str, language: str | None = None) -> float:
-    """How long a word is, in units of about a syllable."""
+    """Return the length of a word in units of about a syllable."""
     letters = "".join(
         unicodedata.normalize("NFD", char)[0].lower()
         for char in word
@@ -300,10 +300,10 @@ _COMMAS = CLAUSE_MARKS | SCRIPT_CLAUSE_MARKS | frozenset("—–…()")  # noqa:
 
 @lru_cache(maxsize=256)
 def usual_s(text: str, language: str | None = None) -> float:
-    """Seconds in which the text is usually said, its pauses included.
+    """Return the usual duration of a text in seconds, with its pauses.
 
     Args:
-        text: as it is given to the model.
+        text: as given to the model.
         language: BCP 47 tag, for the rate of spaced scripts; None: one that suits most.
     """
     unit_s = max(usual_unit_s(language), usual_unit_s(None))
@@ -324,7 +324,7 @@ def usual_s(text: str, language: str | None = None) -> float:
 
 
 def _character_s(char: str, category: str, following: str) -> float | None:
-    """Seconds of a character that counts by itself; None: it is a letter or mark of a word."""
+    """Return the seconds of a character that counts by itself; None: part of a word."""
     if category in ("Nd", "No", "Nl"):
         return DIGIT_S
     if category[0] in "LM":

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_engine.workers.messages import (
-    BadMessage,
     Decoder,
     Done,
     Failed,
@@ -24,7 +23,7 @@ from qwen3tts_engine.workers.messages import (
     encoded,
 )
 from qwen3tts_wire.child import messages as child
-from qwen3tts_wire.child.messages import HEAD
+from qwen3tts_wire.child.messages import HEAD, BadMessage
 
 U32 = st.integers(0, 2**32 - 1)
 TEXT = st.text(max_size=50)

@@ -12,7 +12,7 @@ from qwen3tts_engine.playout import UNPACED_LEAD_MS, PlayoutLead
 from qwen3tts_engine.workers import pool as pool_module
 from qwen3tts_engine.workers.messages import Ready, Say, Sound
 from qwen3tts_engine.workers.pool import NEW_S, Pool
-from qwen3tts_engine.workers.process import BYTES_PER_S, UNREAD_S, Saying, State
+from qwen3tts_engine.workers.process import BYTES_PER_S, UNREAD_S, SpeechJob, State
 from qwen3tts_wire.child.process import StartFailed
 from qwen3tts_wire.errors import EngineFailed
 from tests.fakes import settle
@@ -37,7 +37,7 @@ class FakeWorker:
         self.on_idle, self.on_gone = on_idle, on_gone
         self.state = State.STARTING
         self.texts: list[str] = []
-        self.sayings: dict[int, Saying] = {}
+        self.jobs: dict[int, SpeechJob] = {}
         self.turns: list[int] = []
 
     async def start(self, timeout_s: float) -> Ready:
@@ -50,16 +50,16 @@ class FakeWorker:
         self.on_idle(self)
         return Ready({})
 
-    def say(self, say: Say, lead: PlayoutLead | None) -> Saying:
+    def say(self, say: Say, lead: PlayoutLead | None) -> SpeechJob:
         assert self.state is State.IDLE
         self.state = State.SPEAKING
         self.texts.append(say.text)
-        saying = Saying(len(self.texts), lambda saying: None, lead)
-        self.sayings[saying.job] = saying
+        saying = SpeechJob(len(self.texts), lambda saying: None, lead)
+        self.jobs[saying.job] = saying
         self.turns.append(saying.job)
         return saying
 
-    def go(self, saying: Saying) -> None:
+    def go(self, saying: SpeechJob) -> None:
         assert self.state is State.IDLE
         assert saying.paused
         self.state = State.SPEAKING
@@ -68,11 +68,11 @@ class FakeWorker:
 
     def pause(self) -> None:
         """The turn is over, its job is not."""
-        self.sayings[self.turns[-1]].paused = True
+        self.jobs[self.turns[-1]].paused = True
         self.done_with_turn()
 
     def done(self) -> None:
-        self.sayings.pop(self.turns[-1], None)
+        self.jobs.pop(self.turns[-1], None)
         self.done_with_turn()
 
     def done_with_turn(self) -> None:
@@ -106,7 +106,7 @@ def say(text: str) -> Say:
     return Say(0, text, {})
 
 
-def asking(pool: Pool, text: str, lead: PlayoutLead | None = None) -> asyncio.Task[Saying]:
+def asking(pool: Pool, text: str, lead: PlayoutLead | None = None) -> asyncio.Task[SpeechJob]:
     return asyncio.create_task(pool.say(say(text), lead))
 
 
@@ -238,7 +238,7 @@ async def test_one_worker_that_does_not_start_ends_the_others(workers: list[Fake
     assert [worker.state for worker in workers] == [State.GONE, State.GONE]
 
 
-async def begun(pool: Pool, lead: PlayoutLead | None = None) -> Saying:
+async def begun(pool: Pool, lead: PlayoutLead | None = None) -> SpeechJob:
     """A job that has had its first turn and paused."""
     task = asking(pool, "text", lead)
     await settle()

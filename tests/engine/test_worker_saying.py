@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from qwen3tts_engine.workers.messages import Sound
-from qwen3tts_engine.workers.process import TOGETHER, Outcome, Saying
+from qwen3tts_engine.workers.process import TOGETHER, Outcome, SpeechJob
 
 
 async def test_the_first_sound_comes_alone_and_then_what_has_piled_up_together() -> None:
-    saying = Saying(1, lambda _: None)
+    saying = SpeechJob(1, lambda _: None)
     saying.add(Sound(1, b"\0\0"))
     saying.add(Sound(1, b"\1\0", ((0, 0),)))
     saying.add(Sound(1, b"\2\0\3\0"))
@@ -19,7 +19,7 @@ async def test_the_first_sound_comes_alone_and_then_what_has_piled_up_together()
 
 
 async def test_a_long_pile_is_read_in_parts() -> None:
-    saying = Saying(1, lambda _: None)
+    saying = SpeechJob(1, lambda _: None)
     for _ in range(11):
         saying.add(Sound(1, bytes(TOGETHER // 2)))
     saying.end(Outcome.SAID)
@@ -30,8 +30,8 @@ async def test_a_long_pile_is_read_in_parts() -> None:
 
 
 async def test_a_saying_that_is_stopped_gives_nothing_more() -> None:
-    told: list[Saying] = []
-    saying = Saying(1, told.append)
+    told: list[SpeechJob] = []
+    saying = SpeechJob(1, told.append)
     saying.add(Sound(1, b"\1\0"))
     saying.stop()
     assert await saying.next() is None

@@ -17,29 +17,19 @@ import importlib.util
 import itertools
 import logging
 import os
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qwen3tts_engine.base import (
-    SAMPLE_RATE,
-    Alignment,
-    EngineLoad,
-    Mode,
-    PcmChunk,
-    SynthesisRequest,
-    Voice,
-)
+from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.library import VoiceEntry
 from qwen3tts_engine.embedded.utterance import Utterance
 from qwen3tts_engine.embedded.voices import Catalogue
-from qwen3tts_engine.model_names import STAND_IN_IDS, names_of
-from qwen3tts_engine.request_text import check_text, pieces, plain
-from qwen3tts_engine.workers.messages import Say
-from qwen3tts_engine.workers.pool import Pool, voiced
-from qwen3tts_engine.workers.process import Saying
+from qwen3tts_engine.request_text import Piece
+from qwen3tts_engine.workers.pool import Pool
+from qwen3tts_engine.workers.pool_engine import PoolEngine
+from qwen3tts_engine.workers.process import SpeechJob
 from qwen3tts_wire.child.process import StartFailed, command
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable
 
@@ -97,141 +87,66 @@ class EmbeddedSettings:
             raise ValueError(f"workers={self.workers} must be 0 or above")
 
 
-class EmbeddedEngine:
-    """eSpeak NG behind the Engine protocol (base.py, where each method is described)."""
+class EmbeddedEngine(PoolEngine[Catalogue]):
+    """eSpeak NG behind the Engine protocol (base.py)."""
 
     name = "embedded"
-    sample_rate = SAMPLE_RATE
     options = frozenset({"speed", "lead"})
-    alignment: Alignment = "exact"
-    model_ids = names_of(STAND_IN_IDS)
 
     def __init__(self, settings: EmbeddedSettings | None = None) -> None:
         self.settings = settings or EmbeddedSettings()
-        self.model = "eSpeak NG"
-        self._pool: Pool | None = None
-        self._catalogue: Catalogue | None = None
+        super().__init__(
+            "eSpeak NG", max_chars=self.settings.max_chars, attempts=self.settings.attempts
+        )
         self._rate = 0
 
-    @property
-    def pids(self) -> list[int]:
-        return self._pool.pids if self._pool else []
-
-    @property
-    def idle_workers(self) -> int:
-        return self._pool.idle if self._pool else 0
-
-    @property
-    def waiting(self) -> int:
-        return self._pool.waiting if self._pool else 0
-
-    def load(self) -> EngineLoad:
-        """How busy the workers are."""
-        workers = len(self.pids)
-        return EngineLoad(workers, workers - self.idle_workers, self.waiting)
-
-    @property
-    def replaced_workers(self) -> int:
-        return self._pool.replaced if self._pool else 0
-
-    async def start(self) -> None:
-        if self._pool is not None:
-            return
-        library, data = self._find_library()
-        settings = self.settings
-        pool = Pool(
-            worker_command(library, data),
-            size=settings.workers or default_workers(),
-            stall_s=settings.stall_s,
-            start_s=settings.start_s,
-        )
-        self._pool = pool
-        try:
-            facts = (await pool.start()).facts
-            self._catalogue = Catalogue(
-                entries(facts["voices"]), entries(facts["variants"]), settings.voice
-            )
-        except BaseException as error:
-            self._pool = None
-            await pool.close()
-            if isinstance(error, StartFailed):
-                raise EngineUnavailable(
-                    f"The embedded engine cannot start: {error}.",
-                    remedy=f"{INSTALL}, or reinstall it; `mr-qwen3tts doctor` shows more.",
-                ) from error
-            raise
-        self._rate = facts["sample_rate"]
-        version = facts["version"]
-        self.model = f"eSpeak NG {version.split()[0]}" if version else "eSpeak NG"
-        log.debug("speaking with %s on the CPU, %d workers", self.model, len(pool.pids))
-
-    async def close(self) -> None:
-        pool, self._pool, self._catalogue = self._pool, None, None
-        if pool is not None:
-            await pool.close()
-
-    def voices(self) -> Sequence[Voice]:
-        """The voices, the default first; any of ``variants()`` may be added to any of them.
-
-        Raises:
-            EngineUnavailable: not started.
-        """
-        return self._started()[1].voices
-
     def variants(self) -> Sequence[str]:
-        """What may follow ``+`` in a voice.
+        """Return what may follow ``+`` in a voice.
 
         Raises:
             EngineUnavailable: not started.
         """
         return self._started()[1].variants
 
-    def modes(self, voice: str | None) -> Sequence[Mode]:
-        return ("clause",)
+    async def _new_pool(self) -> Pool:
+        library, data = self._find_library()
+        settings = self.settings
+        return Pool(
+            worker_command(library, data),
+            size=settings.workers or default_workers(),
+            stall_s=settings.stall_s,
+            start_s=settings.start_s,
+        )
 
-    def check(self, voice: str | None, language: str | None) -> None:
-        self._started()[1].choose(voice, language)
+    def _read_facts(self, facts: Mapping[str, Any]) -> Catalogue:
+        self._rate = facts["sample_rate"]
+        version = facts["version"]
+        self.model = f"eSpeak NG {version.split()[0]}" if version else "eSpeak NG"
+        log.debug("speaking with %s on the CPU", self.model)
+        return Catalogue(entries(facts["voices"]), entries(facts["variants"]), self.settings.voice)
 
-    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
-        pool, catalogue = self._started()
+    def _unavailable(self, error: StartFailed) -> EngineUnavailable:
+        return EngineUnavailable(
+            f"The embedded engine cannot start: {error}.",
+            remedy=f"{INSTALL}, or reinstall it; `mr-qwen3tts doctor` shows more.",
+        )
+
+    def _begin(
+        self, catalogue: Catalogue, request: SynthesisRequest
+    ) -> tuple[Utterance, Callable[[Piece], Mapping[str, Any]]]:
         voice = catalogue.choose(request.voice, request.language).library_name
-        check_text(request.text, self.settings.max_chars)
-        utterance = Utterance(request, self._rate)
+        rate = rate_of(request.speed)
 
-        lead = request.lead
+        def options(piece: Piece) -> Mapping[str, Any]:
+            return {"voice": voice, "rate": rate, "pause": piece.pause}
 
-        def counted(chunk: PcmChunk) -> PcmChunk:
-            if lead is not None:
-                lead.made(chunk.samples)
-            return chunk
+        return Utterance(request, self._rate), options
 
-        for piece in pieces(plain(request.text), final=request.final):
-            if piece.text.isspace():
-                continue
-            utterance.begin(piece)
-            how = {"voice": voice, "rate": rate_of(request.speed), "pause": piece.pause}
-            said = voiced(
-                pool,
-                Say(0, piece.text, how),
-                utterance,
-                lead=lead,
-                attempts=self.settings.attempts,
-                refused=_refused,
-            )
-            async with aclosing(said) as chunks:
-                async for chunk in chunks:
-                    yield counted(chunk)
-            if (last := utterance.end()) is not None:
-                yield counted(last)
-        if (last := utterance.finish()) is not None:
-            yield counted(last)
-
-    def _started(self) -> tuple[Pool, Catalogue]:
-        if self._pool is None or self._catalogue is None:
-            raise EngineUnavailable(
-                "The embedded engine has not been started.", remedy="Await its start() first."
-            )
-        return self._pool, self._catalogue
+    def _refused(self, job: SpeechJob) -> EngineFailed:
+        return EngineFailed(
+            f"eSpeak NG did not speak: {job.reason}.",
+            remedy="Choose another voice; `mr-qwen3tts doctor` checks the installation.",
+        )
 
     def _find_library(self) -> tuple[Path, Path]:
         library, data = self.settings.library, self.settings.data
@@ -281,10 +196,3 @@ def entries(listed: Sequence[dict[str, Any]]) -> list[VoiceEntry]:
         )
         for entry in listed
     ]
-
-
-def _refused(saying: Saying) -> EngineFailed:
-    return EngineFailed(
-        f"eSpeak NG did not speak: {saying.reason}.",
-        remedy="Choose another voice; `mr-qwen3tts doctor` checks the installation.",
-    )

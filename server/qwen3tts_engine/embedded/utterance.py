@@ -1,8 +1,8 @@
-"""Going on with the same words said again, where the first saying broke off: without a click.
+"""Going on with the same words said again, where the first attempt broke off: without a click.
 
-The library's noise is unseeded and its pitch cycle runs on from text to text, so the second saying
+The library's noise is unseeded and its pitch cycle runs on from text to text, so the second attempt
 is not the first bit for bit: its words lie within some 30 samples of the first's. What was given
-out cannot be changed, so the second saying is entered where it looks most like the end of the
+out cannot be changed, so the second attempt is entered where it looks most like the end of the
 first, and the step that is left is faded.
 """
 
@@ -77,7 +77,7 @@ class _Open:
 
 
 @dataclass(slots=True)
-class _Saying:
+class _Attempt:
     heard: int = 0
     """Samples that came."""
     events: int = 0
@@ -90,7 +90,7 @@ class _Saying:
 class Utterance:
     """Takes the sound of one piece after the other; returns the engine's chunks.
 
-    ``begin`` a piece, feed it by ``sound``, ``end`` it; ``again`` after a saying that broke off;
+    ``begin`` a piece, feed it by ``sound``, ``end`` it; ``again`` after a attempt that broke off;
     ``finish`` when all pieces are said. Samples given out are never given out again.
     """
 
@@ -106,7 +106,7 @@ class Utterance:
         self._open: _Open | None = None
         self._known = 0
         """Word events of the piece that were used."""
-        self._saying = _Saying()
+        self._attempt = _Attempt()
         self._rejoin = False
 
     def begin(self, piece: Piece) -> None:
@@ -116,32 +116,32 @@ class Utterance:
         self._base = self._output.taken
         self._open = None
         self._known = 0
-        self._saying = _Saying()
+        self._attempt = _Attempt()
         self._rejoin = False
 
     def again(self) -> None:
         """The piece will be said from its start once more."""
-        self._saying = _Saying()
+        self._attempt = _Attempt()
         self._rejoin = self._output.taken > self._base
 
     def sound(self, pcm: bytes, words: tuple[Word, ...] = ()) -> PcmChunk | None:
         """Samples at the library's rate, and the words that begin in them as (code point, sample)
         from the piece's start."""
         samples = np.frombuffer(pcm, np.int16)
-        saying = self._saying
-        saying.heard += len(samples)
+        attempt = self._attempt
+        attempt.heard += len(samples)
         if self._rejoin:
-            saying.held.append(samples)
-            saying.held_words += words
+            attempt.held.append(samples)
+            attempt.held_words += words
             enough = self._output.taken - self._base + round(REACH_S * self._rate)
-            return self._join() if saying.heard >= enough else None
+            return self._join() if attempt.heard >= enough else None
         if self._known == 0 and not words:
             # Nothing is said yet, and perhaps nothing will be.
-            saying.held.append(samples)
+            attempt.held.append(samples)
             return None
-        if saying.held:
-            samples = np.concatenate((*saying.held, samples))
-            saying.held = []
+        if attempt.held:
+            samples = np.concatenate((*attempt.held, samples))
+            attempt.held = []
         return self._use(samples, words)
 
     def end(self) -> PcmChunk | None:
@@ -158,26 +158,26 @@ class Utterance:
         return self._output.finish()
 
     def _join(self) -> PcmChunk | None:
-        saying = self._saying
-        sound = np.concatenate((*saying.held, np.zeros(0, np.int16)))
+        attempt = self._attempt
+        sound = np.concatenate((*attempt.held, np.zeros(0, np.int16)))
         near = self._output.taken - self._base
         at = entry(self._tail, sound, near, round(REACH_S * self._rate))
         step = int(self._tail[-1]) - int(sound[at - 1]) if 0 < at <= len(sound) else 0
         rest = faded_step(sound[at:], step, round(FADE_S * self._rate))
-        # The place in the second saying that is the place reached in the first.
+        # The place in the second attempt that is the place reached in the first.
         self._base = self._output.taken - at
         self._rejoin = False
-        words = tuple(saying.held_words)
-        saying.held, saying.held_words = [], []
+        words = tuple(attempt.held_words)
+        attempt.held, attempt.held_words = [], []
         return self._use(rest, words)
 
     def _use(self, samples: Pcm, events: tuple[Word, ...]) -> PcmChunk | None:
-        saying = self._saying
+        attempt = self._attempt
         loud = np.flatnonzero((samples > LOUD) | (samples < -LOUD)) + self._output.taken
         for position, sample in events:
-            saying.events += 1
-            if saying.events <= self._known:
-                continue  # said already, before the saying broke off
+            attempt.events += 1
+            if attempt.events <= self._known:
+                continue  # said already, before the attempt broke off
             self._known += 1
             self._event(position, self._base + sample, loud)
         if len(loud):

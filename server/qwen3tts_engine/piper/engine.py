@@ -8,24 +8,14 @@ import logging
 import math
 import os
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from qwen3tts_engine.base import (
-    SAMPLE_RATE,
-    Alignment,
-    EngineLoad,
-    Mode,
-    PcmChunk,
-    SynthesisRequest,
-    Voice,
-)
+from qwen3tts_engine.base import SAMPLE_RATE, PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import LeadingTrim
-from qwen3tts_engine.model_names import STAND_IN_IDS, names_of
 from qwen3tts_engine.piper.catalogue import SPEAKER, Catalogue, LoadedVoice
 from qwen3tts_engine.piper.voice_files import (
     INSTALL,
@@ -34,14 +24,18 @@ from qwen3tts_engine.piper.voice_files import (
     installed_voices,
     voice_key,
 )
-from qwen3tts_engine.request_text import SENTENCE_ENDS, Piece, check_text, pieces, plain
-from qwen3tts_engine.workers.messages import Say, Word
+from qwen3tts_engine.request_text import SENTENCE_ENDS, Piece
+from qwen3tts_engine.workers.messages import Word
 from qwen3tts_engine.workers.output import Output
-from qwen3tts_engine.workers.pool import Pool, voiced
-from qwen3tts_engine.workers.process import Saying
+from qwen3tts_engine.workers.pool import Pool
+from qwen3tts_engine.workers.pool_engine import PoolEngine
+from qwen3tts_engine.workers.process import SpeechJob
 from qwen3tts_wire.child.process import StartFailed, command
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, SpeechError, error_from_wire
 
+log = logging.getLogger(__name__)
+
+SEEDS = 1 << 32
 SCALES = {"length_scale": (0.1, 10.0), "noise_scale": (0.0, 10.0), "noise_w": (0.0, 10.0)}
 """Bounds of the scales."""
 
@@ -191,60 +185,31 @@ class Utterance:
         self._waiting.clear()
 
 
-log = logging.getLogger(__name__)
-
-SEEDS = 1 << 32
-
-
-class PiperEngine:
+class PiperEngine(PoolEngine[Catalogue]):
     """Voices in Piper's format behind the Engine protocol (base.py)."""
 
     name = "piper"
-    sample_rate = SAMPLE_RATE
     options = frozenset({"speed", "lead", "seed"})
-    alignment: Alignment = "exact"
-    model_ids = names_of(STAND_IN_IDS)
 
     def __init__(self, settings: PiperSettings | None = None) -> None:
         self.settings = settings or PiperSettings()
-        self.model = "Piper"
-        self._pool: Pool | None = None
-        self._catalogue: Catalogue | None = None
+        super().__init__(
+            "Piper", max_chars=self.settings.max_chars, attempts=self.settings.attempts
+        )
+        self._default = ""
         self._unknown: set[tuple[str, str]] = set()
-        """Voices and phonemes that they leave out, as told."""
+        """Voices and phonemes that they leave out, as reported."""
         self._notes: list[str] = []
 
     @property
     def notes(self) -> Sequence[str]:
+        """Notes on the voices for people, once started."""
         return tuple(self._notes)
 
-    @property
-    def pids(self) -> list[int]:
-        return self._pool.pids if self._pool else []
-
-    @property
-    def idle_workers(self) -> int:
-        return self._pool.idle if self._pool else 0
-
-    @property
-    def waiting(self) -> int:
-        return self._pool.waiting if self._pool else 0
-
-    @property
-    def replaced_workers(self) -> int:
-        return self._pool.replaced if self._pool else 0
-
-    def load(self) -> EngineLoad:
-        """How busy the workers are."""
-        workers = len(self.pids)
-        return EngineLoad(workers, workers - self.idle_workers, self.waiting)
-
-    async def start(self) -> None:
-        if self._pool is not None:
-            return
+    async def _new_pool(self) -> Pool:
         settings = self.settings
-        files, default = await asyncio.to_thread(found_voices, settings)
-        pool = Pool(
+        files, self._default = await asyncio.to_thread(found_voices, settings)
+        return Pool(
             worker_command(files),
             size=settings.workers or default_workers(),
             stall_s=settings.stall_s,
@@ -252,65 +217,33 @@ class PiperEngine:
             lead_s=settings.lead_ms / 1000,
             on_note=self._noted,
         )
-        self._pool = pool
-        try:
-            facts = (await pool.start()).facts
-            loaded = [LoadedVoice.of(each) for each in facts["voices"]]
-            self._catalogue = Catalogue(loaded, default)
-        except BaseException as error:
-            self._pool = None
-            await pool.close()
-            if isinstance(error, StartFailed):
-                if error.remedy:
-                    raise EngineUnavailable(str(error), remedy=error.remedy) from error
-                raise EngineUnavailable(
-                    f"The natural voice cannot start: {error}.",
-                    remedy="To let eSpeak NG speak, set QWEN3TTS__ENGINE__NAME=embedded.",
-                ) from error
-            raise
+
+    def _read_facts(self, facts: Mapping[str, Any]) -> Catalogue:
+        loaded = [LoadedVoice.of(each) for each in facts["voices"]]
+        catalogue = Catalogue(loaded, self._default)
         self._unknown.clear()
-        self._notes = [told for each in facts["voices"] if (told := self._left_out(each))]
-        self.model = f"Piper {self._catalogue.voices[0].id}"
-        log.debug("speaking with %s on the CPU, %d workers", self.model, len(pool.pids))
+        self._notes = [note for each in facts["voices"] if (note := self._left_out(each))]
+        self.model = f"Piper {catalogue.voices[0].id}"
+        log.debug("speaking with %s on the CPU", self.model)
+        return catalogue
 
-    async def close(self) -> None:
-        pool, self._pool, self._catalogue = self._pool, None, None
-        if pool is not None:
-            await pool.close()
+    def _unavailable(self, error: StartFailed) -> EngineUnavailable:
+        if error.remedy:
+            return EngineUnavailable(error.reason, remedy=error.remedy)
+        return EngineUnavailable(
+            f"The natural voice cannot start: {error}.",
+            remedy="To let eSpeak NG speak, set QWEN3TTS__ENGINE__NAME=embedded.",
+        )
 
-    def voices(self) -> Sequence[Voice]:
-        """The voices, the default first.
-
-        Raises:
-            EngineUnavailable: not started.
-        """
-        return self._started()[1].voices
-
-    def modes(self, voice: str | None) -> Sequence[Mode]:
-        return ("clause",)
-
-    def check(self, voice: str | None, language: str | None) -> None:
-        self._started()[1].choose(voice, language)
-
-    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
-        pool, catalogue = self._started()
+    def _begin(
+        self, catalogue: Catalogue, request: SynthesisRequest
+    ) -> tuple[Utterance, Callable[[Piece], Mapping[str, Any]]]:
         choice = catalogue.choose(request.voice, request.language)
         settings = self.settings
-        check_text(request.text, settings.max_chars)
-        utterance = Utterance(request, choice.voice.rate)
-        lead = request.lead
         seeds = random.Random(request.seed)
 
-        def counted(chunk: PcmChunk) -> PcmChunk:
-            if lead is not None:
-                lead.made(chunk.samples)
-            return chunk
-
-        for piece in pieces(plain(request.text), final=request.final):
-            if piece.text.isspace():
-                continue
-            utterance.begin(piece)
-            how = {
+        def options(piece: Piece) -> Mapping[str, Any]:
+            return {
                 "voice": choice.voice.id,
                 "speaker": choice.speaker,
                 "speed": request.speed,
@@ -319,21 +252,11 @@ class PiperEngine:
                 "noise_w": settings.noise_w,
                 "seed": seeds.randrange(SEEDS),
             }
-            said = voiced(
-                pool,
-                Say(0, piece.text, how),
-                utterance,
-                lead=lead,
-                attempts=settings.attempts,
-                refused=_refused,
-            )
-            async with aclosing(said) as chunks:
-                async for chunk in chunks:
-                    yield counted(chunk)
-            if (last := utterance.end()) is not None:
-                yield counted(last)
-        if (last := utterance.finish()) is not None:
-            yield counted(last)
+
+        return Utterance(request, choice.voice.rate), options
+
+    def _refused(self, job: SpeechJob) -> SpeechError:
+        return error_from_wire(job.code, job.reason, remedy=job.remedy)
 
     def _noted(self, facts: Mapping[str, Any]) -> None:
         if told := self._left_out({**facts, "id": facts["voice"]}):
@@ -351,13 +274,6 @@ class PiperEngine:
             f"Voice {name} has no id for {len(fresh)} {phonemes} of its language and leaves {them}"
             f" out: {' '.join(fresh)}."
         )
-
-    def _started(self) -> tuple[Pool, Catalogue]:
-        if self._pool is None or self._catalogue is None:
-            raise EngineUnavailable(
-                "The engine piper has not been started.", remedy="Await its start() first."
-            )
-        return self._pool, self._catalogue
 
 
 def found_voices(settings: PiperSettings) -> tuple[list[VoiceFiles], str]:
@@ -391,7 +307,3 @@ def worker_command(files: Sequence[VoiceFiles]) -> list[str]:
     """What starts a worker."""
     listed = [(str(each.onnx), str(each.config), each.id) for each in files]
     return command("qwen3tts_engine.piper.worker", json.dumps(listed))
-
-
-def _refused(saying: Saying) -> SpeechError:
-    return error_from_wire(saying.code, saying.reason, remedy=saying.remedy)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from qwen3tts_engine.base import PcmChunk
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.workers.messages import Ready, Say, Word
-from qwen3tts_engine.workers.process import UNREAD_S, Outcome, Saying, State, Worker
+from qwen3tts_engine.workers.process import UNREAD_S, Outcome, SpeechJob, State, Worker
 from qwen3tts_wire.child.process import StartFailed
 from qwen3tts_wire.errors import EngineFailed, SpeechError
 
@@ -37,7 +37,7 @@ NAP_S = 0.005
 """A job that rests goes on so much later than it may, at the soonest."""
 
 
-class _Job(NamedTuple):
+class _WaitingJob(NamedTuple):
     worker: asyncio.Future[Worker]
     lead: PlayoutLead | None
     number: int
@@ -85,7 +85,7 @@ class Pool:
         self._start_s = start_s
         self._workers: set[Worker] = set()
         self._idle: deque[Worker] = deque()
-        self._waiting: list[_Job] = []
+        self._waiting: list[_WaitingJob] = []
         self._numbers = itertools.count(1)
         self._starting: set[asyncio.Task[None]] = set()
         self._refill_at = 0.0
@@ -129,7 +129,7 @@ class Pool:
             raise ValueError(f"a pool of {self._size} workers")
         return ready
 
-    async def say(self, say: Say, lead: PlayoutLead | None = None) -> Saying:
+    async def say(self, say: Say, lead: PlayoutLead | None = None) -> SpeechJob:
         """Wait for a worker and give it the job.
 
         Args:
@@ -150,13 +150,13 @@ class Pool:
             lead.on_change = changed
         while self._idle:
             # The one with the fewest jobs; among equals the one that is idle longest.
-            worker = min(self._idle, key=lambda worker: len(worker.sayings))
+            worker = min(self._idle, key=lambda worker: len(worker.jobs))
             self._idle.remove(worker)
             if worker.state is State.IDLE:
                 return self._say(worker, say, lead)
         self._refill()
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        job = _Job(future, lead, next(self._numbers), time.monotonic())
+        job = _WaitingJob(future, lead, next(self._numbers), time.monotonic())
         self._waiting.append(job)
         try:
             worker = await future
@@ -172,10 +172,10 @@ class Pool:
             return await self.say(say, lead)  # lost between the hand-over and now
         return self._say(worker, say, lead)
 
-    def _say(self, worker: Worker, say: Say, lead: PlayoutLead | None) -> Saying:
-        saying = worker.say(say, lead)
-        saying.on_read = self._offer_all
-        return saying
+    def _say(self, worker: Worker, say: Say, lead: PlayoutLead | None) -> SpeechJob:
+        speech = worker.say(say, lead)
+        speech.on_read = self._offer_all
+        return speech
 
     async def close(self) -> None:
         """End all workers; whoever waits or listens is told."""
@@ -205,13 +205,13 @@ class Pool:
         if worker.state is not State.IDLE:
             return
         self._workers.add(worker)
-        for saying in worker.sayings.values():
-            if saying.paused and not saying.number:
-                saying.number = next(self._numbers)
+        for speech in worker.jobs.values():
+            if speech.paused and not speech.number:
+                speech.number = next(self._numbers)
         self._waiting = [job for job in self._waiting if not job.worker.done()]
         now = time.monotonic()  # the clock of PlayoutLead
         new = min(self._waiting, key=lambda job: job.due(now), default=None)
-        own = min(self._ripe(worker, now), key=lambda saying: _due(saying, now), default=None)
+        own = min(self._ripe(worker, now), key=lambda speech: _due(speech, now), default=None)
         if own is not None and (new is None or _due(own, now) < new.due(now)):
             own.number = 0
             worker.go(own)
@@ -222,32 +222,32 @@ class Pool:
             self._idle.append(worker)
             self._rest(now)
 
-    def _ripe(self, worker: Worker, now: float) -> list[Saying]:
+    def _ripe(self, worker: Worker, now: float) -> list[SpeechJob]:
         """Jobs that paused and may have a turn: their readers keep up, and their listeners have not
         enough."""
         return [
-            saying
-            for saying in worker.sayings.values()
-            if saying.paused and saying.unread_s < UNREAD_S and self._spare(saying, now) <= 0
+            speech
+            for speech in worker.jobs.values()
+            if speech.paused and speech.unread_s < UNREAD_S and self._spare(speech, now) <= 0
         ]
 
-    def _spare(self, saying: Saying, now: float) -> float:
-        target_s = self._target_s(saying)
-        if target_s is None or saying.lead is None:
+    def _spare(self, speech: SpeechJob, now: float) -> float:
+        target_s = self._target_s(speech)
+        if target_s is None or speech.lead is None:
             return 0.0
-        return saying.lead.seconds(now) + saying.unread_s - target_s
+        return speech.lead.seconds(now) + speech.unread_s - target_s
 
-    def _target_s(self, saying: Saying) -> float | None:
-        if saying.lead is None or saying.lead.target_ms is None:
+    def _target_s(self, speech: SpeechJob) -> float | None:
+        if speech.lead is None or speech.lead.target_ms is None:
             return self._lead_s
-        return max(LEAST_LEAD_S, saying.lead.target_ms / 1000)
+        return max(LEAST_LEAD_S, speech.lead.target_ms / 1000)
 
     def _rest(self, now: float) -> None:
         moments = [
-            now + self._spare(saying, now)
+            now + self._spare(speech, now)
             for worker in self._idle
-            for saying in worker.sayings.values()
-            if saying.paused and saying.lead is not None and saying.lead.moving
+            for speech in worker.jobs.values()
+            if speech.paused and speech.lead is not None and speech.lead.moving
         ]
         due = [moment for moment in moments if moment > now]
         if self._alarm is not None:
@@ -261,7 +261,7 @@ class Pool:
         if self.closed:
             return
         for worker in list(self._idle):
-            if any(saying.paused for saying in worker.sayings.values()):
+            if any(speech.paused for speech in worker.jobs.values()):
                 self._idle.remove(worker)
                 self._is_idle(worker)
 
@@ -322,13 +322,13 @@ class Pool:
                 job.worker.set_exception(error)
 
 
-def _due(saying: Saying, now: float) -> tuple[float, int]:
+def _due(speech: SpeechJob, now: float) -> tuple[float, int]:
     """The sort key of a job that paused: what waits to be read is sound, too."""
-    urgency = 0.0 if saying.lead is None else saying.lead.urgency(now)
-    return (urgency + saying.unread_s, saying.number)
+    urgency = 0.0 if speech.lead is None else speech.lead.urgency(now)
+    return (urgency + speech.unread_s, speech.number)
 
 
-class Hearing(Protocol):
+class JobAudio(Protocol):
     """One request's sound and words, from what workers say to what the engine gives out."""
 
     def sound(self, pcm: bytes, words: tuple[Word, ...]) -> PcmChunk | None:
@@ -340,21 +340,21 @@ class Hearing(Protocol):
         ...
 
 
-async def voiced(
+async def speak_job(
     pool: Pool,
     say: Say,
-    hearing: Hearing,
+    audio: JobAudio,
     *,
     lead: PlayoutLead | None,
     attempts: int,
-    refused: Callable[[Saying], SpeechError],
+    refused: Callable[[SpeechJob], SpeechError],
 ) -> AsyncGenerator[PcmChunk, None]:
     """Have a job said, and give out what is heard of it.
 
     Args:
         pool: the workers.
         say: the job.
-        hearing: what makes chunks of it.
+        audio: what makes chunks of it.
         lead: the context's sound ahead of its listener.
         attempts: how often it is begun before the loss of its workers is an error; workers that
             were lost before they said anything of it are counted for themselves.
@@ -367,28 +367,28 @@ async def voiced(
     lost = dict.fromkeys((True, False), 0)  # by whether they had begun with it
     while True:
         begun = False
-        saying = await pool.say(say, lead)
+        speech = await pool.say(say, lead)
         try:
-            while (sound := await saying.next()) is not None:
+            while (sound := await speech.next()) is not None:
                 begun = True
                 if lead is not None and lead.unpaced:
                     async with pool.turn:
                         await asyncio.sleep(0)
-                if (chunk := hearing.sound(sound.pcm, sound.words)) is not None:
+                if (chunk := audio.sound(sound.pcm, sound.words)) is not None:
                     yield chunk
         finally:
-            saying.stop()
-        if saying.outcome is Outcome.SAID:
+            speech.stop()
+        if speech.outcome is Outcome.SAID:
             return
         if pool.closed:
             raise EngineFailed("The engine was closed while it spoke.")
-        if saying.outcome is Outcome.REFUSED:
-            raise refused(saying)
+        if speech.outcome is Outcome.REFUSED:
+            raise refused(speech)
         # A worker that had died before it was given the text says nothing about the text.
         lost[begun] += 1
         if lost[begun] >= attempts:
             raise EngineFailed(
-                f"{sum(lost.values())} speech workers were lost on the same text: {saying.reason}.",
+                f"{sum(lost.values())} speech workers were lost on the same text: {speech.reason}.",
                 remedy="Send it again, in other words if it fails again.",
             )
-        hearing.again()
+        audio.again()

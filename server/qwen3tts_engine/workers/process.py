@@ -70,7 +70,7 @@ class Outcome(Enum):
     """With its worker."""
 
 
-class Saying:
+class SpeechJob:
     """One job, as its reader sees it. A reader who stalls holds up no other.
 
     Args:
@@ -80,7 +80,7 @@ class Saying:
     """
 
     def __init__(
-        self, job: int, stop: Callable[[Saying], None], lead: PlayoutLead | None = None
+        self, job: int, stop: Callable[[SpeechJob], None], lead: PlayoutLead | None = None
     ) -> None:
         self.job = job
         self.lead = lead
@@ -194,7 +194,7 @@ class Worker:
         self._job = 0
         self._turn = 0
         """The job whose turn it is, or was last."""
-        self.sayings: dict[int, Saying] = {}
+        self.jobs: dict[int, SpeechJob] = {}
         """Jobs that are neither over nor stopped, by their numbers."""
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -217,24 +217,24 @@ class Worker:
             self._on_idle(self)
         return Ready(facts["facts"])
 
-    def say(self, say: Say, lead: PlayoutLead | None = None) -> Saying:
+    def say(self, say: Say, lead: PlayoutLead | None = None) -> SpeechJob:
         """Give it a job and its first turn; it must be idle. It numbers the job itself."""
         self._job = (self._job + 1) & 0xFFFFFFFF
-        saying = Saying(self._job, self._stop, lead)
-        self._begin(Say(saying.job, say.text, say.options), saying)
-        self.sayings[saying.job] = saying
-        return saying
+        speech = SpeechJob(self._job, self._stop, lead)
+        self._begin(Say(speech.job, say.text, say.options), speech)
+        self.jobs[speech.job] = speech
+        return speech
 
-    def go(self, saying: Saying) -> None:
+    def go(self, speech: SpeechJob) -> None:
         """Give a job of its that paused another turn; it must be idle."""
-        self._begin(Go(saying.job), saying)
+        self._begin(Go(speech.job), speech)
 
-    def _begin(self, order: Say | Go, saying: Saying) -> None:
+    def _begin(self, order: Say | Go, speech: SpeechJob) -> None:
         if self.state is not State.IDLE:
             raise RuntimeError(f"a worker cannot take a turn while {self.state.name}")
         self.state = State.SPEAKING
-        self._turn = saying.job
-        saying.paused = False
+        self._turn = speech.job
+        speech.paused = False
         self._child.send(to_child(order))
         loop = asyncio.get_running_loop()
         self._heard_at = loop.time()
@@ -244,9 +244,9 @@ class Worker:
         """End the process, by itself or by force."""
         await self._child.close()
 
-    def _stop(self, saying: Saying) -> None:
-        if self.sayings.pop(saying.job, None) is not None:
-            self._child.send(to_child(Stop(saying.job)))
+    def _stop(self, speech: SpeechJob) -> None:
+        if self.jobs.pop(speech.job, None) is not None:
+            self._child.send(to_child(Stop(speech.job)))
 
     def _watch(self, warned: bool) -> None:
         loop = asyncio.get_running_loop()
@@ -270,24 +270,24 @@ class Worker:
             or self.state is not State.SPEAKING
         ):
             raise BadMessage(f"{type(message).__name__} for another job")
-        saying = self.sayings.get(self._turn)
+        speech = self.jobs.get(self._turn)
         if isinstance(message, Sound):
-            if saying is not None:
-                saying.add(message)
-                if saying.bytes > MOST_SOUND:
+            if speech is not None:
+                speech.add(message)
+                if speech.bytes > MOST_SOUND:
                     self._child.kill(f"it made more than {MOST_SOUND} bytes of sound of one job")
             return
         if isinstance(message, Paused):
-            if saying is not None:
-                saying.paused = True
-        elif saying is not None:
-            del self.sayings[self._turn]
+            if speech is not None:
+                speech.paused = True
+        elif speech is not None:
+            del self.jobs[self._turn]
             if isinstance(message, Failed):
-                saying.code, saying.remedy = message.code, message.remedy
-                saying.end(Outcome.REFUSED, message.reason)
+                speech.code, speech.remedy = message.code, message.remedy
+                speech.end(Outcome.REFUSED, message.reason)
             else:
                 # A worker that is ending breaks off by itself.
-                saying.end(Outcome.SAID if message.to_the_end else Outcome.LOST, "it broke off")
+                speech.end(Outcome.SAID if message.to_the_end else Outcome.LOST, "it broke off")
         self._cancel_timer()
         self.state = State.IDLE
         self._on_idle(self)
@@ -295,9 +295,9 @@ class Worker:
     def _ended(self) -> None:
         self.state = State.GONE
         self._cancel_timer()
-        for saying in self.sayings.values():
-            saying.end(Outcome.LOST, self._child.reason)
-        self.sayings.clear()
+        for speech in self.jobs.values():
+            speech.end(Outcome.LOST, self._child.reason)
+        self.jobs.clear()
         if self._child.lost:
             log.debug("speech worker %d is gone: %s", self.pid, self._child.reason)
             self._on_gone(self)

@@ -1,0 +1,199 @@
+"""An engine whose voices run in a pool of worker processes.
+
+A request is cut into pieces of bounded sound. A piece waits for a worker, which is faster than real
+time; many requests share few workers, and none waits for another's listener. A piece whose worker
+is lost is spoken again by another, and what was given out already is left out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Generic, Protocol, TypeVar
+
+from qwen3tts_engine.base import (
+    SAMPLE_RATE,
+    Alignment,
+    EngineLoad,
+    Mode,
+    PcmChunk,
+    SynthesisRequest,
+    Voice,
+)
+from qwen3tts_engine.model_names import STAND_IN_IDS, names_of
+from qwen3tts_engine.request_text import Piece, check_text, pieces, plain
+from qwen3tts_engine.workers.messages import Say
+from qwen3tts_engine.workers.pool import JobAudio, Pool, speak_job
+from qwen3tts_engine.workers.process import SpeechJob
+from qwen3tts_wire.child.process import StartFailed
+from qwen3tts_wire.errors import EngineUnavailable, SpeechError
+
+
+class PieceAudio(JobAudio, Protocol):
+    """Audio and words of one request, piece by piece."""
+
+    def begin(self, piece: Piece) -> None:
+        """Begin a piece."""
+        ...
+
+    def end(self) -> PcmChunk | None:
+        """End the piece."""
+        ...
+
+    def finish(self) -> PcmChunk | None:
+        """End the request."""
+        ...
+
+
+class VoiceCatalogue(Protocol):
+    """Voices of an engine, and which of them a request means."""
+
+    @property
+    def voices(self) -> Sequence[Voice]:
+        """Voices on offer, the default first."""
+        ...
+
+    def choose(self, voice: str | None, language: str | None) -> object:
+        """Return the voice that a request means.
+
+        Raises:
+            UnknownVoice: there is none; the remedy names near ones.
+        """
+        ...
+
+
+C = TypeVar("C", bound=VoiceCatalogue)
+
+
+class PoolEngine(ABC, Generic[C]):
+    """Engine protocol (base.py) over a pool of workers; an engine adds its voices."""
+
+    name: str
+    sample_rate = SAMPLE_RATE
+    options: frozenset[str]
+    alignment: Alignment = "exact"
+    model_ids = names_of(STAND_IN_IDS)
+
+    def __init__(self, model: str, *, max_chars: int, attempts: int) -> None:
+        """Until it is started, ``model`` is its name for people."""
+        self.model = model
+        self._max_chars = max_chars
+        self._attempts = attempts
+        self._pool: Pool | None = None
+        self._catalogue: C | None = None
+
+    @abstractmethod
+    async def _new_pool(self) -> Pool:
+        """Return a pool of workers, not started."""
+
+    @abstractmethod
+    def _read_facts(self, facts: Mapping[str, Any]) -> C:
+        """Take what the workers say of themselves; return the catalogue."""
+
+    @abstractmethod
+    def _unavailable(self, error: StartFailed) -> EngineUnavailable:
+        """Return the error for workers that do not start."""
+
+    @abstractmethod
+    def _begin(
+        self, catalogue: C, request: SynthesisRequest
+    ) -> tuple[PieceAudio, Callable[[Piece], Mapping[str, Any]]]:
+        """Begin a request: its audio, and the worker's options of each piece."""
+
+    @abstractmethod
+    def _refused(self, job: SpeechJob) -> SpeechError:
+        """Return the error for a job that a worker refused."""
+
+    @property
+    def pids(self) -> list[int]:
+        return self._pool.pids if self._pool else []
+
+    @property
+    def idle_workers(self) -> int:
+        return self._pool.idle if self._pool else 0
+
+    @property
+    def waiting(self) -> int:
+        """Jobs without a worker."""
+        return self._pool.waiting if self._pool else 0
+
+    @property
+    def replaced_workers(self) -> int:
+        """Workers lost and replaced since the start."""
+        return self._pool.replaced if self._pool else 0
+
+    def load(self) -> EngineLoad:
+        workers = len(self.pids)
+        return EngineLoad(workers, workers - self.idle_workers, self.waiting)
+
+    async def start(self) -> None:
+        """Start the workers.
+
+        Raises:
+            EngineUnavailable: a library or a voice is missing, or cannot be used.
+            UnknownVoice: the default voice does not exist.
+        """
+        if self._pool is not None:
+            return
+        self._pool = pool = await self._new_pool()
+        try:
+            self._catalogue = self._read_facts((await pool.start()).facts)
+        except BaseException as error:
+            self._pool = None
+            await pool.close()
+            if isinstance(error, StartFailed):
+                raise self._unavailable(error) from error
+            raise
+
+    async def close(self) -> None:
+        pool, self._pool, self._catalogue = self._pool, None, None
+        if pool is not None:
+            await pool.close()
+
+    def voices(self) -> Sequence[Voice]:
+        return self._started()[1].voices
+
+    def modes(self, voice: str | None) -> Sequence[Mode]:
+        return ("clause",)
+
+    def check(self, voice: str | None, language: str | None) -> None:
+        self._started()[1].choose(voice, language)
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
+        pool, catalogue = self._started()
+        audio, options = self._begin(catalogue, request)
+        check_text(request.text, self._max_chars)
+        lead = request.lead
+
+        def counted(chunk: PcmChunk) -> PcmChunk:
+            if lead is not None:
+                lead.made(chunk.samples)
+            return chunk
+
+        for piece in pieces(plain(request.text), final=request.final):
+            if piece.text.isspace():
+                continue
+            audio.begin(piece)
+            spoken = speak_job(
+                pool,
+                Say(0, piece.text, options(piece)),
+                audio,
+                lead=lead,
+                attempts=self._attempts,
+                refused=self._refused,
+            )
+            async with aclosing(spoken) as chunks:
+                async for chunk in chunks:
+                    yield counted(chunk)
+            if (last := audio.end()) is not None:
+                yield counted(last)
+        if (last := audio.finish()) is not None:
+            yield counted(last)
+
+    def _started(self) -> tuple[Pool, C]:
+        if self._pool is None or self._catalogue is None:
+            raise EngineUnavailable(
+                f"The engine {self.name} has not been started.", remedy="Await its start() first."
+            )
+        return self._pool, self._catalogue
