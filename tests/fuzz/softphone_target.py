@@ -7,12 +7,12 @@ from qwen3tts_phone.softphone.messages import (
     MAX_TYPED_CHARS,
     PAGE_MESSAGES,
     Error,
-    Fault,
     Type,
     encoded,
     read_page,
 )
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.fields import Fault
 from tests.fuzz.target import Target
 
 HOSTS = (AllowedHosts("127.0.0.1", ["box.local"]), AllowedHosts("0.0.0.0"))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_phone.softphone.engines import NoSuchEngine
-from qwen3tts_phone.softphone.messages import IceEntry
+from qwen3tts_phone.softphone.entries import IceEntry
 from qwen3tts_phone.softphone.page_speech import MAX_QUEUED, Captions, PageVoice, TypedText
 from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.settings import EngineSettings, IceServer, SoftphoneSettings

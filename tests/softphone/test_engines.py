@@ -19,7 +19,7 @@ from qwen3tts_phone.softphone.engines import (
     server_address,
     wav_seconds,
 )
-from qwen3tts_phone.softphone.messages import VoiceEntry
+from qwen3tts_phone.softphone.entries import VoiceEntry
 from qwen3tts_phone.softphone.settings import EngineSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, LimitExceeded

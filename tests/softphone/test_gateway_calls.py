@@ -13,8 +13,9 @@ from qwen3tts_phone import Phone, Streams
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.errors import BadSip, CallNotAllowed
-from qwen3tts_phone.softphone.bridge import CallBridge, LineState
+from qwen3tts_phone.softphone.bridge import CallBridge
 from qwen3tts_phone.softphone.gateway import Gateway
+from qwen3tts_phone.softphone.messages import State
 from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
 from qwen3tts_server.run import running_server
@@ -144,7 +145,7 @@ async def test_a_party_that_declines_is_told_with_a_remedy() -> None:
         theirs = await anext(aiter(at.party))
         theirs.ringing()
         await at.page.answer()
-        told: list[LineState] = []
+        told: list[State] = []
         async for state in joined.states():
             told.append(state)
             if state.state == "ringing":

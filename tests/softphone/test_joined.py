@@ -16,7 +16,8 @@ from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.events import CallRinging
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_phone.facts import EndFacts
-from qwen3tts_phone.softphone.bridge import CallBridge, DialledBridge, LineState, MonitorBridge
+from qwen3tts_phone.softphone.bridge import CallBridge, DialledBridge, MonitorBridge
+from qwen3tts_phone.softphone.messages import State
 from tests.fakes import FakeClock, settle
 from tests.softphone.plain_call import PTIME_S, PlainCall, Samples
 
@@ -209,7 +210,7 @@ async def test_a_microphone_whose_clock_drifts_is_never_later_than_at_first(ppm:
             await clock.advance(0.1)
 
 
-async def states_of(joined: CallBridge) -> list[LineState]:
+async def states_of(joined: CallBridge) -> list[State]:
     return [state async for state in joined.states()]
 
 
@@ -226,9 +227,7 @@ async def test_a_party_that_is_busy_ends_the_pages_call_with_cause_and_remedy() 
     await joined.over()
     told = await telling
     assert [state.state for state in told] == ["connecting", "ringing", "ended"]
-    assert told[-1] == LineState(
-        "ended", "the line is busy", refused.remedy, "remote", "call_refused"
-    )
+    assert told[-1] == State("ended", "the line is busy", refused.remedy, "remote", "call_refused")
     assert page.over
 
 
@@ -328,7 +327,7 @@ async def test_a_page_goes_on_with_the_call_that_takes_the_place_of_the_one_it_d
         await at.goes_on(1.0)
         assert tones(new) == {MICROPHONE}
         assert tones(at.page) == {FAR}
-        assert joined._states.last == LineState("up", "The call goes on with sip:carol@192.0.2.8.")
+        assert joined._states.last == State("up", "The call goes on with sip:carol@192.0.2.8.")
         await new.far_end_leaves()
         await joined.over()
         assert at.page.over

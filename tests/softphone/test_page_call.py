@@ -13,7 +13,6 @@ from qwen3tts_phone.call.events import MediaBegan, MediaSilent
 from qwen3tts_phone.errors import CallError, CallNotAllowed, CallRefused
 from qwen3tts_phone.facts import EndFacts
 from qwen3tts_phone.softphone import messages as protocol
-from qwen3tts_phone.softphone.bridge import LineState
 from qwen3tts_phone.softphone.messages import Call, Dial, Listen, ServerMessage, State
 from qwen3tts_phone.softphone.page_call import FIGURES_S, PageCall
 from qwen3tts_phone.softphone.services import SoftphoneServices
@@ -76,7 +75,7 @@ class FakeCall:
         while True:
             yield await self.events.get()
 
-    def line_figures(self) -> TransportStatistics:
+    def statistics(self) -> TransportStatistics:
         return TransportStatistics(
             time=self.clock.now(),
             state="up",
@@ -108,10 +107,10 @@ class FakeJoined:
     def __init__(self, page: FakeCall) -> None:
         self.page = page
         self.call = FakeCall(page.clock)
-        self.told: asyncio.Queue[LineState] = asyncio.Queue()
+        self.told: asyncio.Queue[State] = asyncio.Queue()
         self.log: list[Any] = []
 
-    async def states(self) -> AsyncIterator[LineState]:
+    async def states(self) -> AsyncIterator[State]:
         state = None
         while state is None or state.state != "ended":
             yield (state := await self.told.get())
@@ -120,7 +119,7 @@ class FakeJoined:
         """The party's end; the page's call goes with it."""
         self.call.ends(cause)
         self.page.ends("we hung up", "local")
-        self.told.put_nowait(LineState("ended", cause, remedy, "remote", code))
+        self.told.put_nowait(State("ended", cause, remedy, "remote", code))
 
     async def over(self) -> None:
         await self.call.ended()
@@ -319,7 +318,7 @@ async def test_a_dialled_call_tells_how_its_party_stands(phone: Phone) -> None:
     await phone.after(DIAL)
     phone.web.up.set_result(None)
     for state in ("connecting", "ringing", "up"):
-        phone.joined.told.put_nowait(LineState(cast(Any, state)))
+        phone.joined.told.put_nowait(State(cast(Any, state)))
     phone.joined.call.up.set_result(None)
     await settle(20)
     assert phone.states == ["connecting", "connecting", "ringing", "up"]
@@ -359,12 +358,12 @@ async def test_a_number_that_may_not_be_called_ends_it_with_the_rule(phone: Phon
 async def test_a_guest_is_never_listened_for_in_the_other_call(phone: Phone) -> None:
     await phone.after(LISTEN)
     phone.web.up.set_result(None)
-    phone.joined.told.put_nowait(LineState("up"))
+    phone.joined.told.put_nowait(State("up"))
     await settle(20)
     assert phone.states[-1] == "up"
     assert phone.joined.call.log == []
     phone.page.leave()
-    phone.joined.told.put_nowait(LineState("ended"))
+    phone.joined.told.put_nowait(State("ended"))
     phone.joined.call.ends("")
     await phone.end()
 

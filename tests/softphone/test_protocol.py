@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from qwen3tts_phone.softphone import messages as protocol
-from qwen3tts_phone.softphone.messages import Fault, encoded, read_page
+from qwen3tts_phone.softphone.messages import encoded, read_page
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
+from qwen3tts_wire.fields import Fault
 
 
 def page(**fields: Any) -> protocol.PageMessage | Fault:

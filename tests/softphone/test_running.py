@@ -9,13 +9,8 @@ from itertools import pairwise
 import pytest
 
 from qwen3tts_phone.call.call import Call
-from qwen3tts_phone.softphone.gateway import (
-    POLL_INTERVAL_S,
-    CallList,
-    Gateway,
-    NoSuchCall,
-    RunningCall,
-)
+from qwen3tts_phone.softphone.entries import CallEntry
+from qwen3tts_phone.softphone.gateway import POLL_INTERVAL_S, CallList, Gateway, NoSuchCall
 from tests.fakes import FakeClock, settle
 from tests.softphone.plain_call import PlainCall
 
@@ -36,8 +31,8 @@ async def test_calls_of_all_lines_are_listed_the_oldest_first() -> None:
     second.hold_comes(True)
     calls = CallList([Line(second), Line(first)], clock)
     assert calls.shown() == [
-        RunningCall(first.id, "plain", "out", "", "ringing", 5000, False),
-        RunningCall(second.id, "plain", "in", "", "held", 0, False),
+        CallEntry(first.id, "plain", "out", "", "ringing", 5000, False),
+        CallEntry(second.id, "plain", "in", "", "held", 0, False),
     ]
     assert calls.find(first.id) is first
     await first.hangup()
@@ -50,7 +45,7 @@ async def test_the_list_is_told_when_it_changes_and_not_more_often_than_twice_a_
     clock = FakeClock()
     line = Line()
     calls = CallList([line], clock)
-    told: list[tuple[float, Sequence[RunningCall]]] = []
+    told: list[tuple[float, Sequence[CallEntry]]] = []
 
     async def follow() -> None:
         async for shown in calls.follow():

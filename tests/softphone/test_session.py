@@ -7,11 +7,12 @@ import pytest
 
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone import session as module
-from qwen3tts_phone.softphone.messages import Fault, ServerMessage
+from qwen3tts_phone.softphone.messages import ServerMessage
 from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.session import MAX_WAITING, PageSession
 from qwen3tts_phone.softphone.settings import SoftphoneSettings
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.fields import Fault
 from tests.fakes import FakeClock, settle
 
 CALL = protocol.Call("v=0")

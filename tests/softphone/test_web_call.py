@@ -10,9 +10,9 @@ import pytest_asyncio
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone import CallAnswered, CallEnded, CallError, WrongState
+from qwen3tts_phone.softphone.messages import Report
 from qwen3tts_phone.softphone.webrtc.call import ArrivalHistory, WebCall
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
-from qwen3tts_phone.softphone.webrtc.statistics import FarReport
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.e2e.far_ends import speech
@@ -206,23 +206,22 @@ async def test_keys_of_the_page_are_keys_of_the_call(link: SpeechLink) -> None:
 
 async def test_the_figures_show_the_line_and_what_the_browser_says(link: SpeechLink) -> None:
     async with web_call(link) as (call, far):
-        assert call.line_figures().state == "connecting"
+        assert call.statistics().state == "connecting"
         await call.answer()
-        call.report(FarReport(jitter_buffer_ms=40.0, rtt_ms=20.0, lost=0, concealed=0))
+        call.report(Report(jitter_buffer_ms=40.0, rtt_ms=20.0, lost=0, concealed=0))
         assert call.sink.queued_s == pytest.approx(0.05)
         utterance = call.speak(WORDS)
         await far.until(40)
-        figures = call.line_figures()
+        figures = call.statistics()
         assert figures.state == "up"
         assert figures.frames > 0
         assert figures.first_sound_ms is not None
         assert figures.first_sound_ms > 0
-        said = figures.to_json()
-        assert (said["jitter_buffer_ms"], said["rtt_ms"]) == (40.0, 20.0)
+        assert (figures.report.jitter_buffer_ms, figures.rtt_ms) == (40.0, 20.0)
         call.interrupt()
         await utterance.spoken()
         await call.hangup()
-        assert call.line_figures().state == "ended"
+        assert call.statistics().state == "ended"
 
 
 async def test_what_was_learnt_of_arrivals_is_kept_for_the_next_call(link: SpeechLink) -> None:

@@ -16,9 +16,10 @@ from qwen3tts_phone.errors import (
     NoCommonCodec,
     StreamLost,
 )
+from qwen3tts_phone.softphone.messages import Report
 from qwen3tts_phone.softphone.settings import WebRtcSettings
-from qwen3tts_phone.softphone.webrtc.call import CodecChoice, WebCall
-from qwen3tts_phone.softphone.webrtc.statistics import FarReport
+from qwen3tts_phone.softphone.webrtc.call import WebCall
+from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
 from tests.fakes import FakeClock, settle
 from tests.softphone.web_calls import OFFER, faked, new_body
 from tests.speech.fakes import FakeClient
@@ -57,7 +58,7 @@ async def test_a_lost_network_is_shown_and_one_that_comes_back_is_too(
         await side.up()
         await side.runs(1)
         await side.runs(3, sound=False)
-        figures = side.call.line_figures()
+        figures = side.call.statistics()
         assert figures.state == "lost"
         assert figures.silent_ms > 2000
         await side.runs(0.5)
@@ -135,7 +136,7 @@ async def test_a_report_that_is_nonsense_changes_nothing(monkeypatch: pytest.Mon
     async with faked(monkeypatch) as side:
         await side.up()
         before = side.call.sink.queued_s
-        side.call.report(FarReport.checked(float("nan"), -5.0, 1e99, None, -1))
+        side.call.report(Report(jitter_buffer_ms=1e99, rtt_ms=1e99))
         assert side.call.sink.queued_s == before
 
 

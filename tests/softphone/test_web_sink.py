@@ -9,7 +9,12 @@ import pytest
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.audio_pacer import PacerClosed
-from qwen3tts_phone.softphone.webrtc.media import LATE_MS, MAX_QUEUED_S, QUEUED_S, WebSink
+from qwen3tts_phone.softphone.webrtc.media import (
+    LATE_MS,
+    MAX_PLAYOUT_DELAY_S,
+    PLAYOUT_DELAY_S,
+    WebSink,
+)
 from tests.fakes import FakeClock, settle
 from tests.pacer.playing import At, frames
 
@@ -109,19 +114,19 @@ async def test_a_frame_that_goes_out_late_keeps_its_place_in_a_recording() -> No
         assert steps == [20] * 9
 
 
-async def test_the_position_lies_behind_by_what_the_browser_says() -> None:
+async def test_the_position_set_playout_delay_by_what_the_browser_says() -> None:
     async with line() as sent:
         sent.says(1, 100)
         await sent.runs(0.5)
         usual = sent.sink.position(1)
-        assert sent.sink.queued_s == QUEUED_S
-        sent.sink.lies_behind(0.3)
+        assert sent.sink.queued_s == PLAYOUT_DELAY_S
+        sent.sink.set_playout_delay(0.3)
         # It never goes back: who has heard a word has heard it.
         assert sent.sink.position(1) == usual
-        sent.sink.lies_behind(0.0)
+        sent.sink.set_playout_delay(0.0)
         assert sent.sink.position(1) > usual
-        sent.sink.lies_behind(1e9)
-        assert sent.sink.queued_s == MAX_QUEUED_S
+        sent.sink.set_playout_delay(1e9)
+        assert sent.sink.queued_s == MAX_PLAYOUT_DELAY_S
 
 
 async def test_a_packet_that_is_late_is_sent_and_a_very_late_one_leaves_its_place() -> None:

@@ -1,4 +1,11 @@
-"""How a telephone call stands, as the page that is joined to it is told."""
+"""Bridge between a page's call and another one.
+
+    microphone ─ steady frames ─ LiveSound ─ the other call's speaker and sink
+    the other call's far end ─ steady frames ─┐
+    the other call's own speech ─ sent audio ─┴ Mixer ─ LiveSound ─ the page's speaker and sink
+
+The jitter buffers that the frames come from (`Playout`) adapt both far ends' clocks to ours.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from qwen3tts_pacer.states import PacerError
 from qwen3tts_phone.call.call import Call, CallEvent, TransferAsked
@@ -24,49 +30,33 @@ from qwen3tts_phone.call.events import (
     CallResumed,
     CallRinging,
 )
+from qwen3tts_phone.softphone.messages import State
 from qwen3tts_phone.softphone.mixer import Mixer, RingbackTone
 from qwen3tts_speech.line import Utterance, VoiceOptions
 from qwen3tts_speech.sound import LiveSound
 from qwen3tts_wire.errors import SpeechError, log_text
 
-LineStateName = Literal["connecting", "ringing", "up", "ended"]
+CONNECTING = State("connecting")
+UP = State("up")
 
 
-@dataclass(frozen=True, slots=True)
-class LineState:
-    """Where the call stands."""
-
-    state: LineStateName
-    cause: str = ""
-    """In plain words; empty = nothing to add."""
-    remedy: str = ""
-    by: str = ""
-    """Who ended it: ``local``, ``remote``, ``timeout`` or ``error``."""
-    code: str = ""
-    """Name of the kind of error; empty = none."""
-
-
-CONNECTING = LineState("connecting")
-UP = LineState("up")
-
-
-def state_of_event(event: CallEvent) -> LineState | None:
-    """What an event of the call changes; None = nothing."""
+def state_of_event(event: CallEvent) -> State | None:
+    """Return the state after an event of the call; None = unchanged."""
     match event:
         case CallRinging():
-            return LineState("ringing")
+            return State("ringing")
         case CallForwarded():
-            return LineState("ringing", "The call is being forwarded.")
+            return State("ringing", "The call is being forwarded.")
         case CallQueued():
-            return LineState("ringing", "The call is queued.")
+            return State("ringing", "The call is queued.")
         case CallEarlyMedia():
-            return LineState("ringing", "The other side plays something before it answers.")
+            return State("ringing", "The other side plays something before it answers.")
         case CallAnswered() | CallResumed():
             return UP
         case CallHeld():
-            return LineState("up", "The other side has put the call on hold.")
+            return State("up", "The other side has put the call on hold.")
         case CallEnded():
-            return LineState("ended", event.cause, event.remedy, event.by, event.code)
+            return State("ended", event.cause, event.remedy, event.by, event.code)
         case _:
             return None
 
@@ -74,24 +64,23 @@ def state_of_event(event: CallEvent) -> LineState | None:
 class StateHistory:
     """All states so far, for any number of readers."""
 
-    def __init__(self, first: LineState) -> None:
+    def __init__(self, first: State) -> None:
         self._states = [first]
         self._news = asyncio.Event()
 
     @property
-    def last(self) -> LineState:
-        """The one that holds now."""
+    def last(self) -> State:
         return self._states[-1]
 
-    def add(self, state: LineState) -> None:
-        """It changes, if it does; nothing follows ``ended``."""
+    def add(self, state: State) -> None:
+        """Append a state that differs from the last one; nothing follows ``ended``."""
         if state != self.last and self.last.state != "ended":
             self._states.append(state)
             self._news.set()
             self._news = asyncio.Event()
 
-    async def all(self) -> AsyncIterator[LineState]:
-        """From the first to ``ended``."""
+    async def all(self) -> AsyncIterator[State]:
+        """Yield all states from the first to ``ended``."""
         count = 0
         while True:
             news = self._news
@@ -104,54 +93,48 @@ class StateHistory:
                 await news.wait()
 
 
-__all__ = ["DialledBridge", "MonitorBridge", "CallBridge", "LineState"]
-
 logger = logging.getLogger(__name__)
 
 PTIME_MS = 20
-"""Length of a frame of the mix."""
 FAR, OURS, RINGBACK = "far", "ours", "ringback"
 
 
 class CallBridge(ABC):
-    """Made by `Gateway`; runs until `close`, or until one of the two calls is over.
+    """Bridge of the calls ``page`` and ``call``, made by `Gateway`; ends with either of them."""
 
-    ``page`` is the call of the page, ``call`` the other one.
-    """
-
-    def __init__(self, page: Call, call: Call, *, talking: bool, first: LineState) -> None:
+    def __init__(self, page: Call, call: Call, *, talking: bool, first: State) -> None:
         self.page = page
         self.call = call
         self.talking = talking
         """Whether the page's microphone is in the other call."""
         self.on_moved: Callable[[Call], None] | None = None
-        """Is given a call that has taken the place of ``call``, once it is there."""
+        """Called with the call that has replaced ``call``."""
         self._states = StateHistory(first)
         self._moved_at = -math.inf
-        self._end: LineState | None = None
-        """How the other call has ended; another one may go on in its place."""
+        self._end: State | None = None
+        """End of the other call; another one may replace it."""
         self._live: LiveSound | None = None
-        """The microphone in the other call."""
+        """Our microphone in the other call."""
         self._far_sounds = False
-        """Whether the other call's far end has sent sound."""
+        """Whether the other call's far end has sent audio."""
         self._over = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._running = asyncio.create_task(self._run(), name=f"page joined to {call.id}")
 
-    # --- what the page asks for
+    # --- requests of the page
 
     def speak(
         self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
     ) -> Utterance:
-        """Say something in the other call; it is heard in the page, too. As `Call.speak`."""
+        """Speak in the other call, as `Call.speak`; the page hears it, too."""
         return self.call.speak(words, options)
 
     def interrupt(self) -> list[Utterance]:
-        """Stop what is being said in the other call; the microphone stays."""
+        """Interrupt speech in the other call; the microphone stays."""
         return self.call.interrupt()
 
     async def press(self, digits: str) -> None:
-        """Press keys in the other call; raises CallError."""
+        """Send DTMF in the other call; raises CallError."""
         await self.call.send_dtmf(digits)
 
     def talk(self, on: bool) -> None:
@@ -160,50 +143,44 @@ class CallBridge(ABC):
         if not on:
             self._close_live()
 
-    # --- what happens
+    # --- state
 
-    def states(self) -> AsyncIterator[LineState]:
-        """Where the other call stands, at once and whenever it changes; ends after ``ended``.
-
-        For any number of readers.
-        """
+    def states(self) -> AsyncIterator[State]:
+        """Yield the states of the other call so far, and each further one; ends after ``ended``."""
         return self._states.all()
 
     async def over(self) -> None:
-        """Wait until the two are no longer joined, and nothing of it runs any more."""
+        """Wait for the end of the bridge and all of its tasks."""
         await self._over.wait()
 
     async def close(self) -> None:
-        """The page leaves; returns when all is cleared away. Harmless when it is over.
-
-        A call that it dialled is hung up, one that it listened to goes on.
-        """
+        """Take the page out; a dialled call is hung up, a monitored one continues."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._leave(), name="page leaves")
         await asyncio.shield(self._closing)
 
-    # --- what the kinds differ in
+    # --- kinds of bridges
 
     @abstractmethod
     async def _follow(self) -> None:
-        """Tell the states, to the end of the other call; how that ended is kept in ``_end``."""
+        """Note the states to the end of the other call, which is kept in ``_end``."""
 
     @abstractmethod
     async def _next_call(self) -> Call | None:
-        """Wait for the call that takes the place of ``call``; None = that ends and none does."""
+        """Wait for the call that replaces ``call``; None = that ends without one."""
 
     @abstractmethod
     def _talk_in(self) -> LiveSound:
-        """The microphone comes into the other call."""
+        """Open the microphone in the other call."""
 
     @abstractmethod
     async def _left(self) -> None:
-        """The page has gone."""
+        """Handle the leaving of the page."""
 
     # --- inside
 
     async def _run(self) -> None:
-        """To the end of the page's call, or of the last of those that it is joined to."""
+        """Run to the end of the page's call, or of the last one that it is bridged to."""
         page_over = asyncio.create_task(_to_the_end(self.page))
         try:
             while (following := await self._join(page_over)) is not None:
@@ -215,16 +192,16 @@ class CallBridge(ABC):
             self._closing = asyncio.create_task(self._leave(), name="page leaves")
 
     async def _join(self, page_over: asyncio.Task[None]) -> Call | None:
-        """Join the page with one call; the one that takes its place."""
+        """Bridge the page with one call; returns the call that replaces it."""
         following = asyncio.create_task(self._follow())
         moving = asyncio.create_task(self._next_call())
         streams = [self._give_microphone(), self._give_sound()]
-        running = [asyncio.create_task(_ended_quietly(each)) for each in streams]
+        running = [asyncio.create_task(_until_ended(each)) for each in streams]
         ends: set[asyncio.Task[Any]] = {following, moving, page_over}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if following.done() and not page_over.done():
-                # A call that is over may have asked for a transfer that is not answered yet.
+                # A call that is over may have a pending transfer.
                 await asyncio.wait({moving, page_over}, return_when=asyncio.FIRST_COMPLETED)
             return moving.result() if moving.done() else None
         finally:
@@ -233,14 +210,14 @@ class CallBridge(ABC):
             outcomes = await asyncio.gather(following, moving, *running, return_exceptions=True)
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
-                    logger.error("a joined call broke", exc_info=outcome)
+                    logger.error("a bridged call failed", exc_info=outcome)
             self._close_live()
-            if isinstance(outcomes[1], Call):  # it is ours, whatever ends this
+            if isinstance(outcomes[1], Call):  # ours, also when the page has ended
                 self.call, self._end, self._far_sounds = outcomes[1], None, False
 
     def _moved_to(self, call: Call) -> None:
         self._moved_at = self.page.clock.now()
-        self._states.add(LineState("up", f"The call goes on with {call.remote_uri}."))
+        self._states.add(State("up", f"The call goes on with {call.remote_uri}."))
         if self.on_moved is not None:
             self.on_moved(call)
 
@@ -252,15 +229,15 @@ class CallBridge(ABC):
             if self.call.over:
                 await self.page.hangup()
         except SpeechError as error:
-            logger.warning("a joined call did not end well: %s", log_text(error))
+            logger.warning("a bridged call did not end properly: %s", log_text(error))
         finally:
-            self._states.add(self._end or LineState("ended", "The page has left.", by="local"))
+            self._states.add(self._end or State("ended", "The page has left.", by="local"))
             self._over.set()
 
-    def _note(self, state: LineState, at: float) -> None:
+    def _note(self, state: State, at: float) -> None:
         if state.state == "ended":
             self._end = state
-        elif at > self._moved_at:  # how a call that takes the place of another came up is past
+        elif at > self._moved_at:  # states of the replacing call before it replaced are past
             self._states.add(state)
 
     def _close_live(self) -> None:
@@ -269,19 +246,19 @@ class CallBridge(ABC):
             live.close()
 
     async def _give_microphone(self) -> None:
-        """What the page hears with, into the other call."""
+        """Send the page's microphone into the other call."""
         await self.page.answered()
         await self.call.answered()
         async with aclosing(self.page.audio(steady=True)) as frames:
             async for frame in frames:
                 if not self.talking or self.call.held:
-                    continue  # what is said while nobody can hear it is not said later
+                    continue  # dropped, not sent later
                 if self._live is None:
                     self._live = self._talk_in()
                 await self._live.push(frame.samples, frame.rate_hz)
 
     async def _give_sound(self) -> None:
-        """Both sides of the other call, into the page."""
+        """Send both sides of the other call to the page."""
         await self.page.answered()
         speaker = self.page.speaker
         if speaker is None:
@@ -290,7 +267,7 @@ class CallBridge(ABC):
         rate_hz = speaker.payload.sample_hz
         mixer, ringback = Mixer(rate_hz, PTIME_MS, clock.now()), RingbackTone(rate_hz)
         live = self.page.live()
-        hearing = asyncio.create_task(_ended_quietly(self._hear_far(mixer)))
+        hearing = asyncio.create_task(_until_ended(self._hear_far(mixer)))
         try:
             with call.sent_audio() as sent:
                 while not hearing.done():
@@ -299,7 +276,7 @@ class CallBridge(ABC):
                         count = rate_hz * PTIME_MS // 1000
                         mixer.put(RINGBACK, ringback.next(count), rate_hz, deadline)
                     for each in sent.take():
-                        if not each.live:  # nobody wants to hear himself a moment later
+                        if not each.live:  # not an echo of the page's own microphone
                             mixer.put(OURS, each.samples, each.rate_hz, each.at)
                     for samples in mixer.due(clock.now()):
                         await live.push(samples, mixer.rate_hz)
@@ -310,7 +287,7 @@ class CallBridge(ABC):
 
     @property
     def _rings(self) -> bool:
-        """Whether the page is to hear that it rings: nothing has come from the other end."""
+        """Whether the page hears the ringback tone: no early media has come."""
         return self._states.last.state == "ringing" and not self._far_sounds
 
     async def _hear_far(self, mixer: Mixer) -> None:
@@ -321,10 +298,10 @@ class CallBridge(ABC):
 
 
 class DialledBridge(CallBridge):
-    """A call that a page has made. Its microphone is in it from the answer on.
+    """Bridge to a call that the page has dialled; the microphone is in it from the answer on.
 
-    While something is said by typing, the microphone waits. When either side ends, so does the
-    other; where the far end hands the call on, or another one takes its place, the page is in that.
+    The microphone gives way to typed speech. When either side ends, so does the other; the page
+    follows a transfer or replacement.
     """
 
     def __init__(self, page: Call, call: Call) -> None:
@@ -333,7 +310,7 @@ class DialledBridge(CallBridge):
     async def _follow(self) -> None:
         async for event in self.call.events:
             if isinstance(event, TransferAsked):
-                event.refuse()  # the page knows this one party
+                event.refuse()  # the page called this party only
             state = state_of_event(event)
             if state is not None:
                 self._note(state, event.at)
@@ -350,11 +327,11 @@ class DialledBridge(CallBridge):
 
 
 class MonitorBridge(CallBridge):
-    """A page in a call that runs without it: it hears both sides, and is heard where it asks to be.
+    """Bridge that monitors a running call; the page is heard on request.
 
-    When it begins to talk, what the call's agent is saying is interrupted; what it would say next
-    waits until the page talks no more. When the call ends, so does the page's, unless another one
-    goes on in its place; when the page leaves, the call goes on. ``find``: a call by its name.
+    Talking interrupts the call's agent, whose next speech waits. When the call ends, so does the
+    page's, unless another one replaces it; the call outlives the page. ``find``: returns a call by
+    name.
     """
 
     def __init__(
@@ -364,10 +341,10 @@ class MonitorBridge(CallBridge):
         self._find = find
 
     def talk(self, on: bool) -> None:
-        """Be heard in the call, or no more."""
+        """Join the call with the microphone, or leave it."""
         if on and not self.talking:
             self.call.interrupt()
-            with contextlib.suppress(SpeechError):  # not answered yet: it joins with the answer
+            with contextlib.suppress(SpeechError):  # not answered yet
                 self._live = self._talk_in()
         super().talk(on)
 
@@ -377,10 +354,10 @@ class MonitorBridge(CallBridge):
             if state is not None:
                 self._note(state, event.at)
         if self._end is None:
-            self._end = LineState("ended", await self.call.ended())
+            self._end = State("ended", await self.call.ended())
 
     async def _next_call(self) -> Call | None:
-        """A guest takes no call over: it goes on with what a program or agent goes on with."""
+        """Return the call that a program or agent continues with."""
         await self.call.ended()
         following = self._find(self.call.facts.continued_by)
         if following is not None:
@@ -393,14 +370,14 @@ class MonitorBridge(CallBridge):
         return self.call.live(gives_way=False)
 
     async def _left(self) -> None:
-        """The call goes on."""
+        """Do nothing: the call continues."""
 
 
 async def _to_the_end(call: Call) -> None:
     await call.ended()
 
 
-async def _ended_quietly(work: Coroutine[None, None, None]) -> None:
-    """Either call may be over at any moment; what ends it is told elsewhere."""
+async def _until_ended(work: Coroutine[None, None, None]) -> None:
+    # Either call may end at any moment, which is reported elsewhere.
     with contextlib.suppress(SpeechError, PacerError):
         await work

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from qwen3tts_phone.softphone import messages as protocol
-from qwen3tts_phone.softphone.messages import Fault, Hello, encoded, read_page
+from qwen3tts_phone.softphone.messages import Hello, encoded, read_page
 from qwen3tts_wire.errors import BadRequest, SpeechError
+from qwen3tts_wire.fields import Fault
 
 if TYPE_CHECKING:
     from qwen3tts_phone.softphone.session import PageSession

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from qwen3tts_phone.softphone.messages import EngineEntry, VoiceEntry
+from qwen3tts_phone.softphone.entries import EngineEntry, VoiceEntry
 from qwen3tts_phone.softphone.settings import EngineSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError

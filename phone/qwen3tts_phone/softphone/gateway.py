@@ -1,40 +1,35 @@
-"""The calls that run in this process, for a page that lists them."""
+"""From a page into telephone calls: dial, or monitor a running call.
+
+    gateway = Gateway(phone, [streams])
+    gateway.calls.shown()                                  # running calls, for the page
+    party = await gateway.dial(web_call, "sip:bob@192.0.2.7")
+    guest = await gateway.listen(web_call, call_id)        # muted until guest.talk(True)
+
+Both give a `CallBridge`: a page's call and another one, whose audio is exchanged until one ends.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.errors import CallError, NotPossible
-from qwen3tts_phone.softphone.bridge import CallBridge, DialledBridge, LineState, MonitorBridge
+from qwen3tts_phone.softphone.bridge import DialledBridge, MonitorBridge
+from qwen3tts_phone.softphone.entries import CallEntry
 
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
 
-
 POLL_INTERVAL_S = 0.5
-"""How often it is looked whether a list has changed: a page is told twice a second at most."""
-
-CallState = Literal["ringing", "up", "held"]
+"""Interval of looking for changes of the list."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunningCall:
-    """One line of the list."""
+class NoSuchCall(CallError):
+    """No call of that name is running here."""
 
-    id: str
-    line: str
-    direction: str
-    remote: str
-    """Whom the call is with; empty = the line does not say."""
-    state: CallState
-    since_ms: int
-    """How long it has been in the list, to the second, milliseconds."""
-    speaking: bool
-    """Whether our side is saying something."""
+    code = "no_such_call"
 
 
 class CallSource(Protocol):
@@ -42,42 +37,34 @@ class CallSource(Protocol):
 
     @property
     def calls(self) -> Collection[Call]:
-        """Those that are not over."""
+        """Running calls."""
 
 
 class CallList:
-    """All calls of a process's phones and streams.
-
-    Args:
-        sources: where calls come from; each may be empty.
-        clock: the calls' time.
-    """
+    """Running calls of a process's phones and streams."""
 
     def __init__(self, sources: Iterable[CallSource], clock: Clock) -> None:
         self._sources = tuple(sources)
         self._clock = clock
 
     def find(self, call_id: str) -> Call | None:
-        """The call of that name; None = it is over, or never was."""
+        """Return the running call of that name; None if there is no such call."""
         return next((call for call in self._all() if call.id == call_id), None)
 
-    def shown(self) -> list[RunningCall]:
-        """As they stand now, the oldest first."""
+    def shown(self) -> list[CallEntry]:
+        """Return the calls, the oldest first."""
         now = self._clock.now()
         calls = sorted(self._all(), key=lambda call: (call.facts.started_at, call.id))
-        return [_shown(call, now) for call in calls]
+        return [_entry(call, now) for call in calls]
 
-    async def follow(self) -> AsyncGenerator[list[RunningCall], None]:
-        """The list, at once and then whenever it has changed, twice a second at most; for ever.
-
-        The passing of time alone is no change.
-        """
-        told: list[tuple[object, ...]] | None = None
+    async def follow(self) -> AsyncGenerator[list[CallEntry], None]:
+        """Yield the list immediately and after each change except that of time; endless."""
+        last: list[tuple[object, ...]] | None = None
         while True:
             now = self.shown()
             key = [(each.id, each.remote, each.state, each.speaking) for each in now]
-            if key != told:
-                told = list(key)
+            if key != last:
+                last = list(key)
                 yield now
             await self._clock.sleep_until(self._clock.now() + POLL_INTERVAL_S)
 
@@ -85,38 +72,21 @@ class CallList:
         return [call for source in self._sources for call in source.calls if not call.over]
 
 
-def _shown(call: Call, now: float) -> RunningCall:
+def _entry(call: Call, now: float) -> CallEntry:
     facts = call.facts
-    state: CallState = "ringing" if facts.answered_at is None else "held" if call.held else "up"
-    since_s = max(0, int(now - facts.started_at))
-    return RunningCall(
-        call.id, call.line, call.direction, call.remote_uri, state, since_s * 1000, call.speaking
+    state = "ringing" if facts.answered_at is None else "held" if call.held else "up"
+    since_ms = 1000 * max(0, int(now - facts.started_at))
+    return CallEntry(
+        call.id, call.line, call.direction, call.remote_uri, state, since_ms, call.speaking
     )
 
 
-__all__ = [
-    "DialledBridge",
-    "Gateway",
-    "MonitorBridge",
-    "CallBridge",
-    "LineState",
-    "NoSuchCall",
-    "RunningCall",
-]
-
-
-class NoSuchCall(CallError):
-    """No call of that name runs here."""
-
-    code = "no_such_call"
-
-
 class Gateway:
-    """What a page can do with the telephone of this process.
+    """Access of pages to the telephone of this process.
 
     Args:
         phone: dials, and has calls; None = there is no telephone.
-        further: other lines that have calls, such as `Streams`.
+        further: other sources of calls, such as `Streams`.
         clock: the calls' time; the phone's if left out.
     """
 
@@ -132,8 +102,7 @@ class Gateway:
         sources += further
         self.clock: Clock = clock or (phone.clock if phone is not None else LoopClock())
         self.calls = CallList(sources, self.clock)
-        """Those that run: ``shown()``, and ``follow()`` for whenever they change."""
-        self._has_lines = bool(sources)
+        self._has_sources = bool(sources)
 
     @property
     def can_dial(self) -> bool:
@@ -142,16 +111,16 @@ class Gateway:
 
     @property
     def can_listen(self) -> bool:
-        """Whether there is a line whose calls can be listened in to."""
-        return self._has_lines
+        """Whether there are calls that can be monitored."""
+        return self._has_sources
 
     @property
     def accounts(self) -> tuple[str, ...]:
-        """Names of the accounts in whose name it can dial."""
+        """Names of the SIP accounts that it can dial with."""
         return () if self._phone is None else tuple(self._phone.registrations)
 
     async def dial(self, page: Call, uri: str, *, account: str | None = None) -> DialledBridge:
-        """Call somebody for a page; returns at once, and `CallBridge.states` tells how it goes on.
+        """Dial for a page; returns immediately, `CallBridge.states` has the progress.
 
         The page's call must be up, or about to be. It is not ended here when this raises.
 
@@ -170,10 +139,9 @@ class Gateway:
         return DialledBridge(page, call)
 
     async def listen(self, page: Call, call_id: str) -> MonitorBridge:
-        """Listen in to a call that runs; its parties notice nothing until the page talks.
+        """Monitor a running call; its parties notice nothing until the page talks.
 
-        Raises:
-            NoSuchCall: it is over, or there never was one of that name.
+        Raises NoSuchCall.
         """
         call = self.calls.find(call_id)
         if call is None:

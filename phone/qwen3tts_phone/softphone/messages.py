@@ -1,14 +1,31 @@
-"""The kinds of field that the softphone's messages have, and their bounds."""
+"""Every message of ``qwen3tts.softphone.v1``, with its fields, units and bounds (pure).
+
+Fields are declared as those of `qwen3tts_wire.messages`. Times are milliseconds of the server's
+monotonic clock, except ``time`` of a ping. Positions are samples of ``rate_hz``, counted from an
+utterance's first; characters are code points. The server refuses unknown types and fields by name;
+the page ignores them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from qwen3tts_codecs.table import BROWSER_CODECS
+from qwen3tts_phone.softphone.entries import (
+    CallEntry,
+    Count,
+    EngineEntry,
+    IceEntry,
+    Id,
+    LimitsEntry,
+    Name,
+    Number,
+    Prose,
+    SipEntry,
+    Yes,
+)
 from qwen3tts_wire.fields import (
     Fault,
-    Flag,
     Many,
     Numbers,
     OneOf,
@@ -20,29 +37,22 @@ from qwen3tts_wire.fields import (
     encode,
 )
 
-CODECS = BROWSER_CODECS
+PROTOCOL = "qwen3tts.softphone.v1"
+CODECS = ("opus", "PCMU")
 STATES = ("connecting", "ringing", "up", "lost", "ended")
 KEYS = tuple("0123456789*#ABCD")
 MAX_SDP_CHARS = 65_536
 MAX_TYPED_CHARS = 4_096
 """In one ``type``; a paste is sent in several."""
 MAX_SAID_CHARS = 20_000
-"""In one ``say``."""
-MAX_MESSAGE_CHARS = 131_072
-MAX_TEXT_CHARS = 1_048_576
-"""Bounds what the server itself writes."""
 
-Id = Annotated[str, Text(1, 128, printable=True)]
-Name = Annotated[str, Text(0, 4096, printable=True)]
 VoiceName = Annotated[str, Text(1, 256, printable=True)]
 LanguageTag = Annotated[str, Text(1, 64, printable=True)]
 Sdp = Annotated[str, Text(1, MAX_SDP_CHARS)]
-Prose = Annotated[str, Text(0, MAX_TEXT_CHARS)]
 CodecName = Annotated[str, OneOf(("auto", *CODECS))]
-Number = Annotated[float, Real(0, 1e12)]
 Time = Annotated[float, Real(-1e15, 1e15)]
-Count = Annotated[int, Whole(0, 2**53)]
-Yes = Annotated[bool, Flag()]
+
+# --- page to server ---
 
 
 @dataclass(frozen=True)
@@ -53,28 +63,27 @@ class Hello:
     token: Annotated[str, Text(1, 512, printable=True)] = field(repr=False)
     """The access token."""
     resume: Id | None = None
-    """The session to go on with after a lost connection."""
+    """Session to resume after a lost connection."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """Call the voice: what is typed, or the agent, is heard in the page."""
+    """Call the voice: the page hears typed text, or the agent."""
 
     type: ClassVar[str] = "call"
     sdp: Sdp = field(repr=False)
-    """The browser's offer, when its gathering of candidates is complete."""
+    """The browser's offer, with all of its candidates."""
     codec: CodecName = "auto"
     engine: Id | None = None
     voice: VoiceName | None = None
     language: LanguageTag | None = None
     record: Yes = False
     barge_in: Yes = True
-    """Whether the caller's voice silences what is being said."""
 
 
 @dataclass(frozen=True)
 class Dial:
-    """Call a SIP address and talk to whoever answers; what is typed is heard by both."""
+    """Call a SIP address and talk to the callee; typed text is heard by both."""
 
     type: ClassVar[str] = "dial"
     sdp: Sdp = field(repr=False)
@@ -89,7 +98,7 @@ class Dial:
 
 @dataclass(frozen=True)
 class Listen:
-    """Listen in to a call that is under way; the microphone is not in it until ``talk``."""
+    """Monitor a running call; the microphone joins it with ``talk``."""
 
     type: ClassVar[str] = "listen"
     sdp: Sdp = field(repr=False)
@@ -99,7 +108,7 @@ class Listen:
 
 @dataclass(frozen=True)
 class Talk:
-    """Put the microphone into the call that is listened in to, or take it out."""
+    """Put the microphone into the monitored call, or take it out."""
 
     type: ClassVar[str] = "talk"
     on: Yes
@@ -114,14 +123,14 @@ class HangUp:
 
 @dataclass(frozen=True)
 class Interrupt:
-    """Stop what is being said."""
+    """Interrupt the speech."""
 
     type: ClassVar[str] = "interrupt"
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key of the pad."""
+    """A DTMF key of the keypad."""
 
     type: ClassVar[str] = "key"
     digit: Annotated[str, OneOf(KEYS)]
@@ -129,7 +138,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Mute:
-    """The page has stopped, or started, its microphone."""
+    """The page has muted or unmuted its microphone."""
 
     type: ClassVar[str] = "mute"
     on: Yes
@@ -137,13 +146,12 @@ class Mute:
 
 @dataclass(frozen=True)
 class Type:
-    """More words to say, as they are typed."""
+    """More text to say, as it is typed."""
 
     type: ClassVar[str] = "type"
     utterance: Count
-    """Grows with each utterance of a call."""
     text: Annotated[str, Text(0, MAX_TYPED_CHARS)] = field(repr=False)
-    """Follows directly on what came before; complete words."""
+    """Complete words."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +164,7 @@ class TypeEnd:
 
 @dataclass(frozen=True)
 class Say:
-    """The caller says this to the agent by typing it: a whole turn."""
+    """A typed turn of the caller, for the agent."""
 
     type: ClassVar[str] = "say"
     text: Annotated[str, Text(1, MAX_SAID_CHARS)] = field(repr=False)
@@ -164,7 +172,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Voice:
-    """Speak so from the next utterance on; what is left out is the engine's choice."""
+    """Voice from the next utterance on; the engine chooses what is left out."""
 
     type: ClassVar[str] = "voice"
     engine: Id | None = None
@@ -174,94 +182,35 @@ class Voice:
 
 @dataclass(frozen=True)
 class Report:
-    """What the browser measures, about once a second; left out = it does not know."""
+    """Statistics of the browser (getStats), about once a second; unknown ones are left out."""
 
     type: ClassVar[str] = "report"
     jitter_buffer_ms: Number | None = None
     rtt_ms: Number | None = None
     lost: Number | None = None
-    """Packets, since the call began, as the next two."""
+    """Packets since the call began, as ``received``."""
     concealed: Number | None = None
-    """Samples that the browser made up."""
+    """Concealed samples since the call began."""
     received: Number | None = None
 
 
 @dataclass(frozen=True)
 class Ping:
-    """Ask for the server's clock."""
+    """Request the server's clock."""
 
     type: ClassVar[str] = "ping"
     time: Time
 
 
 @dataclass(frozen=True)
-class VoiceEntry:
-    """A voice on offer."""
+class Leave:
+    """Beacon of a page that is being closed (``POST /leave``, without a type)."""
 
-    id: Name
-    name: Name
-    language: Name
-
-
-@dataclass(frozen=True)
-class EngineEntry:
-    """A speech server that the page may choose."""
-
-    id: Id
-    name: Name
-    kind: Name
-    note: Prose = ""
-    """What people should know of it, such as that it does not answer now."""
-    can_clone: Yes = False
-    default_voice: Name = ""
-    voices: Annotated[tuple[VoiceEntry, ...], Many(Record(VoiceEntry), 10_000)] = ()
+    token: Annotated[str, Text(1, 512, printable=True)] = field(repr=False)
+    session: Id
 
 
-@dataclass(frozen=True)
-class CallEntry:
-    """A call of this process."""
-
-    id: Name
-    line: Name
-    direction: Name
-    remote: Name
-    state: Name
-    since_ms: Number
-    """How long it has lasted."""
-    speaking: Yes = False
-
-
-@dataclass(frozen=True)
-class SipEntry:
-    """What may be done with telephone calls."""
-
-    dial: Yes = False
-    listen: Yes = False
-    accounts: Annotated[tuple[str, ...], Many(Text(0, 256), 1000)] = ()
-
-
-@dataclass(frozen=True)
-class LimitsEntry:
-    """The bounds of this server."""
-
-    text_chars: Count
-    """In one typed utterance."""
-    typed_chars: Count
-    """In one ``type``."""
-    upload_bytes: Count
-    upload_s: Number
-    resume_ms: Number
-    """How long a call outlives its page's connection."""
-    calls: Count
-
-
-@dataclass(frozen=True)
-class IceEntry:
-    """A STUN or TURN server, as a browser's RTCIceServer has it."""
-
-    urls: Name
-    username: Name = ""
-    credential: Name = field(default="", repr=False)
+# --- server to page ---
 
 
 @dataclass(frozen=True)
@@ -282,16 +231,15 @@ class Welcome:
     limits: Annotated[LimitsEntry, Record(LimitsEntry)]
     server_time: Time
     resumed: Yes = False
-    """Whether the session that was asked for goes on."""
+    """Whether the requested session goes on."""
     call_id: Name | None = None
-    """The call that goes on in it; left out = there is none."""
+    """Its running call; left out = there is none."""
     ice_servers: Annotated[tuple[IceEntry, ...], Many(Record(IceEntry), 8)] = ()
-    """For the browser's connection."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Our side of a call's description."""
+    """SDP answer of a call."""
 
     type: ClassVar[str] = "answer"
     call_id: Name
@@ -302,34 +250,32 @@ class Answer:
 
 @dataclass(frozen=True)
 class State:
-    """How the call stands."""
+    """State of the call."""
 
     type: ClassVar[str] = "state"
     state: Annotated[str, OneOf(STATES)]
     cause: Prose = ""
-    """In plain words."""
     remedy: Prose = ""
     by: Name = ""
-    """Who ended it: ``local``, ``remote``, ``timeout`` or ``error``."""
+    """Side that ended it: ``local``, ``remote``, ``timeout`` or ``error``."""
     code: Name = ""
-    """The kind of error, where it was one."""
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """What is being said: its text so far, whole."""
+    """An utterance: its whole text so far."""
 
     type: ClassVar[str] = "utterance"
     id: Count
     who: Annotated[str, OneOf(("agent", "typed"))]
     text: Prose = field(repr=False)
     typed: Count | None = None
-    """The page's own number of it, where it was typed."""
+    """The page's own number of a typed utterance."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """More words of an utterance, and where they sound."""
+    """More words of an utterance with their alignment."""
 
     type: ClassVar[str] = "words"
     id: Count
@@ -340,7 +286,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Heard:
-    """How much of an utterance had gone out at a moment."""
+    """Playout position of an utterance at a moment."""
 
     type: ClassVar[str] = "heard"
     id: Count
@@ -350,7 +296,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Spoken:
-    """What became of an utterance."""
+    """Outcome of an utterance."""
 
     type: ClassVar[str] = "spoken"
     id: Count
@@ -362,15 +308,16 @@ class Spoken:
     stages: Annotated[dict[str, float], Numbers()] = field(default_factory=dict)
     """Milliseconds after its first mark, by the names of `qwen3tts_speech.latency.Mark`."""
     clock_error_ms: Number = 0.0
-    """How far the speech server's marks may be off."""
+    """Largest error of the speech server's marks."""
     starvations: Count = 0
+    """Underruns."""
     longest_gap_ms: Number = 0.0
     typed: Count | None = None
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What the caller said."""
+    """A turn of the caller."""
 
     type: ClassVar[str] = "turn"
     text: Prose = field(repr=False)
@@ -381,7 +328,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Caller:
-    """Whether the caller's voice is heard."""
+    """Voice activity of the caller."""
 
     type: ClassVar[str] = "caller"
     speaking: Yes
@@ -389,7 +336,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class Line:
-    """The line's figures, some five times a second; left out = not known."""
+    """Statistics of the call's media, five times a second; unknown ones are left out."""
 
     type: ClassVar[str] = "line"
     time: Time
@@ -397,13 +344,14 @@ class Line:
     """The pacer's, such as ``speaking`` or ``starved``."""
     queued_ms: Number = 0.0
     starvations: Count = 0
+    """Underruns."""
     longest_gap_ms: Number = 0.0
     frames: Count = 0
     """Sent since the call began."""
     skipped: Count = 0
-    """Slots that were missed."""
+    """Skipped slots of the pacer."""
     first_sound_ms: Number | None = None
-    """From the words of the utterance to its first sound on the wire."""
+    """From the utterance's first text to its first audible packet."""
     rtt_ms: Number | None = None
     lost: Number | None = None
     concealed: Number | None = None
@@ -412,7 +360,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Calls:
-    """The calls that are under way, whenever that changes."""
+    """The running calls, whenever the list changes."""
 
     type: ClassVar[str] = "calls"
     calls: Annotated[tuple[CallEntry, ...], Many(Record(CallEntry), 10_000)]
@@ -420,7 +368,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recording can be fetched: ``GET /recordings/ID``."""
+    """A recording is ready: ``GET /recordings/ID``."""
 
     type: ClassVar[str] = "recording"
     id: Id
@@ -433,76 +381,22 @@ class Pong:
 
     type: ClassVar[str] = "pong"
     time: Time
-    """As it was in the ping."""
     server_time: Time
 
 
 @dataclass(frozen=True)
 class Error:
-    """Something did not go as asked."""
+    """A request has failed."""
 
     type: ClassVar[str] = "error"
     code: Id
     message: Prose
     remedy: Prose = ""
     about: Name = ""
-    """The type of the message that it answers."""
+    """Type of the message that it answers."""
     fatal: Yes = False
     """Whether the connection is closed with it."""
 
-
-__all__ = [
-    "Answer",
-    "CODECS",
-    "Call",
-    "CallEntry",
-    "Caller",
-    "Calls",
-    "Dial",
-    "EngineEntry",
-    "IceEntry",
-    "Error",
-    "Fault",
-    "HangUp",
-    "Heard",
-    "Hello",
-    "Interrupt",
-    "KEYS",
-    "Key",
-    "LimitsEntry",
-    "Line",
-    "Listen",
-    "MAX_TYPED_CHARS",
-    "Mute",
-    "PAGE_MESSAGES",
-    "PROTOCOL",
-    "PageMessage",
-    "Ping",
-    "Pong",
-    "Recorded",
-    "Report",
-    "SERVER_MESSAGES",
-    "Say",
-    "STATES",
-    "ServerMessage",
-    "SipEntry",
-    "Spoken",
-    "State",
-    "Talk",
-    "Turn",
-    "Type",
-    "TypeEnd",
-    "Utterance",
-    "Voice",
-    "VoiceEntry",
-    "Welcome",
-    "Words",
-    "read_page",
-    "encoded",
-]
-
-PROTOCOL = "qwen3tts.softphone.v1"
-"""The WebSocket subprotocol."""
 
 PageMessage = (
     Hello
@@ -537,19 +431,14 @@ ServerMessage = (
     | Pong
     | Error
 )
-
-_PAGE = (Hello, Call, Dial, Listen, Talk, HangUp, Interrupt, Key, Mute, Type, TypeEnd)
-PAGE_MESSAGES: dict[str, type[PageMessage]] = {
-    kind.type: kind for kind in (*_PAGE, Say, Voice, Report, Ping)
-}
-_SERVER = (Welcome, Answer, State, Utterance, Words, Heard, Spoken, Turn, Caller, Line)
+PAGE_MESSAGES: dict[str, type[PageMessage]] = {kind.type: kind for kind in PageMessage.__args__}
 SERVER_MESSAGES: dict[str, type[ServerMessage]] = {
-    kind.type: kind for kind in (*_SERVER, Calls, Recorded, Pong, Error)
+    kind.type: kind for kind in ServerMessage.__args__
 }
 
 
 def read_page(text: str) -> PageMessage | Fault:
-    """A message of the page; never raises: what cannot be read is a `Fault` that says why."""
+    """Read a message of the page; a `Fault` says what is wrong with it."""
     message = decode(text, PAGE_MESSAGES, strict=True)
     assert message is not None, "strict reading gives a message or a fault"
     read: PageMessage | Fault = message
@@ -557,5 +446,5 @@ def read_page(text: str) -> PageMessage | Fault:
 
 
 def encoded(message: ServerMessage | PageMessage) -> str:
-    """A message as JSON text; fields that are None are left out."""
+    """Return a message as JSON text; fields that are None are left out."""
     return encode(message)

@@ -19,7 +19,7 @@ from qwen3tts_phone.softphone.page_speech import Captions, PageVoice, TypedText
 from qwen3tts_phone.softphone.recordings import PageRecording
 from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.webrtc.call import WebCall
-from qwen3tts_phone.softphone.webrtc.statistics import FarReport
+from qwen3tts_phone.softphone.webrtc.statistics import TransportStatistics
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 
@@ -231,15 +231,7 @@ class PageCall:
     def report(self, message: protocol.Report) -> None:
         """What the browser measures."""
         if self._call is not None:
-            self._call.report(
-                FarReport.checked(
-                    message.jitter_buffer_ms,
-                    message.rtt_ms,
-                    message.lost,
-                    message.concealed,
-                    message.received,
-                )
-            )
+            self._call.report(message)
 
     def repeat(self) -> None:
         """The page was away: tell how it stands, and what is being said."""
@@ -338,9 +330,8 @@ class PageCall:
         else:
             self._begin_typing()
         last: State | None = None
-        async for line in joined.states():
-            state = State(line.state, line.cause, line.remedy, line.by, line.code)
-            if line.state == "ended":
+        async for state in joined.states():
+            if state.state == "ended":
                 last = state
             else:
                 self._stands(state)
@@ -438,12 +429,8 @@ class PageCall:
 
     async def _figures(self, call: WebCall) -> None:
         clock = self._desk.clock
-        known = set(protocol.Line.__dataclass_fields__)
         while not call.over:
-            figures = call.line_figures().to_json()
-            pacer = figures.pop("pacer", "")
-            figures |= {"time": self._desk.now_ms, "state": pacer or figures.get("state", "")}
-            self._tell(protocol.Line(**{name: figures[name] for name in known & figures.keys()}))
+            self._tell(line_message(call.statistics(), self._desk.now_ms))
             await clock.sleep_until(clock.now() + FIGURES_S)
 
     def _begin_typing(self) -> None:
@@ -468,3 +455,26 @@ class PageCall:
     def _ended(self, cause: str, remedy: str = "", by: str = "", code: str = "") -> None:
         if self.state.state != "ended":
             self._stands(State("ended", cause, remedy, by, code))
+
+
+def line_message(statistics: TransportStatistics, time_ms: float) -> protocol.Line:
+    """Return the statistics of a call's media as the page shows them."""
+
+    def rounded(value: float | None) -> float | None:
+        return None if value is None else round(value, 3)
+
+    report = statistics.report
+    return protocol.Line(
+        time_ms,
+        statistics.pacer or statistics.state,
+        queued_ms=round(statistics.queued_ms, 3),
+        starvations=statistics.starvations,
+        longest_gap_ms=round(statistics.longest_gap_ms, 3),
+        frames=statistics.frames,
+        skipped=statistics.skipped,
+        first_sound_ms=rounded(statistics.first_sound_ms),
+        rtt_ms=rounded(statistics.rtt_ms),
+        lost=report.lost,
+        concealed=report.concealed,
+        jitter_buffer_ms=rounded(report.jitter_buffer_ms),
+    )

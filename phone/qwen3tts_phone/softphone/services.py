@@ -15,14 +15,8 @@ from qwen3tts_phone.detection.recogniser import RecogniserPool
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.softphone.engines import SpeechEngine, SpeechEngines
-from qwen3tts_phone.softphone.messages import (
-    MAX_TYPED_CHARS,
-    CallEntry,
-    IceEntry,
-    LimitsEntry,
-    SipEntry,
-    Welcome,
-)
+from qwen3tts_phone.softphone.entries import CallEntry, IceEntry, LimitsEntry, SipEntry
+from qwen3tts_phone.softphone.messages import MAX_TYPED_CHARS, Welcome
 from qwen3tts_phone.softphone.recordings import RecordingStore
 from qwen3tts_phone.softphone.settings import SoftphoneSettings, WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.call import ArrivalHistory, WebCall, web_call_facts
@@ -34,7 +28,7 @@ from qwen3tts_wire.process import heap
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call
-    from qwen3tts_phone.softphone.gateway import Gateway, RunningCall
+    from qwen3tts_phone.softphone.gateway import Gateway
 
 REFRESH_S = 1.0
 """So long a page that opens waits for engines to say what they offer."""
@@ -199,7 +193,7 @@ class SoftphoneServices:
 
     def call_entries(self) -> tuple[CallEntry, ...]:
         """Telephone calls that are under way."""
-        return entries(self.gateway.calls.shown()) if self.gateway is not None else ()
+        return tuple(self.gateway.calls.shown()) if self.gateway is not None else ()
 
     def limits(self) -> LimitsEntry:
         """The bounds of this server."""
@@ -212,22 +206,6 @@ class SoftphoneServices:
             settings.resume_s * 1000,
             settings.max_calls,
         )
-
-
-def entries(calls: list[RunningCall]) -> tuple[CallEntry, ...]:
-    """Running calls as the protocol has them."""
-    return tuple(
-        CallEntry(
-            each.id,
-            each.line,
-            each.direction,
-            each.remote,
-            each.state,
-            each.since_ms,
-            each.speaking,
-        )
-        for each in calls
-    )
 
 
 def package_version() -> str:

@@ -14,7 +14,6 @@ from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import (
     Caller,
     Calls,
-    Fault,
     Heard,
     Line,
     PageMessage,
@@ -22,8 +21,9 @@ from qwen3tts_phone.softphone.messages import (
     Utterance,
 )
 from qwen3tts_phone.softphone.page_call import PageCall
-from qwen3tts_phone.softphone.services import SoftphoneServices, entries
+from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_wire.errors import BadRequest, SpeechError
+from qwen3tts_wire.fields import Fault
 
 MAX_WAITING = 1_000
 """A page for which more than that waits is too slow to go on with."""
@@ -261,4 +261,4 @@ class PageSession:
         assert self._desk.gateway is not None
         async with aclosing(self._desk.gateway.calls.follow()) as lists:
             async for calls in lists:
-                self.tell(protocol.Calls(entries(calls)))
+                self.tell(protocol.Calls(tuple(calls)))

@@ -1,7 +1,7 @@
-"""A call whose other end is a browser: sound by WebRTC, all else as on every line.
+"""A call with a browser over WebRTC.
 
-call, answer = await WebCall.made(body, offer)     # the answer goes to the page
-await call.answer()                                # connected: it can be spoken on
+call, answer = await WebCall.made(core, offer)     # the answer goes to the page
+await call.answer()                                # returns when connected
 await call.say("Good morning.")
 """
 
@@ -25,11 +25,11 @@ from qwen3tts_phone.call.events import MediaBegan, MediaSilent
 from qwen3tts_phone.call.keys import validated_keys
 from qwen3tts_phone.errors import CallError, WrongState, traceback_without_message
 from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts
+from qwen3tts_phone.softphone.messages import Report
 from qwen3tts_phone.softphone.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.media import WebSink
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, read_offer
 from qwen3tts_phone.softphone.webrtc.statistics import (
-    FarReport,
     TransportState,
     TransportStatistics,
     web_leg_stats,
@@ -49,22 +49,22 @@ MAX_AGENT_CHARS = 200
 
 
 class ArrivalHistory:
-    """What the pacers of calls have learnt about arrivals, from one call to the next."""
+    """Arrival statistics that the pacers of calls pass on to the next one."""
 
     def __init__(self) -> None:
         self._learnt: Mapping[str, Any] = {}
 
     def policy(self, ptime_s: float) -> FillingPolicy:
-        """What decides about the waits of one call."""
+        """Return the fill policy of a call."""
         return FillingPolicy(ptime_s=ptime_s, learnt=self._learnt)
 
     def keep(self, policy: FillingPolicy) -> None:
-        """A call is over."""
+        """Keep the statistics of a call that is over."""
         self._learnt = policy.export() or self._learnt
 
 
 class WebCall(Call):
-    """A call with a browser; made by `made`, and running until it or the connection ends."""
+    """Call with a browser, made by `made`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class WebCall(Call):
         self._policy = policy
         self._sink = sink
         self._payload = payload
-        self._line = WebRtcTransport(_Owner(self), offer, payload, settings, body.clock)
+        self._transport = WebRtcTransport(_Listener(self), offer, payload, settings, body.clock)
         self._said: Utterance | None = None
         self._connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending = asyncio.Event()
@@ -100,18 +100,18 @@ class WebCall(Call):
         settings: WebRtcSettings | None = None,
         learnt: ArrivalHistory | None = None,
     ) -> tuple[WebCall, str]:
-        """Take a browser's offer, whose gathering is complete; the call and our answer's SDP.
+        """Accept a browser's offer with all of its candidates; returns the call and the SDP answer.
 
         Raises:
-            BadSdp: it is no offer of one audio line that a browser makes.
-            NoCommonCodec: it has none of the codecs that were asked for.
+            BadSdp: it is not an offer of one audio stream.
+            NoCommonCodec: it has no requested codec.
             CodecMissing: the library for Opus is not installed.
             CallError: aiortc is not installed, or this machine has no network.
         """
         offer = read_offer(offer_sdp)
         chosen = offer.chosen(codec)
         payload = chosen.payload()
-        payload.encoder(PTIME_MS)  # raises what is missing before anything is opened
+        payload.encoder(PTIME_MS)  # raises CodecMissing before anything is opened
         _require_aiortc()
         from qwen3tts_phone.softphone.webrtc.peer import PacketTrack
 
@@ -120,11 +120,11 @@ class WebCall(Call):
         policy = learnt.policy(PTIME_MS / 1000)
         sink = WebSink(track.put, payload, ptime_ms=PTIME_MS, clock=body.clock, policy=policy)
         call = cls(body, payload, offer, settings, learnt, sink, policy)
-        answer = await call._line.open(chosen, track)
+        answer = await call._transport.open(chosen, track)
         try:
             call._begin(chosen.name)
         except BaseException:
-            await call._line.close()
+            await call._transport.close()
             raise
         return call, answer
 
@@ -132,26 +132,22 @@ class WebCall(Call):
 
     @property
     def state(self) -> TransportState:
-        """How the line stands."""
         if self._end is not None or self.over:
             return "ended"
-        if not self._line.up.is_set():
+        if not self._transport.up.is_set():
             return "connecting"
-        return "lost" if self._line.lost else "up"
+        return "lost" if self._transport.lost else "up"
 
     @property
     def encrypted(self) -> bool:
-        """Always: DTLS-SRTP."""
         return True
 
     @property
     def sink(self) -> WebSink:
-        """Where its speech goes."""
         return self._sink
 
-    def line_figures(self) -> TransportStatistics:
-        """How the line stands now."""
-        sink, sound, far = self._sink, self._line.sound, self._line.far
+    def statistics(self) -> TransportStatistics:
+        sink, inbound, remote = self._sink, self._transport.inbound, self._transport.remote
         return TransportStatistics(
             time=self.clock.now(),
             state=self.state,
@@ -163,22 +159,22 @@ class WebCall(Call):
             starvations=sink.starvations,
             longest_gap_ms=sink.longest_gap_s * 1000,
             first_sound_ms=self._first_sound_ms(),
-            silent_ms=self._line.silent_s() * 1000,
-            received=sound.received,
-            lost_in=sound.lost,
-            jitter_in_ms=sound.jitter_s * 1000,
-            rtt_ms=far.rtt_ms(),
-            report=far.report,
+            silent_ms=self._transport.silent_s() * 1000,
+            received=inbound.received,
+            lost_in=inbound.lost,
+            jitter_in_ms=inbound.jitter_s * 1000,
+            rtt_ms=remote.rtt_ms(),
+            report=remote.report,
         )
 
     # --- taking it
 
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
-        """Wait for the connection; it can be spoken on when this returns. Once is enough.
+        """Wait for the connection.
 
         Raises:
             WrongState: it is over.
-            CallError: no connection came about.
+            CallError: the connection failed.
         """
         body = self._core
         body.check_up()
@@ -190,12 +186,12 @@ class WebCall(Call):
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Refuse it. Raises WrongState once it was answered."""
+        """Reject the call; raises WrongState once it was answered."""
         if self._core.up.done():
             raise WrongState(
                 "A call that was answered cannot be refused.", remedy="Hang up: call.hangup()."
             )
-        self._ends(EndFacts(by="local", status=status, reason=reason), "we refused it")
+        self._ends(EndFacts(by="local", status=status, reason=reason), "we rejected it")
         await self.ended()
 
     # --- speaking
@@ -203,14 +199,12 @@ class WebCall(Call):
     def speak(
         self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
     ) -> Utterance:
-        """Begin to say something and return at once, as on every call."""
         self._said = super().speak(words, options)
         return self._said
 
     # --- ending it
 
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
-        """End it. Harmless when it is over."""
         if self._end is None:
             if self.speaking:
                 self.interrupt()
@@ -219,23 +213,23 @@ class WebCall(Call):
             self._ends(EndFacts(by="local"), "we hung up")
         await self.ended()
 
-    # --- what the page tells by its own connection
+    # --- signalling of the page
 
     def pressed(self, digit: str, duration_ms: int = 160) -> None:
-        """A key of the page was pressed: one of ``0123456789*#ABCD``. Raises CallError."""
+        """Handle a key of the page's keypad, one of ``0123456789*#ABCD``; raises CallError."""
         digits = validated_keys(digit)
         if self._end is None and len(digits) == 1:
             self._core.pressed(KeyPressed(self.clock.now(), digits, duration_ms, "page"))
 
-    def report(self, report: FarReport) -> None:
-        """The browser tells how our sound arrives."""
-        self._line.far.told(report)
-        queued_s = self._line.far.queued_s()
-        if queued_s is not None:
-            self._sink.lies_behind(queued_s)
+    def report(self, report: Report) -> None:
+        """Handle the browser's statistics of our audio."""
+        self._transport.remote.add_report(report)
+        delay_s = self._transport.remote.delay_s()
+        if delay_s is not None:
+            self._sink.set_playout_delay(delay_s)
 
     def far_end_left(self, reason: str = "") -> None:
-        """The page has said goodbye, or has not come back: the call ends, by it."""
+        """End the call because the page has hung up, or has not come back."""
         words = "the page hung up" + (f": {reason[:200]}" if reason else "")
         self._ends(EndFacts(by="remote", reason=reason[:200]), words)
 
@@ -246,17 +240,17 @@ class WebCall(Call):
         media.codec_in, media.srtp, media.receive = codec, "DTLS-SRTP", self._offer.sends
         body.begin(self._payload, self._sink, PTIME_MS)
         self._running = asyncio.create_task(self._run(), name=f"call {self.id}")
-        body.start(self._line.look_after(), "line")
-        body.start(self._line.fill_holes(), "holes")
+        body.start(self._transport.supervise(), "transport")
+        body.start(self._transport.play_out(), "playout")
 
     def _up(self) -> None:
-        """The connection is made: silence flows, and it can be answered."""
+        """Start sending: the transport is connected."""
         if self._end is None and not self._connected.done():
             self._sink.start()
             self._connected.set_result(None)
 
     def _first_sound_ms(self) -> float | None:
-        """Of what was said last: from its first text to its first audible frame."""
+        """Return the latency of the last utterance, first text to first audible packet."""
         if self._said is None:
             return None
         began = self._said.record.marks.get(Mark.FIRST_DELTA)
@@ -264,18 +258,17 @@ class WebCall(Call):
         return None if began is None or audible is None else (audible - began) * 1000
 
     def _ends(self, end: EndFacts, cause: str) -> None:
-        """The first reason is the one that counts."""
+        """End the call; only the first reason counts."""
         if self._end is not None:
             return
         self._end, self._cause = end, cause.rstrip(".")
         if not self._connected.done():
             self._connected.set_exception(end.error or WrongState(f"The call ended: {cause}."))
-            self._connected.exception()  # nobody needs to ask
+            self._connected.exception()  # retrieved: there may be no waiter
         self._core.silence()
         self._ending.set()
 
     async def _run(self) -> None:
-        """Wait for the end, and clear away."""
         try:
             await self._ending.wait()
         finally:
@@ -287,8 +280,8 @@ class WebCall(Call):
         assert self._end is not None
         await body.settle()
         try:
-            await self._line.close()
-        except Exception as error:  # what belongs to the call is cleared away nevertheless
+            await self._transport.close()
+        except Exception as error:  # the rest of the call is cleared up nevertheless
             logger.error(
                 "the connection of call %s did not close\n%s",
                 log_text(self.id),
@@ -296,45 +289,45 @@ class WebCall(Call):
             )
         self.facts.first_rtp_out_at = sink.first_at
         self.facts.media.stats = web_leg_stats(
-            sink, self._line.sound, self._line.far, self.unheard_frames
+            sink, self._transport.inbound, self._transport.remote, self.unheard_frames
         )
         await body.finish(self._end, self._cause)
         await sink.close()
         self._learnt.keep(self._policy)
 
 
-class _Owner:
-    """What a `WebRtcTransport` tells its call."""
+class _Listener:
+    """Passes the events of a `WebRtcTransport` on to its call."""
 
     def __init__(self, call: WebCall) -> None:
         self._call = call
 
-    def line_up(self) -> None:
+    def connected(self) -> None:
         self._call._up()
 
-    def line_heard(self, frame: HeardFrame) -> None:
+    def audio(self, frame: HeardFrame) -> None:
         body = self._call._core
         body.facts.first_rtp_in_at = body.facts.first_rtp_in_at or frame.at
         body.inbound.take(frame)
 
-    def line_silent(self, silent_s: float) -> None:
+    def silent(self, silent_s: float) -> None:
         call = self._call
         call.facts.media.silent_s = silent_s
         ever = call.facts.first_rtp_in_at is not None
         call._core.tell(MediaSilent(call.clock.now(), silent_s, ever))
 
-    def line_back(self, now: float) -> None:
+    def resumed(self, now: float) -> None:
         self._call.facts.media.silent_s = 0.0
         self._call._core.tell(MediaBegan(now))
 
-    def line_over(self, end: EndFacts, cause: str) -> None:
+    def ended(self, end: EndFacts, cause: str) -> None:
         self._call._ends(end, cause)
 
 
 def web_call_facts(
     clock: Clock, *, host: str = "", user_agent: str = "", keep_transcript: bool = False
 ) -> CallFacts:
-    """The facts of a call that begins now with a browser at ``host``; for its `CallCore`."""
+    """Return the facts of a call that begins now with a browser at ``host``."""
     return CallFacts(
         call_id=f"web-{uuid.uuid4()}",
         line=LINE,

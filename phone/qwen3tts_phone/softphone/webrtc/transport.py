@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 REPORTS_S = 8.0
-"""Where the browser sends no sound, a report of its is due every five seconds or so (RFC 3550)."""
+"""Without audio from the browser, its RTCP reports are due about every five seconds (RFC 3550)."""
 NETWORK = (
     "Check the network of the device that the page is on (Wi-Fi, mobile network, VPN), then call "
     "again."
@@ -34,46 +34,46 @@ NO_WAY = (
 
 
 class TransportWatchdog:
-    """One call's, from the connection on. Times are seconds of the clock."""
+    """Watchdog of one call's inbound packets. Times are seconds of the clock."""
 
     def __init__(self, settings: WebRtcSettings, now: float) -> None:
         self._settings = settings
         self._sound_at = self._any_at = now
-        self._told = False
+        self._reported = False
         self._any_sound = False
 
     def sound(self, now: float) -> bool:
-        """A packet of sound came; True: the first, or the first after a silence that was told."""
-        news = self._told or not self._any_sound
+        """Note an audio packet; True for the first one, and the first after a reported silence."""
+        news = self._reported or not self._any_sound
         self._sound_at = self._any_at = now
-        self._any_sound, self._told = True, False
+        self._any_sound, self._reported = True, False
         return news
 
     def report(self, now: float) -> bool:
-        """Something else came; True: the first after a silence that was told."""
-        news, self._told = self._told, False
+        """Note another packet; True for the first one after a reported silence."""
+        news, self._reported = self._reported, False
         self._any_at = now
         return news
 
     @property
     def lost(self) -> bool:
-        """Whether a silence was told, and lasts."""
-        return self._told
+        """Whether a reported silence lasts."""
+        return self._reported
 
     def silent_s(self, now: float) -> float:
-        """For how long nothing at all has come."""
+        """Return the time without any packet."""
         return max(0.0, now - self._any_at)
 
     def news(self, now: float) -> float | None:
-        """For how long nothing has come, where that is to be told now: once each time."""
+        """Return the time without packets once it is to be reported, one time a silence."""
         silent_s = self.silent_s(now)
-        if self._told or silent_s < self._most_s():
+        if self._reported or silent_s < self._most_s():
             return None
-        self._told = True
+        self._reported = True
         return silent_s
 
     def vanished(self, now: float) -> CallError | None:
-        """Why nobody waits any longer; None = all is well."""
+        """Return the error of a browser that has vanished; None = it has not."""
         silent_s = self.silent_s(now)
         if silent_s < self._settings.vanished_s:
             return None
@@ -83,66 +83,64 @@ class TransportWatchdog:
         )
 
     def _most_s(self) -> float:
-        """How long nothing may come before that is worth a word."""
         short_s = self._settings.silent_s
-        # What sends its sound still and stops with all at once has lost the network; what has
-        # stopped its sound before (a microphone that is off) is heard of by its reports alone.
+        # Audio and RTCP that stop together mean a lost network; without audio before (a muted
+        # microphone) only the reports show that the browser is there.
         alone = self._any_at - self._sound_at
         steady = self._any_sound and alone < short_s
         return short_s if steady else max(short_s, REPORTS_S)
 
 
 CHECK_INTERVAL_S = 0.5
-"""How often it is looked whether the browser is still there."""
+"""Interval of the watchdog."""
 LONG_S = 8.0
-"""A connection that closes after a silence of this length was lost, not closed by the browser."""
+"""A connection that closes after such a silence was lost, not closed by the browser."""
 
 
 class TransportListener(Protocol):
-    """Who is told what happens on the line; at once, and in no time."""
+    """Receiver of a transport's events; called synchronously."""
 
-    def line_up(self) -> None:
-        """The connection is made."""
+    def connected(self) -> None:
+        """Handle the connection."""
 
-    def line_heard(self, frame: HeardFrame) -> None:
-        """The browser's sound."""
+    def audio(self, frame: HeardFrame) -> None:
+        """Handle decoded audio of the browser."""
 
-    def line_silent(self, silent_s: float) -> None:
-        """Nothing has come for so long."""
+    def silent(self, silent_s: float) -> None:
+        """Handle a silence of ``silent_s`` without packets."""
 
-    def line_back(self, now: float) -> None:
-        """Something comes, for the first time or again."""
+    def resumed(self, now: float) -> None:
+        """Handle the first packet, or the first after a silence."""
 
-    def line_over(self, end: EndFacts, cause: str) -> None:
-        """It has ended, or never came about; may be told more than once."""
+    def ended(self, end: EndFacts, cause: str) -> None:
+        """Handle the end or failure; may be called more than once."""
 
 
 class WebRtcTransport:
-    """One call's; `open` begins to connect, and `look_after` goes on to the end."""
+    """Media transport of one call; `open` begins to connect, `supervise` runs to the end."""
 
     def __init__(
         self,
-        owner: TransportListener,
+        listener: TransportListener,
         offer: Offer,
         payload: Payload,
         settings: WebRtcSettings,
         clock: Clock,
     ) -> None:
-        self.sound = InboundRtp(payload)
-        self.far = RemoteQuality()
+        self.inbound = InboundRtp(payload)
+        self.remote = RemoteQuality()
         self.up = asyncio.Event()
-        """Set when the connection is made."""
-        self._owner = owner
+        self._listener = listener
         self._offer = offer
         self._settings = settings
         self._clock = clock
         self._watch: TransportWatchdog | None = None
         self._peer: Peer | None = None
-        self._hole = asyncio.Event()
+        self._gap = asyncio.Event()
         self._closed = False
 
     async def open(self, codec: OfferedCodec, track: PacketTrack) -> str:
-        """Begin to connect; our answer's SDP. Raises BadSdp, CallError."""
+        """Begin to connect and return the SDP answer. Raises BadSdp, CallError."""
         from qwen3tts_phone.softphone.webrtc.peer import Peer
 
         self._peer = await Peer.answering(
@@ -158,15 +156,14 @@ class WebRtcTransport:
 
     @property
     def lost(self) -> bool:
-        """Whether nothing has come for a while."""
         return self._watch is not None and self._watch.lost
 
     def silent_s(self) -> float:
-        """For how long nothing has come, seconds; 0 before the connection."""
+        """Return the time without a packet, seconds; 0 before the connection."""
         return self._watch.silent_s(self._clock.now()) if self._watch is not None else 0.0
 
-    async def look_after(self) -> None:
-        """Wait for the connection, and see what becomes of it."""
+    async def supervise(self) -> None:
+        """Wait for the connection, and watch it to its end."""
         settings, clock = self._settings, self._clock
         timer = asyncio.ensure_future(clock.sleep_until(clock.now() + settings.connect_s))
         up = asyncio.ensure_future(self.up.wait())
@@ -178,22 +175,21 @@ class WebRtcTransport:
         if self._watch is None:
             message = f"The browser was not reached within {settings.connect_s:g} s."
             error = CalleeUnreachable(message, remedy=NO_WAY, why="session")
-            self._owner.line_over(EndFacts(by="timeout", error=error), message)
+            self._listener.ended(EndFacts(by="timeout", error=error), message)
             return
-        await self._look(self._watch)
+        await self._watch_packets(self._watch)
 
-    async def fill_holes(self) -> None:
-        """Hand on what a hole holds up, when the missing packet is waited for no longer."""
+    async def play_out(self) -> None:
+        """Play out what waits behind a gap when the missing packet counts as lost."""
         while True:
-            await self._hole.wait()
-            self._hole.clear()
-            while (deadline := self.sound.next_deadline()) is not None:
+            await self._gap.wait()
+            self._gap.clear()
+            while (deadline := self.inbound.next_deadline()) is not None:
                 await self._clock.sleep_until(deadline)
-                for heard in self.sound.due(self._clock.now()):
-                    self._owner.line_heard(heard)
+                for heard in self.inbound.due(self._clock.now()):
+                    self._listener.audio(heard)
 
     async def close(self) -> None:
-        """End the connection, and tell the browser. Harmless when it is over."""
         self._closed = True
         if self._peer is not None:
             await self._peer.close()
@@ -201,60 +197,57 @@ class WebRtcTransport:
     # --- inside
 
     def _changed(self, state: str) -> None:
-        """The connection has another state."""
         if self._closed:
             return
         if state == "connected" and self._watch is None:
             self._watch = TransportWatchdog(self._settings, self._clock.now())
             self.up.set()
-            self._owner.line_up()
+            self._listener.connected()
         elif state == "failed":
-            message = "No connection to the browser came about."
+            message = "The connection to the browser failed."
             error = CalleeUnreachable(message, remedy=NO_WAY, why="session")
-            self._owner.line_over(EndFacts(by="error", error=error), message)
+            self._listener.ended(EndFacts(by="error", error=error), message)
         elif state == "closed" and self.silent_s() >= LONG_S:
             message = "The connection to the browser broke off."
             lost = StreamLost(message, remedy=NETWORK)
-            self._owner.line_over(EndFacts(by="error", error=lost), message)
+            self._listener.ended(EndFacts(by="error", error=lost), message)
         elif state == "closed":
-            self._owner.line_over(EndFacts(by="remote"), "the browser hung up")
+            self._listener.ended(EndFacts(by="remote"), "the browser hung up")
 
-    async def _look(self, watch: TransportWatchdog) -> None:
-        """Tell of a silence, and end what nothing comes from any more."""
+    async def _watch_packets(self, watch: TransportWatchdog) -> None:
         assert self._peer is not None
         origin, count, before = self._clock.now(), 0, 0
         while True:
             figures = await self._peer.figures()
-            self.far.figures(figures)
+            self.remote.add_rtcp(figures)
             now = self._clock.now()
             if figures.packets != before:
                 before = figures.packets
                 if watch.report(now):
-                    self._owner.line_back(now)
+                    self._listener.resumed(now)
             silent_s = watch.news(now)
             if silent_s is not None:
-                self._owner.line_silent(silent_s)
+                self._listener.silent(silent_s)
             lost = watch.vanished(now)
             if lost is not None:
-                self._owner.line_over(EndFacts(by="timeout", error=lost), lost.message)
+                self._listener.ended(EndFacts(by="timeout", error=lost), lost.message)
                 return
             count += 1
             await self._clock.sleep_until(origin + count * CHECK_INTERVAL_S)
 
     def _hear(self, packet: AudioPacket) -> None:
-        """A packet of the browser."""
         watch = self._watch
         if watch is None or self._closed:
             return
         now = self._clock.now()
-        heard = self.sound.take(packet, now)
+        heard = self.inbound.take(packet, now)
         if watch.sound(now):
-            self._owner.line_back(now)
+            self._listener.resumed(now)
         for each in heard:
-            self._owner.line_heard(each)
-        if self.sound.next_deadline() is not None:
-            self._hole.set()
+            self._listener.audio(each)
+        if self.inbound.next_deadline() is not None:
+            self._gap.set()
 
     def _reception(self) -> tuple[int, ReportFigures] | None:
-        ssrc = self.sound.ssrc
-        return None if ssrc is None else (ssrc, self.sound.report())
+        ssrc = self.inbound.ssrc
+        return None if ssrc is None else (ssrc, self.inbound.report())

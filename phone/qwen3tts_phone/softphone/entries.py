@@ -1,0 +1,91 @@
+"""Records inside the softphone's messages: engines, voices, calls, limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from qwen3tts_wire.fields import Flag, Many, Real, Record, Text, Whole
+
+MAX_TEXT_CHARS = 1_048_576
+"""Bounds what the server itself writes."""
+
+Id = Annotated[str, Text(1, 128, printable=True)]
+Name = Annotated[str, Text(0, 4096, printable=True)]
+Prose = Annotated[str, Text(0, MAX_TEXT_CHARS)]
+Number = Annotated[float, Real(0, 1e12)]
+Count = Annotated[int, Whole(0, 2**53)]
+Yes = Annotated[bool, Flag()]
+
+
+@dataclass(frozen=True)
+class VoiceEntry:
+    """A voice of an engine."""
+
+    id: Name
+    name: Name
+    language: Name
+
+
+@dataclass(frozen=True)
+class EngineEntry:
+    """A speech server that the page may choose."""
+
+    id: Id
+    name: Name
+    kind: Name
+    note: Prose = ""
+    """Remark for people, such as that it does not answer now."""
+    can_clone: Yes = False
+    default_voice: Name = ""
+    voices: Annotated[tuple[VoiceEntry, ...], Many(Record(VoiceEntry), 10_000)] = ()
+
+
+@dataclass(frozen=True)
+class CallEntry:
+    """A running call of this process."""
+
+    id: Name
+    line: Name
+    direction: Name
+    remote: Name
+    """Remote party; empty = unknown."""
+    state: Name
+    """``ringing``, ``up`` or ``held``."""
+    since_ms: Number
+    """Duration in whole seconds, milliseconds."""
+    speaking: Yes = False
+    """Whether our side speaks."""
+
+
+@dataclass(frozen=True)
+class SipEntry:
+    """Telephone functions of this server."""
+
+    dial: Yes = False
+    listen: Yes = False
+    accounts: Annotated[tuple[str, ...], Many(Text(0, 256), 1000)] = ()
+
+
+@dataclass(frozen=True)
+class LimitsEntry:
+    """Limits of this server."""
+
+    text_chars: Count
+    """In one typed utterance."""
+    typed_chars: Count
+    """In one ``type``."""
+    upload_bytes: Count
+    upload_s: Number
+    resume_ms: Number
+    """How long a call outlives its page's connection."""
+    calls: Count
+
+
+@dataclass(frozen=True)
+class IceEntry:
+    """A STUN or TURN server, as a browser's RTCIceServer has it."""
+
+    urls: Name
+    username: Name = ""
+    credential: Name = field(default="", repr=False)
