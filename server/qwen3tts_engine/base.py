@@ -218,6 +218,7 @@ class PcmChunk:
 
     @property
     def samples(self) -> int:
+        """Number of samples."""
         return len(self.pcm) // 2
 
 
@@ -307,7 +308,7 @@ class LoadedVoice:
 
 
 class WordsMissing(BadRequest):
-    """A reference needs its transcript, which cannot be recognised here; ``x_vector_only`` does without."""
+    """A reference needs its transcript; ``x_vector_only`` does without."""
 
 
 @runtime_checkable

@@ -52,7 +52,8 @@ def check_finite(samples: Sound) -> None:
 class FrameCap:
     """Longest generation, by the usual duration of its text.
 
-    A short text ("Ha!", a name, a sigh) may be drawn out to any length: the checkpoint's limit holds.
+    A short text ("Ha!", a name, a sigh) may be drawn out to any length: the checkpoint's limit
+    holds.
     """
 
     most: int = 8192
@@ -145,7 +146,6 @@ class SilenceCut:
     _heard: bool = False
 
     def push(self, samples: Sound) -> Sound:
-        """Take samples [n]; return those before the cut."""
         if self.cut:
             return samples[:0]
         held: Sound = samples if self._rest is None else np.concatenate((self._rest, samples))

@@ -48,7 +48,6 @@ def published_id(size: str, task: str) -> str:
 
 
 def names_of(ids: Iterable[str]) -> tuple[str, ...]:
-    """Return hub ids, each followed by its last part, without duplicates."""
     both = (name for each in ids for name in (each, each.rpartition("/")[2]))
     return tuple(dict.fromkeys(filter(None, both)))
 
@@ -56,7 +55,8 @@ def names_of(ids: Iterable[str]) -> tuple[str, ...]:
 def given_name(model: str, *, is_folder: bool) -> str:
     """Return the public name of a configured checkpoint; empty where it has none.
 
-    Of a folder only the last part, since its path is private; a revision in the hub's cache has no name.
+    Of a folder only the last part, since its path is private; a revision in the hub's cache has no
+    name.
     """
     if not is_folder:
         return model

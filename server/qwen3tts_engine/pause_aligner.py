@@ -352,7 +352,7 @@ class PauseAligner:
             self._anchor_syllables = bisect_right(self.syllables.peaks, voiced)
 
     def _place(self, length: float) -> float:
-        """Return the end of ``length`` units since the anchor, between the even rate and its syllables."""
+        """Return where ``length`` ends, between the even rate and its syllables."""
         even = self._anchor + length
         peaks = self.syllables.peaks
         # By the syllables heard in a block of this sound, so that only the unevenness counts.

@@ -59,13 +59,11 @@ class PlayoutLead:
     # --- the engine's thread ---
 
     def made(self, samples: int) -> None:
-        """Add samples that were made."""
         self._made += samples
 
     # --- the session's thread ---
 
     def sent(self, samples: int, now: float) -> None:
-        """Add samples that left for the listener."""
         old = self._listener
         self._listener = old._replace(
             position=old.position_at(now), at=now, sent=old.sent + samples
@@ -87,7 +85,6 @@ class PlayoutLead:
 
     @property
     def unpaced(self) -> bool:
-        """Whether its client takes sound as fast as it is made."""
         return self.target_ms is not None and self.target_ms >= UNPACED_LEAD_MS
 
     @property
@@ -103,7 +100,6 @@ class PlayoutLead:
         return self._listener.moving
 
     def played(self, now: float) -> int:
-        """Return the samples played, as far as known."""
         return int(self._listener.position_at(now))
 
     def seconds(self, now: float) -> float:
@@ -111,7 +107,6 @@ class PlayoutLead:
         return max(0.0, self._made - self._listener.position_at(now)) / SAMPLE_RATE
 
     def urgency(self, now: float) -> float:
-        """Return the seconds until underrun: the least is served first."""
         return self.seconds(now) + (UNPACED_SPARE_S if self.unpaced else 0.0)
 
     def falls_to(self, seconds: float, now: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Text of a request: checked, freed of characters that cannot be spoken, cut into bounded pieces."""
+"""Text of a request: checked, and cut into pieces of bounded sound."""
 
 from __future__ import annotations
 

@@ -88,7 +88,6 @@ class Row:
     """Whether the context has made no sound at all, nor is any being decoded: a new call."""
 
     def look(self, now: float) -> None:
-        """Read the listener's position."""
         lead = self.lead
         decoding = self.taken - self.arrived
         self.reach_s = lead.seconds(now) + decoding * FRAME_S
@@ -141,7 +140,6 @@ class Row:
         return self.ahead_s <= self.low_s + EPSILON_S or self._gathers()
 
     def hurries(self, hurry_s: float) -> bool:
-        """Return whether it needs a frame immediately."""
         return (
             self.ahead_s <= min(hurry_s, self.low_s) + EPSILON_S
             or self._gathers()
@@ -160,7 +158,6 @@ class Row:
 
 
 def powers_below(steady: int) -> tuple[int, ...]:
-    """Return the powers of two below the steady chunk."""
     return tuple(1 << i for i in range(max(1, (steady - 1).bit_length())))
 
 
@@ -192,7 +189,6 @@ class ChunkRamp:
         return self.sizes[max(0, bisect_right(self.sizes, frames) - 1)]
 
     def open(self, row: Row, initial: int | None) -> None:
-        """Set the first chunk of a row that got its slot."""
         row.first_chunk = initial or self.at_most(row.reach_s / 2 / FRAME_S)
         row.cap = row.first_chunk
         row.keep_s = min(self._margin_s, row.reach_s / 2)
@@ -260,17 +256,14 @@ class TurnTimes:
         return self.turn_s + self.decode_s
 
     def began(self, now: float) -> None:
-        """Note that a plan with work was given out."""
         self._began = now
 
     def turn(self, now: float) -> None:
-        """Note that the next plan is asked for."""
         if self._began is not None and now > self._began:
             self.turn_s = _mean(self.turn_s, now - self._began)
             self._began = None
 
     def decoded(self, seconds: float) -> None:
-        """Note the duration of a decode."""
         self.decode_s = _mean(self.decode_s, seconds)
 
 

@@ -214,17 +214,15 @@ class Scheduler:
         self._ramp.open(row, initial)
 
     def text(self, job: Job, available: bool) -> None:
-        """Set whether the text for a job's next frame is there."""
         if row := self._row(job):
             row.has_text = available
 
     def held(self, job: Job, held: bool) -> None:
-        """Set whether a job's reader is too far behind."""
         if row := self._row(job):
             row.held = held
 
     def stepped(self, job: Job, now: float, frames: int = 1) -> None:
-        """Note that codes of a job's next frame are, or will be before any later decode, in its ring."""
+        """Note that a job's next frame is, or will be before any later decode, in its ring."""
         row = self._running.get(job)
         if row is None or row.whole:
             return
@@ -237,8 +235,8 @@ class Scheduler:
 
         Args:
             job: the job.
-            frames: how many of its frames are sound; None: all, those of a later ``stepped`` too. Those
-                given to decode count as sound; the caller drops what is too much.
+            frames: how many of its frames are sound; None: all, those of a later ``stepped`` too.
+                Those given to decode count as sound; the caller drops what is too much.
         """
         row = self._running.get(job)
         if row is None:
@@ -249,7 +247,6 @@ class Scheduler:
             row.stepped = max(row.taken, min(row.stepped, frames))
 
     def decoded(self, job: Job, frames: int, now: float) -> None:
-        """Note that the sound of a job's oldest decode has arrived."""
         row = self._running.get(job)
         if row is None or not row.decoding:
             return
@@ -263,7 +260,6 @@ class Scheduler:
             row.lead.sent(frames * FRAME_SAMPLES, now)
 
     def leave(self, job: Job) -> None:
-        """Free the slot of a job that is over or cancelled."""
         self._waiting.pop(job, None)
         self._running.pop(job, None)
 

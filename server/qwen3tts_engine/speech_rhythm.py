@@ -97,15 +97,14 @@ class Pauses:
         return pause
 
     def starts_at(self, voiced: float) -> float:
-        """Return the block at which a word begins, given the voiced blocks before: after a pause."""
+        """Return the block at which a word begins (after a pause), by the voiced blocks before."""
         return voiced + self._skipped[bisect_right(self._before, voiced)]
 
     def ends_at(self, voiced: float) -> float:
-        """Return the block at which a word ends, given the voiced blocks before: before a pause."""
+        """Return the block at which a word ends (before a pause), by the voiced blocks before."""
         return voiced + self._skipped[bisect_left(self._before, voiced)]
 
     def voiced_at(self, block: float) -> float:
-        """Return the voiced blocks before a block."""
         index = bisect_left(self.found, block, key=lambda pause: pause.start)
         if index and block < self.ends_of(index - 1):
             return self.found[index - 1].voiced
@@ -244,7 +243,6 @@ class SpeechRate:
         self.hear(0, 0)
 
     def hear(self, syllables: int, voiced: float) -> None:
-        """Update with the syllables counted in so many voiced blocks."""
         total, mean = self._weight, self._weight * self._prior
         if syllables >= FEWEST_SYLLABLES:
             weight = 1 / (SYLLABLES_SD**2 + SYLLABLE_SD**2 / syllables)
@@ -257,7 +255,6 @@ class SpeechRate:
         self.blocks, self.sd = math.exp(mean / total), math.sqrt(1 / total)
 
     def anchor(self, units: float, blocks: float) -> None:
-        """Add units that took so many voiced blocks."""
         if units > 0 and blocks > 0:
             self.anchored_units += units
             self._anchored_blocks += blocks

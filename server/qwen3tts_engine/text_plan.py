@@ -1,4 +1,4 @@
-"""Generation plan of a growing text: which text is spoken in one generation, and what may still grow.
+"""Generation plan of a growing text: the pieces that are spoken in one generation each.
 
 ========== ========================================================================================
 ``clause`` each segment is a piece, given out when no later text can change it
@@ -8,9 +8,9 @@
 ``whole``  all the text up to its end or a flush is one piece; ``whole_streaming`` as well
 ========== ========================================================================================
 
-The pieces follow from the text and its flushes, not from when they came; only what an engine did not
-take of a live piece comes again as another. A text that begins with one of ``openings`` has that as
-its first piece in every mode; what follows is cut as if it began the text.
+The pieces follow from the text and its flushes, not from when they came; only what an engine did
+not take of a live piece comes again as another. A text that begins with one of ``openings`` has
+that as its first piece in every mode; what follows is cut as if it began the text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _IN_WORD = frozenset("'-_\u2019\u2010\u2011\u200c\u200d")
 
 
 def mode_for(engine: Engine, voice: str | None, wanted: PlanMode) -> PlanMode:
-    """Return the mode in which a voice can speak: ``clause`` where the engine lacks the wanted one."""
+    """Return the wanted mode, or ``clause`` where the engine or voice lacks it."""
     if wanted in LAYOUTS:
         return wanted if "layout" in engine.options else "clause"
     return wanted if "live" in engine.modes(voice) else "clause"
@@ -128,7 +128,6 @@ class TextPlan:
         self._ended = True
 
     def close(self) -> None:
-        """Drop what is not spoken yet."""
         self._pieces.clear()
         self._out = self._writing = None
         self._held = ("", (0,))

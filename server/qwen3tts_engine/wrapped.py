@@ -114,7 +114,7 @@ def load_of(engine: Engine) -> EngineLoad | None:
 
 
 def task_of(engine: Engine) -> str | None:
-    """Return the task of a Qwen3-TTS checkpoint: ``custom_voice``, ``voice_design``, ``base`` or None."""
+    """Return the task of a Qwen3-TTS checkpoint, such as ``custom_voice``; None: it has none."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     task = getattr(engine, "task", None)

@@ -70,8 +70,8 @@ class Rules:
     def judge(self, text: Sequence[str], at: int, closing: bool) -> Boundary | None:
         """Judge ``text[at]``, one of ``TRIGGERS``; None asks for more characters.
 
-        With ``closing`` no more will come, and the answer is never None. Once given, an answer holds
-        whatever follows.
+        With ``closing`` no more will come, and the answer is never None. Once given, an answer
+        holds whatever follows.
         """
         mark = text[at]
         if mark == " ":

@@ -154,8 +154,8 @@ def can_part(before: str, after: str) -> bool:
     """Return whether text may be cut between two characters.
 
     Grapheme clusters as in UAX 29, with conjuncts (GB9c) taken more broadly: nothing is cut after a
-    virama or a joiner, before a mark, within conjoining Hangul letters, nor after a Thai or Lao vowel
-    that is written before its consonant.
+    virama or a joiner, before a mark, within conjoining Hangul letters, nor after a Thai or Lao
+    vowel that is written before its consonant.
     """
     if after.isascii():
         return True

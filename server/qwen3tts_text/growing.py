@@ -64,7 +64,8 @@ class LiveText:
     def push(self, text: str, offsets: Sequence[int]) -> bool:
         """Add text; False: the reader has closed and nothing was taken.
 
-        ``offsets`` has one entry more than ``text``; the last is replaced by the first of what follows.
+        ``offsets`` has one entry more than ``text``; the last is replaced by the first of what
+        follows.
 
         Raises:
             ValueError: ``offsets`` does not fit ``text``, or the text has ended.

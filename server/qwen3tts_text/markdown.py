@@ -65,7 +65,6 @@ class PlainText:
         return self._take()
 
     def finish(self) -> str:
-        """Nothing follows: returns the rest."""
         self._last = True
         self._read()
         return self._take()
@@ -127,7 +126,6 @@ class PlainText:
         return True
 
     def _drop(self, count: int) -> bool:
-        """Leave out the next characters."""
         if count:
             self._at += count
             self._before = self._text[self._at - 1]

@@ -49,8 +49,8 @@ def spell(
 ) -> Spelled:
     """Join ``chars[first:last]``; a line's end within becomes a comma where no mark stands.
 
-    Spelling two adjacent parts gives what spelling both does. Each part ends with a character that is
-    not white space; neither is ``chars[0]``.
+    Spelling two adjacent parts gives what spelling both does. Each part ends with a character that
+    is not white space; neither is ``chars[0]``.
     """
     text: list[str] = []
     offsets: list[int] = []
@@ -235,7 +235,8 @@ class Segmenter:
     def flush(self) -> list[Segment]:
         """Commit everything pending, as at a pause in the input; the text may go on.
 
-        The last segment's text is empty if nothing of it is spoken. The next segment is a first one.
+        The last segment's text is empty if nothing of it is spoken. The next segment is a first
+        one.
         """
         self._commit()
         return self._collect()
@@ -395,7 +396,7 @@ class Segmenter:
         return _Rank.BEFORE_PAUSE if _word_after(text, place) in PAUSE_BEFORE else _Rank.PLAIN
 
     def _best_joint(self) -> int:
-        """Return where to cut where nothing is good: at a space, else after a mark, else in a word."""
+        """Return where to cut without white space: after a mark, else in a word."""
         text = self._text
         last = min(self._scan, len(text) - 1)
         mark = word = 0

@@ -135,7 +135,6 @@ class Speakable:
 
     @property
     def position(self) -> int:
-        """Code points read so far."""
         return self._whole.position
 
     def feed(self, char: str) -> None:

@@ -95,7 +95,6 @@ class Spoken:
             self.gap(at)
 
     def gap(self, at: int) -> None:
-        """Part the words on both sides."""
         if self._gap < 0:
             self._gap = at
 

@@ -45,8 +45,8 @@ class WholeCharacters:
 class SurrogateJoiner:
     """Joins UTF-16 halves across pieces of text; one that stays alone becomes U+FFFD.
 
-    Models that write byte-wise or in UTF-16 may cut a character between two deltas. A high half at the
-    end of a piece is held until the next piece.
+    Models that write byte-wise or in UTF-16 may cut a character between two deltas. A high half at
+    the end of a piece is held until the next piece.
     """
 
     def __init__(self) -> None:

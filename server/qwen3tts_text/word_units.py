@@ -60,9 +60,9 @@ class Spans:
         return index if index < len(self.spans) else None
 
     def words(self, first: int, following: int) -> list[tuple[int, int]]:
-        """Return the words from span ``first`` up to span ``following``, at which the next event is.
+        """Return the words that an event at span ``first`` stands for, up to span ``following``.
 
-        An event may stand for several words; parts without white space between (``well-known``) are one.
+        Words without white space between (``well-known``) are one.
         """
         start, end = self.spans[first].start, self.spans[first].end
         found = []

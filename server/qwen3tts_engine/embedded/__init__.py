@@ -1,5 +1,4 @@
-"""Speech without a GPU or a checkpoint: eSpeak NG in worker processes.
+"""eSpeak NG in worker processes: speech without a GPU or a checkpoint.
 
-``engine.EmbeddedEngine`` is the way in. Nothing is imported here, so that a worker, which needs
-the standard library alone, starts quickly.
+Nothing is imported here, so that a worker, which needs the standard library alone, starts quickly.
 """

@@ -1,15 +1,4 @@
-"""The engine that needs no GPU and no checkpoint: eSpeak NG in worker processes.
-
-A request is cut into pieces of at most some 30 s of sound (one piece, for a segment of usual
-length). A piece waits for a worker, which says it in a few milliseconds and is free again whether
-or not its sound is read; so many requests share few workers, none waits for another's listener,
-and the sound held for a request is bounded by a piece. The context with the least sound ahead of
-its listener gets the next worker. The next piece is said when the last one
-has been read.
-
-If a worker is lost, the piece is said again by another from its start, and what was given out
-already is left out (joint.py).
-"""
+"""Engine ``embedded``: eSpeak NG in worker processes, without a GPU or a checkpoint."""
 
 from __future__ import annotations
 
@@ -53,14 +42,13 @@ is the inverse of what tests/engine/test_embedded_voices.py measures."""
 
 
 def default_workers() -> int:
-    """One for each core, from 2 to 4: a worker makes speech so much faster than it is heard that
-    more would only wait."""
+    """Return one for each core, from 2 to 4: they are so much faster than real time."""
     return max(2, min(4, os.cpu_count() or 2))
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSettings:
-    """How the embedded engine runs."""
+    """Settings of the engine ``embedded``."""
 
     voice: str = "en-us+f3"
     """What speaks where a request names neither voice nor language."""
@@ -173,7 +161,7 @@ class EmbeddedEngine(PoolEngine[Catalogue]):
 
 
 def rate_of(speed: float) -> int:
-    """Words a minute for a speed factor within base.SPEED_MIN and SPEED_MAX."""
+    """Return the words a minute for a speed factor within base.SPEED_MIN and SPEED_MAX."""
     for (low, low_rate), (high, high_rate) in itertools.pairwise(_RATES):
         if speed <= high:
             return round(low_rate + (speed - low) / (high - low) * (high_rate - low_rate))
@@ -181,12 +169,10 @@ def rate_of(speed: float) -> int:
 
 
 def worker_command(library: Path, data: Path) -> list[str]:
-    """What starts a worker."""
     return command("qwen3tts_engine.embedded.worker", str(library), str(data))
 
 
 def entries(listed: Sequence[dict[str, Any]]) -> list[VoiceEntry]:
-    """Voices as a worker lists them."""
     return [
         VoiceEntry(
             name=entry["name"],

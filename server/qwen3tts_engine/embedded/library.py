@@ -1,4 +1,4 @@
-"""The eSpeak NG library, called by ctypes. Its state is global: one of these to a process."""
+"""eSpeak NG through ctypes. Its state is global: one Library a process."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ VOLUME = 80
 
 
 class LibraryMissing(Exception):
-    """The library or its data cannot be loaded; the text says why."""
+    """The library or its data cannot be loaded."""
 
 
 class SpeakFailed(Exception):
-    """The library refused to speak; the text says what it answered."""
+    """The library refused to speak."""
 
 
 class _EventId(ctypes.Union):
@@ -78,7 +78,7 @@ count from the start of the text. False ends the speaking at once."""
 
 @dataclass(frozen=True, slots=True)
 class VoiceEntry:
-    """A voice or a variant as the library lists it."""
+    """Voice or variant as the library lists it."""
 
     name: str
     identifier: str
@@ -89,7 +89,7 @@ class VoiceEntry:
 
 
 class Library:
-    """eSpeak NG, loaded and ready.
+    """eSpeak NG, loaded.
 
     Raises:
         LibraryMissing: the library or its data cannot be loaded.
@@ -149,11 +149,9 @@ class Library:
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
 
     def voices(self) -> list[VoiceEntry]:
-        """Voices that can speak; those without a dictionary in the data are left out."""
         return [voice for voice in self._list(None) if self._has_dictionary(voice)]
 
     def variants(self) -> list[VoiceEntry]:
-        """Variants that may be laid over any voice."""
         name = ctypes.create_string_buffer(b"variant")
         wanted = _Voice(languages=ctypes.cast(name, ctypes.POINTER(ctypes.c_char)))
         return self._list(ctypes.byref(wanted))
@@ -185,15 +183,18 @@ class Library:
         return (self._data / f"{dictionary}_dict").exists()
 
     def speak(self, text: str, voice: str, rate: int, pause: bool, on_sound: OnSound) -> bool:
-        """Speak to the end, or until ``on_sound`` says no; True if it got to the end.
+        """Speak to the end, or until ``on_sound`` returns False; returns whether it got to the end.
 
-        ``voice`` is an identifier with or without ``+variant``, ``rate`` is in words a minute,
-        ``pause`` adds the pause that follows the last sentence. ``text`` is plain: neither markup
-        nor phoneme input in it is read as such; it must not hold U+0000 or U+0001.
+        Args:
+            text: plain text, without U+0000 and U+0001; read neither as markup nor as phonemes.
+            voice: identifier with or without ``+variant``.
+            rate: words a minute.
+            pause: adds the pause after the last sentence.
+            on_sound: receives samples and words.
 
         Raises:
             SpeakFailed: the library refused.
-            BaseException: whatever ``on_sound`` raised.
+            BaseException: raised by ``on_sound``.
         """
         lib = self._lib
         # All of it again each time: what the last text did to the state must not be heard, and the
@@ -218,8 +219,8 @@ class Library:
     def phonemes(self, text: str, voice: str) -> list[tuple[int, str]]:
         """Return the phonemes (IPA) of each clause, and the code point up to which it was read.
 
-        A space parts words. The library reads one character of the next clause before it knows
-        that one has ended. ``text`` and ``voice`` as for ``speak``.
+        A space parts words. The library reads one character of the next clause before a clause
+        ends.
 
         Raises:
             SpeakFailed: there is no such voice.

@@ -1,9 +1,8 @@
-"""Going on with the same words said again, where the first attempt broke off: without a click.
+"""Audio of one request from eSpeak NG's workers, resumed without a click after a lost worker. Pure.
 
-The library's noise is unseeded and its pitch cycle runs on from text to text, so the second attempt
-is not the first bit for bit: its words lie within some 30 samples of the first's. What was given
-out cannot be changed, so the second attempt is entered where it looks most like the end of the
-first, and the step that is left is faded.
+The library's noise is unseeded and its pitch cycle runs on from text to text, so a second attempt's
+words lie within some 30 samples of the first's. It is entered where it looks most like the end of
+what was given out, and the remaining step is faded.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ FADE_S = 0.005
 
 
 def entry(tail: NDArray[np.int16], again: NDArray[np.int16], near: int, reach: int) -> int:
-    """Where to enter ``again`` so that it goes on from ``tail``.
+    """Return where to enter ``again`` so that it continues ``tail``, within ``reach`` of ``near``.
 
-    ``tail``, shape [t], is the end of what was given out, ``again``, shape [n], the same said anew
-    from its start, ``near`` how much was given out. The answer is within ``reach`` of ``near``.
+    ``tail`` [t] is the end of what was given out, ``again`` [n] the next attempt from its start,
+    ``near`` the number of samples given out.
     """
     tail = tail[-near:] if near else tail[:0]
     size = len(tail)
@@ -51,7 +50,7 @@ def entry(tail: NDArray[np.int16], again: NDArray[np.int16], near: int, reach: i
 
 
 def faded_step(sound: NDArray[np.int16], step: int, fade: int) -> NDArray[np.int16]:
-    """``sound`` with ``step`` added to its first sample and vanishing over ``fade`` samples."""
+    """Add ``step`` to the first sample, fading over ``fade`` samples."""
     count = min(fade, len(sound))
     if count == 0 or step == 0:
         return sound
@@ -88,10 +87,10 @@ class _Attempt:
 
 
 class Utterance:
-    """Takes the sound of one piece after the other; returns the engine's chunks.
+    """Audio and words of one request, piece by piece (PieceAudio).
 
-    ``begin`` a piece, feed it by ``sound``, ``end`` it; ``again`` after a attempt that broke off;
-    ``finish`` when all pieces are said. Samples given out are never given out again.
+    ``begin`` a piece, feed ``sound``, ``end`` it; ``again`` after a lost worker; ``finish`` at the
+    end. Samples given out are never given out again.
     """
 
     def __init__(self, request: SynthesisRequest, rate: int) -> None:
@@ -110,7 +109,6 @@ class Utterance:
         self._rejoin = False
 
     def begin(self, piece: Piece) -> None:
-        """A piece is about to be said."""
         self._piece = piece
         self._spans = Spans(piece.text)
         self._base = self._output.taken
@@ -120,13 +118,11 @@ class Utterance:
         self._rejoin = False
 
     def again(self) -> None:
-        """The piece will be said from its start once more."""
         self._attempt = _Attempt()
         self._rejoin = self._output.taken > self._base
 
     def sound(self, pcm: bytes, words: tuple[Word, ...] = ()) -> PcmChunk | None:
-        """Samples at the library's rate, and the words that begin in them as (code point, sample)
-        from the piece's start."""
+        """Take samples at the library's rate, and words as (code point, sample)."""
         samples = np.frombuffer(pcm, np.int16)
         attempt = self._attempt
         attempt.heard += len(samples)
@@ -145,7 +141,6 @@ class Utterance:
         return self._use(samples, words)
 
     def end(self) -> PcmChunk | None:
-        """The piece has been said to its end."""
         chunk = self._join() if self._rejoin else None
         self._close(len(self._spans), self._output.taken)
         words = self._output.words()
@@ -154,7 +149,6 @@ class Utterance:
         return PcmChunk(chunk.pcm, chunk.words + words.words)
 
     def finish(self) -> PcmChunk | None:
-        """All pieces have been said."""
         return self._output.finish()
 
     def _join(self) -> PcmChunk | None:
@@ -187,7 +181,7 @@ class Utterance:
         return self._output.take(np.rint(samples * HEADROOM).astype(np.int16))
 
     def _event(self, position: int, sample: int, loud: NDArray[np.intp]) -> None:
-        """A word begins, or goes on: the parts of a number are told one by one."""
+        """Begin a word, or go on with one: the parts of a number are reported one by one."""
         span = self._spans.at(position)
         if span is None and self._open is None:
             span = self._spans.after(position)

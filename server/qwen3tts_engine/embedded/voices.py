@@ -1,4 +1,4 @@
-"""BCP 47 tags of eSpeak NG's voices, some of whose names are none, or another language's."""
+"""Voices of eSpeak NG: their BCP 47 tags, and the choice for a request."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ _CORRECTED: Mapping[str, str] = {
 
 
 def bcp47(voice_id: str) -> str:
-    """Return the tag of a voice's id in the customary case: ``en-us`` is en-US, ``fa-latn`` is
-    fa-Latn (RFC 5646 section 2.1.1)."""
+    """Return the BCP 47 tag of a voice's id in customary case: ``en-us`` is en-US."""
     if corrected := _CORRECTED.get(voice_id):
         return corrected
     parts = voice_id.split("-")
@@ -75,14 +74,14 @@ _FIRST = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A voice as the library is told it."""
+    """Voice of a request, and its name in the library."""
 
     id: str
     library_name: str
 
 
 class Catalogue:
-    """All voices and variants.
+    """Voices and variants.
 
     A voice is named by its id (``en-us``), its name (``English (America)``) or its file
     (``gmw/en-US``), in any case, with or without a variant (``en-us+f3``, ``de+Annie``).
@@ -112,10 +111,10 @@ class Catalogue:
         self.variants = tuple(sorted({entry.identifier for entry in self._variants.values()}))
 
     def choose(self, voice: str | None, language: str | None) -> Choice:
-        """The voice that a request means.
+        """Return the voice that a request means.
 
-        A voice's own language counts where both are given, so they must agree; a bare variant
-        (``+f3``) with a language is that language's voice with the variant.
+        Where both are given they must agree; a bare variant (``+f3``) with a language is that
+        language's voice with the variant.
 
         Raises:
             UnknownVoice: there is none; the remedy names near ones.
@@ -159,8 +158,7 @@ class Catalogue:
         )
 
     def _by_language(self, tag: str) -> str | None:
-        """The best voice for a language tag or a language's English name; the tag is shortened
-        from its end until one fits (RFC 4647 section 3.4)."""
+        """Return the best voice for a language, its tag shortened until one fits (RFC 4647 3.4)."""
         tag = _ALIASES.get(tag, tag)
         while tag:
             if found := self._claimed(tag):
@@ -209,6 +207,6 @@ def _voice(voice_id: str, entry: VoiceEntry) -> Voice:
 
 
 def unknown(kind: str, given: str, near: Sequence[str]) -> UnknownVoice:
-    """Return the error for a voice, variant or language that does not exist, with near ones."""
+    """Return the error for an unknown voice, variant or language, with near ones."""
     remedy = near_hint(near) or f"Leave the {kind} out, or choose one that is listed."
     return UnknownVoice(f"There is no {kind} {given[:80]!r}.", remedy=remedy)

@@ -1,7 +1,4 @@
-"""One process that speaks: ``python -m qwen3tts_engine.embedded.worker LIBRARY DATA``.
-
-It takes one job at a time and says it in one turn (workers/messages.py).
-"""
+"""Worker process: ``python -m qwen3tts_engine.embedded.worker LIBRARY DATA``; one turn a job."""
 
 from __future__ import annotations
 
@@ -30,8 +27,6 @@ HANG_S = 60
 
 
 def speak(library: Library, say: Say, inbox: Inbox[Message], out: int) -> None:
-    """Serve one job: SOUND as it comes, then DONE or FAILED."""
-
     def on_sound(pcm: bytes, words: list[tuple[int, int]]) -> bool:
         if inbox.has(lambda message: message == Stop(say.job)):
             return False
@@ -51,7 +46,7 @@ def speak(library: Library, say: Say, inbox: Inbox[Message], out: int) -> None:
 
 
 def serve(library_path: Path, data_path: Path, given: int, out: int) -> int:
-    """Load the library, then serve what is read from ``given`` until it ends; the exit status."""
+    """Load the library and serve until ``given`` ends; returns the exit status."""
     try:
         library = Library(library_path, data_path)
     except LibraryMissing as error:

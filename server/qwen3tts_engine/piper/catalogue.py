@@ -1,4 +1,4 @@
-"""Voices that the workers have loaded, and which of them a request means."""
+"""Voices in Piper's format that the workers have loaded, and the choice for a request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEX = {
 
 @dataclass(frozen=True, slots=True)
 class LoadedVoice:
-    """A voice as a worker tells of it."""
+    """Voice as a worker reports it."""
 
     id: str
     rate: int
@@ -42,14 +42,11 @@ class LoadedVoice:
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> LoadedVoice:
-        """From the worker's READY."""
         return cls(facts["id"], facts["rate"], facts["language"], tuple(facts["speakers"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A voice and a speaker."""
-
     voice: LoadedVoice
     speaker: str | None = None
 
@@ -59,7 +56,7 @@ class Choice:
 
 
 class Catalogue:
-    """All voices; in any case, ``-`` and ``_`` alike.
+    """Voices; names in any case, ``-`` and ``_`` alike.
 
     Raises:
         UnknownVoice: the default voice is not among them.
@@ -77,7 +74,7 @@ class Catalogue:
         """The default first."""
 
     def choose(self, voice: str | None, language: str | None) -> Choice:
-        """Return what a request means; where both are given, they must agree.
+        """Return the voice that a request means; voice and language must agree.
 
         Raises:
             UnknownVoice: there is none; the remedy names near ones.

@@ -1,4 +1,8 @@
-"""Settings of the engine ``piper``."""
+"""Engine ``piper``: VITS networks on the CPU, in worker processes.
+
+A worker speaks many clauses, a chunk of one at a time. A clause whose worker is lost is spoken
+again with the same random numbers.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +45,12 @@ SCALES = {"length_scale": (0.1, 10.0), "noise_scale": (0.0, 10.0), "noise_w": (0
 
 
 def default_workers() -> int:
-    """One for each core, from 1 to 4."""
     return max(1, min(4, os.cpu_count() or 1))
 
 
 @dataclass(frozen=True, slots=True)
 class PiperSettings:
-    """Settings of voices in Piper's format, each of which is in the memory of every worker.
+    """Settings of the engine ``piper``; each voice is in the memory of every worker.
 
     Raises:
         ValueError: a value is out of its range.
@@ -100,10 +103,9 @@ PAUSE_S, SENTENCE_PAUSE_S = 0.15, 0.3
 
 
 class Utterance:
-    """Takes the sound of one piece after the other; returns the engine's chunks.
+    """Audio and words of one request, piece by piece (PieceAudio).
 
-    ``begin`` a piece, feed it by ``sound``, ``end`` it; ``again`` before it is said once more, with
-    the same seed, so that it is the same sample for sample; ``finish`` when all pieces are said.
+    After ``again``, the same seed gives the same samples, so those given out are skipped.
     """
 
     def __init__(self, request: SynthesisRequest, rate: int) -> None:
@@ -129,19 +131,16 @@ class Utterance:
         """Quiet samples at the end of what was taken."""
 
     def begin(self, piece: Piece) -> None:
-        """A piece is about to be said."""
         self._piece = piece
         self._base = self._output.taken + self._trim.dropped
         self._used = self._known = 0
         self.again()
 
     def again(self) -> None:
-        """The piece will be said from its start once more."""
         self._heard = self._told = 0
 
     def sound(self, pcm: bytes, words: tuple[Word, ...] = ()) -> PcmChunk | None:
-        """Take samples at the voice's rate, and words: characters [first, end) and samples
-        [first, end) from the piece's start, 1 where they are exact."""
+        """Take samples at the voice's rate, and words as (first, end, first sample, end, exact)."""
         for word in words:
             self._told += 1
             if self._told > self._known:
@@ -159,7 +158,6 @@ class Utterance:
         return self._output.take(samples)
 
     def end(self) -> PcmChunk | None:
-        """The piece has been said to its end: the rest of the pause after it, if it has one."""
         self._place()
         if not self._piece.pause or not self._used:
             return self._output.words()
@@ -169,11 +167,10 @@ class Utterance:
         return self._output.take(np.zeros(max(0, missing), np.int16))
 
     def finish(self) -> PcmChunk | None:
-        """All pieces have been said."""
         return self._output.finish()
 
     def _place(self) -> None:
-        """Place the words that came, as soon as it is known how much the trim dropped."""
+        """Place the words that came, once it is known how much the trim dropped."""
         if not self._trim.heard:
             return
         base = self._base - self._trim.dropped
@@ -203,7 +200,6 @@ class PiperEngine(PoolEngine[Catalogue]):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Notes on the voices for people, once started."""
         return tuple(self._notes)
 
     async def _new_pool(self) -> Pool:
@@ -263,7 +259,7 @@ class PiperEngine(PoolEngine[Catalogue]):
             log.warning("%s", told)
 
     def _left_out(self, facts: Mapping[str, Any]) -> str:
-        """Return a sentence on phonemes that a voice leaves out; empty where they were told."""
+        """Return a sentence on phonemes left out by a voice; empty where they were reported."""
         name = facts["id"]
         fresh = [each for each in facts["unknown"] if (name, each) not in self._unknown]
         if not fresh:
@@ -277,8 +273,9 @@ class PiperEngine(PoolEngine[Catalogue]):
 
 
 def found_voices(settings: PiperSettings) -> tuple[list[VoiceFiles], str]:
-    """Return the files of the voices on offer, and the default one's id with its speaker; may fetch
-    those that are named from the hub.
+    """Return the files of the voices on offer, and the default's id with its speaker.
+
+    Voices that are named may be fetched from the hub.
 
     Raises:
         EngineUnavailable: there is none, or one that is named is not found.
@@ -304,6 +301,5 @@ def found_voices(settings: PiperSettings) -> tuple[list[VoiceFiles], str]:
 
 
 def worker_command(files: Sequence[VoiceFiles]) -> list[str]:
-    """What starts a worker."""
     listed = [(str(each.onnx), str(each.config), each.id) for each in files]
     return command("qwen3tts_engine.piper.worker", json.dumps(listed))

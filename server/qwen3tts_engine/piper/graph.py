@@ -1,9 +1,9 @@
-"""The network of a voice, cut at its seam: text to durations, then frames to sound.
+"""The seam in a voice's network: text to durations before it, frames to sound behind it.
 
-A VITS network (Kim et al. 2021) as Piper exports it is one graph. Its first half (text encoder,
-duration predictor) sees the whole text; its second half (flow, HiFi-GAN decoder) is convolutions
-over frames. The seam is found by structure: the one ``Ceil`` that rounds durations to frames, the
-random normal numbers behind it, and the sum with them, which is the decoder's input.
+A VITS network (Kim et al. 2021) as Piper exports it is one graph. The text encoder and duration
+predictor see the whole text; flow and HiFi-GAN decoder are convolutions over frames. The seam is
+found by structure: the only ``Ceil``, which rounds durations to frames, the random normal numbers
+behind it, and the sum with them, which is the decoder's input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 
 class NotVits(BadRequest):
-    """A graph that is no VITS network as Piper exports it."""
+    """The graph is not a VITS network as Piper exports it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"The voice's network is of another kind: {what}.", remedy=OTHER_KIND)
@@ -36,7 +36,7 @@ class NotVits(BadRequest):
 
 @dataclass(frozen=True, slots=True)
 class Seam:
-    """A network's two halves.
+    """Both halves of a network.
 
     The encoder's outputs are DURATIONS [1, 1, ids], MEANS and LOG_SCALES [1, ids, channels], then
     the tensors ``conditions`` (a speaker's part of the decoder, [1, channels, 1]).
@@ -172,7 +172,6 @@ def _prior(graph: _Graph, timed: set[str]) -> tuple[str, str, str]:
 
 
 def _stretched(graph: _Graph, timed: set[str], name: str) -> str:
-    """The factor [1, ids, channels] of the product with the alignment that makes a tensor."""
     node = graph.maker.get(name)
     while node is not None and node.op_type in ("Transpose", "Identity"):
         node = graph.maker.get(node.input[0])
@@ -184,7 +183,7 @@ def _stretched(graph: _Graph, timed: set[str], name: str) -> str:
 def _decoder_nodes(
     graph: _Graph, decoder: list[onnx.NodeProto], timed: set[str], moving: set[str]
 ) -> tuple[list[str], list[onnx.NodeProto]]:
-    """Nodes over frames, without the mask; and tensors of the first half that they take."""
+    """Return the nodes over frames, and the tensors of the first half that they take."""
     conditions: list[str] = []
     renamed: dict[str, str] = {}
     nodes = []
@@ -246,7 +245,6 @@ def _encoder(
 
 
 def _channels(graph: _Graph, nodes: list[onnx.NodeProto], frames: str) -> int:
-    """Channels of the decoder's input: twice those of the first convolution of half of them."""
     for node in nodes:
         if node.op_type == "Conv":
             weight = graph.constants.get(node.input[1])
@@ -265,7 +263,7 @@ def _symbols(graph: _Graph) -> int:
 
 
 def decoder_model(seam: Seam) -> onnx.ModelProto:
-    """The second half as a graph of its own, for whole utterances."""
+    """Return the second half as a graph of its own, for whole utterances."""
     helper = onnx.helper
     needed = {name for node in seam.decoder for name in node.input}
     made = {name for node in seam.decoder for name in node.output}

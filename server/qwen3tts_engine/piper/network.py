@@ -1,4 +1,4 @@
-"""A voice's network on ONNX Runtime: durations of a sentence, then its sound call by call."""
+"""A voice's network on ONNX Runtime: durations of a sentence, then its sound chunk by chunk."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Sound = NDArray[np.float32]
 
 
 class Network:
-    """A network's two halves, ready to run."""
+    """Both halves of a network, ready to run."""
 
     def __init__(self, seam: Seam, graph: StreamGraph, threads: int) -> None:
         self.seam = seam
@@ -91,7 +91,7 @@ class Network:
         speaker: int,
         random: np.random.Generator,
     ) -> Spoken:
-        """Find the durations of a sentence, and begin its sound.
+        """Predict the durations of a sentence, and begin its sound.
 
         Args:
             ids: phonemes.
@@ -100,7 +100,7 @@ class Network:
             random: source of the noise.
 
         Raises:
-            EngineFailed: the network's numbers are none, or out of bounds.
+            EngineFailed: the network's output is not finite, or out of bounds.
         """
         rounded, means, log_scales, *conditions = self._encode(ids, scales, speaker, random)
         durations = rounded.reshape(-1)
@@ -153,12 +153,10 @@ class Network:
         return found
 
     def forget_graphs(self) -> None:
-        """Free the graphs and weights that the sessions were made of and hold themselves."""
         self.seam = replace(self.seam, encoder=onnx.ModelProto(), decoder=(), constants={})
         self.graph = replace(self.graph, model=onnx.ModelProto())
 
     def start(self) -> dict[str, Any]:
-        """Return the state of a decoder that has seen nothing."""
         return {
             window.name: np.zeros((1, window.channels, 1, window.first), np.float32)
             for window in self.graph.windows
@@ -198,7 +196,7 @@ class Network:
 
 
 class Spoken:
-    """A sentence whose durations are known; its sound comes by chunks."""
+    """Sentence whose durations are known; its sound comes by chunks."""
 
     def __init__(
         self,
@@ -218,10 +216,10 @@ class Spoken:
         self._at = 0
 
     def next(self, frames: int) -> Sound:
-        """Return the sound of about as many frames; with the last ones also what lay behind.
+        """Return the sound of about as many frames; the last ones bring the decoder's tail.
 
         Raises:
-            EngineFailed: the sound is not numbers.
+            EngineFailed: the sound is not finite.
         """
         total, ahead = self.frames.shape[1], self._network.ahead
         if self._at == total:

@@ -1,4 +1,4 @@
-"""Text as the phoneme ids that a voice's network takes, and the words that they belong to."""
+"""Text to phoneme ids of a voice's network, and the words that they belong to."""
 
 # Look-alike characters are meant.
 # ruff: noqa: RUF001
@@ -50,7 +50,7 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class TextWord:
-    """A word of the text and the ids that are its phonemes."""
+    """Word of the text and its ids."""
 
     char_start: int
     char_end: int
@@ -72,7 +72,7 @@ class _Said:
 
 @dataclass(slots=True)
 class Sentence:
-    """A sentence's ids, and its words when they are asked for."""
+    """Ids of a sentence; its words are found on demand."""
 
     ids: list[int]
     said: _Said
@@ -83,9 +83,7 @@ class Sentence:
 
 
 class Phonemizer:
-    """Turns text into sentences of phoneme ids.
-
-    eSpeak NG's state is global to a process; calls of several threads wait for each other.
+    """Text to sentences of phoneme ids. eSpeak NG's state is global: threads take turns.
 
     Raises:
         EngineUnavailable: eSpeak NG cannot be loaded.
@@ -110,11 +108,6 @@ class Phonemizer:
                 ) from error
 
     def _check_phonemes(self) -> None:
-        """Refuse a voice that was trained on other phonemes than eSpeak NG's.
-
-        Raises:
-            BadRequest: it has ids for too few of those of ``TRIAL``.
-        """
         made = [
             phoneme
             for _, phonemes in self._phonemes(TRIAL)
@@ -146,7 +139,6 @@ class Phonemizer:
         return found
 
     def words(self, sentence: Sentence) -> list[TextWord]:
-        """Return the words of the text, each with its ids; in order."""
         said = sentence.said
         spans = Spans(said.text)
         if said.events is None:
@@ -310,7 +302,6 @@ def espeak() -> Library:
 
 
 def unsayable(unknown: Sequence[str]) -> BadRequest:
-    """Return the error for a text of which the voice knows no phoneme."""
     return BadRequest(
         f"The voice has no id for any phoneme of this text ({', '.join(unknown[:5])}).",
         remedy="Choose a voice of the text's language.",

@@ -1,17 +1,15 @@
-"""The decoder as a graph that goes on from call to call: each layer keeps the end of its input.
+"""The decoder as a streaming graph: each layer keeps the end of its input.
 
-A convolution that sees ``p`` columns ahead runs without padding on *(end of what it had, what is
-new)*, so a call computes each column once and the sound is that of the whole decode, later by the
-sum of all ``p``. The padding of the whole decode stands only at its ends: the first call begins
-with ``p`` columns of zeros in the place of a state, the last one has ``p`` more behind it (its
+A convolution that sees ``p`` columns ahead runs without padding on *(end of its past, new)*, so a
+call computes each column once; the sound is that of the whole decode, later by the sum of all
+``p``. The first call begins with ``p`` columns of zeros, the last has ``p`` more behind it (its
 ``tail``).
 
 At high rates, where a few columns are cheap and copies are not, the layers after an upsampling
-share one window: they run with their padding, and what that has spoilt is cut off their result.
+share one window: they run with their padding, and the spoilt columns are cut off.
 
-Tensors are [1, channels, 1, columns]: ONNX Runtime's direct convolution is for two dimensions, and
-faster than what it does for one. A transposed convolution becomes a convolution with one set of
-channels for each phase of its stride.
+Tensors are [1, channels, 1, columns]: ONNX Runtime's direct convolution is faster in two
+dimensions. A transposed convolution becomes a convolution with one set of channels for each phase.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A tensor's end that is kept for the next call."""
+    """End of a tensor that is kept for the next call."""
 
     name: str
     """Of its input; ``name.next`` is its output, ``name.tail`` the zeros behind the last call."""
@@ -69,14 +67,13 @@ class Crop:
     """in the last one."""
 
     def bounds(self, *, first: bool, last: bool) -> tuple[int, int]:
-        """Return the first column that stays, and the end as a slice takes it."""
         cut = self.last if last else self.before
         return self.first if first else self.later, -cut if cut else _END
 
 
 @dataclass(frozen=True, slots=True)
 class StreamGraph:
-    """The decoder for calls in a row: FRAMES [1, channels, 1, n] in, SOUND [1, 1, samples] out."""
+    """Decoder for successive calls: FRAMES [1, channels, 1, n] in, SOUND [1, 1, samples] out."""
 
     model: onnx.ModelProto
     windows: tuple[Window, ...]
@@ -121,7 +118,7 @@ class _Filled:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The shape of a moving tensor; only good for making one that is filled."""
+    pass
 
 
 _Value = _Moving | _Filled | _Shape
@@ -275,10 +272,10 @@ class _Builder:
         return self.emit("Conv", inputs, **shape)
 
     def upsampled(self, value: _Moving, weight: Array, bias: Array | None, stride: int) -> _Moving:
-        """A transposed convolution whose length is ``stride`` times the input's.
+        """Build a transposed convolution whose length is ``stride`` times the input's.
 
-        Output q (before padding is cut off) has the taps ``j + stride * m`` of input
-        ``q // stride - m``, j the phase ``q % stride``.
+        Output q (before padding is cut off) has the taps ``j + stride * m`` of input ``q // stride
+        - m``, j the phase ``q % stride``.
         """
         value = self.leave(value)
         weight = weight * np.float32(value.factor)
@@ -325,7 +322,7 @@ class _Builder:
 
 
 def stream_graph(seam: Seam) -> StreamGraph:
-    """Make the decoder's second form.
+    """Return the decoder as a streaming graph.
 
     Raises:
         NotVits: a layer is not one of a VITS decoder.

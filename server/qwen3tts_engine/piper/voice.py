@@ -27,7 +27,7 @@ Sound = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class SpeechSettings:
-    """How a clause is spoken; what is None is the voice's own.
+    """Variation of one clause; None: the voice's own.
 
     Raises:
         BadRequest: a value is out of range.
@@ -69,7 +69,7 @@ class SpeechSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClauseWord:
-    """A word of the text and where it sounds."""
+    """Word of the text and its place in the sound."""
 
     char_start: int
     char_end: int
@@ -82,7 +82,7 @@ class ClauseWord:
 
 
 class PiperVoice:
-    """A voice, ready to speak. Not for several threads at once."""
+    """Voice ready to speak. Not thread-safe."""
 
     def __init__(self, config: VoiceConfig, network: Network, phonemizer: Phonemizer) -> None:
         self._config = config
@@ -129,16 +129,13 @@ class PiperVoice:
         return cls(config, network, phonemizer)
 
     def newly_unknown(self) -> list[str]:
-        """Return the phonemes without an id that were met since the last call for the first time;
-        they are left out of the sound."""
+        """Return phonemes without an id met since the last call; the sound leaves them out."""
         fresh = sorted(set(self.phonemizer.unknown) - self._reported)
         self._reported.update(fresh)
         return fresh
 
     def clause(self, text: str, settings: SpeechSettings | None = None) -> Clause:
-        """Begin to speak a text.
-
-        Text with nothing to say in it gives a clause without sound.
+        """Begin to speak a text; without anything to speak, the clause has no sound.
 
         Raises:
             BadText: it is not text.
@@ -168,10 +165,7 @@ class PiperVoice:
 
 
 class Clause:
-    """A text being spoken. Dropping it between two chunks cancels it.
-
-    A text of several sentences is begun one by one: ``words`` and ``samples`` are of those begun.
-    """
+    """Text being spoken, sentence by sentence. Dropping it between two chunks cancels it."""
 
     def __init__(
         self,
@@ -203,7 +197,7 @@ class Clause:
     def words(self) -> tuple[ClauseWord, ...]:
         """Words of the sentences begun, in order.
 
-        Finding them takes a few milliseconds for each sentence: read them after the first chunk.
+        Finding them takes a few milliseconds a sentence: read them after the first chunk.
         """
         hop = self._voice.network.hop
         for sentence, ends, base in self._unplaced:
@@ -232,8 +226,8 @@ class Clause:
         """Return the next chunk [samples], float32 within +-1; empty at the end.
 
         Args:
-            seconds: about how long; None: FIRST_S for the first one, then longer each time. At
-                most MOST_S counts. The last chunk of a sentence is up to half a second longer.
+            seconds: about how long; None: FIRST_S for the first one, then longer each time, at most
+                MOST_S. The last chunk of a sentence is up to half a second longer.
         """
         if self._given == self.samples:
             if not self._waiting:

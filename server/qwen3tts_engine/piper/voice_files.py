@@ -1,4 +1,4 @@
-"""A voice's settings: the ``.onnx.json`` beside its network."""
+"""Files of a voice in Piper's format: where they are found, and the settings beside the network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAD, START, END = "_", "^", "$"
 
 @dataclass(frozen=True, slots=True)
 class VoiceConfig:
-    """The settings that synthesis needs, checked."""
+    """Checked settings of a voice: its ``.onnx.json``."""
 
     sample_rate: int
     """Hertz."""
@@ -48,8 +48,7 @@ class VoiceConfig:
 
     @property
     def speaker_names(self) -> tuple[str, ...]:
-        """Names in the order of the speakers' numbers, a number where there is no name; empty where
-        there is one speaker."""
+        """Names by the speakers' numbers; empty for one speaker."""
         if self.speaker_count == 1:
             return ()
         names = {number: name for name, number in self.speakers.items()}
@@ -57,7 +56,6 @@ class VoiceConfig:
 
 
 def bad(what: str) -> BadRequest:
-    """Return the error for settings that cannot be used."""
     return BadRequest(f"The voice's settings cannot be used: {what}.", remedy=REMEDY)
 
 
@@ -65,7 +63,7 @@ def read_config(file: Path) -> VoiceConfig:
     """Read and check a ``.onnx.json``.
 
     Raises:
-        BadRequest: it is missing, no JSON, or its values are out of bounds.
+        BadRequest: it is missing, not JSON, or its values are out of bounds.
     """
     try:
         with file.open("rb") as opened:
@@ -82,7 +80,7 @@ def parse_config(data: bytes) -> VoiceConfig:
     """Check the content of a ``.onnx.json``.
 
     Raises:
-        BadRequest: it is no JSON, or a value is missing or out of bounds; says which.
+        BadRequest: it is not JSON, or a value is missing or out of bounds; says which.
     """
     if len(data) > MAX_BYTES:
         raise bad(f"more than {MAX_BYTES >> 20} MiB")
@@ -228,7 +226,7 @@ class VoiceFiles:
 
 @dataclass(frozen=True, slots=True)
 class InstalledVoice:
-    """A voice that is here, by its settings; the network is not opened."""
+    """Installed voice, by its settings; the network is not opened."""
 
     files: VoiceFiles
     language: str
@@ -245,7 +243,7 @@ def find_voice(name: str | Path) -> VoiceFiles:
 
     Args:
         name: a folder or an ``.onnx`` file; a package that carries such files; or a voice's name,
-            which is looked for in installed packages, in the hub's cache and at the hub.
+            looked up in installed packages, in the hub's cache and at the hub.
 
     Raises:
         BadRequest: there is none, several, or its settings are missing.
@@ -281,15 +279,15 @@ def find_voice(name: str | Path) -> VoiceFiles:
 
 
 def voice_key(name: str) -> str:
-    """Return what two names of one voice have in common: case, ``-`` and ``_`` do not count."""
+    """Fold a voice's name: case, ``-`` and ``_`` do not count."""
     return name.lower().replace("-", "_")
 
 
 def installed_voices(damaged: list[BadRequest] | None = None) -> list[InstalledVoice]:
-    """Return the voices of installed packages that can be read; that of the extra first.
+    """Return the readable voices of installed packages; that of the extra first.
 
     Args:
-        damaged: takes what is wrong with the others.
+        damaged: receives the errors of the others.
     """
     found = []
     for package, files in _in_packages():

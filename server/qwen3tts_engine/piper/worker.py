@@ -1,8 +1,7 @@
-"""One process that speaks: ``python -m qwen3tts_engine.piper.worker VOICES``.
+"""Worker process: ``python -m qwen3tts_engine.piper.worker VOICES``.
 
-VOICES is a JSON array of (network, settings, id). Clauses take turns: a turn is a chunk of one,
-its first with what comes before it (phonemes, durations); the engine says whose turn it is
-(workers/messages.py). A clause that is stopped is dropped.
+VOICES is a JSON array of (network, settings, id). A turn is one chunk of one clause; the engine
+says whose turn it is (workers/messages.py).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class _Speaking:
 
 
 def turn(job: int, speaking: _Speaking, out: int) -> bool:
-    """Make one chunk of a clause; whether the clause is over."""
+    """Synthesize one chunk of a clause; returns whether the clause is over."""
     chunk = speaking.clause.next()
     if len(chunk):
         send(out, Sound(job, pcm_of(chunk).astype("<i2").tobytes()))
@@ -65,24 +64,18 @@ def turn(job: int, speaking: _Speaking, out: int) -> bool:
 
 
 def pcm_of(sound: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Samples of 16 bits; what is beyond full scale is clipped."""
     clipped: NDArray[np.int16] = np.clip(np.rint(sound * 32767.0), -32768, 32767).astype(np.int16)
     return clipped
 
 
 def begun(voices: dict[str, PiperVoice], say: Say) -> _Speaking:
-    """Begin a clause.
-
-    Raises:
-        SpeechError: the voice cannot say it.
-    """
     how = dict(say.options)
     voice = voices[how.pop("voice")]
     return _Speaking(voice.clause(say.text, SpeechSettings(**how)))
 
 
 def serve(files: list[VoiceFiles], given: int, out: int) -> int:
-    """Load the voices, then serve what is read from ``given`` until it ends; the exit status."""
+    """Load the voices and serve until ``given`` ends; returns the exit status."""
     voices: dict[str, PiperVoice] = {}
     for each in files:
         try:

@@ -1,1 +1,1 @@
-"""Openings said at once, from memory."""
+"""Openings of texts, spoken from memory."""

@@ -1,8 +1,7 @@
-"""An engine that says openings from memory.
+"""Engine decorator that speaks openings from memory.
 
-A text's opening (``Sure, `` of *Sure, I can look that up.*) is a piece of its own if it is kept
-(text_plan.py asks ``openings``), so it is on its way at once, and the inner engine makes the rest
-while it is heard.
+A text's opening (``Sure, `` of *Sure, I can look that up.*) that is in memory is a piece of its own
+(text_plan.py asks ``openings``): it is sent immediately while the inner engine makes the rest.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ WHOLE = SegmenterSettings(
 
 
 class StarterEngine(WrappedEngine):
-    """``inner``, with a memory of openings.
+    """``inner`` with a memory of openings.
 
     ``start`` returns when all phrases are prepared for all voices; one that cannot be is a note.
-    ``close`` forgets everything: another start may find another checkpoint.
+    ``close`` clears the memory: another start may find another checkpoint.
     """
 
     def __init__(
@@ -80,16 +79,14 @@ class StarterEngine(WrappedEngine):
 
     @property
     def entries(self) -> int:
-        """Sounds in memory; an opening has two, for before something else and for by itself."""
+        """Number of sounds in memory; an opening has two, for before other text and by itself."""
         return len(self._memory)
 
     @property
     def notes(self) -> Sequence[str]:
-        """Those of the inner engine, and what could not be prepared."""
         return (*super().notes, *self._notes)
 
     async def start(self) -> None:
-        """Start the inner engine and prepare the phrases."""
         await self.inner.start()
         async with self._starting:
             if not self._prepared:
@@ -100,7 +97,6 @@ class StarterEngine(WrappedEngine):
                 self._prepared = life == self._life
 
     async def close(self) -> None:
-        """Close the inner engine; forget everything."""
         self._life += 1
         self._prepared = False
         self._memory.clear()
@@ -110,7 +106,7 @@ class StarterEngine(WrappedEngine):
     # --- what a text may begin with ---
 
     def openings(self, style: Style) -> Phrases | None:
-        """The openings kept in a style; None where there are none."""
+        """Return the openings in memory for a style; None where there are none."""
         if task_of(self.inner) == "voice_design":
             return None  # a designed voice is that of one context
         return self._memory.phrases(self._resolved(style))
@@ -118,10 +114,7 @@ class StarterEngine(WrappedEngine):
     # --- speaking ---
 
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
-        """From memory, if it is there; else the inner engine's.
-
-        The first chunk from memory has the mark ``starter``.
-        """
+        """Synthesize from memory, with the mark ``starter``, or by the inner engine."""
         made_apart = request.layout is not None or task_of(self.inner) == "voice_design"
         if request.continued or made_apart:
             return self.inner.synthesize(request)
@@ -187,12 +180,11 @@ class StarterEngine(WrappedEngine):
     # --- preparing ---
 
     async def prepare_voice(self, name: str) -> None:
-        """Keep the openings for one of ``settings.voices`` that has come to be after the start."""
+        """Prepare the openings for one of ``settings.voices`` added after the start."""
         if self._prepared:
             await self._prepare((name,))
 
     async def _found(self, name: str) -> str | None:
-        """The engine's id of a voice; None where there is none, which is a note."""
         if self.find_voice is None:
             return name
         try:
@@ -206,8 +198,7 @@ class StarterEngine(WrappedEngine):
         return found
 
     def forget_openings(self, voice: str) -> None:
-        """Give up what is kept for a voice that is not there any more; ``voice``: the inner
-        engine's id."""
+        """Remove the openings of a deleted voice, by the inner engine's id."""
         self._memory.drop(voice)
 
     def _note(self, note: str) -> None:
@@ -273,7 +264,7 @@ class StarterEngine(WrappedEngine):
 
 
 def said(phrase: str) -> str:
-    """A phrase as it is spoken: without Markdown, white space collapsed."""
+    """Return a phrase as it is spoken: without Markdown, white space collapsed."""
     segmenter = Segmenter(WHOLE)
     return " ".join(each.text for each in (*segmenter.push(phrase), *segmenter.end()) if each.text)
 
@@ -289,7 +280,7 @@ def _placed(chunk: PcmChunk, request: SynthesisRequest) -> PcmChunk:
 
 
 def starters_of(engine: Engine) -> StarterEngine | None:
-    """The memory of openings in an engine, however it is wrapped; None: it has none."""
+    """Return the memory of openings in an engine, however it is wrapped; None: it has none."""
     while isinstance(engine, WrappedEngine):
         if isinstance(engine, StarterEngine):
             return engine
@@ -298,10 +289,7 @@ def starters_of(engine: Engine) -> StarterEngine | None:
 
 
 def openings_of(engine: Engine, style: Style) -> Phrases | None:
-    """What a text in this style may begin with; ``style.voice`` is any name that ``engine`` knows.
-
-    An engine on the way that gives voices more names says by ``resolve`` which one it is.
-    """
+    """Return the openings of a text in this style; ``style.voice`` is any name of ``engine``."""
     while isinstance(engine, WrappedEngine):
         if isinstance(engine, StarterEngine):
             return engine.openings(style)

@@ -1,4 +1,4 @@
-"""Sound that is kept, by what it says and how; bounded in bytes."""
+"""Cache of synthesized openings, by text and style; bounded in bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SILENT = 328
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a text is spoken: all of a request that its sound depends on beside the text itself."""
+    """Everything in a request that its sound depends on besides the text."""
 
     voice: str | None = None
     """The engine's id; None: its default."""
@@ -48,7 +48,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a request is, where one answer does for another."""
+    """Identity of a request for the cache."""
 
     style: Style
     text: str
@@ -64,7 +64,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The sound of one request, in the engine's own chunks."""
+    """Cached sound of one request, in the engine's own chunks."""
 
     text: str
     chunks: tuple[PcmChunk, ...]
@@ -80,7 +80,7 @@ class Kept:
         return sum(each.samples for each in self.chunks)
 
     def said_for(self, request: SynthesisRequest) -> Iterator[PcmChunk]:
-        """Its chunks as the answer to a request for the same text."""
+        """Return its chunks as the answer to a request for the same text."""
         for chunk in self.chunks:
             words = []
             for word in chunk.words:
@@ -101,9 +101,9 @@ class Kept:
 
 
 def kept(text: str, chunks: Sequence[PcmChunk]) -> Kept | None:
-    """What an engine said of ``text`` (without offsets), to be said again.
+    """Return a cache entry of what an engine made of ``text`` (without offsets).
 
-    None: it said nothing, or was cut off before its end.
+    None: it made no sound, or was cut off before its end.
     """
     if not any(each.pcm for each in chunks) or any(each.end in BROKEN for each in chunks):
         return None
@@ -128,8 +128,7 @@ def _faded(pcm: bytes) -> bytes:
 
 
 class Memory:
-    """What is kept. Pinned entries stay; the others go when room is needed, the longest unused
-    first."""
+    """LRU cache of sounds; pinned entries stay."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -147,7 +146,6 @@ class Memory:
         return key in self._pinned or key in self._others
 
     def find(self, key: Key) -> Kept | None:
-        """What is kept under a key; used just now, therefore."""
         found = self._pinned.get(key)
         if found is None and key in self._others:
             self._others.move_to_end(key)
@@ -155,7 +153,6 @@ class Memory:
         return found
 
     def keep(self, key: Key, entry: Kept, *, pinned: bool = False) -> bool:
-        """Keep an entry if it fits beside the pinned ones."""
         if key in self:
             return True
         size = key.bytes + entry.bytes
@@ -172,7 +169,6 @@ class Memory:
         return True
 
     def drop(self, voice: str) -> None:
-        """Give up all that is kept for a voice, pinned or not."""
         for entries, pinned in ((self._pinned, True), (self._others, False)):
             for key in [key for key in entries if key.style.voice == voice]:
                 size = key.bytes + entries.pop(key).bytes
@@ -181,14 +177,13 @@ class Memory:
                 self._phrases.pop(key.style, None)
 
     def clear(self) -> None:
-        """Keep nothing."""
         self._pinned.clear()
         self._others.clear()
         self._phrases.clear()
         self.bytes = self._pinned_bytes = 0
 
     def phrases(self, style: Style) -> Phrases | None:
-        """The openings that are kept in a style: those that are said before something else."""
+        """Return the openings in memory for a style: those spoken before other text."""
         found = self._phrases.get(style)
         if found is None:
             # What is remembered may have been cut anywhere, by a pause in the text.

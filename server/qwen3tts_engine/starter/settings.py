@@ -1,4 +1,4 @@
-"""What may be set of openings."""
+"""Settings of openings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _HAN = weight("\u6f22")
 
 @dataclass(frozen=True)
 class StarterSettings:
-    """What may be set of openings. ValueError for what cannot be."""
+    """Settings of openings.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
 
     phrases: tuple[str, ...] = ()
     """Openings prepared for every voice of ``voices``. Write each as the texts do, with the mark
@@ -65,7 +69,7 @@ class StarterSettings:
         return bool(self.phrases) or self.remember or self.dual_segment
 
     def clauses(self, settings: SegmenterSettings) -> SegmenterSettings:
-        """How texts are cut: ``settings``, or with ``dual_segment`` a short piece and longer ones.
+        """Return the segmenter's settings; with ``dual_segment`` a short piece, then longer ones.
 
         The first bound of a starter counts its marks, so that *Well,* is one.
         """

@@ -1,4 +1,4 @@
-"""What the engine wants of a server, whatever that server speaks."""
+"""Protocol of an upstream server as the engine sees it: orders, deadlines, voices on offer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qwen3tts_wire.names import near_hint, near_voices
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One text to be spoken, in the server's own names."""
+    """One text to synthesize, in the server's own names."""
 
     text: str
     voice: str | None = None
@@ -27,7 +27,6 @@ class Order:
     initial_codec_chunk_frames: int | None = None
 
     def fields(self) -> dict[str, Any]:
-        """What is asked for, by the field names that both protocols share; without the text."""
         found: dict[str, Any] = {
             "voice": self.voice,
             "language": self.language,
@@ -47,36 +46,34 @@ class Backend(Protocol):
         ...
 
     async def probe(self) -> None:
-        """See whether speech could be asked for.
+        """Check whether speech could be requested.
 
         Raises:
             Unreachable: nothing answers there.
-            SpeechError: what answers is no such server.
+            SpeechError: what answers is not such a server.
         """
         ...
 
     def speak(self, order: Order) -> AsyncGenerator[bytes, None]:
-        """The sound as the server sends it, in any cut; ``aclose`` takes the request back at once.
+        """Yield the server's audio bytes, in any cut; ``aclose`` cancels the request immediately.
 
         Raises:
             Unreachable: nothing answers there; nothing was sent.
             Stalled: it took too long.
-            SpeechError: its fault as ours.
+            SpeechError: its error, as ours.
         """
         ...
 
-    async def close(self) -> None:
-        """Free what is kept between requests."""
-        ...
+    async def close(self) -> None: ...
 
 
 def with_extra(fields: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
-    """The fields, with those of ``extra`` over them; null takes a field out."""
+    """Merge ``extra`` over the fields; null removes a field."""
     return {name: value for name, value in {**fields, **extra}.items() if value is not None}
 
 
 class Patience:
-    """Begins when it is made. A reader who does not take the sound is not counted against it."""
+    """Deadline of the first sound, then between sounds; a slow reader stops it."""
 
     def __init__(self, first_s: float, stall_s: float) -> None:
         self._first_s = first_s
@@ -86,16 +83,13 @@ class Patience:
         self._sounded = False
 
     def sounded(self) -> None:
-        """Sound came, and its reader has taken it."""
         self._sounded = True
         self._until = self._loop.time() + self._stall_s
 
     def limit(self) -> asyncio.Timeout:
-        """A context that raises TimeoutError when it is over."""
         return asyncio.timeout_at(self._until)
 
     def over(self) -> Stalled:
-        """The error for that."""
         if self._sounded:
             what = f"sent no sound for {self._stall_s:g} s in the middle of the speech"
         else:
@@ -115,10 +109,10 @@ _NO_LANGUAGE = ("auto", MANY, "und")
 
 
 class Offer:
-    """What may be asked for.
+    """Voices and languages that may be requested.
 
     Args:
-        voices: those on offer, the default first; empty: any, the server decides.
+        voices: on offer, the default first; empty: any, the server decides.
         languages: ``tag`` or ``tag=name`` each; empty: any.
         any_voice: whether others may be named as well.
     """
@@ -138,7 +132,7 @@ class Offer:
             self._languages[tag.strip().casefold()] = name.strip() or tag.strip()
 
     def voice(self, wanted: str | None) -> str | None:
-        """The server's name for a voice; None: its own choice.
+        """Return the server's name for a voice; None: its own choice.
 
         Raises:
             UnknownVoice: there is none; names near ones.
@@ -156,10 +150,10 @@ class Offer:
         )
 
     def language(self, wanted: str | None) -> str | None:
-        """The server's name for a language; None: it finds out.
+        """Return the server's name for a language; None: it detects it.
 
         Raises:
-            UnknownVoice: it speaks no such language; says which.
+            UnknownVoice: it does not speak the language.
         """
         if wanted is None or wanted.casefold() in _NO_LANGUAGE:
             return None
@@ -185,10 +179,7 @@ def _few(voices: Sequence[Voice]) -> str:
 
 
 def with_default(voices: Sequence[Voice], default: str) -> list[Voice]:
-    """The voices with the default first, put in where it is not among them; no default: as it is.
-
-    An empty list stays empty: names are the server's to judge then.
-    """
+    """Return the voices with the default first, added where it is missing; an empty list stays."""
     if not default or not voices:
         return list(voices)
     known = [each for each in voices if each.id == default]
@@ -197,13 +188,13 @@ def with_default(voices: Sequence[Voice], default: str) -> list[Voice]:
 
 
 def read_voices(body: bytes) -> list[Voice]:
-    """The answer of ``GET /v1/audio/voices``, in any of the forms in use.
+    """Parse ``GET /v1/audio/voices`` in any of the forms in use.
 
-    A list, or an object with ``voices`` and ``uploaded_voices``; of names or of objects. What is no
-    voice is left out; of more than MOST_VOICES the first are taken.
+    A list, or an object with ``voices`` and ``uploaded_voices``, of names or of objects; at most
+    MOST_VOICES.
 
     Raises:
-        ValueError: it is no such answer.
+        ValueError: it is not such an answer.
     """
     try:
         found = json.loads(body)

@@ -1,4 +1,4 @@
-"""How many requests are at the server at once; the others wait in order."""
+"""Engine ``upstream``: another speech server by vLLM-Omni's WebSocket or OpenAI's REST."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, ServerBusy, Sp
 
 
 class Slots:
-    """``count`` requests at once, ``most_waiting`` more may wait for ``patience_s`` each."""
+    """Limit of concurrent requests, with a bounded queue."""
 
     def __init__(self, count: int, most_waiting: int, patience_s: float) -> None:
         self._count = count
@@ -48,7 +48,7 @@ class Slots:
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Have a slot.
+        """Hold a slot.
 
         Raises:
             ServerBusy: too many wait, or none was free in time.
@@ -85,7 +85,7 @@ LONGEST_WAIT_S = 1.0
 
 
 class UpstreamEngine:
-    """A server behind the Engine protocol (base.py, where each method is described)."""
+    """Upstream server behind the Engine protocol (base.py)."""
 
     name = "upstream"
     sample_rate = SAMPLE_RATE
@@ -110,7 +110,6 @@ class UpstreamEngine:
 
     @property
     def model_ids(self) -> tuple[str, ...]:
-        """The names of the model there and, of a hub id, the last part."""
         return names_of([self.model]) if self._server is None else self._server.model_ids
 
     @property
@@ -119,7 +118,6 @@ class UpstreamEngine:
 
     @property
     def options(self) -> frozenset[str]:
-        """What the server takes, by its protocol or as set."""
         if self.settings.options is not None:
             return frozenset(self.settings.options)
         return Server.usual_options(self.settings)
@@ -129,11 +127,9 @@ class UpstreamEngine:
         return () if self._server is None else tuple(self._server.notes)
 
     def load(self) -> EngineLoad:
-        """Requests at the server, and those that wait here."""
         return self._slots.load
 
     def healthy(self) -> bool:
-        """Whether the server was there when it was last needed; see ReportsHealth."""
         return self._server is not None and self._server.healthy()
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
@@ -143,7 +139,7 @@ class UpstreamEngine:
         return self._started().offer.voices
 
     def check(self, voice: str | None, language: str | None) -> None:
-        """Refuse an unknown voice or language; a list that may be old is fetched again."""
+        """Refuse an unknown voice or language; an old list is fetched again."""
         server = self._started()
         try:
             server.offer.voice(voice)
@@ -229,7 +225,7 @@ class UpstreamEngine:
     async def _sound(
         self, server: Server, order: Order, marks: dict[str, float]
     ) -> AsyncGenerator[bytes, None]:
-        """The sound as it comes; what failed before any of it is asked for once more."""
+        """Yield the sound; a failure before any of it is retried once."""
         settings = self.settings
         async with self._slots.one():
             begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""What goes wrong at an upstream server, as our errors. Pure."""
+"""HTTP to an upstream server: key, TLS, bounded answers, and its errors as ours."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ _SPACE = re.compile(r"\s+")
 
 
 class Unreachable(EngineFailed):
-    """Nothing answered there; nothing was sent."""
+    """Nothing answered; nothing was sent."""
 
 
 class Stalled(EngineFailed):
-    """It took too long: to ask once more would take as long again."""
+    """It took too long; a retry would take as long again."""
 
 
 def printable(message: object) -> str:
-    """What a server says, in one line of at most MOST_CHARS printable characters."""
+    """Return a server's message in one line of at most MOST_CHARS printable characters."""
     if not isinstance(message, str):
         return ""
     # A message may be megabytes; more than this is not even looked at.
@@ -70,9 +70,9 @@ def printable(message: object) -> str:
 
 
 def of_fields(error: Mapping[str, Any]) -> SpeechError:
-    """An error that came as fields: of the WebSocket, of an event, of an answer's body.
+    """Return the error for fields of the WebSocket, of an event, or of an answer's body.
 
-    A voice that is not there is told by its code; a server without codes says it in words.
+    An unknown voice is recognised by its code, or by the words of a server without codes.
     """
     said = printable(error.get("message")) or "no reason given"
     code = error.get("code")
@@ -88,7 +88,6 @@ def of_fields(error: Mapping[str, Any]) -> SpeechError:
 def of_status(
     status: int, body: bytes, content_type: str = "", retry_after: str | None = None
 ) -> SpeechError:
-    """An HTTP answer that is no speech."""
     found = _fields(body, content_type)
     said = printable(found.get("message")) or f"HTTP {status}"
     kind: type[SpeechError]
@@ -120,7 +119,6 @@ def of_status(
 
 
 def garbage(what: str) -> EngineFailed:
-    """It sent what its protocol does not have."""
     return EngineFailed(
         f"The upstream server sent {what}.",
         remedy="Check that upstream.url names the protocol that the server speaks.",
@@ -179,7 +177,7 @@ MAX_REFUSAL = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer that was read whole."""
+    """HTTP answer, read completely."""
 
     status: int
     content_type: str
@@ -187,10 +185,10 @@ class Answer:
 
 
 def api_key(settings: UpstreamSettings) -> str:
-    """The key, from wherever it was put; empty: none.
+    """Return the key; empty: none.
 
     Raises:
-        EngineUnavailable: its file cannot be read, or it is no key.
+        EngineUnavailable: its file cannot be read, or holds no key.
     """
     key = settings.api_key
     if not key and settings.api_key_file:
@@ -211,7 +209,7 @@ def api_key(settings: UpstreamSettings) -> str:
 
 
 def tls(settings: UpstreamSettings) -> ssl.SSLContext:
-    """What is trusted.
+    """Return the TLS context with the trusted certificates.
 
     Raises:
         EngineUnavailable: the file of certificates cannot be read.
@@ -230,7 +228,6 @@ def tls(settings: UpstreamSettings) -> ssl.SSLContext:
 
 
 def make_client(settings: UpstreamSettings, key: str, context: ssl.SSLContext) -> httpx.AsyncClient:
-    """A client that goes to the server itself: no proxy of the environment, no redirect."""
     # Without compression an answer is no larger than its bytes.
     headers = {"Accept-Encoding": "identity"}
     if key:
@@ -268,7 +265,7 @@ async def get(client: httpx.AsyncClient, url: str, *, within_s: float, most: int
 
 
 async def bounded(response: httpx.Response, most: int) -> bytes:
-    """The body.
+    """Return the body.
 
     Raises:
         EngineFailed: it is longer than ``most`` bytes.
@@ -282,7 +279,7 @@ async def bounded(response: httpx.Response, most: int) -> bytes:
 
 
 async def beginning(response: httpx.Response, most: int = MAX_REFUSAL) -> bytes:
-    """The body as far as ``most`` bytes."""
+    """Return the first ``most`` bytes of the body."""
     body = bytearray()
     async for piece in response.aiter_raw():
         body += piece
@@ -292,12 +289,10 @@ async def beginning(response: httpx.Response, most: int = MAX_REFUSAL) -> bytes:
 
 
 def content_type(response: httpx.Response) -> str:
-    """As it was sent; empty where it was not."""
     return str(response.headers.get("content-type", ""))
 
 
 def fault(error: httpx.HTTPError) -> SpeechError:
-    """What kept HTTP from working."""
     if isinstance(error, httpx.ConnectError) and _certificate(error):
         return bad_certificate()
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
@@ -313,7 +308,6 @@ def fault(error: httpx.HTTPError) -> SpeechError:
 
 
 def unreachable() -> Unreachable:
-    """Nothing answers."""
     return Unreachable(
         "The upstream server does not answer.",
         remedy="Check that it runs, and upstream.url; then try again.",
@@ -321,7 +315,6 @@ def unreachable() -> Unreachable:
 
 
 def bad_certificate() -> EngineUnavailable:
-    """TLS failed."""
     return EngineUnavailable(
         "The upstream server's certificate is not to be trusted.",
         remedy="Name its authority in upstream.tls_ca_file, or correct upstream.url.",

@@ -1,4 +1,4 @@
-"""The body of an answer to ``POST /v1/audio/speech``: raw sound or events. Pure."""
+"""Client of OpenAI's ``POST /v1/audio/speech``: the answer is raw sound or server-sent events."""
 
 from __future__ import annotations
 
@@ -45,31 +45,31 @@ EVENTS = "text/event-stream"
 
 
 class SpeechBody(Protocol):
-    """Bytes of a body in, bytes of sound out."""
+    """Incremental reader of a body: bytes in, bytes of sound out."""
 
     def push(self, data: bytes) -> bytes:
-        """More of it.
+        """Take bytes of the body.
 
         Raises:
-            EngineFailed: the server failed, or sent what cannot be right.
+            EngineFailed: the server failed, or violated the protocol.
             SpeechError: it refused the request.
         """
         ...
 
     def end(self) -> None:
-        """No more.
+        """End the body.
 
         Raises:
-            EngineFailed: that was not all.
+            EngineFailed: it was incomplete.
         """
         ...
 
 
 def body_for(content_type: str, sample_rate: str | None, max_event_chars: int) -> SpeechBody:
-    """The reader for an answer's ``Content-Type`` and ``X-Sample-Rate``.
+    """Return the reader for an answer's ``Content-Type`` and ``X-Sample-Rate``.
 
     Raises:
-        EngineFailed: it is no sound that was asked for.
+        EngineFailed: the answer is not the sound that was asked for.
     """
     header = Message()
     header["content-type"] = content_type
@@ -88,18 +88,17 @@ def body_for(content_type: str, sample_rate: str | None, max_event_chars: int) -
 
 
 class RawBody:
-    """The sound itself."""
+    """Raw samples."""
 
     def push(self, data: bytes) -> bytes:
-        """See SpeechBody."""
         return data
 
     def end(self) -> None:
-        """HTTP has told that it is whole."""
+        """Do nothing: HTTP says that it is whole."""
 
 
 class EventBody:
-    """``speech.audio.delta``, ``.done`` and ``.error``, as server-sent events."""
+    """Events ``speech.audio.delta``, ``.done`` and ``.error``."""
 
     def __init__(self, max_event_chars: int) -> None:
         self._parser = SseParser(max_event_chars)
@@ -108,7 +107,6 @@ class EventBody:
         self._received = 0
 
     def push(self, data: bytes) -> bytes:
-        """See SpeechBody."""
         try:
             events = self._parser.push(data)
         except LimitExceeded:
@@ -116,7 +114,6 @@ class EventBody:
         return b"".join(map(self._take, events))
 
     def end(self) -> None:
-        """See SpeechBody."""
         if not self._done:
             raise EngineFailed(
                 "The upstream server's events ended before the speech did.", remedy=AGAIN
@@ -164,8 +161,7 @@ class EventBody:
 
 
 class OpenAIRest:
-    """Requests as JSON; the answer is read while it is made, as raw pcm or as events, whichever the
-    server takes ``stream`` for."""
+    """Requests as JSON; the answer is read while it is made, raw or as events."""
 
     options = frozenset({"instructions", "speed"})
 
@@ -178,13 +174,12 @@ class OpenAIRest:
         self._client = client
 
     async def probe(self) -> None:
-        """Nothing to see without speech: to ask for some may cost money."""
+        """Do nothing: a request may cost money."""
 
     async def close(self) -> None:
-        """The client is not ours."""
+        """Do nothing: the client is not ours."""
 
     def body(self, order: Order) -> dict[str, Any]:
-        """The request for an order."""
         fields = {
             "model": self._settings.model or None,
             "input": order.text,
@@ -201,7 +196,6 @@ class OpenAIRest:
         return with_extra(fields, self._extra)
 
     async def speak(self, order: Order) -> AsyncGenerator[bytes, None]:
-        """See Backend."""
         settings = self._settings
         patience = Patience(settings.first_audio_s, settings.stall_s)
         accept = {"Accept": "audio/pcm, audio/*;q=0.9, */*;q=0.1"}

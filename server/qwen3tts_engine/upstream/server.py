@@ -1,4 +1,4 @@
-"""What is known of the upstream server: how it is reached, what it offers."""
+"""Upstream server: its reachability, voices and models."""
 
 from __future__ import annotations
 
@@ -74,15 +74,14 @@ class Server:
 
     @staticmethod
     def usual_options(settings: UpstreamSettings) -> frozenset[str]:
-        """What servers of this kind usually take."""
         return _OPTIONS[settings.kind]
 
     async def look(self) -> None:
-        """See what it offers, and whether speech can be asked for.
+        """Fetch what it offers, and check whether speech can be requested.
 
         Raises:
             Unreachable: nothing answers there.
-            SpeechError: it refuses the key, or is no such server.
+            SpeechError: it refuses the key, or is not such a server.
         """
         await self._look_at_voices()
         if not self.settings.model:
@@ -90,8 +89,7 @@ class Server:
         await self.backend.probe()
 
     def healthy(self) -> bool:
-        """Whether it was there when it was last needed. If not, it is looked for again meanwhile,
-        at most once in PROBE_S; does not wait."""
+        """Return whether it answered when last needed; if not, probe it in the background."""
         if self.lost and self._probe is None and time.monotonic() - self._probed >= PROBE_S:
             self._probed = time.monotonic()
             self._probe = asyncio.create_task(self._probe_once(), name="upstream probe")
@@ -109,7 +107,7 @@ class Server:
             self._probe = None
 
     def refresh_soon(self) -> None:
-        """Fetch the list of voices again, unless that was done just now; does not wait."""
+        """Fetch the list of voices in the background, unless that was just done."""
         if self._own_list or self._refresh is not None:
             return
         if time.monotonic() - self._looked < self.settings.voices_refresh_s:
@@ -117,7 +115,6 @@ class Server:
         self._refresh = asyncio.create_task(self._look_again(), name="upstream voices")
 
     async def close(self) -> None:
-        """Free everything."""
         for task in (self._refresh, self._probe):
             if task is not None:
                 task.cancel()
@@ -154,7 +151,6 @@ class Server:
         self.offer = self._offer(voices)
 
     async def _look_at_models(self) -> None:
-        """What speaks there, by all its names, where it says so; its own is the first."""
         try:
             answer = await self._get("/models")
             data = json.loads(answer.body)["data"] if answer.status == 200 else []

@@ -1,4 +1,4 @@
-"""What may be set of an upstream server."""
+"""Settings of the engine ``upstream``, and the routes of its server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ _KINDS = {"ws": "vllm_omni", "wss": "vllm_omni", "http": "openai", "https": "ope
 
 @dataclass(frozen=True)
 class UpstreamSettings:
-    """What may be set of an upstream server. ValueError for what cannot be."""
+    """Settings of the engine ``upstream``.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
 
     url: str = ""
     """Of the server: ws(s)://… for vLLM-Omni's WebSocket, http(s)://… for OpenAI's REST."""
@@ -116,17 +120,16 @@ class UpstreamSettings:
 
     @property
     def default_voice(self) -> str | None:
-        """What is asked for where a request names no voice; None: nothing."""
+        """Voice requested where a request names none; None: none."""
         named = [name for name in self.voices if name != ANY_VOICE]
         return self.voice or (named[0] if named else None)
 
     @property
     def kind(self) -> str:
-        """The protocol that the address stands for: ``vllm_omni`` or ``openai``."""
+        """Protocol of the address: ``vllm_omni`` or ``openai``."""
         return _KINDS[urlsplit(self.url).scheme.lower()]
 
     def extra_fields(self) -> dict[str, Any]:
-        """``extra`` as an object."""
         try:
             found = json.loads(self.extra or "{}")
         except ValueError as error:
@@ -154,7 +157,7 @@ SPEECH = "/audio/speech"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The routes of one server."""
+    """Routes of one server."""
 
     speech: str
     """Where speech is asked for."""
@@ -165,7 +168,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """From the configured address: the server's, the API's, or the route's itself."""
+        """Derive the routes from a server's, an API's or a route's own address."""
         parts = urlsplit(url)
         scheme = parts.scheme.lower()
         path = parts.path.rstrip("/")

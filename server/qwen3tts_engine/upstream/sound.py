@@ -1,4 +1,4 @@
-"""Bytes as they come from a server to whole samples: halves are kept, headers read. Pure."""
+"""Audio from an upstream server: bytes to samples, read-ahead, chunks with words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PCM, _EXTENSIBLE = 1, 0xFFFE
 
 
 def check_rate(rate: object, channels: object = 1) -> None:
-    """Refuse sound that would be heard at another pitch.
+    """Refuse audio of another rate or with several channels.
 
     Raises:
         EngineFailed: it is not SAMPLE_RATE, or not mono.
@@ -45,10 +45,7 @@ def check_rate(rate: object, channels: object = 1) -> None:
 
 
 class PcmIntake:
-    """Signed 16 bits little-endian, mono, SAMPLE_RATE; raw or behind a WAV header.
-
-    However the bytes are cut, the same samples come out.
-    """
+    """Signed 16 bits little-endian, mono, SAMPLE_RATE; raw or behind a WAV header; in any cut."""
 
     def __init__(self) -> None:
         self._head: bytearray | None = bytearray()
@@ -58,7 +55,7 @@ class PcmIntake:
         """Bytes of samples that a WAV file has left; None: any number."""
 
     def push(self, data: bytes) -> bytes:
-        """More bytes; the whole samples that are complete with them.
+        """Take bytes; return the samples that are complete with them.
 
         Raises:
             EngineFailed: a WAV header of another kind of sound.
@@ -78,7 +75,7 @@ class PcmIntake:
         return data[:whole]
 
     def end(self) -> bytes:
-        """No more bytes; what is left. Half a sample is none.
+        """Return the rest, without half a sample.
 
         Raises:
             EngineFailed: it ended within a WAV header.
@@ -126,10 +123,10 @@ class PcmIntake:
 
 
 class Ahead:
-    """An asynchronous iterator of what ``source`` gives, which a task of its own reads.
+    """Asynchronous iterator over ``source``, read ahead by a task, up to ``most`` bytes.
 
-    A server that cannot write pings in vain and cuts a slow reader off, and keeps a slot for him;
-    so what it sends is taken at once, up to ``most`` bytes. Errors come after what was before them.
+    A server that cannot write pings in vain, cuts a slow reader off and keeps its slot busy. Errors
+    come after the items before them.
     """
 
     def __init__(self, source: AsyncGenerator[bytes, None], most: int) -> None:
@@ -160,7 +157,7 @@ class Ahead:
         return piece
 
     def fail(self, error: Exception) -> None:
-        """End it from outside: what is held is dropped, the reader gets ``error``."""
+        """Drop what is held and give the reader ``error``."""
         self._task.cancel()
         self._pieces.clear()
         self.held = 0
@@ -168,7 +165,6 @@ class Ahead:
         self._change.set()
 
     async def aclose(self) -> None:
-        """Stop; returns when the source is closed."""
         self._task.cancel()
         await asyncio.wait({self._task})
 
@@ -214,7 +210,7 @@ PAUSE_S = 10.0
 
 
 def speakable(text: str) -> bool:
-    """Whether there is anything to say: letters, numbers, signs that are read; no emoji."""
+    """Return whether text has letters, numbers or signs that are read; no emoji."""
     return any(
         unicodedata.category(char)[0] in "LN" or unicodedata.category(char) in ("Sc", "So", "Sm")
         for char in text
@@ -223,12 +219,12 @@ def speakable(text: str) -> bool:
 
 
 class Voicing:
-    """Bytes of one request in, chunks out.
+    """Bytes of one request in, chunks out: silence at the start, words, an end.
 
     Args:
-        request: what is spoken.
-        voice: whose rate of speech ``rates`` keeps.
-        trim: whether silence before the first sound is left out.
+        request: to be spoken.
+        voice: key of its rate in ``rates``.
+        trim: whether silence before the first sound is dropped.
     """
 
     def __init__(
@@ -262,7 +258,7 @@ class Voicing:
         or in silence."""
 
     def push(self, data: bytes) -> Iterator[PcmChunk]:
-        """More bytes, in any cut.
+        """Take bytes, in any cut.
 
         Raises:
             EngineFailed: the sound is of another kind.
@@ -270,10 +266,10 @@ class Voicing:
         yield from self._samples(self._intake.push(data))
 
     def end(self) -> Iterator[PcmChunk]:
-        """No more bytes: the rest, with the last chunk.
+        """Return the rest, with the last chunk.
 
         Raises:
-            EngineFailed: nothing of it could be heard.
+            EngineFailed: there was no sound.
         """
         if self.ended is None:
             yield from self._samples(self._intake.end())

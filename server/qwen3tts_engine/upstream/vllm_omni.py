@@ -1,4 +1,4 @@
-"""WebSockets to one server, kept between utterances; each carries one at a time."""
+"""Client of vLLM-Omni's WebSocket: one text, one stream of sound; connections are reused."""
 
 from __future__ import annotations
 
@@ -57,25 +57,21 @@ class Link:
 
     @property
     def open(self) -> bool:
-        """Whether it can still be used, as far as is known."""
         return self._socket.state is SocketState.OPEN and not self._rested
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Send JSON."""
         await self._socket.send(json.dumps(message))
 
     async def recv(self) -> str | bytes:
-        """The next message."""
         return await self._socket.recv()
 
     async def abort(self) -> None:
-        """End it at once: a server that reads nothing while it speaks learns it by this alone."""
+        """Cut it: a server that does not read while it speaks notices only this."""
         await self.wake()
         self._socket.transport.abort()
         await self._socket.wait_closed()
 
     async def leave(self) -> None:
-        """Say goodbye; for a connection that is idle."""
         await self.wake()
         with contextlib.suppress(ConnectionClosed, TimeoutError, OSError):
             async with asyncio.timeout(1):
@@ -84,12 +80,10 @@ class Link:
         await self.abort()
 
     def rest(self, idle_s: float, gone: asyncio.Queue[Link]) -> None:
-        """Be idle for at most so long. Whatever comes meanwhile (that it was idle too long, say) is
-        no answer to the next request: the connection is put into ``gone`` then."""
+        """Be idle for a bounded time; a message meanwhile puts the connection into ``gone``."""
         self._watch = asyncio.create_task(self._rest(idle_s, gone), name="idle upstream")
 
     async def wake(self) -> None:
-        """Be idle no more."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.cancel()
@@ -104,7 +98,7 @@ class Link:
 
 
 class Links:
-    """The connections that are idle, the latest used first."""
+    """Idle connections, the latest used first."""
 
     def __init__(
         self, url: str, settings: UpstreamSettings, key: str, context: ssl.SSLContext
@@ -118,11 +112,11 @@ class Links:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def take(self) -> Link:
-        """A connection: one that is idle, or a new one.
+        """Return an idle connection, or a new one.
 
         Raises:
             Unreachable: nothing answers there.
-            SpeechError: what answers takes no connection, or is no such server.
+            SpeechError: what answers accepts no connection, or is not such a server.
         """
         while self._idle:
             link = self._idle.pop()
@@ -133,7 +127,7 @@ class Links:
         return await self.make()
 
     async def make(self) -> Link:
-        """A new connection; raises what ``take`` raises."""
+        """Return a new connection; raises as ``take``."""
         settings = self._settings
         try:
             async with asyncio.timeout(settings.connect_timeout_s):
@@ -169,7 +163,6 @@ class Links:
         return Link(socket)
 
     async def keep(self, link: Link) -> None:
-        """It may be used again."""
         if not link.open or len(self._idle) >= self._settings.max_idle:
             await link.leave()
             return
@@ -179,7 +172,6 @@ class Links:
             self._sweeper = asyncio.create_task(self._sweep(), name="idle upstreams")
 
     async def close(self) -> None:
-        """End all that are idle."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait({self._sweeper})
@@ -199,7 +191,7 @@ Data = str | bytes
 
 
 class State(Enum):
-    """Where an utterance is."""
+    """State of an utterance."""
 
     ASKED = auto()
     """Nothing has come."""
@@ -226,7 +218,7 @@ _MOVES = {
 
 
 class Exchange:
-    """What is sent is the shell's; what comes goes through ``receive``."""
+    """Client's side of one utterance: messages received go through ``receive``. Pure."""
 
     def __init__(self) -> None:
         self.state = State.ASKED
@@ -245,10 +237,10 @@ class Exchange:
         return self.state is State.DONE
 
     def receive(self, data: Data) -> bytes:
-        """A message; the sound in it.
+        """Take a message; return the sound in it.
 
         Raises:
-            EngineFailed: the server failed, or sent what cannot be right.
+            EngineFailed: the server failed, or violated the protocol.
             SpeechError: it refused the request.
         """
         if isinstance(data, bytes):
@@ -265,10 +257,10 @@ class Exchange:
         return b"" if handler is None else handler(message)
 
     def closed(self, code: int | None, reason: str = "") -> None:
-        """The connection is over.
+        """Note that the connection is closed.
 
         Raises:
-            EngineFailed: all had not come.
+            EngineFailed: the utterance was incomplete.
         """
         if self.done:
             return
@@ -328,7 +320,7 @@ class Exchange:
 
 
 class VllmOmni:
-    """Requests in text, whole; there is no cancel in that protocol, so the connection is cut."""
+    """Requests with their whole text; the protocol has no cancel, so the connection is cut."""
 
     # Its sound can be streamed at its usual speed only.
     options = frozenset({"instructions", "seed", "initial_codec_chunk_frames"})
@@ -342,15 +334,13 @@ class VllmOmni:
         """Connections between requests."""
 
     async def probe(self) -> None:
-        """Connect; the connection is kept for the first request."""
         await self.links.keep(await self.links.make())
 
     async def close(self) -> None:
-        """End idle connections."""
         await self.links.close()
 
     def config(self, order: Order) -> dict[str, Any]:
-        """``session.config`` for an order."""
+        """Return ``session.config`` for an order."""
         fields = {
             "type": "session.config",
             "model": self._settings.model or None,
@@ -362,7 +352,6 @@ class VllmOmni:
         return with_extra(fields, self._extra)
 
     async def speak(self, order: Order) -> AsyncGenerator[bytes, None]:
-        """See Backend."""
         link = await self.links.take()
         exchange = Exchange()
         patience = Patience(self._settings.first_audio_s, self._settings.stall_s)

@@ -1,4 +1,4 @@
-"""Processes that speak for an engine: given jobs, supervised, replaced when they are lost.
+"""Worker processes of engines, supervised and replaced when they are lost.
 
 Nothing is imported here, so that a worker starts quickly.
 """

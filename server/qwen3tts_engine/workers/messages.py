@@ -71,7 +71,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The worker found something that the engine should know; no job depends on it."""
+    """The worker reports facts outside of any job."""
 
     facts: Mapping[str, Any]
 
@@ -132,24 +132,21 @@ _KINDS = {made: kind for kind, (made, _) in _FIELDS.items()}
 
 
 def encoded(message: Message) -> bytes:
-    """Encode a message for the pipe."""
     return to_child(message).encode()
 
 
 def send(fd: int, message: Message) -> None:
-    """Write the whole message to a descriptor."""
     write(fd, encoded(message))
 
 
 def to_child(message: Message) -> child.Message:
-    """Return the message of the pipe that stands for a typed one."""
     kind = _KINDS[type(message)]
     fields = {name: getattr(message, name) for name in _FIELDS[kind][1]}
     return child.Message(kind, fields, message.pcm if isinstance(message, Sound) else b"")
 
 
 def from_child(message: child.Message) -> Message:
-    """Return the typed message that a message of the pipe stands for.
+    """Return the typed message of a pipe message.
 
     Raises:
         BadMessage: there is no such kind, or a field is missing, unknown or of another type.
@@ -185,7 +182,7 @@ def _words(listed: list[Any]) -> tuple[Word, ...]:
 
 @dataclass(slots=True)
 class Decoder:
-    """Incremental decoder: bytes in, typed messages out, however the bytes were cut."""
+    """Incremental decoder: bytes in, typed messages out, in any cut."""
 
     _decoder: child.Decoder = field(default_factory=child.Decoder)
 
@@ -193,11 +190,10 @@ class Decoder:
         """Return the messages that are complete with ``data``.
 
         Raises:
-            BadMessage: the bytes are not a message; nothing after them can be read.
+            BadMessage: the bytes are not a message.
         """
         return list(map(from_child, self._decoder.push(data)))
 
 
 def worker_inbox(fd: int) -> Inbox[Message]:
-    """Return the inbox of a worker whose orders come on ``fd``."""
     return Inbox(fd, Decoder().push)

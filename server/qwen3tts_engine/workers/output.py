@@ -1,4 +1,4 @@
-"""Sound of one request at the engines' rate, and the words that are complete with it. Pure."""
+"""Audio of one request at the engines' rate, and its words. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pcm = NDArray[np.int16]
 
 
 class Output:
-    """Takes one request's samples at its voice's rate, and its words; returns chunks."""
+    """Resamples one request's samples; returns chunks with the words that are complete."""
 
     def __init__(self, request: SynthesisRequest, rate: int) -> None:
         self._request = request
@@ -29,16 +29,14 @@ class Output:
         """Complete, but their sound is not all given out."""
 
     def take(self, samples: Pcm) -> PcmChunk | None:
-        """Take samples at the voice's rate; None where nothing is to be given out yet."""
+        """Take samples at the voice's rate; None: no chunk yet."""
         self.taken += len(samples)
         return self._chunk(self._resampler.push(samples))
 
     def words(self) -> PcmChunk | None:
-        """Words that have become complete without sound, if any."""
         return self._chunk(np.zeros(0, np.int16))
 
     def finish(self) -> PcmChunk | None:
-        """End the request's sound."""
         return self._chunk(self._resampler.flush())
 
     def add(self, chars: tuple[int, int], samples: tuple[int, int], precision: str) -> None:
@@ -48,7 +46,6 @@ class Output:
         self._words.append(Word(text, *samples, char_start, char_end, precision))
 
     def scaled(self, sample: int) -> int:
-        """A moment at the voice's rate at SAMPLE_RATE, to the nearest sample."""
         return (2 * sample * SAMPLE_RATE + self._rate) // (2 * self._rate)
 
     def _chunk(self, pcm: Pcm) -> PcmChunk | None:

@@ -1,4 +1,4 @@
-"""Worker processes, given to the most urgent job that waits, and replaced when they are lost."""
+"""Pool of worker processes: the most urgent job goes first, lost workers are replaced."""
 
 from __future__ import annotations
 
@@ -54,17 +54,16 @@ class _WaitingJob(NamedTuple):
 
 
 class Pool:
-    """``size`` workers. Each has one turn at a time, for the context that has the least sound ahead
-    of its listener first.
+    """``size`` workers; each turn goes to the context with the least playout lead.
 
     Args:
-        command: what starts a worker.
-        size: how many there are.
-        stall_s: a worker that says nothing for so long within a turn is replaced.
+        command: starts a worker.
+        size: number of workers.
+        stall_s: a worker silent for so long within a turn is replaced.
         start_s: how long one may take to get ready.
-        lead_s: sound ahead of a listener with which a job that pauses rests, where its context
-            names none; None: it never rests.
-        on_note: gets the facts of each note of a worker.
+        lead_s: lead with which a paused job rests, where its context names none; None: it never
+            rests.
+        on_note: receives the facts of each note of a worker.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class Pool:
         """Start all workers.
 
         Raises:
-            StartFailed: one cannot be started; nothing of any is left.
+            StartFailed: one cannot be started; all are ended.
         """
         results = await asyncio.gather(
             *(self._start_one() for _ in range(self._size)), return_exceptions=True
@@ -134,7 +133,7 @@ class Pool:
 
         Args:
             say: the job.
-            lead: its context's sound ahead of the listener; None: as if there were no sound ahead.
+            lead: its context's playout lead; None: as if there were none.
 
         Raises:
             EngineFailed: no worker is left and none can be started, or the pool is closed.
@@ -178,7 +177,6 @@ class Pool:
         return speech
 
     async def close(self) -> None:
-        """End all workers; whoever waits or listens is told."""
         self.closed = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -200,8 +198,7 @@ class Pool:
         return await worker.start(self._start_s)
 
     def _is_idle(self, worker: Worker) -> None:
-        """A worker can take a turn: the most urgent job that waits gets it, a new one or one of its
-        own that paused."""
+        """Give an idle worker's turn to the most urgent job, a new one or one of its own."""
         if worker.state is not State.IDLE:
             return
         self._workers.add(worker)
@@ -223,8 +220,7 @@ class Pool:
             self._rest(now)
 
     def _ripe(self, worker: Worker, now: float) -> list[SpeechJob]:
-        """Jobs that paused and may have a turn: their readers keep up, and their listeners have not
-        enough."""
+        """Return paused jobs that may have a turn: readers keep up, listeners need sound."""
         return [
             speech
             for speech in worker.jobs.values()
@@ -323,20 +319,19 @@ class Pool:
 
 
 def _due(speech: SpeechJob, now: float) -> tuple[float, int]:
-    """The sort key of a job that paused: what waits to be read is sound, too."""
     urgency = 0.0 if speech.lead is None else speech.lead.urgency(now)
     return (urgency + speech.unread_s, speech.number)
 
 
 class JobAudio(Protocol):
-    """One request's sound and words, from what workers say to what the engine gives out."""
+    """Audio and words of one request, from a worker's answers to the engine's chunks."""
 
     def sound(self, pcm: bytes, words: tuple[Word, ...]) -> PcmChunk | None:
-        """Take what a worker said."""
+        """Take samples and words of a worker."""
         ...
 
     def again(self) -> None:
-        """The job will be said from its start once more."""
+        """Begin the job again from its start."""
         ...
 
 
@@ -349,20 +344,20 @@ async def speak_job(
     attempts: int,
     refused: Callable[[SpeechJob], SpeechError],
 ) -> AsyncGenerator[PcmChunk, None]:
-    """Have a job said, and give out what is heard of it.
+    """Speak a job and yield its chunks.
 
     Args:
         pool: the workers.
         say: the job.
-        audio: what makes chunks of it.
-        lead: the context's sound ahead of its listener.
-        attempts: how often it is begun before the loss of its workers is an error; workers that
-            were lost before they said anything of it are counted for themselves.
-        refused: the error for a job that a worker refused.
+        audio: makes chunks of the answers.
+        lead: the context's playout lead.
+        attempts: losses of workers before an error, counted separately for those lost before any
+            sound.
+        refused: makes the error for a job that a worker refused.
 
     Raises:
         EngineFailed: its workers were lost, or the pool was closed.
-        SpeechError: what ``refused`` returns.
+        SpeechError: made by ``refused``.
     """
     lost = dict.fromkeys((True, False), 0)  # by whether they had begun with it
     while True:

@@ -115,12 +115,10 @@ class PoolEngine(ABC, Generic[C]):
 
     @property
     def waiting(self) -> int:
-        """Jobs without a worker."""
         return self._pool.waiting if self._pool else 0
 
     @property
     def replaced_workers(self) -> int:
-        """Workers lost and replaced since the start."""
         return self._pool.replaced if self._pool else 0
 
     def load(self) -> EngineLoad:

@@ -1,7 +1,7 @@
-"""The parent's side of one worker process.
+"""One worker process as its pool sees it.
 
-It works at one job at a time, a turn each: what it says is always read at once. A turn ends with
-its job, or with a pause of it; a job that paused goes on when it is given another turn.
+It works at one job at a time, a turn each. A turn ends with its job or with a pause of it; a paused
+job goes on at its next turn.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ END_S = 2.0
 
 
 class State(Enum):
-    """What a worker is doing."""
+    """State of a worker."""
 
     STARTING = auto()
     IDLE = auto()
@@ -60,7 +60,7 @@ class State(Enum):
 
 
 class Outcome(Enum):
-    """How a job ended."""
+    """End of a job."""
 
     SAID = auto()
     STOPPED = auto()
@@ -71,12 +71,12 @@ class Outcome(Enum):
 
 
 class SpeechJob:
-    """One job, as its reader sees it. A reader who stalls holds up no other.
+    """One job as its reader sees it. A stalled reader holds up no other.
 
     Args:
         job: its number at its worker.
-        stop: tells the worker that it is not wanted any more.
-        lead: its context's sound ahead of the listener; None: as if there were no sound ahead.
+        stop: cancels it at the worker.
+        lead: its context's playout lead; None: as if there were none.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class SpeechJob:
         return self.unread / BYTES_PER_S
 
     async def next(self) -> Sound | None:
-        """What comes next, waiting for it; None when it is over (``outcome``).
+        """Wait for the next sound; None when the job is over (``outcome``).
 
-        The first sound is given out alone, for it is waited for; later ones that have piled up come
-        together, TOGETHER bytes or a little more of them.
+        The first sound is returned alone, since it is waited for; later ones together, about
+        TOGETHER bytes.
         """
         while not self._sounds:
             if self.outcome is not None:
@@ -137,21 +137,18 @@ class SpeechJob:
         return Sound(first.job, b"".join(pcm), tuple(words))
 
     def stop(self) -> None:
-        """It is not wanted any more; the worker is told at once. Nothing if it is over."""
         self._sounds.clear()
         if self.outcome is None:
             self._stop(self)
             self.end(Outcome.STOPPED)
 
     def add(self, sound: Sound) -> None:
-        """Some sound came."""
         self._sounds.append(sound)
         self.bytes += len(sound.pcm)
         self.unread += len(sound.pcm)
         self._changed.set()
 
     def end(self, outcome: Outcome, reason: str = "") -> None:
-        """It is over; the first outcome stands."""
         self.paused = False
         if self.outcome is None:
             self.outcome, self.reason = outcome, reason
@@ -218,7 +215,7 @@ class Worker:
         return Ready(facts["facts"])
 
     def say(self, say: Say, lead: PlayoutLead | None = None) -> SpeechJob:
-        """Give it a job and its first turn; it must be idle. It numbers the job itself."""
+        """Give it a job and its first turn; it must be idle."""
         self._job = (self._job + 1) & 0xFFFFFFFF
         speech = SpeechJob(self._job, self._stop, lead)
         self._begin(Say(speech.job, say.text, say.options), speech)
@@ -226,7 +223,7 @@ class Worker:
         return speech
 
     def go(self, speech: SpeechJob) -> None:
-        """Give a job of its that paused another turn; it must be idle."""
+        """Give one of its paused jobs another turn; it must be idle."""
         self._begin(Go(speech.job), speech)
 
     def _begin(self, order: Say | Go, speech: SpeechJob) -> None:
@@ -241,7 +238,6 @@ class Worker:
         self._timer = loop.call_later(self._stall_s, self._watch, False)
 
     async def close(self) -> None:
-        """End the process, by itself or by force."""
         await self._child.close()
 
     def _stop(self, speech: SpeechJob) -> None:
