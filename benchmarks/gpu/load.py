@@ -74,7 +74,7 @@ class LongVoicing(SpeechPostprocessor):
 class LongJob(Job):
     """Never ends by itself."""
 
-    def may_end(self) -> bool:
+    def eos_allowed(self) -> bool:
         """See Job."""
         return False
 

@@ -127,7 +127,7 @@ async def test_a_voice_design_checkpoint_speaks_as_its_instructions_say(
         undescribed = await said(design, sampling=GREEDY)
         assert_same(undescribed, await said(design, sampling=GREEDY, instructions=" \n"))
         assert not alike(calm, undescribed)
-        with pytest.raises(UnknownVoice, match="makes voices up"):
+        with pytest.raises(UnknownVoice, match="generates voices"):
             await spoken(design, voice="ryan", instructions=DESCRIPTION)
     finally:
         await design.close()

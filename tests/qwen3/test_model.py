@@ -123,7 +123,7 @@ class TestRefused:
         def full(*_: object, **__: object) -> None:
             raise torch.OutOfMemoryError
 
-        monkeypatch.setattr(module, "load_predictor", full)
+        monkeypatch.setattr(module, "load_code_predictor", full)
         with pytest.raises(EngineUnavailable, match=r"weights need 0\.\d\d GiB on cpu") as caught:
             Qwen3Model.from_weights(self.config, *small_weights(self.config))
         assert "another device" in caught.value.remedy

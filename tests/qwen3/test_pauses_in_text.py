@@ -41,7 +41,7 @@ def word_ends(language: str) -> list[int]:
 def pushed(voicing: SpeechPostprocessor, job: Job, sound: Sound) -> float | None:
     """Seconds after which the generation ended; None: it did not."""
     for at in range(0, len(sound), FRAME):
-        if voicing.sound(job, sound[at : at + FRAME])[1]:
+        if voicing.process(job, sound[at : at + FRAME])[1]:
             return (at + FRAME) / 24_000
     return None
 
@@ -79,7 +79,7 @@ def test_a_voice_that_falls_silent_for_good_loses_no_word_and_repeats_three_at_m
         share = voice(TEXTS[language][:end], rate=rate, language=language)
         over = pushed(voicing, job, np.concatenate((whole_frames(share), silence(60.0))))
         job.end = "silence"
-        voicing.last(job)
+        voicing.finish(job)
         unsaid = len(ends) if job.unsaid is None else sum(at <= job.unsaid for at in ends)
         assert count - 3 <= unsaid <= count
         assert over is not None

@@ -80,18 +80,18 @@ def test_there_is_something_to_say_or_not(text: str, said: bool) -> None:
 def test_text_that_is_refused_later_is_told_apart_from_text_that_ended() -> None:
     more = LiveText()
     made = track("ab", more)
-    made.dry()
-    assert (made.dried, made.ended, letters(made)) == (True, True, "ab")
+    made.time_out()
+    assert (made.timed_out, made.ended, letters(made)) == (True, True, "ab")
     assert not more.push("c", (2, 3))
 
     ended = LiveText()
     ended.push("c", (2, 3))
     made = track("ab", ended)
     ended.end()
-    made.dry()
-    assert (made.dried, letters(made)) == (False, "abc")
-    made.dry()
-    made.leave()
+    made.time_out()
+    assert (made.timed_out, letters(made)) == (False, "abc")
+    made.time_out()
+    made.close()
 
 
 def test_text_without_room_is_refused() -> None:
@@ -101,7 +101,7 @@ def test_text_without_room_is_refused() -> None:
         more.push(" cd", range(start, start + 4))
     assert made.pull()
     assert made.text == "ab" + " cd" * 6
-    assert (made.dried, made.ended, letters(made)) == (False, True, made.text)
+    assert (made.timed_out, made.ended, letters(made)) == (False, True, made.text)
     assert not more.push("x", (0, 1))
     assert "".join(text for text, _ in more.take()) == " cd" * 4
 
@@ -160,6 +160,6 @@ def test_who_leaves_is_not_called_any_more() -> None:
     more = LiveText()
     more.on_change = pytest.fail
     made = track("ab", more)
-    made.leave()
+    made.close()
     assert more.closed
     assert more.on_change is None

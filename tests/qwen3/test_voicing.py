@@ -36,41 +36,41 @@ def voiced(text: str = "ab cd", more: LiveText | None = None) -> tuple[SpeechPos
 def test_silence_before_the_first_sound_is_left_out_but_for_its_end() -> None:
     voicing, job = voiced()
     job.mark("slot", 1.0)
-    assert voicing.sound(job, silence(2)) == (None, False)
-    chunk, over = voicing.sound(job, tone(1))
+    assert voicing.process(job, silence(2)) == (None, False)
+    chunk, over = voicing.process(job, tone(1))
     assert chunk is not None
     assert not over
     assert FRAME < chunk.samples <= FRAME + 480
     assert chunk.marks == {"slot": 1.0}
-    second, _ = voicing.sound(job, tone(1))
+    second, _ = voicing.process(job, tone(1))
     assert second is not None
     assert (second.samples, second.marks) == (FRAME, {})
 
 
 def test_it_is_over_when_silence_lasts_after_the_text() -> None:
     voicing, job = voiced()
-    voicing.sound(job, tone(12))
-    over = [voicing.sound(job, silence(5))[1] for _ in range(4)]
+    voicing.process(job, tone(12))
+    over = [voicing.process(job, silence(5))[1] for _ in range(4)]
     # 1.2 s are 15 frames.
     assert over == [False, False, True, True]
 
 
 def test_silence_while_text_is_left_is_a_pause() -> None:
     voicing, job = voiced("ab cd", LiveText())
-    voicing.sound(job, tone(12))
-    assert not any(voicing.sound(job, silence(5))[1] for _ in range(10))
+    voicing.process(job, tone(12))
+    assert not any(voicing.process(job, silence(5))[1] for _ in range(10))
 
 
 def test_words_are_told_once_and_the_rest_at_the_end() -> None:
     voicing, job = voiced("ab cd ef")
     words: list[Word] = []
     for _ in range(20):
-        job.sounded += 1
-        chunk, _ = voicing.sound(job, tone(1))
+        job.decoded += 1
+        chunk, _ = voicing.process(job, tone(1))
         assert chunk is not None
         words += chunk.words
     job.end = "text_end"
-    last = voicing.last(job)
+    last = voicing.finish(job)
     assert [word.text for word in (*words, *last.words)] == ["ab", "cd", "ef"]
     assert last.end == "text_end"
     assert last.samples == 0
@@ -78,8 +78,8 @@ def test_words_are_told_once_and_the_rest_at_the_end() -> None:
 
 def test_where_all_was_silence_no_word_was_said() -> None:
     voicing, job = voiced()
-    voicing.sound(job, silence(3))
-    assert voicing.last(job).words == ()
+    voicing.process(job, silence(3))
+    assert voicing.finish(job).words == ()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from qwen3tts_engine.qwen3.engine.jobs import Job, JobState
 from qwen3tts_engine.qwen3.kernels.step_runner import Samples
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import BadText, EngineFailed, ServerBusy
-from tests.qwen3.worker_world import FRAME, PAD, TEXT_EOS, FakeVoicing, World
+from tests.qwen3.worker_world import FRAME, PAD, TEXT_EOS, FakePostprocessor, World
 
 
 def letters(text: str) -> list[int]:
@@ -84,10 +84,10 @@ def test_sound_behind_the_end_is_dropped_wherever_the_end_falls(frames: int) -> 
 def test_sound_that_the_guards_keep_is_not_given_out() -> None:
     world = World()
 
-    class Quiet(FakeVoicing):
-        def sound(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:
-            chunk, over = super().sound(job, samples)
-            return (chunk if job.sounded > 3 else None), over
+    class Quiet(FakePostprocessor):
+        def process(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:
+            chunk, over = super().process(job, samples)
+            return (chunk if job.decoded > 3 else None), over
 
     world.voicing = Quiet
     _, out = world.say(seed=1)
@@ -315,7 +315,7 @@ def test_a_row_that_runs_away_is_cut_at_its_cap() -> None:
     world = World()
     world.runner.frames_of[1] = 10_000
 
-    class Capped(FakeVoicing):
+    class Capped(FakePostprocessor):
         cap = 12
 
     world.voicing = Capped
@@ -338,7 +338,7 @@ def test_the_end_of_speech_just_before_the_cap_is_the_end() -> None:
     world.runner.quick = False
     world.runner.frames_of[1] = 11
 
-    class Capped(FakeVoicing):
+    class Capped(FakePostprocessor):
         cap = 12
 
     world.voicing = Capped
@@ -351,7 +351,7 @@ def test_silence_after_the_text_ends_the_row() -> None:
     world = World()
     world.runner.frames_of[1] = 10_000
 
-    class Silent(FakeVoicing):
+    class Silent(FakePostprocessor):
         silence_after = 15
 
     world.voicing = Silent

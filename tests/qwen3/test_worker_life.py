@@ -12,28 +12,28 @@ from qwen3tts_engine.qwen3.engine.jobs import Job, OutputQueue
 from qwen3tts_engine.qwen3.kernels.step_runner import Samples
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import EngineFailed
-from tests.qwen3.worker_world import FakeVoicing, World
+from tests.qwen3.worker_world import FakePostprocessor, World
 
 WORDS = "secret words"
 
 
-class BreaksInSound(FakeVoicing):
-    def sound(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:
-        if job.seed == 2 and job.sounded >= 3:
+class BreaksInSound(FakePostprocessor):
+    def process(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:
+        if job.seed == 2 and job.decoded >= 3:
             raise LookupError(WORDS)
-        return super().sound(job, samples)
+        return super().process(job, samples)
 
 
-class BreaksAtTheEnd(FakeVoicing):
-    def last(self, job: Job) -> PcmChunk:
+class BreaksAtTheEnd(FakePostprocessor):
+    def finish(self, job: Job) -> PcmChunk:
         if job.seed == 2:
             raise LookupError(WORDS)
-        return super().last(job)
+        return super().finish(job)
 
 
 @pytest.mark.parametrize("voicing", [BreaksInSound, BreaksAtTheEnd])
 def test_a_row_whose_sound_cannot_be_judged_fails_alone(
-    voicing: type[FakeVoicing], caplog: pytest.LogCaptureFixture
+    voicing: type[FakePostprocessor], caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World()
     world.voicing = voicing

@@ -171,7 +171,7 @@ def sound_of(first: int, frames: int) -> Samples:
     return np.repeat(values, FRAME)
 
 
-class FakeVoicing:
+class FakePostprocessor:
     """Guards that let everything through, but for what a test wants."""
 
     cap = 1000
@@ -180,13 +180,13 @@ class FakeVoicing:
     def frame_cap(self) -> int:
         return self.cap
 
-    def sound(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:
+    def process(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:
         check_finite(samples)
         pcm = np.round(samples * 1000).astype("<i2").tobytes()
-        silent = self.silence_after is not None and job.sounded >= self.silence_after
+        silent = self.silence_after is not None and job.decoded >= self.silence_after
         return PcmChunk(pcm), silent
 
-    def last(self, job: Job) -> PcmChunk:
+    def finish(self, job: Job) -> PcmChunk:
         return PcmChunk(b"", end=job.end, marks=job.marks)
 
 
@@ -234,7 +234,7 @@ class World:
         self.now = 100.0
         self.runner = FakeRunner(slots)
         self.scheduler = Scheduler(SchedulerSettings(slots=slots, **scheduling))
-        self.voicing: Callable[[], FakeVoicing] = FakeVoicing
+        self.voicing: Callable[[], FakePostprocessor] = FakePostprocessor
         self.embedded: list[FakePrompt] = []
         self.worker = Worker(
             self.runner,

@@ -4,7 +4,7 @@
 >>> for pcm, rate in tts.stream("Good morning.", voice="ryan"):  # doctest: +SKIP
 ...     play(pcm, rate)
 
-Everything may be called from any thread, and by several at once: they share the batch.
+Thread-safe; concurrent calls share the batch.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ T = TypeVar("T")
 Samples = NDArray[np.float32]
 """Mono, within -1 to 1."""
 AHEAD_S = 4.0
-"""Sound made for a reader who takes his time."""
+"""Audio made ahead of a slow reader."""
 
 
 class Qwen3TTS:
-    """A loaded model that speaks. Made by ``load``; ``close`` it, or use it in a ``with``."""
+    """Loaded model that speaks; made by ``load``. ``close`` it, or use it in a ``with``."""
 
     def __init__(self, settings: Qwen3Settings, progress: Progress | None = None) -> None:
-        """Load; see ``load``, which most people want."""
+        """Load; see ``load``."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="qwen3 speech", daemon=True
@@ -96,35 +96,34 @@ class Qwen3TTS:
         """Load a checkpoint.
 
         Args:
-            model: its folder, or a hub id.
-            warmup: do what ``warmup`` does.
-            progress: told from another thread what is being done: what, how much of it is done,
-                how much there is.
-            settings: further fields of Qwen3Settings: ``device``, ``dtype``, ``slots``,
-                ``graphs``, ``compile``, ...
+            model: Folder or hub id.
+            warmup: Also do what ``warmup`` does.
+            progress: Called from another thread with activity, steps done and steps in all.
+            settings: Further fields of Qwen3Settings: ``device``, ``dtype``, ``slots``, ``graphs``,
+                ...
 
         Raises:
             EngineUnavailable: the checkpoint or the device is missing, damaged or too small.
-            ValueError: a setting cannot be.
+            ValueError: a setting is out of range.
         """
         return cls(Qwen3Settings(model=model, warmup=warmup, **settings), progress)
 
     def warmup(self) -> None:
-        """Do once what is done once (CUDA graphs, compilation), so that no request pays for it."""
+        """Capture CUDA graphs and compile, so that no request waits for it."""
         self._wait(self._engine.warmup())
 
     @property
     def model(self) -> str:
-        """What speaks, for people."""
+        """Display name of the model."""
         return self._engine.model
 
     @property
     def sample_rate(self) -> int:
-        """Of all sound, hertz."""
+        """Of all audio, hertz."""
         return SAMPLE_RATE
 
     def voices(self) -> list[Voice]:
-        """The voices, the default first."""
+        """Return the voices, the default first."""
         return list(self._engine.voices())
 
     def create_voice(
@@ -135,16 +134,16 @@ class Qwen3TTS:
         x_vector_only: bool = False,
         name: str | None = None,
     ) -> LoadedVoice:
-        """A voice from a recording; for Base checkpoints.
+        """Make a voice from a recording; for Base checkpoints.
 
         Args:
-            audio: a sound file, its bytes, or samples with their rate.
-            text: what is said in it; None: a Whisper model finds out, if the settings name one.
-            x_vector_only: take only the colour of the voice; no text is needed.
-            name: what else it can be asked for as, behind ``clone:``.
+            audio: Audio file, its bytes, or samples with their rate.
+            text: Its transcript; None: recognised by Whisper, if configured.
+            x_vector_only: Use the speaker embedding only; no text is needed.
+            name: Alias behind ``clone:``.
 
         Returns:
-            The voice, for ``voice=`` of ``stream`` and ``generate``, as is its ``voice_id``.
+            The voice for ``stream`` and ``generate``, like its ``voice_id``.
 
         Raises:
             BadRequest: the recording, its text or the name.
@@ -158,20 +157,19 @@ class Qwen3TTS:
         )
 
     def clone_prompt(self, voice: str | LoadedVoice) -> ClonePrompt:
-        """Return a cloned voice's speaker embedding, codes and text, to keep or to change."""
+        """Return a cloned voice's speaker embedding, codes and text."""
         check_kinds(voice=voice)
         return self._wait(self._engine.clone_prompt(voice_name(voice) or ""))
 
     def create_voice_from(self, prompt: ClonePrompt, *, name: str | None = None) -> LoadedVoice:
-        """Make a voice of one's own codes and speaker embedding; for Base checkpoints.
+        """Make a voice of codes and speaker embedding; for Base checkpoints.
 
         Args:
-            prompt: Without codes the voice takes only the colour of the embedding.
-            name: What else it can be asked for as, behind ``clone:``.
+            prompt: Without codes, only the speaker embedding is used.
+            name: Alias behind ``clone:``.
 
         Raises:
-            BadRequest: shapes, types or values that the checkpoint cannot take, codes without
-                text, the name.
+            BadRequest: invalid shapes, types, values or name, or codes without text.
             LimitExceeded: more than 60 s of codes.
         """
         if not isinstance(prompt, ClonePrompt):
@@ -183,25 +181,25 @@ class Qwen3TTS:
         return self._wait(self._engine.load_prompt(prompt, name))
 
     def encode(self, audio: NDArray[Any] | Source, sample_rate: int | None = None) -> Codes:
-        """Return the codec's codes of a recording, shape [ceil(seconds * 12.5), 16].
+        """Return the codec's codes of a recording, [ceil(seconds * 12.5), 16].
 
         Args:
-            audio: Samples of shape [n] or [n, channels], floats in ±1 or integers of their full
-                scale; or a sound file or its bytes. From 1 ms to 600 s.
+            audio: Samples [n] or [n, channels], floats in ±1 or integers at full scale, or an audio
+                file or its bytes; 1 ms to 600 s.
             sample_rate: Of samples, 4,000 to 192,000 Hz; a file has its own.
 
         Raises:
-            BadRequest: a shape, type, rate or sample that cannot be.
+            BadRequest: an invalid shape, type, rate or sample.
             LimitExceeded: too long.
             EngineUnavailable: the checkpoint has no encoder.
         """
         return self._wait(self._engine.encode(audio_source(audio, sample_rate)))
 
     def decode(self, codes: object) -> tuple[Samples, int]:
-        """Return the sound of codes [frames, 16], 1920 samples a frame, and its rate in hertz.
+        """Return the audio of codes [frames, 16], 1920 samples a frame, and its rate in hertz.
 
         Raises:
-            BadRequest: no whole numbers, another shape, no frame, a code out of range.
+            BadRequest: not integers, another shape, no frame, or a code out of range.
         """
         return self._wait(self._engine.decode(codes)), SAMPLE_RATE
 
@@ -224,42 +222,39 @@ class Qwen3TTS:
         seed: int | None = None,
         frames_per_emission: int | None = None,
     ) -> Iterator[tuple[Samples, int]]:
-        """Speak, and give the sound while it is made.
+        """Speak, and yield the audio while it is made.
 
         Args:
-            text: all of it, at most TEXT_MAX code points; or the pieces that a language model
-                writes, any number, which are read in a thread of their own while the sound is
-                given out. What has nothing to say in it (marks, emoji, markup) is no sound; a whole
-                text that is empty is refused.
-            voice: one of ``voices``, or one that ``create_voice`` made; NO_SPEAKER: a CustomVoice
-                checkpoint speaks without a speaker.
-            language: such as ``en`` or ``de-AT``; None: the model finds it out.
-            instructions: how to speak, in words.
-            mode: ``auto``, ``clause``, ``live``, ``whole`` or ``whole_streaming``;
-                docs/engine.md says what they are.
-            non_streaming_mode: the official package's name of it, which counts over ``mode``: True
-                is ``whole``, False ``whole_streaming``; None: as ``mode`` says.
-            limits: what ends a generation that does not end by itself: a silence, a number of
-                frames; None: as the settings say.
-            max_new_tokens: most frames of 80 ms of one generation; counts over ``limits``.
-            sampling: how the model draws; a temperature of 0 always takes the likeliest.
-            subtalker_dosample, subtalker_top_k, subtalker_top_p, subtalker_temperature: how the
-                code predictor draws codes 1 to 15 of each frame, by the official names;
-                ``subtalker_dosample=False`` takes the likeliest, ``sampling`` is of the first.
-            seed: the same seed gives the same speech; None: another each time.
-            frames_per_emission: give out pieces of just so many frames of 80 ms (the last may be
-                shorter); None: as they are made, small ones first.
+            text: At most TEXT_MAX code points, or an iterable of pieces, such as a language model's
+                output, which a thread of its own reads. Text without anything to say is silent; an
+                empty whole text is refused.
+            voice: One of ``voices``, or of ``create_voice``; NO_SPEAKER: a CustomVoice checkpoint
+                without a speaker.
+            language: Such as ``en`` or ``de-AT``; None: automatic.
+            instructions: Speaking style, in words.
+            mode: ``auto``, ``clause``, ``live``, ``whole`` or ``whole_streaming``; see
+                docs/engine.md.
+            non_streaming_mode: Official name, overrides ``mode``: True is ``whole``, False
+                ``whole_streaming``.
+            limits: Limits of a generation without EOS; None: the settings'.
+            max_new_tokens: Most frames of 80 ms of one generation; overrides ``limits``.
+            sampling: Of code 0; temperature 0 is greedy for all codes.
+            subtalker_dosample, subtalker_top_k, subtalker_top_p, subtalker_temperature: Of codes 1
+            to 15, by the official names; ``subtalker_dosample=False`` is greedy.
+            seed: Makes speech reproducible; None: random.
+            frames_per_emission: Frames of 80 ms per piece (the last may be shorter); None: as made,
+                small ones first.
 
         Yields:
             Samples [n], and their rate in hertz.
 
         Raises:
             UnknownVoice: no such voice or language.
-            BadText: the text is not text, or empty.
+            BadText: not text, or empty.
             LimitExceeded: the text is too long.
-            BadRequest: no such mode, a text or a piece that is no ``str``, a writer who left
-                (``SystemExit`` and the like); the other errors of ``text`` come out as they are.
-            EngineFailed: it broke.
+            BadRequest: an invalid argument, a piece that is not ``str``, or an iterator that raised
+                ``SystemExit`` and the like; its other errors pass through.
+            EngineFailed: the generation failed.
             EngineUnavailable: the model was closed.
         """
         if non_streaming_mode not in (None, True, False):
@@ -310,23 +305,22 @@ class Qwen3TTS:
         return in_equal_pieces(pieces, frames_per_emission * FRAME_SAMPLES)
 
     def generate(self, text: str | Iterable[str], **how: Any) -> tuple[Samples, int]:
-        """All the sound of a text at once; the arguments are those of ``stream``."""
+        """Return all audio of a text; arguments as of ``stream``."""
         pieces = [pcm for pcm, _ in self.stream(text, **how)]
         return np.concatenate(pieces) if pieces else np.zeros(0, np.float32), SAMPLE_RATE
 
     def generate_all(self, texts: Sequence[str], **how: Any) -> list[tuple[Samples, int]]:
-        """Speak several texts in one batch; the arguments are those of ``stream``.
+        """Speak several texts in one batch; arguments as of ``stream``.
 
         Args:
             texts: What to say.
-            how: ``voice``, ``language`` and ``instructions`` may be lists, one entry for each text.
+            how: ``voice``, ``language`` and ``instructions`` may be lists with one entry per text.
 
         Returns:
-            The sound of each, in their order.
+            The audio of each, in order.
 
         Raises:
-            BadRequest: ``texts`` is no list of ``str``, or another list has not as many entries;
-                else see ``stream``.
+            BadRequest: ``texts`` is not a list of ``str``, or another list has another length.
         """
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise BadRequest("The texts are no list.", remedy="Give a list of str.")
@@ -340,16 +334,16 @@ class Qwen3TTS:
             return list(pool.map(lambda text, own: self.generate(text, **own), texts, single))
 
     def supported_speakers(self) -> list[str]:
-        """Return the names of a CustomVoice checkpoint's speakers, sorted; none of others."""
+        """Return the speakers of a CustomVoice checkpoint, sorted."""
         return sorted(self._engine.config.talker.speakers)
 
     def supported_languages(self) -> list[str]:
-        """Return the checkpoint's names of its languages, ``auto`` first, then sorted."""
+        """Return the checkpoint's languages, ``auto`` first, then sorted."""
         languages = self._engine.config.talker.languages
         return ["auto", *sorted(name for name in languages if "dialect" not in name)]
 
     def close(self) -> None:
-        """End what is being said and free the device; again does nothing."""
+        """End all speech and free the device; idempotent."""
         with self._lock:
             first, self._closed = not self._closed, True
         if first:
@@ -383,8 +377,11 @@ class Qwen3TTS:
             self._release(speech)
 
     def _release(self, speech: Speech) -> None:
-        """Nobody reads it any more. A reader that was forgotten is ended wherever its memory is
-        freed, on the loop's own thread too, which must not wait for itself."""
+        """Close a speech that is no longer read.
+
+        A forgotten iterator is closed where it is garbage-collected, possibly on the loop's own
+        thread, which must not wait for itself.
+        """
         if threading.current_thread() is self._thread:
             self._on_loop(speech.close())
         else:
@@ -396,7 +393,6 @@ class Qwen3TTS:
         return Speech(self._engine, mode, manner, ahead=round(AHEAD_S * SAMPLE_RATE))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have it done on the loop."""
         # What was begun before it is closed is ended by that, nothing is begun later.
         with self._lock:
             if self._closed:
@@ -415,7 +411,6 @@ class Qwen3TTS:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _end_all(self) -> None:
-        """Whoever waits, for text say, waits no longer."""
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Arguments, text and audio of the Python API."""
+"""Speech of the Python API: argument checks, streaming text in, audio out."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ SAMPLING_RANGES = {
     "top_k": (0, 10_000, True),
     "repetition_penalty": (0.5, 2, False),
 }
-"""Least, most, and whether it is a whole number: those of the wire's ``Sampling``."""
+"""Least, most, and whether it is an integer: those of the wire's ``Sampling``."""
 TEXT_MAX = 1_000_000
-"""Code points in a whole text, some 18 hours of speech."""
+"""Code points of a whole text, some 18 hours of speech."""
 
 
 def check_kinds(**given: object) -> None:
-    """Refuse what is no str, and for ``voice`` no LoadedVoice either; None is right."""
+    """Refuse arguments that are neither str nor None; ``voice`` may be a LoadedVoice."""
     for name, value in given.items():
         if value is None or isinstance(value, str):
             continue
@@ -52,11 +52,7 @@ def check_kinds(**given: object) -> None:
 
 
 def per_text_arguments(how: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Return what each of ``count`` texts has of its own, where an argument is a list.
-
-    Raises:
-        BadRequest: a list has another number of entries.
-    """
+    """Split list arguments into those of each text; BadRequest for another length."""
     own: list[dict[str, Any]] = [{} for _ in range(count)]
     for name in ("voice", "language", "instructions"):
         values = how.get(name)
@@ -74,16 +70,12 @@ def per_text_arguments(how: dict[str, Any], count: int) -> list[dict[str, Any]]:
 
 
 def voice_name(voice: str | LoadedVoice | None) -> str | None:
-    """Return what a request names a voice."""
+    """Return the name in a request."""
     return voice.voice_id if isinstance(voice, LoadedVoice) else voice
 
 
 def audio_source(audio: NDArray[Any] | Source, sample_rate: int | None) -> Source:
-    """Return samples with their rate, or a file as it is.
-
-    Raises:
-        BadRequest: samples without a rate, or another thing with one.
-    """
+    """Return samples with their rate, or a file as it is; BadRequest for another combination."""
     if not isinstance(audio, np.ndarray):
         if sample_rate is not None:
             raise BadRequest(
@@ -99,11 +91,7 @@ def audio_source(audio: NDArray[Any] | Source, sample_rate: int | None) -> Sourc
 
 
 def check_sampling(sampling: Sampling) -> None:
-    """Refuse what is no sampling.
-
-    Raises:
-        BadRequest: a field is of another type or out of range; it says which and what is expected.
-    """
+    """Refuse a sampling argument of another type or out of range."""
     if not isinstance(sampling, Sampling):
         raise BadRequest(
             f"sampling={sampling!r:.80} is not a Sampling.",
@@ -123,7 +111,7 @@ def check_sampling(sampling: Sampling) -> None:
 
 
 def check_whole_text(text: object) -> None:
-    """Refuse what is no text, is empty or too long; BadText, BadRequest, LimitExceeded."""
+    """Refuse a text that is empty, too long or not text; BadText, BadRequest, LimitExceeded."""
     if isinstance(text, str):
         check_text(text, TEXT_MAX)
         if not text.strip():
@@ -133,7 +121,7 @@ def check_whole_text(text: object) -> None:
 
 
 def not_text_error(what: str, found: object) -> BadRequest:
-    """Return the error for something that is no ``str``."""
+    """Return the error for something that is not ``str``."""
     return BadRequest(
         f"{what} is {type(found).__name__}, not str.",
         remedy="Give a str, or what gives one after the other; decode bytes first.",
@@ -142,7 +130,7 @@ def not_text_error(what: str, found: object) -> BadRequest:
 
 @dataclass(frozen=True, slots=True)
 class SpeechOptions:
-    """How a text is spoken: the fields of SynthesisRequest that hold for all of its pieces."""
+    """Fields of SynthesisRequest common to all pieces of a text."""
 
     voice: str | None = None
     language: str | None = None
@@ -155,26 +143,28 @@ class SpeechOptions:
 
 
 class Speech:
-    """Used within one event loop. The next piece is begun when the last is made, not when it is
-    read, as long as no more than ``ahead`` samples wait for the reader."""
+    """Speech of a growing text for one reader, within one event loop.
+
+    The next piece begins when the last is made, while at most ``ahead`` samples are unread.
+    """
 
     def __init__(
         self, engine: Engine, mode: PlanMode, manner: SpeechOptions, *, ahead: int
     ) -> None:
-        """``mode`` becomes ``clause`` for a voice that takes no text while it speaks.
+        """Start; ``mode`` becomes ``clause`` for a voice without live text.
 
         Raises:
-            UnknownVoice: the engine has no such voice or language.
+            UnknownVoice: no such voice or language.
         """
         engine.check(manner.voice, manner.language)
         self.mode: PlanMode = mode_for(engine, manner.voice, mode)
-        """The mode that it is spoken in."""
+        """Effective mode."""
         self._engine = engine
         self._manner = manner
         self._plan = TextPlan(self.mode, language=manner.language)
         self._context = ContextVoice()
         self._ahead = ahead
-        self._text_came = asyncio.Event()
+        self._on_text = asyncio.Event()
         self._read = asyncio.Event()
         self._made = asyncio.Event()
         self._chunks: deque[PcmChunk] = deque()
@@ -185,31 +175,27 @@ class Speech:
         self._task.add_done_callback(lambda _: self._made.set())
 
     def append(self, text: str) -> None:
-        """More text."""
+        """Append text."""
         self._plan.append(text)
-        self._text_came.set()
+        self._on_text.set()
 
     def end(self) -> None:
-        """No more text."""
+        """End the text."""
         self._plan.end()
-        self._text_came.set()
+        self._on_text.set()
 
     def fail(self, error: Exception) -> None:
-        """The text broke off: what was made before it is read, then ``next`` raises ``error``."""
+        """Fail after the audio made so far, with ``error``."""
         self._broken = error
         self._task.cancel()
 
     @property
     def closed(self) -> bool:
-        """Whether nobody reads any more, or can."""
+        """Whether reading is no longer possible."""
         return self._task.done()
 
     async def next(self) -> PcmChunk | None:
-        """The next chunk; None at the end.
-
-        Raises:
-            SpeechError: it broke; what was made before has been read.
-        """
+        """Return the next chunk, None at the end; raises errors behind the audio made before."""
         while not self._chunks:
             if self._task.done():
                 if self._broken is not None:
@@ -224,7 +210,7 @@ class Speech:
         return chunk
 
     async def close(self) -> None:
-        """Nobody reads any more."""
+        """Stop speaking."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._plan.close()
@@ -233,8 +219,8 @@ class Speech:
         while not self._plan.finished():
             piece = self._plan.next()
             if piece is None:
-                self._text_came.clear()
-                await self._text_came.wait()
+                self._on_text.clear()
+                await self._on_text.wait()
                 continue
             async with aclosing(self._engine.synthesize(self._request(piece))) as chunks:
                 async for chunk in chunks:
@@ -272,8 +258,8 @@ class Speech:
 
 
 class TextReader(threading.Thread):
-    """Reads a text that somebody writes. Ends with it, or at its next piece when nobody listens;
-    its errors are the listener's."""
+    """Thread that reads an iterator of text until it or its speech ends; passes errors to the
+    speech."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, speech: Speech, pieces: Iterable[str]
@@ -284,7 +270,6 @@ class TextReader(threading.Thread):
         self._pieces = pieces
 
     def run(self) -> None:
-        """Read all of it."""
         try:
             for piece in self._pieces:
                 if self._speech.closed:
@@ -312,20 +297,20 @@ class TextReader(threading.Thread):
 
 
 def speak_all(speech: Speech, text: str) -> None:
-    """Say a whole text; on the loop."""
+    """Speak a whole text; on the loop."""
     speech.append(text)
     speech.end()
 
 
 def to_float(pcm: bytes) -> Samples:
-    """Return 16-bit samples as floats in ±1."""
+    """Convert 16-bit samples to floats in ±1."""
     return np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
 
 
 def in_equal_pieces(
     pieces: Iterator[tuple[Samples, int]], samples: int
 ) -> Iterator[tuple[Samples, int]]:
-    """The same sound in pieces of so many samples; the last may be shorter."""
+    """Cut audio into pieces of ``samples``; the last may be shorter."""
     held = np.zeros(0, np.float32)
     for pcm, _ in pieces:
         held = np.concatenate((held, pcm))

@@ -1,7 +1,7 @@
-"""The generations of an engine: what of them is launched, collected, given out. No torch.
+"""Generations of an engine and their rows: launch, collection, output. No torch.
 
-Nothing waits for a code to be read: a frame's sound is launched before it is known whether the
-frame was the end. If it was, that sound and the row's frame of the next turn are dropped.
+Codes are not awaited: a frame's audio is launched before it is known whether the frame was the end.
+If it was, that audio and the row's next frame are dropped.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX_POSITIONS = 32
-"""Beginnings of prompts of so many positions are kept for the next time; a shorter one costs as
-much to restore as to compute."""
+"""Shortest prompt prefix that is cached; restoring a shorter one costs as much as computing it."""
 
 
 @dataclass(slots=True)
@@ -46,7 +45,7 @@ class _Decoded:
     ticket: Ticket
     rows: list[tuple[Job, DecodeRow]]
     steps: int
-    """Steps launched before it, in all: the codes of its frames are among theirs."""
+    """Steps launched before it: the codes of its frames are among theirs."""
 
 
 class Batch:
@@ -62,9 +61,9 @@ class Batch:
         prefixes: PrefixCache,
         clock: Callable[[], float],
     ) -> None:
-        """``code_eos``: code 0 that ends a generation. ``embed``: Qwen3Model.embed."""
+        """Start empty; ``code_eos``: EOS of code 0; ``embed``: Qwen3Model.embed."""
         self.jobs: list[Job] = []
-        """All that are not done."""
+        """Unfinished generations."""
         self._runner = runner
         self._scheduler = scheduler
         self._code_eos = code_eos
@@ -78,18 +77,15 @@ class Batch:
 
     @property
     def steps_under_way(self) -> int:
-        """Steps whose codes were not read."""
         return len(self._steps)
 
     @property
     def waits(self) -> bool:
-        """Whether anything launched was not collected."""
         return bool(self._steps or self._decodes)
 
     # --- rows ---
 
     def prefill(self, jobs: Sequence[Job]) -> None:
-        """Give each a slot and read its prompt."""
         rows: list[tuple[Job, PrefillRow]] = []
         for job in jobs:
             job.slot = self._free.pop()
@@ -116,11 +112,10 @@ class Batch:
                 continue
             job.move(JobEvent.PREFILL)
             self._scheduler.joined(job, job.slot)
-            if not job.fed:
+            if not job.has_text:
                 job.move(JobEvent.STARVE)
 
     def _row(self, job: Job) -> PrefillRow:
-        """The row, with the beginning of its prompt from the store where that is worth it."""
         prompt, speaker = job.prompt, job.speaker
         assert prompt is not None
         prefix: Any | None = None
@@ -138,12 +133,11 @@ class Batch:
         return PrefillRow(job.slot, embeds, job.sampling, job.seed, speaker.codec, prefix)
 
     def step(self, jobs: Sequence[Job]) -> None:
-        """Launch one frame of each."""
         rows: list[tuple[Job, StepRow]] = []
         for job in jobs:
             text = job.next_text() if job.state is JobState.RUNNING else None
             if text is not None:
-                rows.append((job, StepRow(job.slot, text, job.may_end())))
+                rows.append((job, StepRow(job.slot, text, job.eos_allowed())))
         if not rows:
             return
         try:
@@ -169,7 +163,6 @@ class Batch:
                 self.feed(job)
 
     def _last_frame(self, job: Job, end: EndReason, total: int) -> None:
-        """No frame beyond ``total`` counts."""
         job.end = end
         job.total = total
         if job.state is not JobState.DRAINING:
@@ -178,7 +171,7 @@ class Batch:
         self._finish_if_out(job)
 
     def collect_codes(self, tickets: int) -> None:
-        """Read the codes of the oldest steps: so many, and what is there already."""
+        """Collect the oldest ``tickets`` steps, and those that are ready."""
         while self._steps and (tickets > 0 or self._steps[0][0].ready):
             tickets -= 1
             ticket, jobs = self._steps.popleft()
@@ -190,18 +183,20 @@ class Batch:
                 if frame[0] == NOT_FINITE:
                     self.fail(job, non_finite_error())
                 elif frame[0] == self._code_eos:
-                    self._last_frame(job, "dry" if job.track.dried else "text_end", len(job.codes))
+                    self._last_frame(
+                        job, "dry" if job.track.timed_out else "text_end", len(job.codes)
+                    )
                 else:
                     job.codes.append(frame)
 
     # --- sound ---
 
     def decode(self, wanted: Sequence[tuple[Job, int]]) -> None:
-        """Launch the sound of frames; rows with as many go together."""
+        """Launch codec decodes; rows with the same number of frames go together."""
         by_frames: dict[int, list[tuple[Job, DecodeRow]]] = {}
         for job, frames in wanted:
-            row = DecodeRow(job.slot, job.sounding, frames)
-            job.sounding += frames
+            row = DecodeRow(job.slot, job.decodes_launched, frames)
+            job.decodes_launched += frames
             by_frames.setdefault(frames, []).append((job, row))
         for rows in by_frames.values():
             try:
@@ -213,8 +208,8 @@ class Batch:
                 self._decodes.append(_Decoded(ticket, rows, self._steps_launched))
 
     def _replay(self, rows: list[tuple[Job, DecodeRow]], error: Exception) -> None:
-        """The same sound from the start of each row: a decode that broke off may have left a part
-        of the codec's state ahead of the rest."""
+        """Decode again from each row's start: a failed decode may have advanced part of the
+        state."""
         self.collect_codes(len(self._steps))
 
         def again(each: tuple[Job, DecodeRow]) -> Samples:
@@ -235,7 +230,7 @@ class Batch:
         self._reject(bad, alone=len(rows) == 1 or bool(good), error=error)
 
     def collect_sound(self, *, wait: bool) -> None:
-        """Give out what is sound, in the order of its launch; ``wait`` for all of it."""
+        """Deliver finished audio in order of launch; ``wait``: all of it."""
         collected = self._steps_launched - len(self._steps)
         while self._decodes and (
             wait or (self._decodes[0].ticket.ready and self._decodes[0].steps <= collected)
@@ -247,13 +242,12 @@ class Batch:
                     self._sound(job, row, samples)
 
     def _sound(self, job: Job, row: DecodeRow, samples: Samples) -> None:
-        """Some sound of a row goes out, through its guards."""
         assert job.postprocessor is not None
-        job.sounded += row.frames
-        if job.total is not None and job.sounded > job.total:
+        job.decoded += row.frames
+        if job.total is not None and job.decoded > job.total:
             samples = samples[: len(samples) * (job.total - row.first_frame) // row.frames]
         try:
-            chunk, silence = job.postprocessor.sound(job, samples)
+            chunk, silence = job.postprocessor.process(job, samples)
         except Exception as error:
             self.fail_row(job, error)
             return
@@ -274,16 +268,16 @@ class Batch:
     # --- ends ---
 
     def _finish_if_out(self, job: Job) -> None:
-        if job.total is not None and job.total <= job.sounded:
+        if job.total is not None and job.total <= job.decoded:
             self.finish(job)
 
     def finish(self, job: Job, *, silent: bool = False) -> None:
-        """All of it is out; ``silent``: there was nothing to say, and not even that is told."""
+        """End a generation; ``silent``: deliver nothing, since there was nothing to say."""
         try:
             last = (
                 PcmChunk(b"", end=job.end)
                 if job.postprocessor is None
-                else job.postprocessor.last(job)
+                else job.postprocessor.finish(job)
             )
         except Exception as error:
             self.fail_row(job, error)
@@ -294,58 +288,47 @@ class Batch:
         self.release(job)
 
     def fail(self, job: Job, error: SpeechError) -> None:
-        """It broke."""
         job.output.finish(error)
         self.release(job)
 
     def fail_row(self, job: Job, error: Exception) -> None:
-        """It broke by an error that may be anything: its reader is told no more than the kind."""
+        """Fail with an arbitrary exception, of which the reader gets the kind only."""
         if not isinstance(error, SpeechError):
             log.error("a generation failed\n%s", safe_traceback(error))
         self.fail(job, public_error(error))
 
     def release(self, job: Job) -> None:
-        """It is over: its slot is free, and nothing more comes out of it."""
+        """Free the slot and forget the generation."""
         self._scheduler.leave(job)
         if job.slot >= 0:
             self._runner.free(job.slot)
             self._free.append(job.slot)
             job.slot = -1
-        job.track.leave()
+        job.track.close()
         job.move(JobEvent.FINISH)
         self.jobs.remove(job)
 
     def _reject(
         self, bad: Sequence[tuple[tuple[Job, Any], Exception]], *, alone: bool, error: Exception
     ) -> None:
-        """Fail the rows at fault; where each one of several is, it is none of theirs.
-
-        Raises:
-            Exception: ``error``, which is no row's own.
-        """
         if bad and not alone:
             raise error
         for (job, _), each in bad:
             self.fail_row(job, each)
 
     def feed(self, job: Job) -> None:
-        """Tell the scheduler whether the row's next frame has its text."""
+        """Report to the scheduler whether the row's next frame has its text."""
         there = job.next_text() is not None
-        if there is job.fed:
+        if there is job.has_text:
             return
-        job.fed = there
+        job.has_text = there
         self._scheduler.text(job, there)
         if job.state is not JobState.WAITING:
             job.move(JobEvent.FEED if there else JobEvent.STARVE)
 
     def recover(self, error: Exception) -> None:
-        """After a fault of no row in particular: all that is under way fails, later requests do
-        not.
-
-        Raises:
-            Exception: the device does not work any more.
-        """
-        log.error("the engine begins anew after a fault\n%s", safe_traceback(error))
+        """Fail all generations after a fault of no single row, and reset the runner."""
+        log.error("the engine restarts after a fault\n%s", safe_traceback(error))
         self._steps.clear()
         self._decodes.clear()
         self._prefixes.clear()
@@ -355,8 +338,7 @@ class Batch:
         self._runner.reset()
 
     def abandon(self, reason: SpeechError) -> None:
-        """Fail all; the runner is not asked any more: its device may be the reason."""
         for job in self.jobs:
-            job.track.leave()
+            job.track.close()
             job.output.finish(reason)
         self.jobs.clear()

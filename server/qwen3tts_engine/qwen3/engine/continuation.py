@@ -1,8 +1,7 @@
-"""What a generation left unsaid is said by another one. Pure.
+"""Successive generations of one request or context: unsaid text, designed voice. Pure.
 
-A model may fail in the middle of a text: it goes on in silence, makes no sound at all, or is not
-done when its frames are used up. What it said stays; the rest of the text, from the word that was
-not complete, is given to a new generation with other random numbers.
+A model may fall silent in the middle of a text, make no sound, or use up its frames: a new
+generation with another seed says the rest, from the word that was incomplete.
 """
 
 from __future__ import annotations
@@ -22,50 +21,50 @@ from qwen3tts_wire.heard import Word
 log = logging.getLogger(__name__)
 
 TRIES = 3
-"""Generations in a row that may say nothing of their text."""
+"""Consecutive generations that may say nothing."""
 MOST = 12
-"""Generations of one request."""
+"""Generations per request."""
 
 
 class Regeneration:
-    """The generations of one request, one after the other."""
+    """Sequence of generations of one request."""
 
     def __init__(self, request: SynthesisRequest) -> None:
         self.request: SynthesisRequest = request
-        """Of the generation under way."""
+        """Of the current generation."""
         self._more = request.more
-        """Text that the first generation has no room for."""
+        """Text beyond the first generation's room."""
         self._seed = request.seed
         self._count = 1
         self._fruitless = 0
         self._samples = 0
-        """Samples given out,"""
+        """Samples delivered,"""
         self._before = 0
-        """and by generations that are over."""
-        self._told = 0
-        """Where the last word told ends in the original text."""
+        """and by finished generations."""
+        self._reported_end = 0
+        """End of the last reported word in the original text."""
 
     def chunk(self, chunk: PcmChunk) -> PcmChunk:
-        """A chunk of the generation under way as one of the request: its words count from the
-        request's first sample, and no word is reported twice."""
+        """Convert a generation's chunk to the request's: word times from its first sample, each
+        word once."""
         self._samples += chunk.samples
         words: list[Word] = []
         for word in chunk.words:
-            if self._count == 1 or word.char_end > self._told:
+            if self._count == 1 or word.char_end > self._reported_end:
                 moved = replace(word, start=word.start + self._before, end=word.end + self._before)
                 words.append(moved)
         if words:
-            self._told = max(self._told, words[-1].char_end)
+            self._reported_end = max(self._reported_end, words[-1].char_end)
         end: EndReason | None = chunk.end
         if self._count > 1 and end is not None:
             end = "regenerated"
         return replace(chunk, words=tuple(words), end=end)
 
-    def following(self, job: Job) -> SynthesisRequest | None:
-        """The next generation, after one that is over; None: all is said.
+    def next_request(self, job: Job) -> SynthesisRequest | None:
+        """Return the next request after a finished generation; None: all is said.
 
         Raises:
-            EngineFailed: several generations in a row said nothing, or too many were needed.
+            EngineFailed: several generations said nothing, or too many were needed.
         """
         unsaid, track, limits = job.unsaid, job.track, self.request.limits
         own_bound = job.cut and limits is not None and limits.max_new_tokens is not None
@@ -112,23 +111,28 @@ class Regeneration:
 
 
 ENOUGH_FRAMES = 38
-"""A reference of so many frames (3 s) is long enough to know a voice by; a shorter one is made
-longer by the next generation."""
+"""A reference of this length (3 s) identifies a voice; a shorter one is extended by the next
+generation."""
 TAIL_FRAMES = 2
-"""Frames kept behind the last sound."""
+"""Frames kept behind the last voiced one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DesignedVoice:
-    """What is kept of a context's voice."""
+    """Voice of a VoiceDesign context.
+
+    Such a checkpoint draws a new voice for each generation. So the first generation is the
+    reference of the next: its text and codes precede theirs, as one text in the full layout.
+    Without room for the reference only the seed is kept.
+    """
 
     seed: int
     reference: Reference | None = None
     codec: Snapshot | None = None
-    """The codec's state behind the reference."""
+    """Codec state behind the reference."""
 
-    def heard(self, job: Job, most_frames: int) -> DesignedVoice:
-        """The voice after another generation of the context, which is over."""
+    def after(self, job: Job, most_frames: int) -> DesignedVoice:
+        """Return the voice after another generation."""
         before = self.reference
         if before is not None and len(before.codes) >= ENOUGH_FRAMES:
             return self
@@ -145,7 +149,6 @@ class DesignedVoice:
 
 
 def voice_of(request: SynthesisRequest) -> DesignedVoice:
-    """The voice of the request's context, a new one where there is none."""
     kept = None if request.context is None else request.context.kept
     if isinstance(kept, DesignedVoice):
         return kept

@@ -1,7 +1,7 @@
-"""Our own Qwen3-TTS behind the Engine protocol: a checkpoint, its voices, and one thread.
+"""Qwen3-TTS behind the Engine protocol: a checkpoint, its voices, and one thread.
 
-That one thread loads the model, warms it up and then takes the worker's turns: whatever touches
-the device's rows happens there. Event loops give it generations and read their sound.
+That thread loads the model, warms it up and runs the worker: only it touches the rows on the
+device. Event loops submit generations and read their audio.
 """
 
 from __future__ import annotations
@@ -65,15 +65,14 @@ class _Running:
 
 
 class Qwen3Engine:
-    """Qwen3-TTS behind the Engine protocol (base.py, where each method is described)."""
+    """Qwen3-TTS behind the Engine protocol; methods are described there (base.py)."""
 
     name = "qwen3"
     sample_rate = SAMPLE_RATE
     alignment: Alignment = "estimated"
 
     def __init__(self, settings: Qwen3Settings, progress: Progress | None = None) -> None:
-        """``progress`` is told what ``start`` does, from another thread: what it is, how much of
-        it is done, how much there is."""
+        """Configure; ``progress`` is called from another thread during ``start``."""
         self.settings = settings
         self.model = f"Qwen3-TTS ({settings.model})"
         self.options = frozenset(
@@ -83,33 +82,28 @@ class Qwen3Engine:
         self._running: _Running | None = None
         self._starting = asyncio.Lock()
         self._leaving: threading.Thread | None = None
-        """Of a start that was given up: it loads on, and then ends."""
+        """Thread of a cancelled start: it finishes loading, then ends."""
 
     @property
     def memory(self) -> MemoryPlan:
-        """What the model and its generations take on the device."""
         return self._started().loaded.runner.memory
 
     @property
     def notes(self) -> list[str]:
-        """What people should know who started it: what could not be had."""
+        """Degradations, for the operator."""
         return self._started().loaded.runner.notes
 
     @property
     def under_way(self) -> int:
-        """Generations that are not done."""
         return self._started().worker.under_way
 
     @property
     def task(self) -> str | None:
-        """The checkpoint's: ``custom_voice``, ``voice_design`` or ``base``; None before it is
-        loaded."""
         return None if self._running is None else self._running.loaded.config.task
 
     @property
     def model_ids(self) -> tuple[str, ...]:
-        """The checkpoint's hub id and the last part of it, and its folder's name; the id of a
-        local folder is known once it is loaded."""
+        """Hub id and its last part, and the folder's name; complete once loaded."""
         model = self.settings.model
         given = given_name(model, is_folder=Path(model).expanduser().is_dir())
         if self._running is None:
@@ -118,19 +112,12 @@ class Qwen3Engine:
         return names_of([published_id(config.size, config.task), given])
 
     def load(self) -> EngineLoad:
-        """How many rows of the batch speak."""
         if self._running is None:
             return EngineLoad(0, 0, 0)
         slots, all_ = self._running.loaded.runner.slots, self.under_way
         return EngineLoad(slots, min(slots, all_), max(0, all_ - slots))
 
     async def start(self) -> None:
-        """Load the model and warm it up; see base.Engine.
-
-        Raises:
-            EngineUnavailable: the checkpoint or the device is missing, damaged or too small.
-            UnknownVoice: the default voice does not exist.
-        """
         async with self._starting:
             if self._running is not None:
                 return
@@ -140,7 +127,7 @@ class Qwen3Engine:
                 target=self._run, args=(ready,), name="qwen3 engine", daemon=True
             )
             thread.start()
-            # Loading cannot be interrupted; if nobody waits any more, what it makes is let go.
+            # Loading cannot be interrupted; after a cancellation its result is released.
             started = asyncio.wrap_future(ready)
             try:
                 loaded, worker = await asyncio.shield(started)
@@ -157,7 +144,6 @@ class Qwen3Engine:
                 log.info("%s", line)
 
     def _run(self, ready: Future[tuple[LoadedModel, Worker]]) -> None:
-        """The engine's thread."""
         settings = self.settings
         try:
             loaded = LoadedModel(settings, self._progress)
@@ -192,18 +178,12 @@ class Qwen3Engine:
             loaded.close()
 
     async def warmup(self) -> None:
-        """Do once what is done once (graphs, compilation), as ``start`` does unless the settings
-        say otherwise. Waits until nothing is being said.
-
-        Raises:
-            EngineUnavailable: not started, or the device has no room.
-        """
+        """Capture graphs and compile, once no generation is under way."""
         running = self._started()
         warm = running.worker.when_idle(lambda: running.loaded.runner.warmup(self._progress))
         await asyncio.wrap_future(warm)
 
     async def close(self) -> None:
-        """End the thread and free the device; see base.Engine."""
         async with self._starting:
             running, self._running = self._running, None
             if running is not None:
@@ -214,28 +194,21 @@ class Qwen3Engine:
             free_device_memory()
 
     async def _until_left(self) -> None:
-        """A device has no room for two models."""
         if self._leaving is not None:
             await asyncio.to_thread(self._leaving.join)
             self._leaving = None
 
     def voices(self) -> Sequence[Voice]:
-        """The voices, the default first; a Base checkpoint's are those cloned so far.
-
-        Raises:
-            EngineUnavailable: not started.
-        """
         return self._started().loaded.catalogue.listed()
 
     def check(self, voice: str | None, language: str | None) -> None:
-        """Refuse an unknown voice or language; see base.Engine."""
         loaded = self._started().loaded
         voice_id = loaded.catalogue.voice(voice, language)
         if loaded.store is not None:
             loaded.store.has_reference(voice_id)
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
-        """``live`` as well, but for voices that go on from a recording."""
+        """Return the modes; ``live`` only for voices without reference speech."""
         loaded = self._started().loaded
         if loaded.store is not None:
             try:
@@ -255,9 +228,9 @@ class Qwen3Engine:
         x_vector_only: bool = False,
         name: str | None = None,
     ) -> LoadedVoice:
-        """Make a voice from a recording, or find one made before; see base.ClonesVoices.
+        """Make a voice from a recording, or find an existing one; see base.ClonesVoices.
 
-        ``name``: what it can be asked for as, behind ``clone:``.
+        ``name``: alias behind ``clone:``.
         """
         loaded = self._started().loaded
         store = _store(loaded)
@@ -268,25 +241,21 @@ class Qwen3Engine:
         else:
             prepared = await store.prepare(ref_audio, ref_text, x_vector_only, name)
             voice, cached = prepared.voice, prepared.cached
-        await self._hear_reference(loaded, voice)
+        await self._reference_state(loaded, voice)
         return LoadedVoice(voice.id, cached, voice.transcript)
 
     def recogniser(self) -> Recogniser | None:
-        """Return what hears the words of recordings; see base.HasRecogniser."""
         return self._started().loaded.whisper
 
     @property
     def config(self) -> ModelConfig:
-        """What the loaded checkpoint says about itself."""
         return self._started().loaded.config
 
     def embedding_size(self) -> int | None:
-        """Return how many numbers a speaker embedding has; see base.TakesEmbeddings."""
         loaded = self._started().loaded
         return None if loaded.store is None else loaded.config.talker.layers.hidden
 
     async def load_embedding(self, embedding: Sequence[float]) -> LoadedVoice:
-        """Make a voice of a speaker embedding; see base.TakesEmbeddings."""
         store, size = _store(self._started().loaded), self.embedding_size()
         if len(embedding) != size:
             raise BadRequest(
@@ -298,13 +267,7 @@ class Qwen3Engine:
         return LoadedVoice(prepared.voice.id, prepared.cached, None)
 
     async def load_prompt(self, prompt: ClonePrompt, name: str | None = None) -> LoadedVoice:
-        """Make a voice of codes, their words and a speaker embedding.
-
-        Raises:
-            BadRequest: the checkpoint cannot clone; the prompt's fields do not fit each other or
-                the checkpoint, or the name cannot be used.
-            LimitExceeded: the codes or their words are too long.
-        """
+        """Make a voice of codes, transcript and speaker embedding; BadRequest, LimitExceeded."""
         loaded = self._started().loaded
         store, config = _store(loaded), loaded.config
         vector = checked_embedding(prompt.embedding, config.talker.layers.hidden)
@@ -317,16 +280,11 @@ class Qwen3Engine:
                 remedy="Give the codes of that text as well, or leave the text out.",
             )
         prepared = await asyncio.to_thread(store.from_prompt, vector, codes, prompt.text, name)
-        await self._hear_reference(loaded, prepared.voice)
+        await self._reference_state(loaded, prepared.voice)
         return LoadedVoice(prepared.voice.id, prepared.cached, prepared.voice.transcript)
 
     async def clone_prompt(self, voice_id: str) -> ClonePrompt:
-        """Return what a cloned voice consists of.
-
-        Raises:
-            BadRequest: the checkpoint cannot clone.
-            UnknownVoice: there is no such voice.
-        """
+        """Return embedding, codes and transcript of a cloned voice; BadRequest, UnknownVoice."""
         content = (await _store(self._started().loaded).load(voice_id)).content
         reference = content.reference
         return ClonePrompt(
@@ -336,35 +294,24 @@ class Qwen3Engine:
         )
 
     async def encode(self, source: Source) -> Codes:
-        """Return the codec's codes of a recording, of 0.001 to 600 s; see reference_audio.
-
-        Raises:
-            BadRequest, LimitExceeded: the recording.
-            EngineUnavailable: the checkpoint has no encoder.
-        """
+        """Return the codec's codes of a recording of 0.001 to 600 s."""
         loaded = self._started().loaded
         recording = await asyncio.to_thread(read_recording, source, CODEC_LIMITS)
         return await asyncio.to_thread(lambda: loaded.encode(recording.at(SAMPLE_RATE)))
 
     async def decode(self, codes: object) -> Samples:
-        """Return the sound of codes, float32 in ±1 at SAMPLE_RATE.
-
-        Raises:
-            BadRequest: another shape or type, or a code out of range.
-        """
+        """Return the audio of codes, float32 in ±1 at SAMPLE_RATE."""
         loaded = self._started().loaded
         return await asyncio.to_thread(loaded.decode, checked_codes(codes, loaded.config))
 
     async def forget_voice(self, voice_id: str) -> None:
-        """Remove a voice made here, from memory and from the folder; who speaks with it at the
-        moment may finish. Nothing where there is none."""
+        """Delete a voice, if it exists; generations that use it finish."""
         store = self._started().loaded.store
         if store is not None:
             with suppress(UnknownVoice):
                 await asyncio.to_thread(store.forget, voice_id)
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
-        """Speak; see base.Engine."""
         running = self._started()
         loaded, worker = running.loaded, running.worker
         voice_id = loaded.catalogue.voice(request.voice, request.language)
@@ -376,16 +323,16 @@ class Qwen3Engine:
             codec: Snapshot | None = None
             if loaded.store is not None:
                 voice = stack.enter_context(loaded.store.using(await loaded.store.load(voice_id)))
-                codec = await self._hear_reference(loaded, voice)
+                codec = await self._reference_state(loaded, voice)
             design = voice_of(request) if loaded.config.task == "voice_design" else None
             if design is not None:
                 request = replace(request, seed=design.seed)
-            told = Regeneration(request)
+            regeneration = Regeneration(request)
             following: SynthesisRequest | None = request
             while following is not None:
                 used = None
                 if design is not None:
-                    design = await asyncio.to_thread(loaded.hear_designed, design)
+                    design = await asyncio.to_thread(loaded.with_codec_state, design)
                     used = loaded.fitting(design, following)
                 output = OutputQueue(worker.settings.unread_samples, worker.wake)
                 job = loaded.job(following, voice_id, voice, output, codec, used)
@@ -394,13 +341,13 @@ class Qwen3Engine:
                 worker.submit(job)
                 try:
                     while (chunk := await output.next()) is not None:
-                        chunk = told.chunk(chunk)
+                        chunk = regeneration.chunk(chunk)
                         if chunk.end is not None:
                             if design is not None:
-                                design = design.heard(job, loaded.reference_frames)
+                                design = design.after(job, loaded.reference_frames)
                                 if request.context is not None:
                                     request.context.kept = design
-                            following = told.following(job)
+                            following = regeneration.next_request(job)
                         if following is None:
                             yield chunk
                         elif chunk.words:
@@ -408,10 +355,10 @@ class Qwen3Engine:
                 finally:
                     worker.cancel(job)
 
-    async def _hear_reference(self, loaded: LoadedModel, voice: ClonedVoice) -> Snapshot | None:
+    async def _reference_state(self, loaded: LoadedModel, voice: ClonedVoice) -> Snapshot | None:
         if voice.reference is None or voice.codec is not None:
             return voice.codec
-        return await asyncio.to_thread(loaded.hear_reference, voice)
+        return await asyncio.to_thread(loaded.reference_state, voice)
 
     def _started(self) -> _Running:
         if self._running is None:

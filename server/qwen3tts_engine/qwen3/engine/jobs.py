@@ -1,4 +1,4 @@
-"""One generation under way: its text, its row, what it has made, why it ends. No torch."""
+"""Generation under way: state machine, audio postprocessing, output queue. No torch."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class JobState(Enum):
-    """Where a generation is. A row that is paced (enough of it is ahead of its listener) is
-    RUNNING and simply not in the next step; the scheduler knows which."""
+    """State of a generation. A paced row (enough audio ahead of its listener) is RUNNING and left
+    out of steps by the scheduler."""
 
     OPENING = auto()
     """Nothing to say has arrived yet."""
@@ -39,18 +39,18 @@ class JobState(Enum):
     RUNNING = auto()
     """In a slot; its next frame may be made."""
     STARVED = auto()
-    """In a slot; the token for its next frame has not arrived."""
+    """In a slot; the text of its next frame is missing (underrun of text)."""
     DRAINING = auto()
-    """All frames are made; some are not yet sound."""
+    """All frames are made; some are not yet decoded."""
     DONE = auto()
-    """Out: said, failed or cancelled."""
+    """Finished, failed or cancelled."""
 
 
 IN_SLOT = (JobState.RUNNING, JobState.STARVED, JobState.DRAINING)
 
 
 class JobEvent(Enum):
-    """What happens to a generation."""
+    """Transition of a generation."""
 
     ADMIT = auto()
     PREFILL = auto()
@@ -73,11 +73,11 @@ TRANSITIONS = {
     (JobState.STARVED, JobEvent.FINISH): JobState.DONE,
     (JobState.DRAINING, JobEvent.FINISH): JobState.DONE,
 }
-"""Whatever is missing cannot happen."""
+"""All valid transitions."""
 
 
 class OutputSink(Protocol):
-    """Where a generation's sound goes. Called by the engine's thread."""
+    """Receiver of a generation's audio; called by the engine's thread."""
 
     @property
     def unread(self) -> int:
@@ -86,57 +86,49 @@ class OutputSink(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether nobody can read any more."""
+        """Whether reading is no longer possible."""
         ...
 
-    def put(self, chunk: PcmChunk) -> None:
-        """Sound, or words."""
-        ...
+    def put(self, chunk: PcmChunk) -> None: ...
 
-    def finish(self, error: SpeechError | None) -> None:
-        """Nothing follows; or it broke."""
-        ...
+    def finish(self, error: SpeechError | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """What a generation speaks with: everything about its voice that was computed before."""
+    """Precomputed inputs of a generation's voice."""
 
     key: Hashable
-    """The same for the same sound: voice, language, instructions."""
+    """Cache key of voice, language and instructions."""
     x_vector: Any | None = None
-    """Speaker vector [hidden]."""
+    """Speaker embedding [hidden]."""
     codec: Any | None = None
     """CodecSnapshot behind the reference."""
     prefixes: PrefixStore | None = None
-    """Where computed beginnings of its prompts are kept; None: with those of all such voices."""
+    """Store of its prompt prefixes; None: the shared one."""
 
 
 @dataclass(eq=False)
 class Job:
-    """One generation. Belongs to the engine's thread once it has been submitted.
-
-    Of its frames so many were ``launched``, of these the codes of ``len(codes)`` were read; the
-    sound of so many was launched (``sounding``), and came back (``sounded``).
-    """
+    """One generation. Belongs to the engine's thread once submitted."""
 
     track: TextTrack
     lay_out: Callable[[TextTrack], Prompt]
-    """The prompt, once the text is there: of live text the first token."""
+    """Builds the prompt when the text, or the first token of live text, is there."""
     speaker: Speaker
     sampling: Sampling
     seed: int
     output: OutputSink
     lead: PlayoutLead | None
     pad: int
-    """Token of the text track behind its end (``tts_pad``)."""
+    """Text id behind the end (``tts_pad``)."""
     eos: int
-    """Token of the text track that ends it (``tts_eos``)."""
+    """Text id that ends the text (``tts_eos``)."""
     make_postprocessor: Callable[[], SpeechPostprocessor]
     """Makes ``postprocessor`` at the prefill."""
     initial_chunk: int | None = None
     bound: int | None = None
-    """Most frames, where the request or the settings say so."""
+    """Most frames, from request or settings."""
     state: JobState = JobState.OPENING
     prompt: Prompt | None = None
     postprocessor: SpeechPostprocessor | None = None
@@ -144,28 +136,28 @@ class Job:
     launched: int = 0
     codes: list[NDArray[np.int64]] = field(default_factory=list)
     """Of each frame [16]."""
-    sounding: int = 0
-    sounded: int = 0
+    decodes_launched: int = 0
+    decoded: int = 0
     total: int | None = None
-    """Frames in all, once that is known."""
+    """Final number of frames, once known."""
     end: EndReason | None = None
-    """Why no more frames come."""
+    """Reason of the end."""
     unsaid: int | None = None
-    """First code point of its text that it left unsaid, once it is over; None: none is."""
+    """First code point left unsaid, once finished; None: all is said."""
     repeat: bool = False
-    """Whether it says what another generation left unsaid."""
+    """Whether it continues the unsaid text of another generation."""
     voiced_frames: int = 0
-    """Frames up to the last one that was not silent, once it is over."""
-    fed: bool = True
+    """Frames up to the last voiced one, once finished."""
+    has_text: bool = True
     """Whether the next frame's text is there."""
-    dry_since: float | None = None
-    """Since when it is not."""
+    starved_since: float | None = None
+    """Start of the text underrun."""
     held: bool = False
-    """Whether its reader is too far behind."""
+    """Backpressure: the reader is too far behind."""
     marks: dict[str, float] = field(default_factory=dict)
 
     def next_text(self) -> int | None:
-        """The token that the next frame adds; None: it has not arrived."""
+        """Return the text id of the next frame; None: it has not arrived."""
         assert self.prompt is not None
         at = self.launched
         if not self.track.streaming:
@@ -179,7 +171,7 @@ class Job:
         return self.eos if at == tokens else self.pad
 
     def limit(self, positions: int) -> int:
-        """Most frames: what the row's positions hold, and what its text can last."""
+        """Return the most frames, by the row's positions and the length of its text."""
         assert self.prompt is not None
         assert self.postprocessor is not None
         room = min(positions - len(self.prompt.text), self.bound or positions)
@@ -189,14 +181,13 @@ class Job:
 
     @property
     def cut(self) -> bool:
-        """Whether ``bound`` ended it."""
         return self.end == "frame_cap" and self.bound is not None and self.total == self.bound
 
-    def may_end(self) -> bool:
-        """Whether the next frame may be the end: two frames are out, and all text that grows is in.
+    def eos_allowed(self) -> bool:
+        """Whether EOS is allowed at the next frame: after two frames, and all of a growing text.
 
-        A function of the text and not of when it came, so that late text changes nothing. Text that
-        was all there is never barred from ending, as in the official package.
+        Depends on the text, not on its arrival times. Text that was complete at the start never
+        bars EOS, as officially.
         """
         if self.launched < MIN_FRAMES:
             return False
@@ -205,15 +196,9 @@ class Job:
         return self.track.ended and self.launched >= len(self.track.ids)
 
     def move(self, move: JobEvent) -> None:
-        """Change the state.
-
-        Raises:
-            KeyError: the move is not one of this state.
-        """
         self.state = TRANSITIONS[self.state, move]
 
     def mark(self, name: str, now: float) -> None:
-        """Note when something happened first."""
         self.marks.setdefault(name, now)
 
 
@@ -222,18 +207,18 @@ FULL_SCALE = 32767
 
 @dataclass(frozen=True, slots=True)
 class EndLimits:
-    """What ends a generation that does not end by itself."""
+    """Limits that end a generation without EOS."""
 
     silence_s: float = 1.2
-    """Silence after its text has been said for certain."""
+    """Silence after its text was certainly said."""
     pause_s: float = 4.0
-    """Silence while words are or may be left; another generation says those that are."""
+    """Silence while words may be left, which another generation then says."""
     max_frames: int = 8192
-    """Frames of any generation: the checkpoint's ``max_new_tokens``."""
+    """The checkpoint's ``max_new_tokens``."""
 
 
 class SpeechPostprocessor:
-    """One generation's."""
+    """Guards, word alignment and PCM conversion of one generation's audio."""
 
     def __init__(
         self,
@@ -244,34 +229,29 @@ class SpeechPostprocessor:
         limits: EndLimits | None = None,
         language: str | None = None,
     ) -> None:
-        """``aligner`` knows nothing of the text yet."""
         self._track = track
         self._guard = guard
         self._aligner = aligner
         self._limits = limits or EndLimits()
         self._cap = FrameCap(most=self._limits.max_frames)
         self._language = language
-        self._told = 0
-        """Characters of the text that the aligner knows."""
-        self._told_end = False
-        self._entered = 0
-        """Tokens of which it knows with which frame they went in."""
+        self._aligned_chars = 0
+        """Characters given to the aligner."""
+        self._aligned_end = False
+        self._aligned_tokens = 0
+        """Tokens whose frame the aligner knows."""
 
     def frame_cap(self) -> int:
-        """Most frames that the text so far can last."""
         return self._cap.frames(usual_s(self._track.text, self._language), len(self._track.ids))
 
-    def sound(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:
-        """What goes out of some sound; and whether only silence follows, so that it is over.
-
-        Raises:
-            EngineFailed: it holds what is no number.
-        """
+    def process(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:
+        """Return the chunk to deliver, and whether only silence follows; EngineFailed if not
+        finite."""
         track, guard = self._track, self._guard
         if track.ended:
             # A token goes in with each frame; text that is read before the speech has ended there.
             guard.text_ended(len(track.ids) if track.streaming else 0)
-        self._tell_text(job)
+        self._align_text(job)
         first = not guard.given
         kept: list[Samples] = []
         found: list[AlignedWord] = []
@@ -288,17 +268,16 @@ class SpeechPostprocessor:
         return PcmChunk(pcm, self._words(found), marks=marks), guard.ended
 
     def _silence_s(self) -> float:
-        """Silence that ends it at this place."""
         limits, silence = self._limits, self._guard.silence
         if silence.position - silence.last_loud < FRAME_SAMPLES or not self._guard.given:
             return limits.silence_s
-        if self._told_end and self._aligner.spent():
+        if self._aligned_end and self._aligner.spent():
             return limits.silence_s
         return max(limits.pause_s, limits.silence_s)
 
-    def last(self, job: Job) -> PcmChunk:
-        """What goes out behind all sound; and in the job, what of its text was not said."""
-        self._tell_text(job)
+    def finish(self, job: Job) -> PcmChunk:
+        """Return the closing chunk; record the unsaid text in the job."""
+        self._align_text(job)
         self._aligner.end_text()
         # A model's own end is believed, but of one that says a rest only where it can be the end.
         early = job.repeat and self._aligner.too_short()
@@ -310,19 +289,18 @@ class SpeechPostprocessor:
         words = self._words(self._aligner.end(job.unsaid)) if self._guard.given else ()
         return PcmChunk(b"", words, end=job.end, marks=dict(job.marks))
 
-    def _tell_text(self, job: Job) -> None:
-        """What the aligner should know before it hears the sound of the frames so far."""
+    def _align_text(self, job: Job) -> None:
         track = self._track
-        if self._told < len(track.text):
-            self._aligner.append(track.text[self._told :])
-            self._told = len(track.text)
-        if track.ended and not self._told_end:
+        if self._aligned_chars < len(track.text):
+            self._aligner.append(track.text[self._aligned_chars :])
+            self._aligned_chars = len(track.text)
+        if track.ended and not self._aligned_end:
             self._aligner.end_text()
-            self._told_end = True
+            self._aligned_end = True
         # The first token stands in the prompt, the others are added with one frame each.
-        while track.streaming and self._entered < min(len(track.ends), job.sounded):
-            self._aligner.entered(track.ends[self._entered], self._entered)
-            self._entered += 1
+        while track.streaming and self._aligned_tokens < min(len(track.ends), job.decoded):
+            self._aligner.entered(track.ends[self._aligned_tokens], self._aligned_tokens)
+            self._aligned_tokens += 1
 
     def _words(self, found: Iterable[AlignedWord]) -> tuple[Word, ...]:
         track = self._track
@@ -340,11 +318,9 @@ class SpeechPostprocessor:
 
 
 class OutputQueue:
-    """An Outlet (jobs.py) whose reader is a coroutine of the loop that it was made in."""
+    """OutputSink read by a coroutine of the event loop that it was made in."""
 
     def __init__(self, bound: int, on_room: Callable[[], None]) -> None:
-        """``on_room`` is called when less than ``bound`` samples are unread again, on the loop, and
-        when the reader turns out to be gone, on the engine's thread."""
         self._loop = asyncio.get_running_loop()
         self._bound = bound
         self._on_room = on_room
@@ -356,22 +332,19 @@ class OutputQueue:
         self._put = 0
         self._read = 0
         self.gone = False
-        """Whether nobody can read any more: the loop was closed."""
+        """Whether the loop was closed."""
 
     # The engine's thread
 
     @property
     def unread(self) -> int:
-        """Samples put and not yet read."""
         return self._put - self._read
 
     def put(self, chunk: PcmChunk) -> None:
-        """Sound, or words."""
         self._put += chunk.samples
         self._tell(chunk)
 
     def finish(self, error: SpeechError | None) -> None:
-        """Nothing follows; or it broke."""
         self._error = error
         self._tell(None)
 
@@ -393,11 +366,7 @@ class OutputQueue:
         self._arrived.set()
 
     async def next(self) -> PcmChunk | None:
-        """The next chunk; None at the end.
-
-        Raises:
-            SpeechError: it broke; what was made before has been read.
-        """
+        """Return the next chunk, None at the end; raise the generation's error behind its audio."""
         while not self._chunks:
             if self._finished:
                 if self._error is not None:

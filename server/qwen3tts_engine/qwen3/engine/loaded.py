@@ -1,4 +1,4 @@
-"""A checkpoint on its device with everything that speaking needs, between start and close."""
+"""Loaded checkpoint with everything that generations need: model, runner, voices, tokenizer."""
 
 from __future__ import annotations
 
@@ -46,16 +46,15 @@ from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
 from qwen3tts_wire.messages import Sampling as Wanted
 
 FRAMES_PER_TOKEN = 3
-"""A text that cannot be said within a row's positions at 4 tokens a second is refused."""
+"""Refuse a text that does not fit a row's positions at 4 tokens a second."""
 GROWING_FRAMES_PER_TOKEN = 4
-"""Text that grows goes on in another generation before it comes to that."""
+"""Continue growing text in another generation beyond this."""
 PROMPT_POSITIONS = 16
-"""Of a prompt that is spoken while its text grows, without its instructions: some 10."""
+"""Bound of a streaming prompt without instructions: some 10 in fact."""
 CONTINUED_PRE_ROLL_S = 0.12
-"""Silence kept before the first sound of a clause that others go before: sentences that follow
-without a breath sound hasty, and a listener who has something to hear does not wait for it."""
+"""Silence kept before a clause that follows others: sentences without a pause sound hasty."""
 REFERENCE_FRAMES = 25
-"""Frames of a reference that go through the codec at once."""
+"""Frames of a reference decoded together."""
 DTYPES: dict[DTypeName, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -67,28 +66,21 @@ log = logging.getLogger(__name__)
 
 
 def _caches(settings: Qwen3Settings, *, clones: bool) -> int:
-    """Most bytes of what is kept of prompts, and of voices where there are any."""
     return settings.prefix_bytes + (settings.voices_bytes if clones else 0)
 
 
 class LoadedModel:
-    """What ``Qwen3Engine.start`` makes."""
+    """Checkpoint, voices and runner between ``start`` and ``close``."""
 
     def __init__(self, settings: Qwen3Settings, progress: Progress) -> None:
-        """Load and allocate. Blocks, for minutes where something is to be fetched.
-
-        Raises:
-            EngineUnavailable: the checkpoint or the device is missing, damaged or too small, or
-                the Whisper model's folder is missing.
-            UnknownVoice: the default voice does not exist.
-        """
+        """Load and allocate; blocks, for minutes if something is fetched."""
         self.settings = settings
         self._rates = SpeechRates()
-        self._hearing = threading.Lock()
+        self._codec_lock = threading.Lock()
         if settings.whisper is not None:
             check_whisper(settings.whisper)
         self.whisper = None if settings.whisper is None else WhisperTranscriber(settings.whisper)
-        """Hears the words of recordings."""
+        """Transcribes recordings."""
         device = find_device(settings.device)
         on_gpu = device.type == "cuda"
         if not on_gpu and "float16" in (settings.dtype, settings.codec_dtype):
@@ -118,18 +110,16 @@ class LoadedModel:
             positions=min(settings.positions, self.config.talker.max_positions),
             graphs=settings.graphs,
             compile=settings.compile,
-            # A bound that is seldom reached: where memory can be swapped it refuses nobody.
+            # A bound that is seldom reached: not reserved where memory can be swapped.
             caches=_caches(settings, clones=self.store is not None) if on_gpu else 0,
         )
 
     @property
     def name(self) -> str:
-        """The model, for people."""
         size = self.config.size.replace("b", ".") + "B"
         return f"Qwen3-TTS {size} {self.config.task.title().replace('_', '')}"
 
     def close(self) -> None:
-        """End the threads that make voices."""
         if self.store is not None:
             self.store.close()
 
@@ -150,17 +140,12 @@ class LoadedModel:
             folder=settings.voice_folder,
         )
 
-    def hear_reference(self, voice: ClonedVoice) -> Snapshot:
-        """The codec's state behind the recording that a voice goes on from; the voice keeps it if
-        there is room. Blocks.
-
-        Raises:
-            EngineFailed: the model failed, or its device is out of memory.
-        """
+    def reference_state(self, voice: ClonedVoice) -> Snapshot:
+        """Return the codec state behind a voice's reference, cached if there is room. Blocks."""
         assert self.store is not None
         assert voice.reference is not None
-        # Of those who need it at once the first computes it.
-        with self._hearing:
+        # The first of concurrent callers computes it.
+        with self._codec_lock:
             if voice.codec is not None:
                 return voice.codec
             try:
@@ -172,14 +157,8 @@ class LoadedModel:
             return snapshot
 
     def encode(self, samples: Samples) -> Codes:
-        """Codes of samples [n] at 24 kHz; another checkpoint than Base reads its encoder first.
-        Blocks.
-
-        Raises:
-            EngineUnavailable: the checkpoint has no encoder, or is not there any more.
-            EngineFailed: the model failed, or its device is out of memory.
-        """
-        with self._hearing:
+        """Return the codes of samples [n] at 24 kHz. Blocks; loads the encoder if necessary."""
+        with self._codec_lock:
             if self.model.codec_encoder is None:
                 weights = open_weights(self._folder / "speech_tokenizer" / "model.safetensors")
                 self.model.codec_encoder = CodecEncoder.from_weights(self.config.codec, weights)
@@ -191,12 +170,8 @@ class LoadedModel:
         return codes
 
     def decode(self, codes: Codes) -> Samples:
-        """Samples of codes [T, quantizers], shape [1920 T], float32, full scale ±1. Blocks.
-
-        Raises:
-            EngineFailed: the model failed, or its device is out of memory.
-        """
-        with self._hearing:
+        """Return the samples of codes [T, quantizers]: [1920 T] float32 in ±1. Blocks."""
+        with self._codec_lock:
             try:
                 parts, _ = self._decoded(torch.from_numpy(codes))
                 samples: Samples = torch.cat(parts).cpu().numpy()
@@ -205,15 +180,11 @@ class LoadedModel:
                 raise public_error(error) from error
             return samples
 
-    def hear_designed(self, voice: DesignedVoice) -> DesignedVoice:
-        """The same voice with the codec's state behind what it has said. Blocks.
-
-        Raises:
-            EngineFailed: the model failed, or its device is out of memory.
-        """
+    def with_codec_state(self, voice: DesignedVoice) -> DesignedVoice:
+        """Return the voice with the codec state behind its reference. Blocks."""
         if voice.reference is None or voice.codec is not None:
             return voice
-        with self._hearing:
+        with self._codec_lock:
             try:
                 return replace(voice, codec=self._state_behind(voice.reference))
             except Exception as error:
@@ -222,11 +193,10 @@ class LoadedModel:
 
     @property
     def reference_frames(self) -> int:
-        """Most frames of what a designed voice has said that it goes on from."""
         return self.runner.positions // 3
 
     def fitting(self, voice: DesignedVoice, request: SynthesisRequest) -> DesignedVoice:
-        """The voice as far as its reference leaves room for the text; without it else."""
+        """Return the voice, without its reference if that leaves no room for the text."""
         if voice.reference is None:
             return voice
         taken = len(voice.reference.text_ids) + len(voice.reference.codes)
@@ -248,7 +218,6 @@ class LoadedModel:
         return snapshot
 
     def _decoded(self, codes: Tensor) -> tuple[list[Tensor], CodecState]:
-        """The samples of codes [T, quantizers] in pieces, and the state behind them."""
         decoder = self.model.decoder
         state = decoder.new_state(0)
         slot = torch.zeros(1, dtype=torch.int64, device=decoder.device)
@@ -270,13 +239,11 @@ class LoadedModel:
         codec: Snapshot | None = None,
         designed: DesignedVoice | None = None,
     ) -> Job:
-        """A generation for the worker; ``voice`` and ``codec``, the state behind its reference, are
-        those of a Base checkpoint, ``designed`` what a VoiceDesign checkpoint has said before.
+        """Build a generation; growing text beyond the row's room stays in ``request.more``.
 
         Raises:
-            LimitExceeded: its instructions leave no room for the text. Of text that grows, or might
-                have, what is too much is left in ``request.more``.
-            BadRequest: the voice cannot speak it like that.
+            LimitExceeded: instructions leave no room for the text.
+            BadRequest: the voice does not support the request.
         """
         frames = request.initial_codec_chunk_frames
         if type(frames) not in (int, type(None)):
@@ -383,11 +350,6 @@ class LoadedModel:
             )
 
     def _sampling(self, wanted: Wanted | None, others: PredictorSampling | None) -> Sampling:
-        """The checkpoint's way to draw, with what the request wants otherwise.
-
-        A temperature of 0 holds for all codes of a frame, anything else for its first, which
-        decides what is said; the others colour it.
-        """
         own = self.config.generation
         if wanted is None:
             wanted = Wanted()
@@ -418,8 +380,6 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class _VoicePrefixes:
-    """Beginnings of prompts that a cloned voice keeps, counted with it."""
-
     store: VoiceStore
     voice: ClonedVoice
 

@@ -1,4 +1,4 @@
-"""How the Qwen3-TTS engine runs. No torch."""
+"""Settings of the Qwen3-TTS engine. No torch."""
 
 from __future__ import annotations
 
@@ -13,57 +13,58 @@ DTYPES: tuple[DTypeName, ...] = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True)
 class Qwen3Settings:
-    """Settings of one engine; ValueError for one that cannot be."""
+    """Settings of one engine; ValueError for a value out of range."""
 
     model: str
     """A checkpoint: a folder, or a hub id such as ``Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice``."""
     device: str = "auto"
     """``cpu``, ``cuda``, ``cuda:N``; ``auto``: the first GPU, without one the CPU."""
     dtype: DTypeName | None = None
-    """Of the talker and the predictor; None: bfloat16 on a GPU, float32 on the CPU."""
+    """Of talker and code predictor; None: bfloat16 on a GPU, float32 on the CPU."""
     codec_dtype: DTypeName | None = None
     """Of the codec; None: float16 on a GPU, float32 on the CPU."""
     slots: int | None = None
-    """Generations at once; None: 64 on a GPU, 16 on the CPU."""
+    """Concurrent generations; None: 64 on a GPU, 16 on the CPU."""
     positions: int = 2048
-    """Longest generation: prompt and frames (80 ms each)."""
+    """Longest generation: prompt and frames of 80 ms."""
     max_waiting: int = 256
-    """Generations that wait for a slot; further ones are refused."""
+    """Generations waiting for a slot; more are refused."""
     lead_ms: float = 800.0
-    """A generation with so much sound ahead of its listener rests."""
+    """A generation pauses with this much audio ahead of its listener."""
     initial_codec_chunk_frames: int | Literal["load"] | None = None
     """Frames in a request's first chunk of sound: a number; by load (powers of two below the
     steady chunk, by the share of slots that speak); None: as few as the deadline needs."""
     dry_timeout_s: float = 2.0
-    """Text that stops coming for so long ends its generation; what comes later begins another."""
+    """Time without text that ends a generation; later text begins another."""
     silence_s: float = 1.2
-    """Silence that ends a generation whose text has been said for certain."""
+    """Silence that ends a generation whose text was certainly said."""
     pause_s: float = 4.0
-    """Silence that ends one whose words are or may be left, which another generation then says; at
-    least ``silence_s``."""
+    """Silence that ends a generation with words left, which another one then says; at least
+    ``silence_s``."""
     max_new_tokens: int | None = None
-    """Most frames (80 ms) of one generation; None: as many as the checkpoint allows. A text of two
-    seconds or less may use all of them, a longer one what its length in syllables leaves."""
+    """Most frames of one generation; None: the checkpoint's. Texts above two seconds are further
+    limited by their length in syllables."""
     unread_s: float = 2.0
-    """Sound made for a reader who does not read; then its generation waits."""
+    """Audio made ahead of a slow reader; then its generation pauses."""
     max_chars: int = 5000
     """Most code points in one request."""
     voice: str | None = None
-    """What speaks where a request names neither voice nor language; None: the first."""
+    """Default voice; None: the first."""
     voice_folder: Path | None = None
-    """Where cloned voices outlive the process; None: nowhere."""
+    """Folder of cloned voices; None: memory only."""
     voices_bytes: int = 1 << 30
-    """Memory for cloned voices; the least recently used go."""
+    """Memory for cloned voices; the least recently used are evicted."""
     prefix_bytes: int = 1 << 28
-    """Memory for the computed beginnings of long prompts."""
+    """Memory for cached prompt prefixes."""
     whisper: str | None = None
-    """Whisper model (folder or hub id) that writes down what a reference says; None: none."""
+    """Whisper model (folder or hub id) that transcribes reference audio."""
     graphs: bool | Literal["auto"] = "auto"
     """CUDA graphs; ``auto``: where there is a GPU."""
     warmup: bool = True
-    """Whether ``start`` warms up; else ``Qwen3Engine.warmup`` does, or the first requests pay."""
+    """Whether ``start`` warms up; else ``Qwen3Engine.warmup`` does, or the first requests are
+    slow."""
     compile: bool = False
-    """torch.compile inside the graphs: a slower start, a quicker step."""
+    """torch.compile inside the graphs: slower start, faster step."""
 
     def __post_init__(self) -> None:
         if not self.model:

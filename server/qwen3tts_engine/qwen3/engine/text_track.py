@@ -1,4 +1,4 @@
-"""The text of one generation as tokens: all there from the start, or growing. No torch."""
+"""Text of one generation as tokens: complete at the start, or growing. No torch."""
 
 from __future__ import annotations
 
@@ -10,25 +10,21 @@ from qwen3tts_text.characters import Voiced, voiced
 from qwen3tts_text.growing import LiveText, utf8_bytes
 
 LAST_WORD = 8
-"""Room for fewer tokens is none: a word should not be parted."""
+"""Least room in tokens, so that no word is split."""
 
 
 class TokenStream(Protocol):
-    """bpe_stream.StreamingTokenizer: tokens as soon as no later text can change them."""
+    """Incremental tokenizer; see StreamingTokenizer."""
 
-    def push(self, text: str) -> list[tuple[int, int]]:
-        """Tokens that are now certain, each with where its text ends."""
-        ...
+    def push(self, text: str) -> list[tuple[int, int]]: ...
 
-    def end(self) -> list[tuple[int, int]]:
-        """The rest."""
-        ...
+    def end(self) -> list[tuple[int, int]]: ...
 
 
 class TextTrack:
-    """Text in, tokens out; and which part of the text a token is.
+    """Tokens of a text, with their positions in it.
 
-    ``ids[i]`` is a token, ``ends[i]`` the position in ``text`` behind it, in code points.
+    ``ids[i]`` is a token, ``ends[i]`` the position behind it in ``text``, in code points.
     """
 
     def __init__(
@@ -39,19 +35,21 @@ class TextTrack:
         most: int | None = None,
         whole: bool = False,
     ) -> None:
-        """Of text that grows, or might have, no more is taken than makes ``most`` tokens; what is
-        left lies in the request's ``more`` and begins another generation. ``whole``: text that
-        grows is waited for, to its end."""
+        """Start with the request's text.
+
+        Text that grows or might have is limited to ``most`` tokens; the rest stays in the request's
+        ``more`` for another generation. ``whole``: wait for the end of growing text.
+        """
         self._most = most
         self.ids: list[int] = []
         self.ends: list[int] = []
         self.text = ""
         self.ended = False
         """No more tokens come."""
-        self.dried = False
-        """It ended because no more text came in time."""
+        self.timed_out = False
+        """Ended by a timeout of text."""
         self.speakable = False
-        """Whether there is anything to say in it."""
+        """Whether it has anything to say."""
         self._offsets: list[int] = []
         self._tokens = tokens
         self.streaming = request.more is not None and request.layout is None and not whole
@@ -67,21 +65,19 @@ class TextTrack:
 
     @property
     def source(self) -> LiveText | None:
-        """Where more text comes from."""
         return self._live
 
     @property
     def ready(self) -> bool:
-        """Whether it can begin: there is something to say, and all of it unless it grows."""
+        """Whether speech can start: something to say, and all of it unless it grows."""
         return self.speakable and bool(self.ids) and (self.streaming or self.ended)
 
     @property
     def live(self) -> bool:
-        """Whether text may still come."""
         return self._live is not None
 
     def pull(self) -> bool:
-        """Take what has arrived; whether anything changed."""
+        """Take arrived text; return whether anything changed."""
         if self.ended:
             return False
         before = len(self.ids)
@@ -93,30 +89,29 @@ class TextTrack:
             return True
         return len(self.ids) > before
 
-    def dry(self) -> None:
-        """No text came for too long: what is there is all. What is refused begins another."""
+    def time_out(self) -> None:
+        """End by a timeout of text; later text begins another generation."""
         if self._live is not None:
-            self.dried = self._live.close()
+            self.timed_out = self._live.close()
             self.pull()
 
-    def leave(self) -> None:
-        """Nobody reads any more."""
+    def close(self) -> None:
         if self._live is not None:
             self._live.close()
             self._live.on_change = None
 
     def original(self, start: int, end: int) -> tuple[int, int]:
-        """Where ``text[start:end]`` lies in the context's original text (base.original)."""
+        """Return the position of ``text[start:end]`` in the context's original text
+        (base.original)."""
         if start >= end:
             return (self._offsets[start],) * 2
         return self._offsets[start], min(self._offsets[end - 1] + 1, self._offsets[-1])
 
     def rest(self, start: int) -> tuple[str, tuple[int, ...]]:
-        """The text from a code point on, and where it stands in the context's original text."""
+        """Return the text from a code point on, with its original positions."""
         return self.text[start:], tuple(self._offsets[start:])
 
     def _take(self, live: LiveText) -> bool:
-        """Take what there is and has room; whether there is no room for more."""
         while self._room is None or self._room >= LAST_WORD:
             parts = live.take(self._room)
             for text, offsets in parts:
@@ -128,7 +123,6 @@ class TextTrack:
 
     @property
     def _room(self) -> int | None:
-        """Tokens for which there is room; what is no certain token yet counts by its bytes."""
         if self._most is None:
             return None
         uncertain = self.text[self.ends[-1] if self.ends else 0 :]
@@ -151,6 +145,5 @@ class TextTrack:
 
 
 def _is_spoken(char: str) -> bool:
-    """Letters, digits, other numbers, currency and the like; no punctuation, white space, emoji."""
     category = unicodedata.category(char)
     return (category[0] in "LN" or category in ("Sc", "So", "Sm")) and voiced(char) is Voiced.KEPT

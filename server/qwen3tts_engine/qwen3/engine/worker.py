@@ -1,9 +1,8 @@
-"""The engine's loop: one thread that makes frames and sound for all generations. No torch.
+"""Engine loop: one thread that makes frames and audio for all generations. No torch.
 
-One ``turn`` does, in this order: what came from other threads (new generations, cancelled ones,
-more text); what the scheduler wants now (rows join, frames become sound, a frame of some is made);
-then what was launched in the turn before is collected. So a turn's work is on the device before the
-last one's results are read, and the device is never waited for while it has nothing to do.
+A turn handles events of other threads (new and cancelled generations, text), launches what the
+scheduler plans (prefills, codec decodes, a step), then collects what the turn before launched. So
+the device always has work queued while results are read.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """How the loop treats generations."""
+    """Settings of the engine loop."""
 
     code_eos: int
-    """Code 0 that ends a generation."""
+    """EOS of code 0."""
     dry_timeout_s: float = 2.0
-    """Live text that does not come for so long has ended."""
+    """Live text ends after this time without text."""
     unread_samples: int = 48_000
-    """Sound for a reader who does not read; then its row waits."""
+    """Backpressure: a row pauses at this many unread samples."""
 
 
 _Decodes = Sequence[tuple[Job, int]]
@@ -47,8 +46,8 @@ _Decodes = Sequence[tuple[Job, int]]
 class Worker:
     """All generations of one engine.
 
-    ``submit``, ``cancel``, ``wake`` and ``close`` may be called from any thread; the rest belongs
-    to the thread of ``run``, or to a test that calls ``turn``.
+    ``submit``, ``cancel``, ``wake`` and ``close`` are thread-safe; the rest belongs to the thread
+    of ``run``, or to a test that calls ``turn``.
     """
 
     def __init__(
@@ -78,19 +77,18 @@ class Worker:
         self._changed = threading.Condition()
         self._woken = False
         self._over: SpeechError | None = None
-        """Why ``run`` is to end."""
+        """Reason to end ``run``."""
         self._gone = False
-        """Whether nobody looks into the inbox any more."""
+        """Whether the inbox is no longer read."""
 
     @property
     def under_way(self) -> int:
-        """Generations that are not done."""
         return len(self._batch.jobs) + len(self._inbox)
 
     # --- any thread ---
 
     def submit(self, job: Job) -> None:
-        """A new generation; what becomes of it, its output is told."""
+        """Add a generation; its output receives audio or an error."""
         if job.track.source is not None:
             job.track.source.on_change = self.wake
         if job.lead is not None:
@@ -98,11 +96,11 @@ class Worker:
         self._tell((True, job))
 
     def cancel(self, job: Job) -> None:
-        """Its row is gone before the next step; nothing more comes out of it."""
+        """End a generation before the next step, without further output."""
         self._tell((False, job))
 
     def when_idle(self, work: Callable[[], None]) -> Future[None]:
-        """Have the engine's thread do something as soon as it has no generations."""
+        """Run ``work`` on the engine's thread once no generation is under way."""
         done: Future[None] = Future()
         with self._changed:
             gone = self._gone
@@ -114,13 +112,11 @@ class Worker:
         return done
 
     def wake(self) -> None:
-        """Something changed: text came, a reader read, a listener reported."""
         with self._changed:
             self._woken = True
             self._changed.notify()
 
     def close(self) -> None:
-        """End ``run``, and all generations with EngineFailed."""
         self._end(EngineFailed("The engine was closed while it spoke."))
 
     def _end(self, reason: SpeechError) -> None:
@@ -142,7 +138,6 @@ class Worker:
     # --- the engine's thread ---
 
     def run(self) -> None:
-        """Take turns until ``close``."""
         try:
             while self._over is None:
                 wake = self.turn(self._clock())
@@ -152,7 +147,7 @@ class Worker:
                         self._changed.wait(None if wake is None else max(0.0, wake - self._clock()))
                     self._woken = False
         finally:
-            # Whatever ended it: nobody may wait for it any more.
+            # Whatever ended it, no one may wait any longer.
             self._wind_up()
 
     def _wind_up(self) -> None:
@@ -168,7 +163,8 @@ class Worker:
                 done.set_exception(self._over)
 
     def turn(self, now: float) -> float | None:
-        """One iteration; when the next is due (``now``: at once), None: after an event."""
+        """Run one iteration; return when the next is due (``now``: immediately; None: at an
+        event)."""
         try:
             return self._turn(now)
         except Exception as error:
@@ -184,23 +180,23 @@ class Worker:
         batch = self._batch
         self._take_events()
         while self._idle_work and not batch.jobs:
-            _do(*self._idle_work.popleft())
+            _run_idle_work(*self._idle_work.popleft())
         for job in list(batch.jobs):
-            self._look_after(job, now)
+            self._check(job, now)
         before = batch.steps_under_way
         plan = self._scheduler.plan(now)
         steps = cast("Sequence[Job]", plan.steps)
         batch.prefill(cast("Sequence[Job]", plan.joins))
         batch.decode(cast("_Decodes", plan.decodes))
         batch.step(steps)
-        if any(not job.sounding for job in steps):
+        if any(not job.decodes_launched for job in steps):
             # A generation's first sound does not wait for the next turn.
             batch.decode(cast("_Decodes", self._scheduler.decodes_now(now)))
         batch.collect_codes(before)
         batch.collect_sound(wait=not plan and not batch.steps_under_way)
         if plan or batch.waits:
             return now
-        wakes = [self._scheduler.next_wake(now), *map(self._dry_at, self._batch.jobs)]
+        wakes = [self._scheduler.next_wake(now), *map(self._timeout_at, self._batch.jobs)]
         return min((each for each in wakes if each is not None), default=None)
 
     def _take_events(self) -> None:
@@ -213,22 +209,21 @@ class Worker:
 
     # --- text and readers ---
 
-    def _look_after(self, job: Job, now: float) -> None:
-        """What changed outside: text, time without text, a reader who does not read."""
+    def _check(self, job: Job, now: float) -> None:
         if job.output.gone:
             self._batch.release(job)
             return
         try:
             if job.track.pull():
-                job.dry_since = None
-                self._text_came(job, now)
+                job.starved_since = None
+                self._on_text(job, now)
             elif job.state is JobState.OPENING:
-                self._text_came(job, now)
-            if self._is_dry(job):
-                job.dry_since = now if job.dry_since is None else job.dry_since
-                if now - job.dry_since >= self.settings.dry_timeout_s:
-                    job.track.dry()
-                    self._text_came(job, now)
+                self._on_text(job, now)
+            if self._is_starved(job):
+                job.starved_since = now if job.starved_since is None else job.starved_since
+                if now - job.starved_since >= self.settings.dry_timeout_s:
+                    job.track.time_out()
+                    self._on_text(job, now)
         except Exception as error:
             self._batch.fail_row(job, error)
         if job.state in IN_SLOT:
@@ -237,7 +232,7 @@ class Worker:
                 job.held = held
                 self._scheduler.held(job, held)
 
-    def _text_came(self, job: Job, now: float) -> None:
+    def _on_text(self, job: Job, now: float) -> None:
         track = job.track
         if job.state is not JobState.OPENING:
             self._batch.feed(job)
@@ -247,19 +242,19 @@ class Worker:
             job.move(JobEvent.ADMIT)
             self._batch.feed(job)
         elif track.ended:
-            job.end = "dry" if track.dried else "text_end"
-            self._batch.finish(job, silent=not track.dried)
+            job.end = "dry" if track.timed_out else "text_end"
+            self._batch.finish(job, silent=not track.timed_out)
 
-    def _is_dry(self, job: Job) -> bool:
-        return job.track.live and (job.state is JobState.OPENING or not job.fed)
+    def _is_starved(self, job: Job) -> bool:
+        return job.track.live and (job.state is JobState.OPENING or not job.has_text)
 
-    def _dry_at(self, job: Job) -> float | None:
-        if job.dry_since is None or not self._is_dry(job):
+    def _timeout_at(self, job: Job) -> float | None:
+        if job.starved_since is None or not self._is_starved(job):
             return None
-        return job.dry_since + self.settings.dry_timeout_s
+        return job.starved_since + self.settings.dry_timeout_s
 
 
-def _do(work: Callable[[], None], done: Future[None]) -> None:
+def _run_idle_work(work: Callable[[], None], done: Future[None]) -> None:
     if not done.set_running_or_notify_cancel():
         return
     try:

@@ -1,9 +1,9 @@
 """CUDA streams and graphs, with equivalents that run synchronously on a CPU.
 
-Two streams: ``frames`` for the rows' codes, ``sound`` for codec decoding beside it. Numbers move
-through pinned memory, and the host waits for tickets only. A graph replaces more than a thousand
-launches and reads and writes fixed memory, so captured work is a function without arguments over
-static buffers; without graphs the same functions run over the same buffers.
+Stream ``frames`` makes codes, ``sound`` decodes them beside it; transfers use pinned memory, and
+the host waits for tickets only. A graph replaces more than a thousand launches over fixed memory,
+so captured work is a function without arguments over static buffers. Without graphs the same
+functions run over the same buffers.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ StreamName = Literal["frames", "sound"]
 class StreamEvent(Protocol):
     """Recorded position in a stream (a CUDA event)."""
 
-    def query(self) -> bool:
-        """Whether the stream has passed it."""
-        ...
+    def query(self) -> bool: ...
 
 
 class Streams(Protocol):
@@ -63,9 +61,7 @@ class Streams(Protocol):
         """Mark tensors of the other stream as used by the current one."""
         ...
 
-    def synchronize(self) -> None:
-        """Wait for all streams."""
-        ...
+    def synchronize(self) -> None: ...
 
 
 class CpuStreams:
@@ -105,7 +101,6 @@ class CudaStreams:
     """Streams of a GPU: frames on the thread's own stream, sound on a side stream."""
 
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
-        """Create the side stream; ``cuda``: the module, or a test double."""
         self.device = device
         self._cuda = cuda
         self._sound = cuda.Stream(device)
@@ -148,8 +143,6 @@ class CudaStreams:
 
 
 class _PendingCopy:
-    """Copy under way to pinned memory of its own."""
-
     def __init__(self, host: Tensor, event: Any) -> None:
         self._host, self._event = host, event
 
@@ -186,8 +179,7 @@ class GraphBackend(Protocol):
     """Whether ``capture`` does more than return the work."""
 
     def capture(self, works: Sequence[Work], stream: StreamName) -> tuple[Work, ...]:
-        """Return the works in a form that launches faster; runs them here, in order. Raises device
-        errors."""
+        """Return the works in a form that launches faster; runs them here, in order."""
         ...
 
 
@@ -201,10 +193,9 @@ class EagerBackend:
 
 
 class CudaGraphBackend:
-    """CUDA graphs. Those of a stream share a memory pool, since they never overlap.
+    """CUDA graphs; those of a stream share a memory pool, since they never overlap.
 
-    Each stream is captured on a stream of its own: a library's scratch memory belongs to the
-    capturing stream, and the two streams overlap.
+    Each is captured on its own stream: a library's scratch memory belongs to the capturing stream.
     """
 
     captures = True
@@ -237,7 +228,6 @@ class CudaGraphBackend:
 
 
 def graph_backend(device: torch.device, graphs: bool | str) -> GraphBackend:
-    """Return CUDA graphs on a GPU unless disabled, else the eager backend."""
     if device.type == "cuda" and graphs:
         return CudaGraphBackend(device)
     return EagerBackend()
@@ -275,7 +265,6 @@ class GraphCache(Generic[Key]):
         return key in self._captured
 
     def capture(self, key: Key, backend: GraphBackend) -> None:
-        """Capture a size; see GraphBackend."""
         made = self._build(key)
         works = backend.capture(made.works, self.stream)
         self._captured[key] = StaticWork(made.integers, made.output, works, made.floats)
@@ -296,7 +285,6 @@ def bucket_for(size: int, buckets: Sequence[int]) -> int:
 
 
 def buckets_up_to(most: int, buckets: Sequence[int] = BUCKETS) -> tuple[int, ...]:
-    """Return the buckets below ``most``, and ``most``."""
     return (*(each for each in buckets if each < most), most)
 
 
@@ -316,7 +304,6 @@ def find_device(name: str) -> torch.device:
 
 
 def free_device_memory() -> None:
-    """Return unused memory to the device."""
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()

@@ -74,7 +74,6 @@ class MemoryPlan:
 
 
 def format_bytes(size: int) -> str:
-    """Format a size in its best unit."""
     for unit, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size >= 1 << unit:
             return f"{size / (1 << unit):.2f} {name}"
@@ -90,15 +89,7 @@ def plan_memory(
     caches: int = 0,
     free: int | None = None,
 ) -> MemoryPlan:
-    """Plan, and check against the free memory.
-
-    Args:
-        model: Loaded.
-        slots: Concurrent rows; ``auto``: AUTO_SLOTS, or as many as fit.
-        positions: Of a row.
-        workspace: Estimated bytes besides.
-        caches: Bytes reserved for voices and prompts.
-        free: Free bytes; None: ask the device.
+    """Plan, and check against the free memory (``free`` None: ask the device).
 
     Raises:
         EngineUnavailable: does not fit; says how many slots would.
@@ -141,7 +132,6 @@ def plan_memory(
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Return the device's free memory; None: unknown."""
     if device.type == "cuda":
         free, _total = torch.cuda.mem_get_info(device)
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

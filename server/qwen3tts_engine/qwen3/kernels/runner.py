@@ -1,8 +1,7 @@
 """Batched prefill, step and codec decode of the model, launched in order without waiting.
 
-A batch takes the next larger size captured at warm-up. Frames and sound run on two streams: a
-decode starts when its codes are ready, beside the talker's next frame. On a CPU the same work runs
-eagerly in batches of exact size, unless ``static`` asks for GPU sizes.
+A batch takes the next larger size captured at warm-up. On a CPU the same work runs eagerly in
+batches of exact size, unless ``static`` asks for GPU sizes.
 """
 
 from __future__ import annotations
@@ -96,11 +95,11 @@ class Runner:
             slots: Concurrent rows; ``auto``: the device's default, if it fits.
             positions: Of a row, prompt and frames.
             graphs: Capture CUDA graphs at ``warmup``; ``auto``: on a GPU, with an eager fallback.
-            compile: torch.compile inside the graphs; ignored without graphs.
+            compile: torch.compile inside the graphs.
             static: Use GPU sizes; None: on a GPU.
             streams: None: the device's.
             backend: None: the device's.
-            caches: Bytes that others may keep on the device: voices and prompts.
+            caches: Bytes reserved for voices and prompts.
 
         Raises:
             EngineUnavailable: not enough memory; says for how many slots there is.
@@ -178,11 +177,7 @@ class Runner:
         return len(self._steps) + len(self._prefills) + len(self._decodes), self._warmup.bytes
 
     def warmup(self, progress: Progress | None = None) -> None:
-        """Capture all sizes and run each kind of work once; all slots must be free.
-
-        Raises:
-            EngineUnavailable: not enough memory, or graphs are required and fail.
-        """
+        """Capture all sizes and run each kind of work once; all slots must be free."""
         tell = progress or (lambda _what, _done, _of: None)
         if self._backend.captures and not self.captured[0]:
             failed = self._warmup.capture(list(self._sizes()), tell)
@@ -205,7 +200,6 @@ class Runner:
         tell("warm-up", 1, 1)
 
     def _sizes(self) -> Iterator[tuple[GraphCache[Any], Any]]:
-        """Yield all sizes to capture, the largest first: the others then reuse its memory."""
         most = self.positions
         lengths = (self._kv_len(1),) if self.reads_lengths else buckets_up_to(most, KV_LENGTHS)
         for kv_len in reversed(lengths):
@@ -315,7 +309,6 @@ class Runner:
         return min(self.positions, -(-longest // KV_STEP) * KV_STEP)
 
     def _let_read(self, slots: Sequence[int]) -> None:
-        """Do not overwrite codes that a decode under way has still to read."""
         for slot in slots:
             reading = self._reading[slot]
             while reading and self._frames[slot] - reading[0][0] >= CODE_RING // 2:

@@ -162,11 +162,7 @@ COPIES = 4
 
 
 def workspace_bytes(model: Qwen3Model, slots: int | str, *, captures: bool) -> int:
-    """Estimate the memory of steps, decodes and graphs besides state and weights.
-
-    The largest part is the codec's last convolution, whose gathered windows hold each input seven
-    times.
-    """
+    """Estimate the memory of steps, decodes and graphs besides state and weights."""
     codec = model.config.codec.decoder
     rows = slots if isinstance(slots, int) else AUTO_SLOTS.get(model.device.type, 16)
     frames = max(1, min(2 * rows, 128))

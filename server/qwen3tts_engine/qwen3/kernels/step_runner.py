@@ -85,42 +85,26 @@ class StepRunner(Protocol):
     """Model behind its slots. Used by one thread."""
 
     @property
-    def slots(self) -> int:
-        """Concurrent rows."""
-        ...
+    def slots(self) -> int: ...
 
     @property
-    def positions(self) -> int:
-        """Positions of a row, prompt and frames."""
-        ...
+    def positions(self) -> int: ...
 
-    def prefill(self, rows: Sequence[PrefillRow]) -> None:
-        """Prefill rows in free slots."""
-        ...
+    def prefill(self, rows: Sequence[PrefillRow]) -> None: ...
 
-    def step(self, rows: Sequence[StepRow]) -> Ticket:
-        """Launch one frame of each row."""
-        ...
+    def step(self, rows: Sequence[StepRow]) -> Ticket: ...
 
-    def decode(self, rows: Sequence[DecodeRow]) -> Ticket:
-        """Launch the audio of some frames."""
-        ...
+    def decode(self, rows: Sequence[DecodeRow]) -> Ticket: ...
 
     def replay(self, slot: int, codec: Any | None, codes: NDArray[np.int64]) -> Samples:
-        """Restart a row's audio behind ``codec`` and decode ``codes`` [n, 16]: [n * 1920].
-
-        The state is then that of a row that has decoded these frames.
-        """
+        """Restart a row's audio behind ``codec`` and decode ``codes`` [n, 16]: [n * 1920]."""
         ...
 
     def prefill_prefix(self, slot: int, embeds: Any) -> Any:
-        """Prefill a prompt's first positions [T, hidden] in a free slot; return their
-        KvSnapshot."""
+        """Prefill a prompt's first positions [T, hidden] in a free slot: a KvSnapshot."""
         ...
 
-    def free(self, slot: int) -> None:
-        """Release a slot; work launched for it does no harm."""
-        ...
+    def free(self, slot: int) -> None: ...
 
     def reset(self) -> None:
         """Restart after a fault: all slots free, nothing pending."""

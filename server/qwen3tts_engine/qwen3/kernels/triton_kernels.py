@@ -1,11 +1,10 @@
 # ruff: noqa: N803
 """Triton kernels for the work between two matrix products of a decode step.
 
-Each replaces the function of the same name of transformer.py or sampling.py in one launch instead
-of a dozen, since a large GPU is bound by launches. Nothing is gathered: a program reads its row's
-slot and length and walks the KV cache in place. Sums are float32 and a normalized head is rotated
-before rounding, so results differ from torch by rounding only. Without a GPU, Triton's interpreter
-runs the same kernels (``TRITON_INTERPRET=1`` before the import).
+Each replaces the function of the same name of transformer.py or sampling.py by one launch: a large
+GPU is bound by launches. Programs walk the KV cache in place. Sums are float32 and a normalized
+head is rotated before rounding, so results differ from torch by rounding only. Without a GPU,
+Triton's interpreter runs them (``TRITON_INTERPRET=1`` before the import).
 """
 
 from __future__ import annotations
@@ -61,12 +60,6 @@ def _attend(  # type: ignore[no-untyped-def]
     PLACES: tl.constexpr,
     SLOTTED: tl.constexpr,
 ):
-    """Attention of one row and key head; see ``decode_attention``.
-
-    All queries of the key head walk the cache together. Heads are held as two halves, as the
-    rotation needs them. ``SLOTTED``: ``keys`` is a cache of slots, whose numbers and lengths are
-    read; otherwise rows are the slots, of common length ``lengths``.
-    """
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
     if SLOTTED:
@@ -191,7 +184,6 @@ def _sample(  # type: ignore[no-untyped-def]
     BLOCK_VOCAB: tl.constexpr,
     RANKS: tl.constexpr,
 ):
-    """Rank the best logits of one row and sample among them; see ``sample``."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK_VOCAB)
     x = tl.load(logits + row * logits_row + at, mask=at < vocab, other=float("-inf"))
@@ -259,7 +251,6 @@ def _launch(
 
 
 def places_of(dtype: torch.dtype) -> int:
-    """Return the positions of a block: the same bytes whatever the dtype."""
     return BLOCK * 2 // max(2, dtype.itemsize)
 
 
@@ -294,7 +285,6 @@ def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """See transformer.swiglu."""
     rows, ffn = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, ffn)
     width = 1024
@@ -348,13 +338,7 @@ TRITON = Kernels(
 def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str, str]]:
     """Return the kernels that compile and agree with torch on a device, and the failures.
 
-    Args:
-        device: A GPU, or a CPU with Triton's interpreter.
-        dtype: The model's.
-
-    Returns:
-        The kernels, with torch in place of those that failed; the kind of each error by kernel
-        name.
+    torch replaces those that failed; the second result is the error's kind by kernel name.
     """
     draw = torch.Generator().manual_seed(1)
 

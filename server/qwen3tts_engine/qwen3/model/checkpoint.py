@@ -57,8 +57,7 @@ class Weights:
         return self._load(full)
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Read a tensor of this shape; BadCheckpoint if it is missing, of another shape or not
-        finite."""
+        """Read a tensor of this shape; BadCheckpoint if missing, of another shape or not finite."""
         full = self._prefix + name
         found = self._shapes.get(full)
         if found is not None and found != shape:
@@ -73,7 +72,6 @@ class Weights:
         return here.take(name, shape)
 
     def under(self, prefix: str) -> Weights:
-        """Return the tensors whose names have this prefix, by the rest of their names."""
         return Weights(
             self.source,
             self._shapes,
@@ -145,8 +143,7 @@ class StoredTensor:
 
 
 def stored_tensors(file: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of a safetensors header; BadCheckpoint if it is missing, damaged or not
-    floating point."""
+    """Read a safetensors header; BadCheckpoint if damaged or not floating point."""
     try:
         with file.open("rb", buffering=0) as stream:
             identity = identity_of(os.fstat(stream.fileno()))
@@ -208,11 +205,7 @@ SHARD = re.compile(r"[\w][\w.-]*\.safetensors", re.ASCII)
 
 def find_checkpoint(name: str, *, cache: Path | None = None) -> Path:
     """Return a checkpoint's folder: a local one, or a hub id fetched into ``cache`` (None: the
-    hub's).
-
-    Raises:
-        EngineUnavailable: no such folder or id, no network, or huggingface_hub is missing.
-    """
+    hub's)."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
@@ -255,16 +248,10 @@ def _hub() -> ModuleType:
 def open_weights(
     file: Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Weights:
-    """Open ``file``, or the shards that its index names.
+    """Open ``file`` (``model.safetensors``), or the shards of its index.
 
-    Args:
-        file: ``model.safetensors``; if absent, ``model.safetensors.index.json`` beside it, or that
-            file itself.
-        device: Destination of the tensors.
-        dtype: None: as stored.
-
-    Raises:
-        BadCheckpoint: missing, damaged, or an index that leads out of the folder.
+    ``dtype`` None: as stored. Raises BadCheckpoint if missing, damaged, or if the index leads out
+    of the folder.
     """
     index = file if file.suffix == ".json" else file.with_name(file.name + ".index.json")
     files = _shards(index) if index.is_file() and not _is_model(file) else [file]

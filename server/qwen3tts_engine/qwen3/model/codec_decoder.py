@@ -237,13 +237,9 @@ class CodecDecoder:
             config: ``config.codec.decoder``.
             weights: Of the whole file.
             device: Where it runs.
-            dtype: Of weights, activations and state: float32, float16 or bfloat16.
+            dtype: Of weights, activations and state.
             tf32: Allow TF32 in float32 products on a GPU.
             direct_channels: See Placement; None: the device's default.
-
-        Raises:
-            BadCheckpoint: a tensor is missing or has another shape.
-            BadRequest: not a floating point type.
         """
         if not dtype.is_floating_point:
             raise BadRequest(f"A codec in {dtype}.", remedy="Use float32, float16 or bfloat16.")
@@ -255,11 +251,9 @@ class CodecDecoder:
 
     @property
     def samples_per_frame(self) -> int:
-        """1920 at 24 kHz."""
         return math.prod((*self.config.upsample_rates, *self.config.upsampling_ratios))
 
     def new_state(self, slots: int) -> CodecState:
-        """Allocate ``slots`` streams and the scratch slot."""
         c = self.config
         kv = (self._attention.ring, c.num_hidden_layers, 2, c.num_attention_heads, c.head_dim)
         return CodecState(
@@ -370,7 +364,6 @@ def _enter(
     past: CodecStateLayout,
     place: Placement,
 ) -> CausalConv:
-    """First convolution and the transformer's input projection in one, mirrored."""
     conv = read(weights, "pre_conv.conv.weight", c.latent_dim, c.codebook_dim, 3)
     bias = read(weights, "pre_conv.conv.bias", c.latent_dim)
     project = mirrored(read(transformer, "input_proj.weight", c.hidden_size, c.latent_dim))
@@ -382,7 +375,6 @@ def _enter(
 def _leave(
     weights: Weights, transformer: Weights, c: CodecDecoderConfig, place: Placement
 ) -> Linear:
-    """Last norm, output projection and first upsampling in one."""
     latent, rate = c.latent_dim, c.upsampling_ratios[0]
     norm = read(transformer, "norm.weight", c.hidden_size)
     project = read(transformer, "output_proj.weight", latent, c.hidden_size) * norm

@@ -1,11 +1,9 @@
 """Encoder of the Mimi codec: reference audio to codes, for cloning.
 
-Strided causal convolutions (SEANet) to 25 Hz, a causal transformer, a convolution of stride 2,
-residual vector quantization: one semantic codebook beside the acoustic ones. Source: Défossez and
-others, Moshi, 2024 (arXiv 2410.00037), as in the checkpoints' ``speech_tokenizer``.
-
-The configuration names a window of 250 positions, but the checkpoints' own code attends to all
-earlier positions; so does this, since codes must be equal.
+Strided causal convolutions (SEANet), a causal transformer, residual vector quantization: one
+semantic codebook beside the acoustic ones. Source: Moshi (arXiv 2410.00037). The configuration
+names a window of 250 positions, but the checkpoints' own code attends to all earlier ones; so does
+this, since codes must be equal.
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ USAGE_FLOOR = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class _Conv:
-    """Causal convolution: [B, in, T] to [B, out, ceil(T / stride)]."""
-
     weight: Tensor
     bias: Tensor | None
     stride: int = 1
@@ -72,8 +68,6 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Pre-norm transformer layer: causal attention with RoPE, GELU, layer scale."""
-
     config: CodecEncoderConfig
     norms: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
     query: Tensor
@@ -168,11 +162,8 @@ class CodecEncoder:
     ) -> CodecEncoder:
         """Load ``encoder.*`` of the speech tokenizer; unused codebooks are not read.
 
-        Equal codes need float32, and on a GPU no TF32 in convolutions, which is a setting of the
-        process: keep it on the CPU, where 10 s take 1.5 s of one core.
-
-        Raises:
-            BadCheckpoint: a tensor is missing or has another shape.
+        Equal codes need float32 without TF32, a setting of the process: keep it on the CPU, where
+        10 s take 1.5 s of one core.
         """
         return _Reader(config.encoder, weights.under("encoder."), device, dtype).encoder(
             config.quantizers

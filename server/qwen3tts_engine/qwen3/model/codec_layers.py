@@ -1,9 +1,8 @@
 """Streaming layers and state of the codec decoder, time-major: activations are [B, T, C].
 
-A layer's past is its latest inputs: (k - 1) d of a causal convolution of kernel k and dilation d; a
-transposed convolution of kernel m s and stride s is a convolution of kernel m that makes s samples
-a step. Past starts as zeros, the padding of a whole decode. Weights are folded in float64 at load
-time: a large GPU is bound by the number of operations.
+A layer's past is its latest inputs, (k - 1) d of a causal convolution, and starts as zeros, the
+padding of a whole decode. Weights are folded in float64 at load time: a large GPU is bound by the
+number of operations.
 """
 
 from __future__ import annotations
@@ -80,11 +79,9 @@ class CodecSnapshot:
 
 
 class CodecState:
-    """State of ``slots`` streams and the scratch slot: convolution inputs, and a KV ring for
-    attention.
+    """State of ``slots`` streams and the scratch slot: convolution inputs, and a KV ring.
 
-    Addressed by slot index, so a step over any slots is the same sequence of operations. Zeros are
-    the start of a stream.
+    A step over any slots is the same sequence of operations. Zeros are the start of a stream.
     """
 
     def __init__(
@@ -117,21 +114,15 @@ class CodecState:
         return self.bytes_per_slot * (self.slots + 1)
 
     def reset(self, slot: int) -> None:
-        """Start a new stream in a slot; BadRequest if there is no such slot."""
         for part in self._parts(slot):
             part.zero_()
 
     def snapshot(self, slot: int) -> CodecSnapshot:
-        """Copy a stream's state; BadRequest if there is no such slot."""
         position, past, kv = (part.clone() for part in self._parts(slot))
         return CodecSnapshot(position, past, kv)
 
     def restore(self, slot: int, snapshot: CodecSnapshot) -> None:
-        """Load a snapshot of the same decoder into a slot.
-
-        Raises:
-            BadRequest: no such slot, or a snapshot of another decoder.
-        """
+        """Load a snapshot of the same decoder into a slot; BadRequest if it does not fit."""
         taken = (snapshot.position, snapshot.past, snapshot.kv)
         for part, saved in zip(self._parts(slot), taken, strict=True):
             if part.shape != saved.shape or part.dtype != saved.dtype:
@@ -172,17 +163,14 @@ class Placement:
     many channels."""
 
     def put(self, weight: Tensor) -> Tensor:
-        """Move a folded weight there."""
         return weight.to(device=self.device, dtype=self.dtype).contiguous()
 
 
 def read(weights: Weights, name: str, *shape: int) -> Tensor:
-    """Read a tensor in float64 on the CPU, for folding."""
     return read_stored(weights, name, *shape).to(torch.float64)
 
 
 def read_stored(weights: Weights, name: str, *shape: int) -> Tensor:
-    """Read a tensor in its file's dtype on the CPU."""
     return weights.take_stored(name, shape).cpu()
 
 
@@ -280,7 +268,6 @@ class Snake:
 
     @classmethod
     def read(cls, weights: Weights, channels: int, place: Placement) -> Snake:
-        """Read from the logarithms ``alpha`` and ``beta``."""
         alpha = read(weights, "alpha", channels).exp()
         beta = read(weights, "beta", channels).exp()
         return cls(place.put(alpha), place.put(1 / (beta + SNAKE_EPS)))

@@ -36,7 +36,6 @@ class JsonFields:
 
     @classmethod
     def read(cls, file: Path, defaults: Mapping[str, object] = NO_DEFAULTS) -> JsonFields:
-        """Read the object in a file; ``defaults`` fill missing fields."""
         try:
             # utf-8-sig: some editors put a byte order mark in front.
             values = json.loads(file.read_text(encoding="utf-8-sig"))
@@ -93,7 +92,6 @@ class JsonFields:
         return value
 
     def number(self, name: str, low: float = 0.0, high: float = math.inf) -> float:
-        """Return a finite number from ``low`` to ``high``."""
         value = self._value(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse(name, f"is {_shown(value)}, not a number")
@@ -142,7 +140,6 @@ def _shown(value: object) -> str:
 
 
 def check_model_kind(top: JsonFields, name: str, wanted: str) -> None:
-    """Refuse a file of another kind of model."""
     found = top.text(name) if name in top else "absent"
     if found != wanted:
         raise BadCheckpoint(

@@ -37,8 +37,7 @@ from qwen3tts_engine.qwen3.model.config_fields import (
 
 
 def read_codec(top: JsonFields) -> CodecConfig:
-    """Read ``speech_tokenizer/config.json``; BadCheckpoint if it is of another kind or
-    inconsistent."""
+    """Read ``speech_tokenizer/config.json``; BadCheckpoint if it is inconsistent."""
     check_model_kind(top, "model_type", "qwen3_tts_tokenizer_12hz")
     decoder = _decoder(top.section("decoder_config", CODEC_DECODER))
     encoder = _encoder(top.section("encoder_config", CODEC_ENCODER))
@@ -148,11 +147,7 @@ BYTE_LINE_FEED = "\u010a"
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """Read the configuration of a checkpoint's folder.
-
-    Raises:
-        BadCheckpoint: no folder, another kind of model, a missing or inconsistent field.
-    """
+    """Read the configuration of a checkpoint's folder; BadCheckpoint if it is inconsistent."""
     if not folder.is_dir():
         raise BadCheckpoint(
             f"{folder} is not a folder.", remedy="Name the folder that holds config.json."

@@ -34,7 +34,6 @@ class KvSnapshot:
 
     @property
     def length(self) -> int:
-        """Positions."""
         return self.kv.shape[1]
 
     @property
@@ -58,18 +57,8 @@ class KvCache:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Allocate.
-
-        Args:
-            config: The model's.
-            slots: Concurrent rows.
-            positions: Per row.
-            device: Where.
-            dtype: Of keys, values and hidden states; the model's.
-
-        Raises:
-            EngineUnavailable: sizes out of range, or too little memory.
-        """
+        """Allocate ``slots`` and the scratch slot; EngineUnavailable if there is too little
+        memory."""
         longest = config.talker.max_positions
         if slots < 1 or not 1 <= positions <= longest:
             raise EngineUnavailable(
@@ -125,7 +114,6 @@ class KvCache:
 
     @staticmethod
     def bytes_per_slot(config: ModelConfig, positions: int, dtype: torch.dtype) -> int:
-        """Return the bytes of one slot; S slots take S + 1 of them."""
         talker, groups = config.talker, config.talker.code_groups
         layers = talker.layers
         kv = layers.layers * positions * layers.kv_heads * 2 * layers.head_dim
@@ -139,7 +127,6 @@ class KvCache:
 
     @property
     def bytes(self) -> int:
-        """Memory of all slots, the scratch slot included."""
         return (self.slots + 1) * self.bytes_per_slot(self.config, self.positions, self.dtype)
 
     def reset(self, slot: int, sampling: Sampling, seed: int) -> None:
@@ -169,7 +156,6 @@ class KvCache:
         self.knobs[slot].copy_(to_device(knobs, torch.float32, self.device))
 
     def snapshot(self, slot: int, length: int) -> KvSnapshot:
-        """Copy keys and values of a row's first ``length`` positions."""
         return KvSnapshot(self.kv[:, slot, :length].clone())
 
     def restore(self, slot: int, snapshot: KvSnapshot) -> None:
@@ -211,7 +197,6 @@ def to_device(
 
 
 def out_of_memory(what: str, size: int, device: torch.device) -> EngineUnavailable:
-    """Return the error for memory that a device does not have, with sizes in GiB."""
     message = f"{what} need {size / 2**30:.2f} GiB on {device}"
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)

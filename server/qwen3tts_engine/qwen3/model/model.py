@@ -75,14 +75,14 @@ class Qwen3Model:
         Args:
             name_or_path: Folder or hub id.
             device: Where it runs.
-            dtype: Of talker and code predictor: float32, bfloat16, float16.
+            dtype: Of talker and code predictor.
             codec_dtype: Of the codec's decoder; None: float32.
             tf32: Allow TF32 in the decoder's float32 products.
             cache: Folder of fetched checkpoints; None: the hub library's.
 
         Raises:
-            EngineUnavailable: not found, not fetched, too large for the device, or BadCheckpoint,
-                which names file and field or tensor.
+            EngineUnavailable: not found, not fetched, damaged (BadCheckpoint) or too large for the
+                device.
         """
         folder = find_checkpoint(str(name_or_path), cache=cache)
         config = read_config(folder)
@@ -114,11 +114,7 @@ class Qwen3Model:
         tf32: bool = False,
         fused_norm: bool | None = None,
     ) -> Qwen3Model:
-        """Build from tensors, without a tokenizer; ``fused_norm``: see RmsNorm, None: by device.
-
-        Raises:
-            BadCheckpoint: a tensor is missing, has another shape, or is unknown.
-        """
+        """Build from tensors, without a tokenizer; BadCheckpoint for missing or unknown ones."""
         device = torch.device(device)
         if not dtype.is_floating_point:
             raise BadRequest(f"A model in {dtype}.", remedy="Use float32, bfloat16 or float16.")
@@ -169,14 +165,9 @@ class Qwen3Model:
 
     @torch.no_grad()
     def embed(self, prompt: Prompt, *, x_vector: Tensor | None = None) -> Tensor:
-        """Return the talker's inputs for a prompt, text plus codec track: [T, hidden].
+        """Return the talker's inputs for a prompt: [T, hidden].
 
-        Args:
-            prompt: Of ``build_prompt``.
-            x_vector: [hidden] speaker embedding, if the prompt has a position for it.
-
-        Raises:
-            BadRequest: the embedding is missing or of another length.
+        ``x_vector`` [hidden] is required if the prompt has a position for it.
         """
         rows, hidden = self.talker.rows, self.config.talker.layers.hidden
         self.talker.text.prepare(prompt.text)
@@ -209,7 +200,6 @@ class Qwen3Model:
 
 
 def parameters(config: ModelConfig) -> int:
-    """Count the numbers that talker and code predictor keep on the device, after folding."""
     talker, predictor = config.talker, config.predictor
     hidden, inner = talker.layers.hidden, predictor.layers.hidden
     rows = talker.text_vocab + talker.vocab + predictor.groups * predictor.vocab

@@ -65,13 +65,8 @@ _TAG = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{1,8})*")
 def find_language(config: ModelConfig, language: str | None) -> str | None:
     """Return the checkpoint's name of a language; None: automatic.
 
-    Args:
-        config: Of the checkpoint.
-        language: Its own name (``german``), an ISO 639 code or BCP 47 tag (``de-AT``), in any case;
-            ``auto`` or None.
-
-    Raises:
-        UnknownVoice: not supported; suggests similar names.
+    Accepts its own name (``german``), an ISO 639 code or BCP 47 tag (``de-AT``), in any case.
+    UnknownVoice suggests similar names.
     """
     if language is None:
         return None
@@ -168,20 +163,13 @@ def build_prompt(
     Args:
         config: Of the checkpoint.
         text_ids: Of ``Tokenizer.encode``.
-        language: See ``find_language``; None: automatic.
+        language: See ``find_language``.
         speaker: For ``custom_voice``; NO_SPEAKER: none.
         has_x_vector: Whether the voice is cloned, for ``base``.
         instruct_ids: Of ``Tokenizer.encode_instructions``; ignored without ``takes_instructions``.
         layout: See Layout.
         reference: Speech to continue, of the same voice.
         open_ended: More text may follow: no tts_eos. Streaming layout without reference only.
-
-    Raises:
-        BadText: no text.
-        BadRequest: the checkpoint is for another task.
-        UnknownVoice: no such speaker or language.
-        LimitExceeded: longer than the model's positions.
-        ValueError: ``open_ended`` in another layout; frames of another width.
     """
     if not text_ids:
         raise BadText("There is no text to say.", remedy="Send at least one word.")
@@ -227,8 +215,6 @@ def build_prompt(
 
 
 class _Track:
-    """Text and codec track, of one length."""
-
     def __init__(self) -> None:
         self.text: list[int] = []
         self.codec: list[Codec] = []

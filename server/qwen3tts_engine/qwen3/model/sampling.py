@@ -64,7 +64,6 @@ class Sampling:
 
     @property
     def needs_full_sort(self) -> bool:
-        """Whether a batch with this row needs ``full_sort``."""
         talker = self.temperature > 0 and not _quick(self.top_k, self.top_p)
         predictor = self.predictor_temperature > 0 and not _quick(
             self.predictor_top_k, self.predictor_top_p
@@ -86,8 +85,6 @@ def seed_key(seed: int) -> tuple[int, int]:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """32-bit hash in int64; no product exceeds 63 bits. Source: hash-prospector, "16 21f0aaad 15
-    735a2d97 15"."""
     x = _half_mix(x)
     return x ^ (x >> 15)
 
@@ -98,14 +95,8 @@ def _half_mix(x: Tensor) -> Tensor:
 
 
 def uniform(key_low: Tensor, key_high: Tensor, frame: Tensor, stream: Tensor) -> Tensor:
-    """Return random numbers in (0, 1), float32, of 23 bits; the shapes are broadcast.
-
-    Args:
-        key_low: First half of ``seed_key``, int64.
-        key_high: Second half, int64.
-        frame: Number of the frame, int64.
-        stream: Of ``stream_keys``, int64.
-    """
+    """Return random numbers in (0, 1), float32, of 23 bits; broadcasts halves of ``seed_key``,
+    frame, ``stream_keys``."""
     here = _half_mix(torch.add(key_low, frame, alpha=FRAME_STEP).bitwise_and_(MASK32))
     bits = _mix((here ^ key_high) ^ stream)
     return ((bits >> 9) * 2.0**-23).add_(2.0**-24)
@@ -123,13 +114,7 @@ def gumbel(uniforms: Tensor) -> Tensor:
 
 
 def apply_repetition_penalty(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
-    """Divide positive logits of seen ids by the penalty, multiply the others.
-
-    Args:
-        logits: [B, V] float32.
-        seen: [B, V] bool.
-        penalty: [B, 1] float32.
-    """
+    """Divide positive logits [B, V] of seen ids by the penalty [B, 1], multiply the others."""
     moved = torch.where(logits < 0, logits * penalty, logits / penalty)
     return torch.where(seen, moved, logits)
 
@@ -142,18 +127,16 @@ def sample(
     out: Tensor,
     top_p: Tensor | None = None,
 ) -> Tensor:
-    """Sample one id per row into ``out``.
+    """Sample one id per row into ``out`` [B, 1]; return the largest logits [B, 1], not finite if
+    any is not.
 
     Args:
-        logits: [B, V] floating point; barred ids are minus infinity.
+        logits: [B, V]; barred ids are minus infinity.
         noise: [B, ranks] float32: Gumbel noise by rank, minus infinity behind the row's top-k.
         inv_temperature: [B, 1] float32.
         greedy: [B, 1] bool: take the largest, of equals the first.
         out: [B, 1] int64.
         top_p: [B, 1] float32, with a full sort only; ``ranks`` is at least V then.
-
-    Returns:
-        The largest logits, [B, 1]; NaN or infinite if one of the row's logits is.
     """
     logits, noise = logits.float(), noise[:, : logits.shape[1]]
     values, ids = logits.topk(noise.shape[1], dim=-1)

@@ -30,7 +30,6 @@ Array = NDArray[Any]
 
 
 def hz_to_mel(hz: Array) -> Array:
-    """Convert hertz to Slaney's mel scale."""
     above = np.maximum(hz, _KNEE_HZ)
     log: Array = np.where(
         hz < _KNEE_HZ, hz / _LINEAR_HZ, _KNEE_MEL + np.log(above / _KNEE_HZ) / _LOG_STEP

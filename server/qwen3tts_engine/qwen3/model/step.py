@@ -51,18 +51,17 @@ def prefill(
         kv_cache: Written in place.
         slots: [B] int64; the scratch slot for padding rows.
         embeds: [B, T, hidden]; finite behind a prompt's end.
-        lengths: [B] int64, 1 to T: valid positions.
-        starts: [B] int64: positions restored from a prefix; ``starts + lengths`` must not exceed
-            ``kv_cache.positions``.
+        lengths: [B] int64, 1 to T.
+        starts: [B] int64: positions restored from a prefix.
         kv_len: At least every ``starts + lengths``; None: all positions.
     """
     rows, length, hidden = embeds.shape
     kv_len = kv_cache.positions if kv_len is None else kv_len
     steps = torch.arange(length, device=embeds.device)
     positions = (starts[:, None] + steps).clamp(max=kv_cache.positions - 1)
-    # What is only padding is written where nobody reads it.
+    # Padding is written to the scratch slot.
     places = torch.where(steps < lengths[:, None], slots[:, None], kv_cache.scratch)
-    # First, so that a reset clears what is written even where this fails half way.
+    # Before the writes, so that a reset finds them after a failure.
     kv_cache.pos.index_copy_(0, slots, starts + lengths)
     x = model.talker.prefill(
         embeds.reshape(rows * length, hidden),
@@ -103,13 +102,12 @@ def frame_step(
         slots: [B] int64, distinct except for the scratch slot.
         text: [B] int64: text id added behind this frame.
         eos_allowed: [B] bool; ignored in the first MIN_FRAMES frames.
-        kv_len: Above every row's ``pos``, at most ``kv_cache.positions``.
-        full_sort: See ``Sampling.needs_full_sort``; slower, same result for rows that do not need
-            it.
+        kv_len: Above every row's ``pos``.
+        full_sort: See ``Sampling.needs_full_sort``; slower.
 
     Returns:
-        [B, 16] int64. Code 0 is EOS at the end of a row, NOT_FINITE for a lost row; the frame is
-        then not audio.
+        [B, 16] int64. Code 0 is EOS at the end of a row, NOT_FINITE for a lost row; neither frame
+        is audio.
     """
     sampled = sample_codes(model, kv_cache, slots, eos_allowed, full_sort=full_sort)
     advance_talker(model, kv_cache, slots, text, sampled, kv_len)
@@ -136,7 +134,6 @@ def sample_codes(
     *,
     full_sort: bool = False,
 ) -> SampledCodes:
-    """Sample the frame's codes; first half of ``frame_step``."""
     constants = model.constants
     counters = kv_cache.counters.index_select(0, slots)
     knobs = kv_cache.knobs.index_select(0, slots)
@@ -158,7 +155,7 @@ def sample_codes(
     model.predictor.predict(kv_cache.hidden.index_select(0, slots), ids, inputs, model.kernels)
     kv_cache.seen.index_put_((slots, ids[0]), constants.true)
     codes = ids[:groups].t().contiguous()
-    # As reported: a row whose best score is no number is none.
+    # A row whose best logit is not finite is lost.
     first = codes[:, :1]
     # A compiler takes no output that is not contiguous, and needs none.
     if torch.compiler.is_compiling():
@@ -178,7 +175,6 @@ def advance_talker(
     sampled: SampledCodes,
     kv_len: int,
 ) -> None:
-    """Decode one talker position for the next logits; second half of ``frame_step``."""
     _, ids, pos = sampled
     talker = model.talker
     ids[-1].copy_(text)
@@ -194,7 +190,7 @@ def advance_talker(
 def sampling_inputs(
     constants: SamplingConstants, counters: Tensor, knobs: Tensor, *, full_sort: bool
 ) -> SamplingInputs:
-    """Return noise by rank for all codebooks of the frame, and the rows' sampling parameters."""
+    """Return noise by rank for all codebooks, and the rows' sampling parameters."""
     groups = counters.shape[1] - TOP_K
     ranks = constants.ranks.shape[0] if full_sort else TOP_K_LIMIT
     at = counters[:, :, None, None]

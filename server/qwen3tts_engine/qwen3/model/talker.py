@@ -45,8 +45,6 @@ class TextProjection:
 
     @classmethod
     def read(cls, weights: Weights, config: ModelConfig, device: torch.device) -> TextProjection:
-        """Read from the talker's weights; BadCheckpoint if a tensor is missing or has another
-        shape."""
         hidden, inner = config.talker.layers.hidden, config.talker.text_hidden
         first, second = (
             (
@@ -59,7 +57,6 @@ class TextProjection:
         return cls(weights.take_stored("model.text_embedding.weight", shape), first, second)
 
     def fill(self, table: Tensor, start: int, end: int) -> None:
-        """Project ids ``start`` to ``end`` into rows of the table."""
         part = self.raw[start:end].to(table.device).float()
         middle = functional.silu(functional.linear(part, *self.first))
         table[start:end] = functional.linear(middle, *self.second)
@@ -69,8 +66,8 @@ class TextProjection:
 class TextTable:
     """Text rows of the talker's embedding table, projected at first use on a CPU. Not thread-safe.
 
-    The published vocabulary of 151,936 ids takes some 20 s to project on a CPU, and a text uses a
-    few hundred. A GPU projects all at load time: a captured graph must find them.
+    The published 151,936 ids take some 20 s to project on a CPU; a text uses a few hundred. A GPU
+    projects all at load time: a captured graph must find them.
     """
 
     table: Tensor
@@ -90,7 +87,6 @@ class TextTable:
 
     @torch.no_grad()
     def prepare(self, ids: Iterable[int]) -> None:
-        """Project the rows of these ids; negative ones are ignored."""
         if self.projection is None:
             return
         for block in {each // BLOCK for each in ids if each >= 0} - self._ready:
@@ -100,12 +96,10 @@ class TextTable:
 
 
 def is_lazy(config: ModelConfig, device: torch.device) -> bool:
-    """Whether rows are projected at first use."""
     return device.type == "cpu" and config.talker.text_vocab > CHUNK
 
 
 def fill_text_table(table: Tensor, weights: Weights, config: ModelConfig) -> None:
-    """Project every text embedding into ``table``, by chunks."""
     projection = TextProjection.read(weights, config, table.device)
     for start in range(0, len(table), CHUNK):
         projection.fill(table, start, min(start + CHUNK, len(table)))
@@ -162,14 +156,8 @@ class Talker:
     ) -> Tensor:
         """Decode one position of each row: [B, hidden], before the last norm.
 
-        Args:
-            x: [B, hidden], sums of embeddings.
-            caches: [S, P, kv_heads, 2, head_dim] of each layer; written in place.
-            slots: [B] int64.
-            pos: [B] int64.
-            kv_len: Above every ``pos``.
-            mask: [B, kv_len].
-            kernels: The device's.
+        ``x`` [B, hidden] are sums of embeddings; ``caches`` of each layer, [S, P, kv_heads, 2,
+        head_dim], are written; ``kv_len`` is above every ``pos`` [B].
         """
         stack = self.stack
         rotations = stack.rotations(self.angles.index_select(0, pos)).unbind(0)
@@ -195,15 +183,7 @@ class Talker:
     ) -> Tensor:
         """Prefill T positions of each row: [B * T, hidden], before the last norm.
 
-        Args:
-            x: [B * T, hidden].
-            caches: As for ``decode``.
-            slots: [B] int64, attended to.
-            places: [B * T] int64, slots that are written.
-            positions: [B * T] int64.
-            kv_len: Above every valid position.
-            mask: [B, T, kv_len].
-            kernels: The device's.
+        ``slots`` [B] are attended to, ``places`` [B * T] written; ``mask`` is [B, T, kv_len].
         """
         stack = self.stack
         angles = self.angles.index_select(0, positions)
@@ -226,10 +206,7 @@ def load_talker(
     dtype: torch.dtype,
     fused: bool,
 ) -> Talker:
-    """Read and pack the talker; BadCheckpoint if a tensor is missing or has another shape.
-
-    ``fused``: see RmsNorm.
-    """
+    """Read and pack the talker; BadCheckpoint if a tensor is missing or has another shape."""
     talker, predictor = config.talker, config.predictor
     hidden = talker.layers.hidden
     groups = [talker.text_vocab]
@@ -281,7 +258,6 @@ class SamplingInputs:
     def sample(
         self, codebook: int, logits: Tensor, out: Tensor, kernels: Kernels = TORCH_KERNELS
     ) -> Tensor:
-        """Sample the codes [B] of one codebook into ``out``."""
         at = slice(codebook, codebook + 1)
         return kernels.sample(
             logits,
@@ -298,8 +274,7 @@ class CodePredictor:
     """Weights of the code predictor.
 
     Its sequence starts over with every frame: position 0 is the talker's hidden state, position 1
-    code 0, then one position per code; the output at position p gives code p. The first two run
-    together. All loops are over constants, so nothing synchronizes with the device.
+    code 0, then one per code; the output at position p gives code p. The first two run together.
     """
 
     inputs: tuple[Tensor, ...]
@@ -320,11 +295,8 @@ class CodePredictor:
     ) -> None:
         """Sample codes 1 to 15 of each row.
 
-        Args:
-            hidden: [B, talker's hidden], behind the talker's last norm.
-            codes: [>= 16, B] int64: row 0 is given, rows 1 to 15 are written.
-            inputs: Of sampling.
-            kernels: The device's.
+        ``hidden`` is [B, talker's hidden], behind the last norm; of ``codes`` [>= 16, B], row 0 is
+        given.
         """
         rows, stack = hidden.shape[0], self.stack
         config = stack.config
@@ -354,7 +326,6 @@ class CodePredictor:
         heads: tuple[Tensor, ...],
         kernels: Kernels,
     ) -> Tensor:
-        """Run positions 0 and 1 together; return that of position 1, [B, hidden]."""
         rows, stack = hidden.shape[0], self.stack
         x = hidden.new_empty(2, rows, stack.config.hidden)
         if self.projection is None:
@@ -374,11 +345,6 @@ class CodePredictor:
     def _first_attention(
         self, x: Tensor, layer: DecoderLayer, heads: Tensor, number: int, *, only_last: bool
     ) -> Tensor:
-        """Attention of positions 0 and 1 with residual.
-
-        Position 0 attends only to itself, so its output is its value; behind the last layer it is
-        not needed.
-        """
         rows, config = heads.shape[1], self.stack.config
         two = heads[:2]
         rotate(two, self.stack.head_norm, self.first_rotations[number])
@@ -400,8 +366,7 @@ def load_code_predictor(
     dtype: torch.dtype,
     fused: bool,
 ) -> CodePredictor:
-    """Read and pack the code predictor; BadCheckpoint if a tensor is missing or has another
-    shape."""
+    """Read and pack the code predictor."""
     predictor, at = config.predictor, weights.under("talker.code_predictor.")
     layers, positions = predictor.layers, predictor.groups + 1
     hidden, wide = layers.hidden, config.talker.layers.hidden

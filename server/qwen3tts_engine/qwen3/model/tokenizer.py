@@ -43,7 +43,6 @@ class TextNormalizer:
         return unicodedata.normalize("NFC", self._atom)
 
     def push(self, text: str) -> None:
-        """Append text; BadText for half a surrogate pair."""
         for char in text:
             self._read += 1
             if self._high or "\ud800" <= char <= "\udfff":
@@ -59,7 +58,6 @@ class TextNormalizer:
             self._atom_ends.append(self._read)
 
     def end(self) -> None:
-        """End the text; BadText if it ends in half a surrogate pair."""
         if self._high:
             self._refuse(self._read - 1)
         self._finish_atom()
@@ -100,12 +98,6 @@ class TextNormalizer:
 
 
 def _begins(char: str) -> bool:
-    """Whether ``char`` is a normalization boundary.
-
-    True for all but marks and letters that compose with the character before them
-    (NFC_Quick_Check=Maybe): Hangul vowels and final consonants, Kirat Rai vowel signs. Characters
-    unknown to this Python's Unicode count as marks.
-    """
     if char < "\u0300":
         return True
     kind = unicodedata.category(char)
@@ -135,9 +127,7 @@ BLOCK = 1024
 class BpeMerger(Protocol):
     """Interface of Tokenizer used by a stream; ends count characters of the pre-token."""
 
-    def cut(self, text: str) -> list[tuple[int, int]]:
-        """Return start and end of the pre-tokens."""
-        ...
+    def cut(self, text: str) -> list[tuple[int, int]]: ...
 
     def merge(self, piece: str) -> list[tuple[int, int]]: ...
 
@@ -161,10 +151,8 @@ class StreamingTokenizer:
     def push(self, text: str) -> list[tuple[int, int]]:
         """Append text; return the tokens that are now certain.
 
-        Each comes with the number of code points pushed up to its end.
-
-        Raises:
-            BadText: an unpaired surrogate.
+        Each comes with the number of code points pushed up to its end. BadText for an unpaired
+        surrogate.
         """
         given = []
         for at in range(0, len(text), BLOCK):
@@ -275,7 +263,6 @@ def _cutter() -> pre_tokenizers.Split:
 
 
 def _byte_alphabet() -> list[str]:
-    """Character of each byte: itself if printable, else from U+0100."""
     seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     unseen = iter(range(0x100, 0x200))
     return [chr(byte) if byte in seen else chr(next(unseen)) for byte in range(256)]
@@ -330,7 +317,6 @@ class Tokenizer:
         self._start, self._end, self._newline = start, end, names.integer(ALPHABET[10], 0)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a whole text; BadText for an unpaired surrogate."""
         return [token for token, _ in self.encode_with_offsets(text)]
 
     def encode_with_offsets(self, text: str) -> list[tuple[int, int]]:
@@ -347,11 +333,9 @@ class Tokenizer:
         return [self._start, *self.encode(f"user\n{text}"), self._end, self._newline]
 
     def cut(self, text: str) -> list[tuple[int, int]]:
-        """See BpeMerger."""
         return [span for _, span in self._cutter.pre_tokenize_str(text)]
 
     def merge(self, piece: str) -> list[tuple[int, int]]:
-        """See BpeMerger."""
         # The character that each byte belongs to, from 1.
         ends = [at for at, char in enumerate(piece, 1) for _ in range(len(char.encode()))]
         return [(token, ends[end - 1]) for token, end in self._tokens(_mapped(piece))]

@@ -1,14 +1,12 @@
 """Decoder layers of talker and code predictor, packed for few operations; their attention.
 
-Source: the Qwen3 decoder (RMSNorm before attention and feed-forward and of each query and key head,
-half-split rotary embedding, grouped-query attention, SwiGLU, no biases). Packed at load time: q, k,
-v as one matrix ordered by key head (its queries, key, value); gate and up as one; the weights of
-the q and k norms in the rotation, a 2 x 2 matrix per pair of dimensions; without a fused RMSNorm,
-each norm's weight in the matrix behind it.
+Source: the Qwen3 decoder. Packed at load time: q, k, v as one matrix ordered by key head (its
+queries, key, value); gate and up as one; the weights of the q and k norms in the rotation, a 2 x 2
+matrix per pair of dimensions; without a fused RMSNorm, each norm's weight in the matrix behind it.
 
-Shapes of attention: N rows of one token each; S slots of P positions; K key heads; Q query heads
-for each; D dimensions. ``heads`` [N, K, Q + 2, D] is the output of the packed projection, a layer's
-KV cache is [S, P, K, 2, D], and attention returns [N, K, Q, D], the model's order of query heads.
+Shapes: N rows of one token; S slots of P positions; K key heads; Q query heads for each; D
+dimensions. ``heads`` [N, K, Q + 2, D] is the output of the packed projection, a layer's KV cache
+[S, P, K, 2, D]; attention returns [N, K, Q, D].
 """
 
 from __future__ import annotations
@@ -55,7 +53,6 @@ class RmsNorm:
     def build(
         cls, size: int, eps: float, weight: Tensor | None, *, device: torch.device, fused: bool
     ) -> RmsNorm:
-        """Build a norm; ``weight`` None: folded into what follows."""
         if weight is not None and not fused:
             weight = (weight.float() * math.sqrt(size)).to(weight.dtype)
         floor = torch.tensor(math.sqrt(size * eps), dtype=torch.float32, device=device)
@@ -111,7 +108,6 @@ class DecoderStack:
 
     @property
     def queries(self) -> int:
-        """Query heads per key head."""
         return self.config.heads // self.config.kv_heads
 
     def heads(self, qkv: Tensor) -> Tensor:
@@ -125,7 +121,6 @@ class DecoderStack:
         return angles[:, None, None] * self.head_weights
 
     def rotations_of(self, layer: int, angles: Tensor) -> Tensor:
-        """Return the rotation of one layer: [N, 1, queries + 1, 2, 2, head_dim / 2]."""
         return angles[:, None, None] * self.head_weights[layer]
 
 
@@ -137,7 +132,6 @@ def load_stack(
     dtype: torch.dtype,
     fused: bool,
 ) -> DecoderStack:
-    """Read and pack ``layers.N.``; BadCheckpoint if a tensor is missing or has another shape."""
     layers, head_weights = [], []
     for number in range(config.layers):
         reader = _LayerPacker(weights.under(f"layers.{number}."), config, device, dtype, fused)
@@ -241,13 +235,10 @@ def rotary_angles(config: LayersConfig, positions: int, device: torch.device) ->
 
 
 def rotate(heads: Tensor, norm: RmsNorm, rotation: Tensor) -> None:
-    """Normalize and rotate queries and keys in place.
+    """Normalize and rotate queries and keys of ``heads`` [..., K, Q + 2, D] in place.
 
-    Args:
-        heads: [..., K, Q + 2, D].
-        norm: Of a head, without weight.
-        rotation: [..., 1, Q + 1, 2, 2, D / 2] float32, with the norms' weights; leading dimensions
-            are broadcast.
+    ``rotation`` is [..., 1, Q + 1, 2, 2, D / 2] float32, with the norms' weights; leading
+    dimensions are broadcast.
     """
     x = heads[..., :-1, :]
     place = x.view(*x.shape[:-1], 2, -1)
@@ -260,7 +251,6 @@ def rotate(heads: Tensor, norm: RmsNorm, rotation: Tensor) -> None:
 
 
 def write_kv(cache: Tensor, slots: Tensor, positions: Tensor, kv: Tensor) -> None:
-    """Write keys and values [N, K, 2, D] to ``cache[slots, positions]``."""
     cache.index_put_((slots, positions), kv)
 
 
@@ -281,16 +271,10 @@ def slot_attention(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Attend from one query position of each row to its slot's positions 0 to ``pos``: [N, K, Q,
-    D].
+    """Attend from one query [N, K, Q, D] of each row to its slot's positions 0 to ``pos``.
 
-    Args:
-        q: [N, K, Q, D], rotated.
-        cache: [S, P, K, 2, D], keys rotated.
-        slots: [N] int64.
-        pos: [N] int64, already written.
-        kv_len: Above every ``pos``; the part of a slot that is read.
-        mask: ``length_mask`` of ``pos``, if it exists.
+    ``kv_len``, above every ``pos``, is the part of a slot that is read; ``mask``: ``length_mask``
+    of ``pos``.
     """
     if mask is None:
         places = torch.arange(kv_len, device=pos.device)
@@ -311,10 +295,7 @@ def decode_attention(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Rotate, write the KV cache and attend, for one position of each row: [N, K, Q, D].
-
-    Arguments as of ``rotate``, ``write_kv`` and ``slot_attention``.
-    """
+    """Rotate, write the KV cache and attend, for one position of each row."""
     rotate(heads, norm, rotation)
     write_kv(cache, slots, pos, heads[:, :, -2:])
     return slot_attention(heads[:, :, :-2], cache, slots, pos, kv_len, mask=mask)
@@ -331,7 +312,7 @@ def prefill_attention(
     kv_len: int,
     mask: Tensor,
 ) -> Tensor:
-    """Rotate, write the KV cache and attend, for T positions of each of B rows: [B * T, K, Q, D].
+    """Rotate, write the KV cache and attend, for T positions of each of B rows.
 
     Args:
         heads: [B * T, K, Q + 2, D].
@@ -340,7 +321,7 @@ def prefill_attention(
         cache: [S, P, K, 2, D].
         slots: [B], read.
         places: [B * T] slots that are written: the scratch slot for padding.
-        positions: [B * T] positions that are written.
+        positions: [B * T], written.
         kv_len: Positions of a slot that are read.
         mask: [B, T, kv_len].
     """
@@ -358,13 +339,9 @@ def prefill_attention(
 
 
 def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int) -> Tensor:
-    """Attend from one position of a frame's own sequence to those before it: [N, K, Q, D].
+    """Attend from one position of a frame's own sequence to those before it.
 
-    Args:
-        work: [positions, N, K, Q + 2, D]: projections so far, the last not yet rotated.
-        norm: As for ``rotate``.
-        rotation: As for ``rotate``, of this position.
-        position: Index of the last position.
+    ``work`` [positions, N, K, Q + 2, D] holds the projections so far, the last not yet rotated.
     """
     heads = work[position]
     rotate(heads, norm, rotation)

@@ -1,7 +1,7 @@
-"""WAV files read from bytes: PCM of 8 to 32 bits, float of 32 and 64, mu-law and A-law.
+"""Audio files: WAV read here, other formats through PyAV in a process of their own.
 
-Bounded by the bytes given, whatever they say about themselves; written for bytes from strangers.
-Source: Microsoft, Multimedia Programming Interface 1.0 (RIFF WAVE) and WAVEFORMATEXTENSIBLE.
+WAV of PCM (8 to 32 bits), float (32, 64), mu-law and A-law, safe for untrusted bytes. Source:
+Microsoft, Multimedia Programming Interface 1.0 (RIFF WAVE) and WAVEFORMATEXTENSIBLE.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _BITS: Final = {
 
 
 class NotWav(Exception):
-    """No WAV, or a kind of WAV that is not read here; another reader may know it."""
+    """Not a WAV, or an unsupported kind; another reader may know it."""
 
 
 class DamagedWav(Exception):
-    """A WAV that contradicts itself; says how."""
+    """WAV that contradicts itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class WavFile:
-    """A WAV file's header, and where its samples lie."""
+    """Header of a WAV file and location of its samples."""
 
     rate: int
     """Hertz, as stated: any 32-bit number."""
@@ -52,23 +52,17 @@ class WavFile:
     tag: int
     """PCM, float, mu-law or A-law."""
     data: memoryview
-    """The samples' bytes; whole frames only."""
+    """Whole frames only."""
 
     @property
     def frames(self) -> int:
-        """Samples of each channel."""
         return len(self.data) // (self.channels * self.bits // 8)
 
     @classmethod
     def parse(cls, data: bytes) -> WavFile:
-        """Find header and samples.
+        """Find header and samples; NotWav, DamagedWav.
 
-        A data chunk that claims more than there is (a file written to a pipe) ends where the
-        bytes end; what follows the data chunk is not looked at.
-
-        Raises:
-            NotThisKind: no RIFF WAVE, or another encoding.
-            Damaged: no format or data chunk, or fields that contradict each other.
+        A data chunk longer than the file (written to a pipe) ends with the file.
         """
         view = memoryview(data)
         if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
@@ -91,13 +85,11 @@ class WavFile:
         raise DamagedWav("it holds no samples")
 
     def samples(self) -> NDArray[np.float32]:
-        """All samples, shape [frames, channels], full scale ±1."""
         flat = _decode(self.tag, self.bits, self.data)
         return flat.reshape(self.frames, self.channels)
 
 
 def _layout(body: memoryview) -> tuple[int, int, int, int]:
-    """Tag, channels, rate and bits of a format chunk."""
     if len(body) < 16:
         raise DamagedWav("its format chunk is cut off")
     tag, channels, rate, _, block, bits = struct.unpack_from("<HHIIHH", body)
@@ -117,7 +109,6 @@ def _layout(body: memoryview) -> tuple[int, int, int, int]:
 
 
 def _decode(tag: int, bits: int, data: memoryview) -> NDArray[np.float32]:
-    """Samples of a whole number of bytes each, shape [n], full scale ±1."""
     if tag == _FLOAT:
         # What is beyond float32 becomes infinite, which the reader of the samples refuses.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -133,9 +124,9 @@ def _decode(tag: int, bits: int, data: memoryview) -> NDArray[np.float32]:
 
 
 def from_integers(samples: NDArray[Any]) -> NDArray[np.float32]:
-    """Integer samples of any shape to full scale ±1; unsigned ones have their zero in the middle.
+    """Scale integer samples to ±1; unsigned ones are centred first.
 
-    The division is exact; only samples of more than 24 bits are rounded.
+    Exact up to 24 bits.
     """
     info = np.iinfo(samples.dtype)
     half = 2.0 ** (info.bits - 1)
@@ -147,15 +138,14 @@ def from_integers(samples: NDArray[Any]) -> NDArray[np.float32]:
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 60.0
-"""Longest that a file may take, whatever the process does."""
+"""Bound of the decoder process."""
 
 
 def decode_foreign(data: bytes, max_s: float) -> tuple[NDArray[np.float32], int]:
-    """Decode the first audio track of a file: mono samples, shape [n], and their rate in hertz.
+    """Decode the first audio track of a file: mono samples [n] and their rate in hertz.
 
-    Raises:
-        BadRequest: PyAV is not installed, or this is no audio that it can read.
-        audio_worker.TooLong: more than ``max_s`` seconds.
+    In a process of its own, since decoders in C crash on hostile files; it takes a quarter of a
+    second. BadRequest if PyAV is missing or fails; TooLong above ``max_s``.
     """
     module = audio_worker.__name__
     try:

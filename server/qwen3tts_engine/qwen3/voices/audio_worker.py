@@ -1,9 +1,8 @@
-"""Decoder process of one audio file: ``python -m`` this module, MAX_SECONDS.
+"""Process that decodes one audio file: ``python -m`` this module, MAX_SECONDS.
 
-The file comes on standard input; on standard output go the rate (four bytes, little-endian) and
-mono samples (float32, little-endian). The exit status tells what went wrong. Only containers of
-plain audio are opened, none that may name other files or addresses; decoding ends where the file
-is too long; channels are mixed as they are decoded, so memory follows the length alone.
+File on standard input; rate (four bytes) and mono samples (float32), little-endian, on standard
+output. Only containers of plain audio are opened, none that refer to other files or addresses.
+Channels are mixed while decoding, which stops at MAX_SECONDS, so memory is bounded.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ NO_PYAV, NOT_AUDIO, TOO_LONG = 3, 4, 5
 MEMORY_BYTES = 4 << 30
 """Address space of the process."""
 CPU_S = 30
-"""Seconds of computing; a minute of sound takes a fraction of one."""
+"""Seconds of CPU; a minute of audio takes a fraction of one."""
 CONTAINERS = (
     "wav,w64,aiff,au,caf,flac,ogg,mp3,aac,ac3,eac3,amr,mov,mp4,m4a,3gp,matroska,webm,asf,wv,tta,ape"
 )
-"""As FFmpeg names them. No playlists, no image or subtitle formats."""
+"""FFmpeg names. No playlists, image or subtitle formats."""
 
 
 class TooLong(Exception):
-    """More than was allowed."""
+    """Longer than allowed."""
 
 
 class NotAudio(Exception):
-    """Nothing in it that can be heard."""
+    """No decodable audio."""
 
 
 def decode(av: ModuleType, data: bytes, max_s: float) -> tuple[NDArray[np.float32], int]:
-    """Decode the first audio track: mono samples, shape [n], and their rate in hertz.
+    """Decode the first audio track: mono samples [n] and their rate in hertz.
 
     Raises:
-        NotAudio: no container that is known, damaged, or without sound.
+        NotAudio: unknown container, damaged, or without audio.
         TooLong: more than ``max_s`` seconds.
     """
     parts: list[NDArray[np.float32]] = []
@@ -66,7 +65,6 @@ def decode(av: ModuleType, data: bytes, max_s: float) -> tuple[NDArray[np.float3
 
 
 def _frames(av: ModuleType, container: Any) -> Iterator[tuple[NDArray[np.float32], int]]:
-    """Mono samples of each frame, and their rate; ValueError where that changes midway."""
     if not container.streams.audio:
         return
     # Interleaved: of 8 channels and more, PyAV 18 cannot read the planes.
@@ -78,7 +76,6 @@ def _frames(av: ModuleType, container: Any) -> Iterator[tuple[NDArray[np.float32
 
 
 def run(arguments: list[str], given: BinaryIO, answer: BinaryIO) -> int:
-    """The process's work; returns its exit status."""
     try:
         av = importlib.import_module("av")
     except ImportError:
@@ -96,7 +93,6 @@ def run(arguments: list[str], given: BinaryIO, answer: BinaryIO) -> int:
 
 
 def main() -> None:
-    """Bound the process, then work."""
     for what, most in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_CPU, CPU_S),

@@ -1,4 +1,4 @@
-"""The voices that a checkpoint offers, and which of them a request means. No torch."""
+"""Catalogue of a checkpoint's voices. No torch."""
 
 from __future__ import annotations
 
@@ -14,34 +14,25 @@ from qwen3tts_wire.errors import UnknownVoice
 from qwen3tts_wire.names import near_hint, nearest
 
 DESIGN = "design"
-"""The voice of a VoiceDesign checkpoint: what it is, the request's instructions say."""
+"""Voice of a VoiceDesign checkpoint, described by the request's instructions."""
 MANY = "mul"
 """ISO 639-2: several languages."""
 CLONE = "clone:"
-"""Before a cloned voice's name."""
+"""Prefix of cloned voices' names."""
 _ID = re.compile("[0-9a-f]{64}")
 
 
 class ClonedNames(Protocol):
-    """voices.VoiceStore."""
+    """See VoiceStore."""
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The id that each name stands for, without CLONE."""
+        """Ids by name, without CLONE."""
         ...
 
 
 class VoiceCatalogue:
-    """What a checkpoint can speak with.
-
-    Args:
-        config: the checkpoint's.
-        cloned: names of the voices made from recordings; for a Base checkpoint.
-        default: what speaks where a request names neither voice nor language; None: the first.
-
-    Raises:
-        UnknownVoice: ``default`` is none of them.
-    """
+    """Voices of a checkpoint; UnknownVoice if ``default`` does not exist."""
 
     def __init__(
         self, config: ModelConfig, cloned: ClonedNames | None, default: str | None = None
@@ -53,15 +44,10 @@ class VoiceCatalogue:
             self._default = self.voice(default, None)
 
     def listed(self) -> list[Voice]:
-        """All voices, the default first."""
         return sorted(self._listed(), key=lambda voice: voice.id != self._default)
 
     def voice(self, voice: str | None, language: str | None) -> str:
-        """The id of the voice that a request means.
-
-        Raises:
-            UnknownVoice: there is none; names near ones, and what can be done.
-        """
+        """Return the id of the requested voice; UnknownVoice suggests similar names."""
         find_language(self._config, language)
         wanted = (voice or "").strip()
         if not wanted:
@@ -74,7 +60,7 @@ class VoiceCatalogue:
             if wanted.lower() == DESIGN:
                 return DESIGN
             raise UnknownVoice(
-                f"There is no voice {wanted[:80]!r}; this checkpoint makes voices up.",
+                f"There is no voice {wanted[:80]!r}; this checkpoint generates voices.",
                 remedy=f"Leave the voice out or name {DESIGN!r}, and describe it in instructions.",
             )
         names = self._names()
@@ -89,15 +75,11 @@ class VoiceCatalogue:
         )
 
     def language(self, language: str | None) -> str | None:
-        """The checkpoint's name for a language; None: the model finds it out.
-
-        Raises:
-            UnknownVoice: it does not speak it; says what it speaks.
-        """
+        """Return the checkpoint's name of a language; None: automatic. UnknownVoice if
+        unsupported."""
         return find_language(self._config, language)
 
     def _first(self, language: str | None) -> str:
-        """The default, or with a language the first whose own it is."""
         listed = self.listed()
         name = find_language(self._config, language)
         if name is not None:
@@ -110,7 +92,7 @@ class VoiceCatalogue:
         if listed:
             return listed[0].id
         raise UnknownVoice(
-            "This checkpoint speaks with cloned voices only, and there is none yet.",
+            "This checkpoint speaks with cloned voices only, and has none yet.",
             remedy="Make one from a recording (voice.load, or create_voice), or serve a"
             " CustomVoice checkpoint.",
         )
@@ -123,7 +105,7 @@ class VoiceCatalogue:
         if config.task == "custom_voice":
             return [self._speaker(name) for name in config.talker.speakers]
         if config.task == "voice_design":
-            told = "made up for each request as its instructions say"
+            told = "generated for each request from its instructions"
             return [Voice(DESIGN, "Design", MANY, None, told)]
         told = "cloned from a recording"
         return [Voice(CLONE + name, name, MANY, None, told) for name in self._names()]

@@ -1,4 +1,4 @@
-"""Checks of a cloned voice's name and words. No torch."""
+"""Content of cloned voices, its encoders, its identity; clone prompts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRANSCRIPT_MAX = 4096
 
 
 def checked_words(words: str | None) -> str:
-    """Return the words of given codes; BadRequest, LimitExceeded."""
+    """Return the stripped transcript of given codes; BadRequest, LimitExceeded."""
     if not isinstance(words, str) or not words.strip():
         raise BadRequest(
             "The codes come without their words.",
@@ -39,7 +39,6 @@ def checked_words(words: str | None) -> str:
 
 
 def check_length(words: str) -> None:
-    """Refuse more words than a recording has; LimitExceeded."""
     if len(words) > TRANSCRIPT_MAX:
         raise LimitExceeded(
             f"ref_text has {len(words)} characters; at most {TRANSCRIPT_MAX} are taken.",
@@ -48,7 +47,6 @@ def check_length(words: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that cannot be shown; BadRequest."""
     if not (0 < len(name) <= NAME_MAX and name.isprintable() and name == name.strip()):
         raise BadRequest(
             "The voice's name cannot be used.",
@@ -57,32 +55,26 @@ def check_name(name: str) -> None:
 
 
 Codes = NDArray[np.int64]
-"""Codec frames, shape [frames, quantizers], 12.5 frames a second."""
+"""Codec frames [frames, quantizers], 12.5 a second."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClonePrompt:
-    """What a cloned voice consists of; the official ``VoiceClonePromptItem``.
+    """Content of a cloned voice; the official ``VoiceClonePromptItem``.
 
-    The fields take whatever NumPy makes an array of (lists, tensors on the CPU); they are checked
-    where a voice is made of them.
+    Fields accept anything that NumPy converts (lists, tensors); checked when a voice is made.
     """
 
     embedding: Any
-    """Speaker vector, shape [hidden]."""
+    """Speaker embedding [hidden]."""
     codes: Any = None
-    """Of the reference speech, shape [frames, quantizers]; None: the embedding alone, which is the
-    official ``x_vector_only_mode``."""
+    """Of the reference speech, [frames, quantizers]; None: the official ``x_vector_only_mode``."""
     text: str | None = None
-    """What is said in ``codes``; needed with them, and only with them."""
+    """Transcript of ``codes``; required with them, and only with them."""
 
 
 def checked_codes(codes: object, config: ModelConfig) -> Codes:
-    """Return codec frames as an array of their own.
-
-    Raises:
-        BadRequest: no whole numbers, another shape, no frame, a code out of range.
-    """
+    """Return a checked copy of codec frames; BadRequest for another type, shape or range."""
     groups, size = config.codec.quantizers, config.codec.decoder.codebook_size
     found = _array("codes", codes)
     if found.dtype.kind not in "iu":
@@ -106,11 +98,7 @@ def checked_codes(codes: object, config: ModelConfig) -> Codes:
 
 
 def checked_embedding(embedding: object, size: int) -> Tensor:
-    """Return a speaker vector, shape [size], float32, of its own.
-
-    Raises:
-        BadRequest: no numbers, another shape, a number that is not finite as float32.
-    """
+    """Return a checked float32 copy of a speaker embedding [size]; BadRequest."""
     found = _array("embedding", embedding)
     if found.dtype.kind not in "fiu" or found.shape != (size,):
         raise BadRequest(
@@ -144,32 +132,29 @@ def _array(name: str, given: object) -> NDArray[Any]:
 FRAME_RATE = 12.5
 """Codec frames a second."""
 _BYTES_PER_INT = 36
-"""Of an int of Python and the tuple's pointer to it; codes and ids are kept as such."""
+"""Of a Python int and the tuple's pointer to it."""
 
 
 class Snapshot(Protocol):
-    """arena.KvSnapshot or codec_state.CodecSnapshot."""
+    """KvSnapshot or CodecSnapshot."""
 
     @property
-    def bytes(self) -> int:
-        """Memory it takes."""
-        ...
+    def bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VoiceContent:
-    """Everything about a voice that follows from its recording. Immutable."""
+    """Everything derived from a voice's recording. Immutable."""
 
     x_vector: Tensor
-    """Speaker vector, shape [hidden], float32, on the CPU."""
+    """Speaker embedding [hidden], float32, on the CPU."""
     reference: Reference | None = None
-    """The recording's words and codes; None: x-vector only."""
+    """Transcript and codes; None: x-vector only."""
     transcript: str | None = None
-    """The recording's words, given or heard; None: x-vector only."""
+    """Given or recognised words; None: x-vector only."""
 
     @property
     def bytes(self) -> int:
-        """Memory of it."""
         size = self.x_vector.nbytes + 4 * len(self.transcript or "")
         if self.reference is not None:
             codes = self.reference.codes
@@ -180,65 +165,55 @@ class VoiceContent:
 
 @dataclass(eq=False)
 class ClonedVoice:
-    """A voice in memory. Its snapshots are added through VoiceStore, which counts their bytes."""
+    """Voice in memory. VoiceCache adds its snapshots and counts their bytes."""
 
     id: str
-    """Hash of the whole content, 64 hexadecimal digits."""
+    """Hash of the content, 64 hexadecimal digits."""
     content: VoiceContent
     name: str | None = None
-    """The last name given to it."""
+    """Latest alias."""
     kv: dict[Hashable, Snapshot] = field(default_factory=dict)
-    """KvSnapshots of prompts' beginnings, by what else they depend on (language, say)."""
+    """Prompt prefixes, by what else they depend on (language, say)."""
     codec: Snapshot | None = None
-    """The codec's state after the reference (CodecSnapshot)."""
+    """CodecSnapshot behind the reference."""
 
     @property
     def x_vector(self) -> Tensor:
-        """Speaker vector, shape [hidden], float32, on the CPU."""
         return self.content.x_vector
 
     @property
     def reference(self) -> Reference | None:
-        """The recording's words and codes; None: x-vector only."""
         return self.content.reference
 
     @property
     def transcript(self) -> str | None:
-        """The recording's words; None: x-vector only."""
         return self.content.transcript
 
     @property
     def bytes(self) -> int:
-        """Memory of content and snapshots."""
         # A copy: the engine's thread may add one meanwhile.
         snapshots = [*self.kv.copy().values(), self.codec]
         return self.content.bytes + sum(one.bytes for one in snapshots if one is not None)
 
 
 class VoiceEncoders(Protocol):
-    """What makes a voice of a recording. Called in worker threads, from several at once."""
+    """Encoders of recordings. Called in several worker threads."""
 
     @property
     def identity(self) -> str:
-        """What they are: other weights have another one. Part of every voice's id."""
+        """Identity of the weights; part of every voice's id."""
         ...
 
-    def x_vector(self, samples: Samples) -> Tensor:
-        """Speaker vector of samples at 24 kHz, shape [hidden]."""
-        ...
+    def x_vector(self, samples: Samples) -> Tensor: ...
 
-    def codes(self, samples: Samples) -> Tensor:
-        """Codes of samples at 24 kHz, shape [frames, quantizers], int64."""
-        ...
+    def codes(self, samples: Samples) -> Tensor: ...
 
-    def text_ids(self, transcript: str) -> Iterable[int]:
-        """Ids of the recording's words; raises BadText where they are no text."""
-        ...
+    def text_ids(self, transcript: str) -> Iterable[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelEncoders:
-    """The encoders of a Base checkpoint."""
+    """Encoders of a Base checkpoint."""
 
     speaker: SpeakerEncoder
     codec: CodecEncoder
@@ -247,23 +222,16 @@ class ModelEncoders:
     """See ``fingerprint``."""
 
     def x_vector(self, samples: Samples) -> Tensor:
-        """Speaker vector of samples at 24 kHz, shape [hidden]."""
         return self.speaker.x_vector(torch.from_numpy(samples))
 
     def codes(self, samples: Samples) -> Tensor:
-        """Codes of samples at 24 kHz, shape [frames, quantizers], int64."""
         return self.codec.encode(torch.from_numpy(samples))
 
     def text_ids(self, transcript: str) -> Iterable[int]:
-        """Ids of the recording's words."""
         return self.tokenizer.encode(transcript)
 
 
 def fingerprint(*parts: Weights) -> str:
-    """Hash of tensors with their names and types, for ``VoiceEncoders.identity``.
-
-    Reads all of them: ask for ``speaker_encoder.`` and ``encoder.``, not for whole files.
-    """
     digest = hashlib.sha256()
     for part in parts:
         for name in part.names():
@@ -274,13 +242,7 @@ def fingerprint(*parts: Weights) -> str:
 
 
 def voice_id(recording: Recording, words: str, identity: str) -> str:
-    """Hash of everything that a voice is made of, 64 hexadecimal digits.
-
-    Args:
-        recording: All samples and their rate.
-        words: The transcript, and where it is from; the same for each x-vector-only voice.
-        identity: Of the encoders.
-    """
+    """Hash everything that a voice is made of; ``words`` includes the transcript's origin."""
     digest = hashlib.sha256(b"qwen3tts voice 1\n")
     for part in (identity, words, str(recording.rate)):
         encoded = part.encode("utf-8", "surrogatepass")
@@ -296,12 +258,7 @@ def content_of_prompt(
     encoders: VoiceEncoders,
     max_s: float,
 ) -> tuple[str, VoiceContent]:
-    """A voice that is given as speaker vector, codes and words; and its id.
-
-    Raises:
-        BadText, BadRequest: the words.
-        LimitExceeded: they are too long, or the codes are longer than ``max_s``.
-    """
+    """Return id and content of a voice given as embedding, codes and transcript."""
     if not codes:
         return embedding_id(vector), VoiceContent(vector)
     words = checked_words(words)
@@ -321,7 +278,6 @@ def content_of_prompt(
 
 
 def embedding_id(vector: Tensor) -> str:
-    """Hash of a speaker vector that is a whole voice, 64 hexadecimal digits."""
     digest = hashlib.sha256(b"qwen3tts speaker vector 1\n")
     digest.update(vector.numpy().astype("<f4").data)
     return digest.hexdigest()

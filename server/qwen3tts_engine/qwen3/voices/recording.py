@@ -1,8 +1,7 @@
-"""A recording from one sample rate to another, offline and between any two rates.
+"""Reference audio: decoding, checks, conversion to mono at 24 kHz.
 
-A linear-phase windowed sinc, one set of taps for each position of an output between two inputs.
-The codecs' Resampler serves 16-bit streams between rates with a short common period; this serves
-float recordings of any rate, at the quality of studio converters, and has time to do it.
+WAV is read here, other formats by PyAV if installed. Channels are averaged; a mono recording at 24
+kHz is unchanged, bit for bit. Errors are found before anything is computed.
 """
 
 from __future__ import annotations
@@ -25,19 +24,18 @@ _HALF_WIDTH = 96
 _BETA = 12.0
 """Kaiser: -118 dB in the stop band, which begins at half the lower rate."""
 _TRANSITION = 0.04
-"""Between pass and stop band, in units of the lower rate: what the window's width and beta give."""
+"""Transition band, in units of the lower rate, given width and beta."""
 _POSITIONS = 1024
-"""Where the rates' common period has more, taps between two of these are interpolated linearly,
-which is as quiet as the stop band."""
+"""With more phases in the rates' common period, taps are interpolated linearly, with errors as low
+as the stop band."""
 _CHUNK = 8192
 """Outputs computed together; bounds the memory."""
 
 
 def convert(samples: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.float32]:
-    """Samples at ``from_hz``, shape [n], to ``to_hz``: output k lies where input time k / to_hz is.
+    """Resample [n] from ``from_hz`` to ``to_hz``: [ceil(n * to_hz / from_hz)].
 
-    Shape [ceil(n * to_hz / from_hz)]. Equal rates give the very same array. Before and after the
-    recording is silence.
+    A linear-phase windowed sinc of studio quality, unlike the codecs' streaming Resampler.
     """
     if from_hz == to_hz:
         return samples
@@ -67,10 +65,6 @@ def convert(samples: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[n
 def _taps(
     fraction: NDArray[np.float64], reach: int, half: float, cut: float
 ) -> NDArray[np.float64]:
-    """Taps of outputs that lie ``fraction`` of a sample behind an input, shape [f, 2 * reach].
-
-    Tap t belongs to the input t - reach + 1 after that one. Each row sums to 1.
-    """
     distance = np.arange(1 - reach, reach + 1) - fraction[:, None]
     inside = np.sqrt(np.maximum(0, 1 - (distance / half) ** 2))
     window = np.where(np.abs(distance) <= half, np.i0(_BETA * inside), 0)
@@ -82,29 +76,29 @@ def _taps(
 SAMPLE_RATE = 24_000
 """Hertz."""
 RATE_MIN, RATE_MAX = 4_000, 192_000
-"""Rates of recordings that are taken, hertz."""
+"""Accepted rates, hertz."""
 CHANNELS_MAX = 64
 PEAK_MAX = 4.0
-"""Beyond this, samples were not scaled to ±1. Float recordings may pass 1 by a little."""
+"""Above this, samples are not scaled to ±1; float recordings may exceed 1 slightly."""
 
 Samples = NDArray[np.float32]
 Source = bytes | str | Path | tuple[NDArray[Any], int]
-"""A file's bytes, a file's path, or samples with their rate in hertz: shape [n] or [n, channels],
-floats of full scale ±1 or integers of their type's full scale."""
+"""File bytes, path, or samples with their rate in hertz: [n] or [n, channels], floats in ±1 or
+integers at their type's full scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLimits:
-    """What a reference recording may be."""
+    """Limits of a reference recording."""
 
     min_s: float = 1.0
-    """Seconds; less does not show a voice."""
+    """Seconds; less does not identify a voice."""
     max_s: float = 60.0
-    """Seconds; each costs 12.5 positions of every generation that continues the recording."""
+    """Seconds; each takes 12.5 positions of every generation that continues it."""
     max_bytes: int = 32 << 20
     """Of a file."""
     silence_dbfs: float = -60.0
-    """A recording whose level (RMS about its mean) is below this is silent."""
+    """Level (RMS about the mean) below which a recording is silent."""
 
     def __post_init__(self) -> None:
         if not 0.001 <= self.min_s <= self.max_s <= 3600.0:
@@ -117,41 +111,32 @@ DEFAULT_LIMITS = ReferenceLimits()
 CODEC_LIMITS = ReferenceLimits(
     min_s=0.001, max_s=600.0, max_bytes=256 << 20, silence_dbfs=-math.inf
 )
-"""For the codec alone: any sound, silence too."""
+"""For the codec alone: any audio, also silence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A checked recording at its own rate."""
+    """Checked recording at its own rate."""
 
     samples: Samples
-    """Mono, shape [n], finite, full scale ±1."""
+    """Mono [n], finite, in ±1."""
     rate: int
     """Hertz."""
 
     @property
     def seconds(self) -> float:
-        """Length."""
         return len(self.samples) / self.rate
 
     def at(self, rate: int) -> Samples:
-        """The samples at another rate; at their own, unchanged."""
         return convert(self.samples, self.rate, rate)
 
 
 def read_reference(source: Source, limits: ReferenceLimits = DEFAULT_LIMITS) -> Samples:
-    """Mono samples at SAMPLE_RATE, shape [n], full scale ±1; raises what read_recording does."""
     return read_recording(source, limits).at(SAMPLE_RATE)
 
 
 def read_recording(source: Source, limits: ReferenceLimits = DEFAULT_LIMITS) -> Recording:
-    """Decode and check a recording.
-
-    Raises:
-        BadRequest: not audio, no such file, a decoder that is not installed, no channels, a rate
-            out of range, too short, silent, samples that are not finite or not within ±1.
-        LimitExceeded: too long, or too many bytes.
-    """
+    """Decode and check a recording; BadRequest, LimitExceeded."""
     if isinstance(source, tuple):
         recording = _from_array(source, limits)
     elif not isinstance(source, bytes | str | Path):
@@ -237,7 +222,6 @@ def _from_array(source: tuple[NDArray[Any], int], limits: ReferenceLimits) -> Re
 
 
 def _mono(samples: Samples) -> Samples:
-    """Shape [n, channels] to [n]: the mean, in float32."""
     if samples.shape[1] == 1:
         return samples[:, 0]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -257,7 +241,6 @@ def _whole_rate(rate: object) -> int:
 
 
 def _check_shape(frames: int, channels: int, rate: int, limits: ReferenceLimits) -> None:
-    """Refuse by the header what need not be decoded."""
     _whole_rate(rate)
     if not 1 <= channels <= CHANNELS_MAX:
         raise BadRequest(

@@ -1,4 +1,4 @@
-"""The voices in memory: bounded in bytes, the least recently used go, none that is pinned."""
+"""Storage of cloned voices: LRU cache in memory, files in a shared folder."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ class _Entry:
 
 
 class VoiceCache:
-    """Voices by id. Thread-safe."""
+    """Voices by id, bounded in bytes; the least recently used unpinned ones are evicted.
+    Thread-safe."""
 
     def __init__(self, bound_bytes: int) -> None:
         self.bound_bytes = bound_bytes
-        """Memory of all voices with their snapshots, wherever these lie."""
+        """Memory of all voices with their snapshots, on any device."""
         self.bytes = 0
-        """Memory of the voices that are kept."""
+        """Memory of the cached voices."""
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
@@ -50,7 +51,6 @@ class VoiceCache:
         return voice_id in self._entries
 
     def get(self, voice_id: str) -> ClonedVoice | None:
-        """The voice of that id, which is used now; None if it is not kept."""
         with self._lock:
             entry = self._entries.get(voice_id)
             if entry is None:
@@ -59,31 +59,25 @@ class VoiceCache:
             return entry.voice
 
     def admit(self, voice: ClonedVoice) -> ClonedVoice:
-        """Keep a voice; gives the one that is kept under its id, which may be an older one.
-
-        Raises:
-            LimitExceeded: it is larger than the bound.
-            ServerBusy: the pinned ones leave no room.
-        """
+        """Cache a voice; return the one cached under its id. LimitExceeded, ServerBusy."""
         with self._lock:
             return self._admit(voice).voice
 
     def pin(self, voice: ClonedVoice) -> ClonedVoice:
-        """As ``admit``, and hold what it gives until ``unpin`` of that, as often as pinned."""
+        """As ``admit``, and protect it until a matching ``unpin``."""
         with self._lock:
             entry = self._admit(voice)
             entry.pins += 1
             return entry.voice
 
     def unpin(self, voice: ClonedVoice) -> None:
-        """Take back one ``pin``; nothing for a voice that was forgotten meanwhile."""
         with self._lock:
             entry = self._entries.get(voice.id)
             if entry is not None and entry.voice is voice and entry.pins:
                 entry.pins -= 1
 
     def keep_kv(self, voice: ClonedVoice, key: Hashable, snapshot: Snapshot) -> bool:
-        """Let a voice keep the computed beginning of a prompt, if there is room for it."""
+        """Store a prompt prefix with a voice, if there is room."""
         with self._lock:
             if key in voice.kv:
                 return True
@@ -93,7 +87,7 @@ class VoiceCache:
             return fits
 
     def keep_codec(self, voice: ClonedVoice, snapshot: Snapshot) -> bool:
-        """Let a voice keep the codec's state after its reference, if there is room for it."""
+        """Store the codec state behind the reference with a voice, if there is room."""
         with self._lock:
             if voice.codec is not None:
                 return True
@@ -103,7 +97,7 @@ class VoiceCache:
             return fits
 
     def forget(self, voice_id: str) -> bool:
-        """Remove a voice, pinned or not; False if it is not kept."""
+        """Delete a voice, pinned or not; return whether it existed."""
         with self._lock:
             entry = self._entries.pop(voice_id, None)
             if entry is None:
@@ -146,7 +140,6 @@ class VoiceCache:
         return fits
 
     def _make_room(self, size: int) -> bool:
-        """Let the least recently used go until there is room; nothing goes if that cannot be."""
         idle = [entry for entry in self._entries.values() if not entry.pins]
         if self.bytes + size - sum(entry.bytes for entry in idle) > self.bound_bytes:
             return False
@@ -162,25 +155,17 @@ log = logging.getLogger(__name__)
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _FILE_MAX = 64 << 20
-"""Bytes; a voice of the longest recording has a hundredth of it."""
+"""Bytes; a voice of the longest recording takes a hundredth."""
 
 
 def is_voice_id(text: str) -> bool:
-    """Whether a text could be a voice's id."""
     return _ID.fullmatch(text) is not None
 
 
 class VoiceFiles:
-    """A folder of voices. Thread-safe, and safe between processes."""
+    """Folder of voices, one file per id. Safe between threads and processes."""
 
     def __init__(self, folder: Path, *, bound_bytes: int = 1 << 30) -> None:
-        """Make the folder if there is none.
-
-        Beyond ``bound_bytes`` in all, further voices are not kept here, which the log tells.
-
-        Raises:
-            EngineUnavailable: it cannot be made.
-        """
         self.folder = folder
         self.bound_bytes = bound_bytes
         self._names = folder / "names"
@@ -194,7 +179,7 @@ class VoiceFiles:
             ) from None
 
     def load(self, voice_id: str) -> VoiceContent | None:
-        """The voice of that id; None if there is none, or its file is damaged (the log tells)."""
+        """Read a voice; None if it is missing, or damaged (logged)."""
         file = self._file(voice_id)
         try:
             with file.open("rb") as opened:
@@ -207,11 +192,11 @@ class VoiceFiles:
         try:
             return _unpack(data)
         except (SafetensorError, ValueError, KeyError, TypeError):
-            log.warning("the voice file %s is damaged; the voice is computed anew", file.name)
+            log.warning("the voice file %s is damaged; the voice is computed again", file.name)
             return None
 
     def has_reference(self, voice_id: str) -> bool | None:
-        """Whether the voice of that id has words and codes; None if there is no such voice."""
+        """Whether the voice has words and codes; None if absent."""
         try:
             with self._file(voice_id).open("rb") as opened:
                 # A safetensors file begins with the length of its header.
@@ -221,7 +206,7 @@ class VoiceFiles:
             return None
 
     def save(self, voice_id: str, content: VoiceContent) -> bool:
-        """Keep a voice; False, and a line in the log, if that cannot be."""
+        """Write a voice; return False, and log, on failure."""
         data = _pack(content)
         try:
             with os.scandir(self.folder) as entries:
@@ -236,7 +221,6 @@ class VoiceFiles:
         return True
 
     def forget(self, voice_id: str) -> bool:
-        """Remove a voice and its names; False if there is none."""
         for name, named in self.names().items():
             if named == voice_id:
                 self._name_file(name).unlink(missing_ok=True)
@@ -247,7 +231,6 @@ class VoiceFiles:
         return True
 
     def names(self) -> dict[str, str]:
-        """The id that each name stands for; damaged entries are left out."""
         found = {}
         for file in sorted(self._names.glob("*.json")):
             with suppress(OSError, ValueError, KeyError, TypeError):
@@ -258,7 +241,6 @@ class VoiceFiles:
         return found
 
     def set_name(self, name: str, voice_id: str) -> None:
-        """Let a name stand for a voice; a line in the log if that cannot be written."""
         data = json.dumps({"name": name, "id": voice_id}).encode()
         try:
             _write(self._name_file(name), data)
@@ -271,7 +253,6 @@ class VoiceFiles:
         return self.folder / f"{voice_id}.safetensors"
 
     def _name_file(self, name: str) -> Path:
-        """Names may hold what file names may not."""
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
         return self._names / f"{digest[:32]}.json"
 
@@ -315,7 +296,6 @@ def _unpack(data: bytes) -> VoiceContent:
 
 
 def _digest(tensors: dict[str, Tensor]) -> Tensor:
-    """Hash over names, shapes and values, shape [32], uint8."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()

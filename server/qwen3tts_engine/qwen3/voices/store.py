@@ -1,8 +1,6 @@
-"""Cloned voices: everything that a voice needs is computed once and kept under its whole content.
+"""Store of cloned voices: computed once, named, cached in memory and kept in a folder.
 
-A voice's id is the hash of its recording, its words, how they are used and the model's encoders.
-In memory the least recently used go when there is no room, but none that speaks; a folder, where
-one is set, keeps what was computed from the recording for later and for others.
+A voice's id is the hash of recording, words, their use and the model's encoders.
 """
 
 from __future__ import annotations
@@ -56,20 +54,20 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 PREFIX = "clone:"
-"""Before a voice's name, where voices are named."""
+"""Prefix of cloned voices' names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedVoice:
-    """A voice that can speak."""
+    """Voice that is ready to speak."""
 
     voice: ClonedVoice
     cached: bool
-    """Nothing had to be computed."""
+    """Nothing was computed."""
 
 
 class VoiceStore:
-    """The voices in memory, their names, and what makes new ones. Thread-safe."""
+    """Cloned voices in memory, their names, and their creation. Thread-safe."""
 
     def __init__(
         self,
@@ -82,20 +80,20 @@ class VoiceStore:
         workers: int = 2,
         max_waiting: int = 32,
     ) -> None:
-        """Start with the names that the folder holds.
+        """Start with the names in the folder.
 
         Args:
-            bound_bytes: Memory of all voices with their snapshots, wherever these lie.
-            encoders: Make voices of recordings.
-            transcriber: Hears the words of recordings that come without; None: such are refused.
-            folder: Where voices outlive the process; None: nowhere.
-            limits: What recordings are taken.
+            bound_bytes: Memory of all voices with their snapshots, on any device.
+            encoders: Of recordings.
+            transcriber: For recordings without words; None: such are refused.
+            folder: Persistent storage.
+            limits: Of recordings.
             workers: Threads that compute.
-            max_waiting: Requests that compute or wait; further ones are refused.
+            max_waiting: Requests that compute or wait.
         """
         self.limits = limits
         self.cache = VoiceCache(bound_bytes)
-        """The voices in memory; ``pin`` one for as long as it speaks."""
+        """Voices in memory; ``pin`` one while it speaks."""
         self._encoders = encoders
         self._transcriber = transcriber
         self._files = None if folder is None else VoiceFiles(folder)
@@ -108,7 +106,6 @@ class VoiceStore:
 
     @property
     def names(self) -> dict[str, str]:
-        """The id that each name stands for, without PREFIX; of voices that are still there."""
         with self._lock:
             names = dict(self._names)
         if self._files is not None:
@@ -125,18 +122,17 @@ class VoiceStore:
         x_vector_only: bool = False,
         name: str | None = None,
     ) -> ClonedVoice:
-        """A voice from a recording; computed in a worker thread, at most once.
+        """Make a voice from a recording in a worker thread, at most once.
 
         Args:
-            source: The recording; see reference_audio.
-            ref_text: Its words; None or blank: they are heard by the transcriber.
-            x_vector_only: Take only the colour of the voice: no words are needed.
-            name: What it can be asked for as, with PREFIX; a name in use moves to this voice.
+            source: See read_recording.
+            ref_text: Its words; None or blank: transcribed.
+            x_vector_only: Use the speaker embedding only; no words are needed.
+            name: Alias behind PREFIX; moves here if in use.
 
         Raises:
-            BadRequest: the recording (see reference_audio), its words or the name.
-            LimitExceeded: the recording or its words are too long, the voice is too large.
-            ServerBusy: too many are waiting, or all voices in memory are in use.
+            BadRequest, LimitExceeded: recording, words or name.
+            ServerBusy: too many waiting, or all voices in memory are in use.
             EngineFailed: the model failed, or its device is out of memory.
         """
         return (await self.prepare(source, ref_text, x_vector_only, name)).voice
@@ -148,7 +144,7 @@ class VoiceStore:
         x_vector_only: bool = False,
         name: str | None = None,
     ) -> PreparedVoice:
-        """As ``create``, and tells whether anything was computed."""
+        """As ``create``, and report whether anything was computed."""
         return await _result(self.submit(source, ref_text, x_vector_only, name))
 
     def submit(
@@ -158,7 +154,7 @@ class VoiceStore:
         x_vector_only: bool = False,
         name: str | None = None,
     ) -> Future[PreparedVoice]:
-        """As ``prepare``, for threads without an event loop."""
+        """As ``prepare``, without an event loop."""
         words = None if x_vector_only else (ref_text or "").strip() or None
         if words is None and not x_vector_only and self._transcriber is None:
             raise WordsMissing(
@@ -206,7 +202,7 @@ class VoiceStore:
         mine: Future[ClonedVoice] = Future()
         with self._lock:
             voice = self.cache.get(key)
-            # Of those who need it at once, the first computes it.
+            # The first of concurrent callers computes it.
             making = mine if voice is not None else self._making.setdefault(key, mine)
         if making is not mine:
             voice = making.result()
@@ -265,12 +261,7 @@ class VoiceStore:
             raise public_error(error) from error
 
     def from_vector(self, numbers: Sequence[float]) -> PreparedVoice:
-        """A voice of a speaker vector alone, shape [hidden]; it is in memory only.
-
-        Raises:
-            BadRequest: a number is not finite as float32.
-            LimitExceeded, ServerBusy: see ``create``.
-        """
+        """Make a voice of a speaker embedding, in memory only."""
         vector = torch.tensor(numbers, dtype=torch.float32)
         if not vector.isfinite().all():
             raise BadRequest(
@@ -289,12 +280,7 @@ class VoiceStore:
         words: str | None,
         name: str | None = None,
     ) -> PreparedVoice:
-        """A voice of a speaker vector, and of codes and their words where there are codes. Blocks.
-
-        Raises:
-            BadText, BadRequest: the words or the name.
-            LimitExceeded, ServerBusy: see ``create``; more codes than a recording may have.
-        """
+        """Make a voice of a speaker embedding, and of codes and their words. Blocks."""
         if name is not None:
             check_name(name)
         key, content = content_of_prompt(vector, codes, words, self._encoders, self.limits.max_s)
@@ -311,25 +297,14 @@ class VoiceStore:
     # --- finding and using voices ---
 
     def find(self, name: str) -> ClonedVoice:
-        """The voice in memory of a name with PREFIX or of an id.
-
-        Raises:
-            UnknownVoice: there is none; it may yet be in the folder (see ``load``).
-        """
+        """Return a voice in memory by name or id; UnknownVoice."""
         voice = self.cache.get(self._key(name))
         if voice is None:
             raise self._unknown(name)
         return voice
 
     async def load(self, name: str) -> ClonedVoice:
-        """As ``find``, and looks into the folder, in a worker thread.
-
-        Raises:
-            UnknownVoice: there is none.
-            LimitExceeded: it is too large.
-            ServerBusy: there is no room for it.
-            EngineFailed: the engine was closed.
-        """
+        """Return a voice from memory or folder; UnknownVoice."""
         voice = self.cache.get(self._key(name))
         if voice is not None:
             return voice
@@ -338,11 +313,7 @@ class VoiceStore:
         return await _result(self._begin(self._load, name, self._files))
 
     def has_reference(self, name: str) -> bool:
-        """Whether a voice goes on from its recording; looks into the folder, but loads nothing.
-
-        Raises:
-            UnknownVoice: there is none.
-        """
+        """Whether a voice continues reference speech; loads nothing."""
         key = self._key(name)
         voice = self.cache.get(key)
         if voice is not None:
@@ -370,7 +341,7 @@ class VoiceStore:
 
     @contextmanager
     def using(self, voice: ClonedVoice) -> Iterator[ClonedVoice]:
-        """A voice, pinned for the length of a block; use what it gives."""
+        """Pin a voice within a block; use the returned one."""
         pinned = self.cache.pin(voice)
         try:
             yield pinned
@@ -378,11 +349,7 @@ class VoiceStore:
             self.cache.unpin(pinned)
 
     def forget(self, name: str) -> None:
-        """Remove a voice, its names and its file; whoever is using it may finish.
-
-        Raises:
-            UnknownVoice: there is none.
-        """
+        """Delete a voice, its names and its file; UnknownVoice if absent."""
         key = self._key(name)
         known = self.cache.forget(key)
         if self._files is not None and is_voice_id(key):
@@ -393,11 +360,9 @@ class VoiceStore:
             self._names = {one: named for one, named in self._names.items() if named != key}
 
     def close(self) -> None:
-        """End the worker threads; what has not begun is cancelled."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _key(self, name: str) -> str:
-        """The id that is meant; empty for a name that nobody gave."""
         if not name.startswith(PREFIX):
             return name
         with self._lock:

@@ -1,4 +1,4 @@
-"""The words of recordings that come without, written down by Whisper."""
+"""Transcription of recordings by Whisper."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ REMEDY = "Give the recording's words as ref_text, or ask for x_vector_only=true"
 
 
 def check_whisper(model: str) -> None:
-    """Refuse what is neither a model's folder nor a size or hub id; a hub is not asked.
-
-    Raises:
-        EngineUnavailable: there is no such folder, or it holds no model that can be used.
-    """
+    """Refuse what is neither a usable model's folder nor a size or hub id; contacts no hub."""
     if not is_name(model):
         raise EngineUnavailable(
             f"There is no folder {model} with a Whisper model.",
@@ -43,37 +39,24 @@ def check_whisper(model: str) -> None:
 
 
 class Transcriber(Protocol):
-    """Writes down speech. Called in worker threads, from several at once."""
+    """Speech recogniser, called in several worker threads."""
 
     @property
-    def name(self) -> str:
-        """What it is, in full: another name may hear other words."""
-        ...
+    def name(self) -> str: ...
 
     def transcribe(self, recording: Recording) -> str:
-        """The words of a recording.
-
-        Raises:
-            WordsMissing: it cannot tell, or it is not installed; offers ``ref_text`` and
-                ``x_vector_only``.
-        """
+        """Return the words of a recording; WordsMissing."""
         ...
 
 
 class WhisperTranscriber:
-    """Whisper of the extra ``stt``, in this process.
+    """Whisper of the extra ``stt``, in this process; loaded at first use, one recording at a time.
 
-    Package and model are loaded with the first recording, which takes seconds to minutes. One
-    recording is heard at a time.
+    ``model`` is a folder, size or hub id; ``auto``: the installed one. ``language`` None:
+    automatic.
     """
 
     def __init__(self, model: str, *, language: str | None = None) -> None:
-        """Name a model; nothing is loaded yet.
-
-        Args:
-            model: A folder, size or hub id, such as ``small``; ``auto``: the one that is here.
-            language: The speech's language, by Whisper's names or codes; None: it finds out.
-        """
         self.model = model
         self.language = language
         self._lock = threading.Lock()
@@ -81,11 +64,9 @@ class WhisperTranscriber:
 
     @property
     def name(self) -> str:
-        """The model, and the language if one was named."""
         return f"whisper {self.model} {self.language or 'auto'}"
 
     def transcribe(self, recording: Recording) -> str:
-        """The words of a recording; see Transcriber."""
         samples = recording.at(RATE_HZ)
         with self._lock:
             try:
@@ -107,7 +88,7 @@ class WhisperTranscriber:
         max_s: float,
         stopped: Callable[[], bool],
     ) -> tuple[float, Sequence[Heard]]:
-        """A sound file's seconds and words; see base.Recogniser."""
+        """Return seconds and words of an audio file; see base.Recogniser."""
         recording = _sound_of(audio, max_s)
         samples = recording.at(RATE_HZ)
         with self._lock:
