@@ -422,7 +422,7 @@ class EngineLoad:
     """Load of an engine."""
 
     slots: int
-    """Requests that it speaks at once."""
+    """Requests that it can speak concurrently."""
     busy: int
     """Requests that it is speaking."""
     waiting: int

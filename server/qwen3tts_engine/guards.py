@@ -95,7 +95,7 @@ class LeadingTrim:
         """Take samples [n]; return those that are kept, with the pre-roll before the first."""
         if self.heard:
             return samples
-        # As floats: the absolute value of the lowest int16 is none.
+        # As floats: int16 has no absolute value of its lowest number.
         levels = np.abs(samples.astype(np.float32))
         loud = np.flatnonzero(levels > self.threshold * full_scale(samples))
         held = samples if self._roll is None else np.concatenate((self._roll, samples))

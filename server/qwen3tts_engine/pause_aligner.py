@@ -37,7 +37,7 @@ FRAME_BLOCKS = 8
 TURN_BLOCKS = 8
 """Words are looked for so often."""
 HOLD_BLOCKS = 25.0
-"""A word is told so long after its estimated end: a pause may still correct it;"""
+"""Delay of a word's report after its estimated end: a pause may still correct it;"""
 HOLD = 0.5
 """and longer by this part of the deviation that the rate gives its end."""
 PATIENCE_BLOCKS = 15.0

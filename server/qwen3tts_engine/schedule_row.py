@@ -82,8 +82,8 @@ class Row:
     ahead_s: float = 0.0
     """The same with the frames that wait for a decode."""
     rushed: bool = False
-    """Whether somebody whose listener needs sound waits for a slot: whoever has one then runs to
-    its end, however much is ahead of its own listener."""
+    """Whether a job whose listener needs sound waits for a slot: this one then runs to its end,
+    whatever its own lead."""
     unheard: bool = True
     """Whether the context has made no sound at all, nor is any being decoded: a new call."""
 
@@ -153,7 +153,7 @@ class Row:
     def falls_to(self, ahead_s: float, now: float) -> float | None:
         """Return when the lead falls to ``ahead_s``; None: not by time alone."""
         lead_s = ahead_s - (self.stepped - self.arrived) * FRAME_S
-        # Below zero: so much waits undecoded that its decode must come first.
+        # Below zero: its undecoded frames must be decoded first.
         return self.lead.falls_to(lead_s, now) if lead_s >= 0 else None
 
 
@@ -233,7 +233,7 @@ class ChunkRamp:
 
 
 RISE = 0.5
-"""Weight of a turn slower than the mean: rows must be safe at once."""
+"""Weight of a turn slower than the mean: rows must be safe immediately."""
 FALL = 0.1
 """Weight of a faster one."""
 LONGEST_S = 0.25

@@ -41,14 +41,14 @@ class SchedulerSettings:
     """
 
     slots: int = 64
-    """Jobs that run at once."""
+    """Jobs that run concurrently."""
     max_waiting: int = 64
     """Jobs that may wait for a slot; as many again as there are slots for contexts that already
     speak, so that their next clause is not refused."""
     lead_ms: float = 800.0
     """Audio ahead of its listener with which a row rests, where the context names none."""
     rest_ms: float = 160.0
-    """A row that rests must go on once its lead has fallen by so much; it goes on earlier with
+    """A resting row must go on once its lead has fallen by this; it goes on earlier with
     others. Two frames: enough for rows of all phases to find together."""
     hurry_ms: float = 120.0
     """A row with less audio ahead gets its frames as fast as they can be made; one with more
@@ -269,7 +269,7 @@ class Scheduler:
     # --- what to do ---
 
     def plan(self, now: float) -> Plan:
-        """Return the work of this turn; empty where there is none before ``next_wake``."""
+        """Return the work of this turn; empty if nothing is due before ``next_wake``."""
         self._now = now
         self.times.turn(now)
         self._look(now)

@@ -150,7 +150,7 @@ class TextPlan:
         )
 
     def next(self) -> Piece | None:
-        """Return the next piece, None if there is none; ends the one before."""
+        """Return the next piece, or None; ends the one before."""
         self.generated()
         if not self._pieces:
             return None
@@ -197,7 +197,7 @@ class TextPlan:
         if self._writing is not None:
             if self._writing.push(text, offsets):
                 return
-            self._writing = None  # nobody reads it any more
+            self._writing = None  # its reader is gone
         self._held = (self._held[0] + text, (*self._held[1][:-1], *offsets))
 
     def _begin(self, *, whole: bool, final: bool = False) -> None:

@@ -83,7 +83,7 @@ def cloning(engine: Engine) -> ClonesVoices | None:
 
 
 def embedder_of(engine: Engine) -> TakesEmbeddings | None:
-    """Return the engine that takes speaker embeddings; None: there is none."""
+    """Return the engine that takes speaker embeddings, if any."""
     if cloning(engine) is None:
         return None
     inner: object = engine
@@ -93,7 +93,7 @@ def embedder_of(engine: Engine) -> TakesEmbeddings | None:
 
 
 def recogniser_of(engine: Engine) -> Recogniser | None:
-    """Return the recogniser beside the engine; None: there is none."""
+    """Return the recogniser beside the engine, if any."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return engine.recogniser() if isinstance(engine, HasRecogniser) else None

@@ -52,7 +52,7 @@ class LiveText:
     def __init__(self) -> None:
         self.on_change: Callable[[], None] | None = None
         """Called after each ``push`` that brought something and after ``end``, on the writer's
-        thread and outside the lock. Whoever sets it looks once itself: what came before it was set
+        thread and outside the lock. The setter looks once itself: what came before it was set
         does not call."""
         self._lock = threading.Lock()
         self._parts: list[TextPart] = []

@@ -89,7 +89,7 @@ class OpeningGate:
     def __init__(self, phrases: Phrases, to: TakesText) -> None:
         self._to = to
         self._node: _Node | None = phrases._root
-        """How far the text is a phrase's beginning; None: it is none any more."""
+        """How far the text is a phrase's beginning; None: it is not one."""
         self._held: list[SpokenChar] = []
         self._ends: list[int] = []
         """Where phrases end in what is held, the longest last."""

@@ -157,7 +157,7 @@ class SegmenterSettings:
     sound is ahead of the listener, whole sentences sound better than clauses."""
     whole_max: tuple[int, ...] = (60, 120, 240)
     """From here the best white space ends a piece, so that the first sound waits for some 15
-    tokens at most, and a context cancelled has little in work that nobody will hear."""
+    tokens at most, and a context cancelled has little work in progress."""
     hard_max: int = 300
     """No piece is much heavier: text without any white space is cut between two graphemes. In
     scripts that need no spaces this happens at twice ``whole_max``. A live piece ends at the next

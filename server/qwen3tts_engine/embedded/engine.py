@@ -42,7 +42,7 @@ is the inverse of what tests/engine/test_embedded_voices.py measures."""
 
 
 def default_workers() -> int:
-    """Return one for each core, from 2 to 4: they are so much faster than real time."""
+    """Return one for each core, from 2 to 4: workers are far faster than real time."""
     return max(2, min(4, os.cpu_count() or 2))
 
 
@@ -59,7 +59,7 @@ class EmbeddedSettings:
     attempts: int = 3
     """How often a piece of text is said before its loss is an error."""
     stall_s: float = 5.0
-    """A worker that says nothing for so long within a job is replaced."""
+    """A worker silent for longer within a job is replaced."""
     start_s: float = 20.0
     """How long a worker may take to get ready."""
     library: Path | None = None

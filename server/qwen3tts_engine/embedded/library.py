@@ -73,7 +73,7 @@ _Callback = ctypes.CFUNCTYPE(
 
 OnSound = Callable[[bytes, list[tuple[int, int]]], bool]
 """Takes some samples (s16le) and the words that begin in them, as (first code point, sample); both
-count from the start of the text. False ends the speaking at once."""
+count from the start of the text. False ends the synthesis immediately."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class Catalogue:
         language's voice with the variant.
 
         Raises:
-            UnknownVoice: there is none; the remedy names near ones.
+            UnknownVoice: no voice matches; the remedy names near ones.
         """
         wanted = (voice or "").strip().lower()
         base, plus, variant = wanted.partition("+")

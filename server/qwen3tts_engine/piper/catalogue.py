@@ -77,7 +77,7 @@ class Catalogue:
         """Return the voice that a request means; voice and language must agree.
 
         Raises:
-            UnknownVoice: there is none; the remedy names near ones.
+            UnknownVoice: no voice matches; the remedy names near ones.
         """
         name, hash_, speaker = (voice or "").strip().partition(SPEAKER)
         tag = wanted_tag(language)

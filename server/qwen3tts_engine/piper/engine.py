@@ -78,7 +78,7 @@ class PiperSettings:
     attempts: int = 3
     """How often a piece of text is said before the loss of its workers is an error."""
     stall_s: float = 10.0
-    """A worker that says nothing for so long within a turn is replaced."""
+    """A worker silent for longer within a turn is replaced."""
     start_s: float = 60.0
     """How long a worker may take to load the voices."""
 
@@ -278,7 +278,7 @@ def found_voices(settings: PiperSettings) -> tuple[list[VoiceFiles], str]:
     Voices that are named may be fetched from the hub.
 
     Raises:
-        EngineUnavailable: there is none, or one that is named is not found.
+        EngineUnavailable: no voice is installed, or a named one is not found.
     """
     name, hash_, speaker = settings.voice.partition(SPEAKER)
     damaged: list[BadRequest] = []

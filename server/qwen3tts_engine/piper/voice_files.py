@@ -235,7 +235,7 @@ class InstalledVoice:
     sample_rate: int
     """Hertz."""
     licence: str
-    """As its card says; empty where there is none."""
+    """As its card says; empty without a card."""
 
 
 def find_voice(name: str | Path) -> VoiceFiles:
@@ -246,7 +246,7 @@ def find_voice(name: str | Path) -> VoiceFiles:
             looked up in installed packages, in the hub's cache and at the hub.
 
     Raises:
-        BadRequest: there is none, several, or its settings are missing.
+        BadRequest: no voice or several match, or its settings are missing.
     """
     text = str(name)
     path = Path(text)

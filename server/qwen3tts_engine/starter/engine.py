@@ -139,7 +139,7 @@ class StarterEngine(WrappedEngine):
             yield replace(chunk, marks=marks) if marks else chunk
             if marks and chunk.pcm:
                 marks = {}
-                await asyncio.sleep(0)  # whoever writes it to the client goes before the rest
+                await asyncio.sleep(0)  # the writer to the client runs before the rest
 
     def _is_remembered(self, request: SynthesisRequest) -> bool:
         settings = self.settings
@@ -150,7 +150,7 @@ class StarterEngine(WrappedEngine):
     ) -> AsyncGenerator[PcmChunk, None]:
         life = self._life
         heard: list[PcmChunk] = []
-        # Words are kept by their places in the request's own text, so it is told no others.
+        # Words are kept by their places in the request's own text, so it gets no offsets.
         async with aclosing(self.inner.synthesize(replace(request, offsets=None))) as chunks:
             async for chunk in chunks:
                 heard.append(chunk)
@@ -298,6 +298,6 @@ def openings_of(engine: Engine, style: Style) -> Phrases | None:
             try:
                 style = replace(style, voice=resolve(style.voice, style.language))
             except SpeechError:
-                return None  # whoever asks for speech is told
+                return None  # synthesis raises the error
         engine = engine.inner
     return None

@@ -135,7 +135,7 @@ class Offer:
         """Return the server's name for a voice; None: its own choice.
 
         Raises:
-            UnknownVoice: there is none; names near ones.
+            UnknownVoice: no voice matches; names near ones.
         """
         if wanted is None or wanted == DEFAULT:
             return None

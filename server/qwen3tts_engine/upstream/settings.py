@@ -66,17 +66,17 @@ class UpstreamSettings:
     tls_verify: bool = True
     """Whether the server's certificate is looked at."""
     max_connections: int = 64
-    """Requests at the server at once; further ones wait."""
+    """Concurrent requests at the server; further ones wait."""
     max_waiting: int = 256
     """Requests that wait; further ones are refused."""
     max_idle: int = 8
     """Connections kept open between requests."""
     idle_s: float = 20.0
-    """For so long; vLLM-Omni ends one after 30 s."""
+    """Seconds for which it is kept; vLLM-Omni ends one after 30 s."""
     connect_timeout_s: float = 5.0
     """Time to connect."""
     reconnect_s: float = 2.0
-    """For so long a request tries again while nothing answers there."""
+    """Seconds for which a request is retried while nothing answers."""
     first_audio_s: float = 30.0
     """Time from the request to its first sound, and longest wait for a free connection."""
     stall_s: float = 15.0
@@ -112,7 +112,7 @@ class UpstreamSettings:
         if unknown:
             raise ValueError(f"options: {sorted(unknown)} are none of {sorted(OPTIONS)}")
         if self.task and self.task not in TASKS:
-            raise ValueError(f"task={self.task!r} is none of {', '.join(TASKS)}")
+            raise ValueError(f"task={self.task!r} is not one of {', '.join(TASKS)}")
         for name in (*self.voices, self.voice):
             if len(name) > 256 or not (name.isprintable() or not name):
                 raise ValueError(f"{name[:40]!r} is no name of a voice")

@@ -141,7 +141,7 @@ class Links:
                     max_queue=4,
                     open_timeout=None,
                     close_timeout=1,
-                    # An answer would wait behind sound that nobody takes; ``stall_s`` looks after
+                    # An answer would wait behind sound that is not read; ``stall_s`` looks after
                     # servers that are gone.
                     ping_interval=None,
                     logger=_frame_log(),

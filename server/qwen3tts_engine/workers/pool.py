@@ -24,7 +24,7 @@ START_TRIES = 4
 FIRST_DELAY_S = 0.1
 RETRY_S = 10.0
 """How long the pool stays smaller after replacing a worker has failed; with no worker left, the
-next request tries at once."""
+next request tries immediately."""
 
 
 NEW_S = 0.04
@@ -34,7 +34,7 @@ LEAST_LEAD_S = 0.2
 """Sound ahead with which a job rests, at least: less would not let a chunk be made while another is
 heard."""
 NAP_S = 0.005
-"""A job that rests goes on so much later than it may, at the soonest."""
+"""A resting job goes on at least this much later than it may."""
 
 
 class _WaitingJob(NamedTuple):
@@ -59,7 +59,7 @@ class Pool:
     Args:
         command: starts a worker.
         size: number of workers.
-        stall_s: a worker silent for so long within a turn is replaced.
+        stall_s: a worker silent for longer within a turn is replaced.
         start_s: how long one may take to get ready.
         lead_s: lead with which a paused job rests, where its context names none; None: it never
             rests.
@@ -148,7 +148,7 @@ class Pool:
 
             lead.on_change = changed
         while self._idle:
-            # The one with the fewest jobs; among equals the one that is idle longest.
+            # That with the fewest jobs; among equals the longest idle.
             worker = min(self._idle, key=lambda worker: len(worker.jobs))
             self._idle.remove(worker)
             if worker.state is State.IDLE:
@@ -302,7 +302,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         self._refill_at = loop.time() + RETRY_S
         if (task := asyncio.current_task()) is not None:
-            self._starting.discard(task)  # now, so that whoever is told may ask again
+            self._starting.discard(task)  # now, so that a caller may ask again
         if not self._workers and not self._starting:
             self._refuse_all(
                 EngineFailed(

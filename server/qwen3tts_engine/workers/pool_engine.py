@@ -58,7 +58,7 @@ class VoiceCatalogue(Protocol):
         """Return the voice that a request means.
 
         Raises:
-            UnknownVoice: there is none; the remedy names near ones.
+            UnknownVoice: no voice matches; the remedy names near ones.
         """
         ...
 

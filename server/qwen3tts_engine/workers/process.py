@@ -97,7 +97,7 @@ class SpeechJob:
         self.number = 0
         """When it paused, in the order of all that wait."""
         self.on_read: Callable[[], None] = lambda: None
-        """Called when so much was read that a job that pauses may have a turn."""
+        """Called when a paused job may have a turn again."""
         self.outcome: Outcome | None = None
         """None while it goes on."""
         self.reason = ""
@@ -160,7 +160,7 @@ class Worker:
 
     Args:
         command: starts it.
-        stall_s: it is killed if it says nothing for so long within a turn.
+        stall_s: seconds of silence within a turn after which it is killed.
         on_idle: called when it can take a turn.
         on_gone: called when it has ended; never for a worker whose ``start`` failed.
         on_note: receives the facts of its notes.
