@@ -274,7 +274,7 @@ async def test_a_far_end_that_takes_nothing_any_more_is_given_up() -> None:
         for _ in range(60):
             await line.clock.advance(0.1)
             await line.comes(LOUD)
-        assert "takes nothing" in await line.over()
+        assert "does not accept data" in await line.over()
         assert (await utterance.spoken()).interrupted
         assert line.record["end"]["by"] == "timeout"
 
@@ -297,7 +297,7 @@ async def test_what_is_odd_is_counted_and_the_call_goes_on() -> None:
 async def test_a_far_end_that_never_starts_is_hung_up_on() -> None:
     async with streamed(start_s=3.0) as line:
         await line.clock.advance(4)
-        assert "never said which call" in await line.over()
+        assert "never identified the call" in await line.over()
         assert line.wire.words == ["hang up"]
         assert line.call.started.is_set()
         assert line.record["end"]["by"] == "timeout"

@@ -106,7 +106,7 @@ async def test_a_carriers_webhook_gets_503_and_retry_after_meanwhile() -> None:
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{streams.port}") as http,
     ):
         for _ in range(MIN_CALLS):
-            streams._gate.enter(CALLER.peer)
+            streams._admission.enter(CALLER.peer)
         for _ in range(40 * BAD_REPORTS):
             clock.jump(0.15)
             await clock.advance(0.0)

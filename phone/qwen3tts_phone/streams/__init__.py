@@ -1,8 +1,4 @@
-"""Calls that come as a media stream: from Asterisk, or from a carrier, over TCP or a WebSocket.
-
-The ports are `Streams`, and each call that comes is a `StreamCall`; a kind of far end is a
-`StreamKind`, with a `StreamAdapter` for each connection.
-"""
+"""Calls as media streams of Asterisk or a carrier, over TCP or a WebSocket."""
 
 from __future__ import annotations
 
@@ -37,7 +33,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What is named above, loaded when it is asked for."""
     if name not in _FROM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_FROM[name]), name)

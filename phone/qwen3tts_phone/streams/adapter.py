@@ -1,4 +1,4 @@
-"""What a far end's messages mean: what a `StreamAdapter` makes of them."""
+"""Wire format of a far end without I/O: messages in, events out; frames in, messages out."""
 
 from __future__ import annotations
 
@@ -13,91 +13,86 @@ from qwen3tts_phone.errors import NotPossible
 
 @dataclass(frozen=True, slots=True)
 class StreamStarted:
-    """The far end says which call this is; audio follows."""
+    """Start of the stream: the far end has identified the call."""
 
     call_id: str
-    """The far end's name for the call; never empty."""
+    """Never empty."""
     stream_id: str = ""
-    """Its name for the stream, where it has one beside."""
     from_uri: str = ""
-    """Who calls, as the far end writes it; empty = it does not say."""
+    """Caller as the far end writes it; empty = unknown."""
     to_uri: str = ""
-    """Who is called."""
     display_name: str = ""
     direction: Literal["in", "out"] = "in"
-    """``out``: the far end has dialled for us, and streams the called party."""
+    """``out``: the far end has dialled, and streams the callee."""
     payload: Payload | None = None
-    """What is sent to it from now on; None = what the adapter's ``payload`` says."""
+    """Outbound format; None = the adapter's ``payload``."""
     payload_in: Payload | None = None
-    """What it sends; None = the same."""
+    """Inbound format; None = the same."""
     parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What the dialplan or the start answer handed over, such as ``customParameters``."""
+    """Custom parameters of the dialplan or the start answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamAudio:
-    """Sound of the far end, in the order in which it is heard."""
+    """Inbound audio, in playout order."""
 
     data: bytes = field(repr=False)
     timestamp_ms: float | None = None
-    """Its place on the stream's own time axis; None = it follows the one before."""
+    """Position in the stream; None = it follows the audio before."""
     payload: Payload | None = field(default=None, compare=False)
-    """Its format, where that may change from one to the next; None = the adapter's
-    ``payload_in``."""
+    """Format, where it may change; None = the adapter's ``payload_in``."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLost:
-    """Sound of the far end that never came, or could not be read: concealed by whoever hears."""
+    """Inbound audio that was lost or unreadable, to be concealed."""
 
     duration_ms: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamKey:
-    """A key was pressed at the far end."""
+    """Inbound DTMF."""
 
     digit: str
     """One of ``0123456789*#ABCD``."""
     duration_ms: int = 0
-    """0 = it does not say."""
+    """0 = unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamMark:
-    """The far end has played all that was sent before this mark, or was told to drop it."""
+    """Returned mark: the far end has played or cleared all audio before it."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class StreamCleared:
-    """The far end has dropped what it had not played, as it was told."""
+    """The far end has cleared its queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFlow:
-    """The far end wants no more for now (``stop``), or takes it again."""
+    """Flow control of the far end: stop or resume sending."""
 
     stop: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStopped:
-    """The far end ends the stream, and with it the call."""
+    """End of the stream and the call by the far end."""
 
     cause: str = ""
-    """Its own words; empty = none."""
     error: bool = False
-    """Whether it says that something failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOddity:
-    """The far end sent what its protocol does not have; noted in the record, the call goes on."""
+    """Protocol violation of the far end, noted in the record; the call continues."""
 
     what: str
-    """Short, without anything that a caller said or pressed: such as ``unknown event``."""
+    """Short, without content of the call, such as ``unknown event``."""
 
 
 StreamEvent = (
@@ -118,123 +113,114 @@ Message = str | bytes
 
 
 class StreamAdapter(ABC):
-    """How one far end is spoken to.
-
-    `receive` never raises for what the far end sends: what is no message of its protocol becomes a
-    `StreamOddity`, and the call goes on.
-    """
+    """Adapter of one connection; `receive` never raises, it reports a `StreamOddity` instead."""
 
     line: str = ""
-    """Name of the kind of far end, such as ``twilio``; the call's ``line``."""
+    """Such as ``twilio``; the call's ``line``."""
     owns_clock: bool = False
-    """Who times the frames. True: this side; the far end plays each one as it comes, so they leave
-    one by one, and silence flows between utterances. False: the far end plays from a queue, and
-    frames are sent a bounded lead ahead."""
+    """True: this side paces, as the far end plays each frame on arrival; silence is sent, too.
+    False: the far end plays from a queue, and frames are sent with a bounded lead."""
     ptime_ms: int = 20
-    """Duration of a frame given to `audio`."""
+    """Duration of an outbound frame."""
     queue_lead_ms: int | None = None
-    """How far ahead of the hearing frames are sent; None = what the settings say."""
+    """Lead of sending before playout; None = that of the settings."""
     has_marks: bool = False
-    """Whether `mark` is answered when what went before it has been played."""
+    """Whether the far end returns marks."""
     has_clear: bool = True
-    """Whether `clear` makes the far end drop what it has not played."""
+    """Whether the far end can clear its queue."""
     has_hang_up: bool = True
-    """Whether the call ends at the far end with the stream, by `hang_up` or by the closing; else
-    `StreamKind.hang_up` is asked to end it."""
+    """Whether the call ends with the stream; else `StreamKind.hang_up` ends it."""
     ends_by_closing: bool = False
-    """Whether the far end ends a call by closing the connection; else a close without a
-    `StreamStopped` is a fault, and the record says so."""
+    """Whether closing the connection is a proper end; else it is a fault without
+    `StreamStopped`."""
 
     @property
     @abstractmethod
     def payload(self) -> Payload:
-        """What frames given to `audio` hold; final once `StreamStarted` has come."""
+        """Format of outbound frames; final after `StreamStarted`."""
 
     @property
     def payload_in(self) -> Payload:
-        """What `StreamAudio` holds."""
+        """Format of inbound audio."""
         return self.payload
 
     rest_after_clear_ms: int = 0
-    """No frame is sent for so long after `clear`, where a later frame may overtake it."""
+    """Pause of sending after `clear`, where a later frame may overtake it."""
 
-    # --- what comes
+    # --- inbound
 
     def opened(self) -> Sequence[Message]:
-        """What is to be sent as soon as the connection is there."""
+        """Return the first messages of a new connection."""
         return ()
 
     @abstractmethod
     def receive(self, message: Message, now: float) -> list[StreamEvent]:
-        """Take one message, or over TCP some bytes; ``now``: seconds of the monotonic clock."""
+        """Parse one message, or over TCP some bytes; ``now``: seconds of the monotonic clock."""
 
     @property
     def wants_ticks(self) -> bool:
-        """Whether `tick` and `flush` are to be called; not any more once it is False."""
+        """Whether `tick` and `flush` must be called; final once False."""
         kind = type(self)
         return kind.tick is not StreamAdapter.tick or kind.flush is not StreamAdapter.flush
 
     def tick(self, now: float) -> list[StreamEvent]:
-        """Called about every 20 ms while the stream lasts: what waited in vain for its order."""
+        """Return events that are due, about every 20 ms."""
         return []
 
-    # --- what goes out
+    # --- outbound
 
     @abstractmethod
     def audio(self, payload: bytes) -> Sequence[Message]:
-        """One frame of `payload`, ``ptime_ms`` long."""
+        """Return the messages of one frame of `payload`, ``ptime_ms`` long."""
 
     def flush(self) -> Sequence[Message]:
-        """Called about every 20 ms: frames that `audio` has kept to join, and none followed."""
+        """Return joined frames that nothing followed, about every 20 ms."""
         return ()
 
     def clear(self) -> Sequence[Message]:
-        """Drop all that was sent and is not played yet; empty where there is no such message."""
+        """Return the messages that clear the far end's queue; empty if there are none."""
         return ()
 
     def mark(self, name: str) -> Sequence[Message]:
-        """Tell with a `StreamMark` when what was sent so far has been played."""
+        """Return the messages of a mark, which comes back as `StreamMark`."""
         return ()
 
     def answer(self) -> Sequence[Message]:
-        """Take the call, where the far end has not done that already."""
+        """Return the messages that answer the call; empty if it is answered already."""
         return ()
 
     def keys(self, digits: str) -> Sequence[Message]:
-        """Press keys. Raises NotPossible where the format has no message for it."""
+        """Return the messages that send DTMF; raises NotPossible."""
         raise NotPossible(
             "Pressing keys", self.line, remedy="Press them by the far end's own interface."
         )
 
     def hang_up(self) -> Sequence[Message]:
-        """The last messages, before the connection is closed."""
+        """Return the last messages before the connection is closed."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """How a connection came about, for whoever makes the adapter and checks who it is."""
+    """Opening handshake of a WebSocket, or a webhook's request."""
 
     method: str = "GET"
     path: str = "/"
     """Without the query."""
     query: str = field(default="", repr=False)
-    """As it was sent, without the question mark."""
+    """Without the question mark."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Names in lower case; of several with one name, the values joined by a comma."""
+    """Names in lower case; repeated ones joined by a comma."""
     peer: str = ""
-    """Numeric address of whoever connects."""
+    """Numeric address."""
     secure: bool = False
-    """Whether TLS ends here."""
     subprotocols: tuple[str, ...] = ()
-    """What it offers, in its order."""
+    """Offered ones, in order."""
     body: bytes = field(default=b"", repr=False)
-    """Of a webhook; empty with GET."""
 
 
 class Refused(Exception):
-    """A connection is not let in: ``status`` (HTTP) and the reason, which the log has and the far
-    end does not."""
+    """A connection is refused: HTTP status, and a reason for the log only."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -244,26 +230,24 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamKind:
-    """One kind of far end on the WebSocket port: its path, how it is checked, its adapter."""
+    """Kind of far end on the WebSocket port: path, authentication, adapter."""
 
     name: str
-    """Such as ``twilio``: the path is ``/NAME`` and what lies below it."""
+    """Such as ``twilio``; its path is ``/NAME`` with all below it."""
     make: Callable[[Handshake], StreamAdapter]
-    """An adapter for one connection; may look at the query and the headers. Raises Refused."""
+    """Makes the adapter of a connection; raises Refused."""
     check: Callable[[Handshake], None] | None = None
-    """Whether it is who it says, by its signature or key: asked for the stream, and for the start
-    answer. None = anybody is let in. Raises Refused."""
+    """Authenticates streams and webhooks; raises Refused. None = no authentication."""
     needs_key: str = ""
-    """Variables that give a carrier's kind its ``check``: `Streams` does not start without one,
-    unless its settings say so. Empty: a far end of one's own network."""
+    """Variables that give a carrier's kind its ``check``, which `Streams` requires unless
+    ``insecure`` is set. Empty: a far end of one's own network."""
     subprotocols: tuple[str, ...] = ()
-    """What is agreed to, the preferred one first; a far end that offers none is let in as well."""
+    """Accepted ones, the preferred one first; a far end need not offer any."""
     answer: Callable[[Handshake], tuple[str, str]] | None = None
-    """What a webhook returns that starts the stream: content type and body, served for GET at
-    ``/NAME/answer``; None = there is none."""
+    """Start answer (content type, body) for a webhook by GET at ``/NAME/answer``; None = none."""
     hang_up: Callable[[str], Awaitable[None]] | None = field(default=None, repr=False)
-    """Ends the call of this id at the carrier, where the format has no message for it."""
+    """Ends the call of this id by the carrier's REST interface."""
     transfer: Callable[[str, str], Awaitable[None]] | None = field(default=None, repr=False)
-    """Hands the call of this id on to a number or address."""
+    """Transfers the call of this id to a number or address."""
     press: Callable[[str, str], Awaitable[None]] | None = field(default=None, repr=False)
-    """Presses keys on the call of this id."""
+    """Sends DTMF on the call of this id."""

@@ -18,54 +18,52 @@ from qwen3tts_phone.streams.adapter import Handshake, Refused
 from qwen3tts_phone.streams.settings import StreamSettings
 
 MIN_CALLS = 20
-"""Below so many streams none is refused by load: 46 to 69 a core were measured with agents."""
+"""Fewer streams are never refused by load: 46 to 69 a core were measured with agents."""
 MAX_LATE_SHARE = 0.1
-"""Share of late ticks in a second above which the event loop is too late: 5 of 50. A far end has a
-few frames queued, so single ones delay nothing."""
+"""Share of late ticks in a second above which no stream is admitted: 5 of 50. Far ends have a few
+frames queued, so single late ticks delay nothing."""
 
 
 class StreamAdmission:
-    """One server's; counts the calls that have begun."""
+    """Admission control of one server, which counts the running calls."""
 
     def __init__(self, settings: StreamSettings) -> None:
         self.draining = False
-        """Whether nobody is let in any more."""
         self.pacing = PacingAdmission(MIN_CALLS, MAX_LATE_SHARE)
-        """Whether this process can pace another one; see `watch_event_loop`."""
         self.open = 0
-        """Calls that have begun, and are not over."""
+        """Running calls."""
         self._settings = settings
         self._networks = [ipaddress.ip_network(each) for each in settings.allow]
         self._by_host: Counter[str] = Counter()
 
     def check(self, handshake: Handshake, *, token: bool = True) -> None:
-        """Raise Refused unless it may come in. ``token``: whether it must show one."""
+        """Raise Refused unless the handshake is admitted; ``token``: whether it must show one."""
         settings, host = self._settings, handshake.peer
         if self._networks and not self._allowed(host):
             raise Refused(403, f"{host} is not among the addresses of allow")
-        if token and settings.token and not _shows(handshake, settings.token):
+        if token and settings.token and not _has_token(handshake, settings.token):
             raise Refused(401, f"{host} shows no token, or a wrong one")
         self.check_room(host)
 
     def check_room(self, host: str) -> None:
-        """Raise Refused where no further call may begin."""
+        """Raise Refused where the limits of calls are reached."""
         settings = self._settings
         if self.draining:
             raise Refused(503, "this server is being stopped")
         if self.open >= settings.max_calls:
-            raise Refused(503, f"{self.open} calls are the most at a time")
+            raise Refused(503, f"{self.open} calls are running, which is the limit")
         if not self.pacing.admits(self.open):
             raise Refused(503, f"this process cannot pace another call ({self.pacing.figures})")
         if settings.max_per_address and self._by_host[host] >= settings.max_per_address:
             raise Refused(429, f"{host} has too many calls")
 
     def enter(self, host: str) -> None:
-        """A call has begun."""
+        """Count a call that has begun."""
         self.open += 1
         self._by_host[host] += 1
 
     def leave(self, host: str) -> None:
-        """It is over."""
+        """Count a call that has ended."""
         self.open -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
@@ -80,8 +78,8 @@ class StreamAdmission:
         return any((mapped or address) in network for network in self._networks)
 
 
-def _shows(handshake: Handshake, token: str) -> bool:
-    """Whether a handshake has the token: in the query, or in an Authorization header."""
+def _has_token(handshake: Handshake, token: str) -> bool:
+    """Return whether the query or the Authorization header has the token."""
     shown = parse_qs(handshake.query).get("token", [])
     scheme, _, value = handshake.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
@@ -97,15 +95,14 @@ def _shows(handshake: Handshake, token: str) -> bool:
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.02
-"""A frame. What the loop owes every call at this interval it is asked for once here: a far end that
-takes frames slowly makes its own pacer late, and not this."""
+"""One frame. Measured once for all calls, so that a slow far end does not count."""
 SKIPPED_S = 0.1
-"""A tick that comes later is a skipped one: no far end has so much queued for certain."""
+"""Later ticks count as skipped: no far end is certain to have more queued."""
 REPORT_S = 1.0
 
 
 async def watch_event_loop(gate: StreamAdmission, clock: Clock) -> None:
-    """Tell the gate every second how late the loop runs, until cancelled."""
+    """Report the lateness of the event loop every second, until cancelled."""
     meter = LoadMeter(_ns(clock.now()))
     skipped = 0
     at = clock.now()

@@ -1,4 +1,4 @@
-"""A call that comes as a media stream: one connection, its adapter, and what all calls have."""
+"""Call over a media stream: one connection and its adapter."""
 
 from __future__ import annotations
 
@@ -43,22 +43,21 @@ from qwen3tts_wire.errors import SpeechError, log_text
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.02
-"""How often an adapter is asked for what has waited in vain."""
+"""Interval of `StreamAdapter.tick`."""
 CHECK_INTERVAL_S = 0.5
-"""How often it is looked whether the far end is still there."""
+"""Interval of the watchdog."""
 CARRIER_TIMEOUT_S = 10.0
-"""Longest wait for a carrier's own interface."""
+"""Longest request of a carrier's REST interface."""
 MAX_ID_CHARS = 256
-"""Longest name of a call or stream that is kept: it stands in log lines."""
+"""Longer ids of calls and streams are cut, as they stand in log lines."""
 NO_STOP = "the far end closed the stream and sent no stop before"
-"""A fault where its protocol has one."""
+"""A fault where the protocol has a stop message."""
 
 
 class StreamCall(Call):
-    """A call over a stream; made by `Streams`, and running until it or the stream ends.
+    """Call over a stream, made by `Streams` when the far end has identified the call.
 
-    It is handed out when the far end has said which call it is. `answer` begins the speaking: until
-    then nothing is sent.
+    Nothing is sent before `answer`.
     """
 
     def __init__(
@@ -72,13 +71,13 @@ class StreamCall(Call):
         super().__init__(body)
         body.facts.line = adapter.line
         self.stream_id = ""
-        """The far end's name for the stream, where it has one beside `id`."""
+        """The far end's id of the stream, if it differs from `id`."""
         self.parameters: Mapping[str, str] = MappingProxyType({})
-        """What the dialplan or the start answer handed over."""
+        """Custom parameters of the dialplan or the start answer."""
         self.started = asyncio.Event()
-        """Set when the far end has said which call it is, or the stream is over."""
+        """Set when the far end has identified the call, or the stream is over."""
         self.on_unbegun: Callable[[], None] | None = None
-        """Called before the record of a stream that never began is written."""
+        """Called before the record of a stream that never started is written."""
         self._wire = wire
         self._adapter = adapter
         self._settings = settings
@@ -90,32 +89,31 @@ class StreamCall(Call):
         self._watch = StreamWatchdog(settings, self.clock.now())
         self._end: EndFacts | None = None
         self._cause = ""
-        self._asked_to_end = False
+        self._leaving = False
 
-    # --- what it is
+    # --- properties
 
     @property
     def encrypted(self) -> bool:
-        """Whether TLS ends here."""
+        """Whether the stream has TLS up to here."""
         return self.facts.transport == "wss"
 
     @property
     def adapter(self) -> StreamAdapter:
-        """How the far end is spoken to."""
         return self._adapter
 
     @property
     def sink(self) -> StreamSink | None:
-        """Where its speech goes; None before the start."""
+        """None before the start."""
         return self._sink
 
-    # --- taking it
+    # --- answering
 
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
-        """Take the call: it can be spoken on when this returns. Once is enough."""
+        """Answer the call."""
         self._core.check_up()
         if self._sink is None:
-            raise WrongState("The far end has not begun the stream yet.")
+            raise WrongState("The far end has not started the stream yet.")
         if self._core.up.done():
             return
         await self._wire.send(self._adapter.answer())
@@ -126,21 +124,21 @@ class StreamCall(Call):
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Refuse it: a stream can only be ended. Raises WrongState once it was answered."""
+        """Reject the call by ending the stream; raises WrongState once it was answered."""
         if self._core.up.done():
             raise WrongState(
                 "A call that was answered cannot be refused.", remedy="Hang up: call.hangup()."
             )
-        self._ends(EndFacts(by="local", status=status, reason=reason), "we refused it")
+        self._ends(EndFacts(by="local", status=status, reason=reason), "we rejected it")
         await self._leave()
 
     async def turn_away(self, outage: SpeechError, said: Announcement | None) -> None:
-        """End it for want of a speech server, which its record says; ``said`` is played before."""
+        """End the call because no speech server is available, after playing ``said``."""
         try:
             if said is not None:
                 await self.answer()
                 await self.play(said.samples, said.rate_hz)
-                await self._let_out()
+                await self._let_playout_end()
         except CallError as error:
             logger.info(
                 "call %s did not hear the announcement: %s", log_text(self.id), log_text(error)
@@ -153,33 +151,33 @@ class StreamCall(Call):
     async def send_dtmf(
         self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80
     ) -> None:
-        """Press keys, where the format or the carrier's own interface has a way."""
+        """Send DTMF by the stream's format or the carrier's REST interface."""
         self._core.check_up()
         keys = validated_keys(keys)
         if self._kind is not None and self._kind.press is not None:
-            await self._ask(self._kind.press(self.id, keys), "Pressing keys")
+            await self._request(self._kind.press(self.id, keys), "Pressing keys")
         else:
             await self._wire.send(self._adapter.keys(keys))
         self.facts.note_keys(keys, ours=True)
 
-    # --- changing and ending it
+    # --- transfer and end
 
     async def transfer(self, target: str, *, headers: dict[str, str] | None = None) -> None:
-        """Hand the call on by the carrier's own interface; ours ends then."""
+        """Transfer the call by the carrier's REST interface, and end ours."""
         self._core.check_up()
         if self._kind is None or self._kind.transfer is None:
             raise NotPossible(
                 "A transfer", self.line, remedy="Let the dialplan or the carrier's program do it."
             )
         Guard(self._settings.guard).check(target, self.clock.now())
-        await self._ask(self._kind.transfer(self.id, target), "A transfer")
+        await self._request(self._kind.transfer(self.id, target), "A transfer")
         self.facts.transferred_to = target
         await self.hangup()
 
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
-        """End it. Harmless when it is over."""
+        """End the call; harmless when it is over."""
         if not self.over and self._end is None:
-            await self._let_out()
+            await self._let_playout_end()
             self._ends(EndFacts(by="local"), "we hung up")
             await self._leave()
         await self.ended()
@@ -187,9 +185,9 @@ class StreamCall(Call):
     # --- for `Streams`
 
     async def run(self) -> None:
-        """Follow the stream to its end, and clear away."""
+        """Run the stream to its end."""
         body = self._core
-        body.start(self._look(), "watch")
+        body.start(self._supervise(), "watch")
         if self._adapter.wants_ticks:
             body.start(self._tick(), "tick")
         try:
@@ -200,21 +198,21 @@ class StreamCall(Call):
                     break
                 self._receive(message)
         except Exception as error:
-            # The end of the task: the far end must not be left with a dead call.
-            logger.error("call %s broke\n%s", log_text(self.id), traceback_without_message(error))
-            self._ends(EndFacts(by="error"), "it broke here; the log has the traceback")
+            # Last resort: the far end must not be left with a dead call.
+            logger.error("call %s failed\n%s", log_text(self.id), traceback_without_message(error))
+            self._ends(EndFacts(by="error"), "internal error; the log has the traceback")
         finally:
             await self._clear()
 
     def learnt(self) -> Mapping[str, object]:
-        """What its pacer has learnt about arrivals, for the next call."""
+        """Return the pacer's arrival statistics, for the next call."""
         return self._policy.export() if self._policy is not None else {}
 
     def set_policy(self, policy: FillingPolicy) -> None:
-        """How long to wait before an utterance, where this side keeps the clock."""
+        """Set the fill policy, where this side keeps the clock."""
         self._policy = policy
 
-    # --- what comes
+    # --- inbound
 
     def _receive(self, message: Message) -> None:
         now = self.clock.now()
@@ -307,7 +305,7 @@ class StreamCall(Call):
         else:
             self._ends(EndFacts(by="remote", reason=cause), words)
 
-    # --- what is to be done in time
+    # --- timers
 
     async def _tick(self) -> None:
         origin, count = self.clock.now(), 0
@@ -318,13 +316,13 @@ class StreamCall(Call):
             for event in self._adapter.tick(now):
                 self._take(event, now)
             if self._end is not None:
-                await self._leave()  # nothing need come that would end it
+                await self._leave()
                 return
             if rest := self._adapter.flush():
                 await self._wire.send(rest)
 
-    async def _look(self) -> None:
-        """Tell of a silence, and end what never begins or from which nothing comes any more."""
+    async def _supervise(self) -> None:
+        """Watchdog: report silences, end streams that never start or have vanished."""
         origin, count = self.clock.now(), 0
         while self._end is None:
             count += 1
@@ -344,14 +342,14 @@ class StreamCall(Call):
     # --- the end
 
     def _ends(self, end: EndFacts, cause: str) -> None:
-        """The first reason is the one that counts."""
+        """End the call; only the first reason counts."""
         if self._end is None:
             self._end, self._cause = end, cause.rstrip(".")
 
-    async def _let_out(self) -> None:
-        """Stop speaking. What was said to its end is let out of the far end's buffer.
+    async def _let_playout_end(self) -> None:
+        """Stop speaking, and wait for the playout of a complete utterance.
 
-        A clear, which an interruption sends, would cut its last syllable off.
+        A clear would cut off its last syllable.
         """
         if self.speaking:
             self.interrupt()
@@ -359,27 +357,27 @@ class StreamCall(Call):
             await self.clock.sleep_until(self._sink.last_at + LINGER_S)
 
     async def _leave(self) -> None:
-        """Tell the far end that it is over, and close."""
-        if self._asked_to_end:
+        """Hang up at the far end, and close."""
+        if self._leaving:
             return
-        self._asked_to_end = True
+        self._leaving = True
         self._core.silence()
         self._wire.send_now(self._adapter.hang_up())
         kind = self._kind
-        # A call that was handed on goes on at the carrier; one that never began has no name there.
+        # A transferred call continues at the carrier; one that never started has no id there.
         known = self._sink is not None
         ends = known and not self._adapter.has_hang_up and not self.facts.transferred_to
         if ends and kind is not None and kind.hang_up is not None:
             try:
-                await self._ask(kind.hang_up(self.id), "Hanging up")
+                await self._request(kind.hang_up(self.id), "Hanging up")
             except CallError as error:
                 logger.error(
                     "call %s is not ended at the carrier: %s", log_text(self.id), log_text(error)
                 )
         await self._wire.close()
 
-    async def _ask(self, request: Awaitable[None], what: str) -> None:
-        """Have something done by the carrier's own interface; raises CallError."""
+    async def _request(self, request: Awaitable[None], what: str) -> None:
+        """Await a request of the carrier's REST interface; raises CallError."""
         try:
             async with asyncio.timeout(CARRIER_TIMEOUT_S):
                 await request
@@ -389,12 +387,11 @@ class StreamCall(Call):
             ) from None
 
     async def _clear(self) -> None:
-        """The stream is over."""
         if self._end is None:
             self._ends(*self._closed())
         assert self._end is not None
         if self._end.by == "remote":
-            # The closing may take its time, and nothing of that is heard any more.
+            # Closing may take a while, and nothing is heard any more.
             if self._sink is not None:
                 self._sink.leave()
             self._core.silence()
@@ -415,7 +412,7 @@ class StreamCall(Call):
         self.started.set()
 
     def _closed(self) -> tuple[EndFacts, str]:
-        """What a closed connection means."""
+        """Return the end that a closed connection means."""
         lost = self._wire.lost
         if self._adapter.ends_by_closing and not lost:
             return EndFacts(by="remote"), "the far end hung up"
@@ -428,7 +425,6 @@ class StreamCall(Call):
 
 
 def _note_start(facts: CallFacts, event: StreamStarted) -> None:
-    """Which call it is."""
     if len(event.call_id) > MAX_ID_CHARS:
         facts.note_odd("a call id that is too long")
     facts.call_id = event.call_id[:MAX_ID_CHARS] or facts.call_id

@@ -22,37 +22,36 @@ from qwen3tts_phone.streams.adapter import Message, StreamKind
 from qwen3tts_phone.streams.settings import CLOSE_TIMEOUT_S, OPEN_TIMEOUT_S, StreamSettings
 
 UNSENT_BYTES = 4096
-"""What may lie unsent in this machine for one far end: some frames. A far end or network that
-stalls then stops the sending here, where an interruption still reaches what waits."""
+"""Send buffer of one far end: a few frames. Backpressure of a stalled network then stops the
+sending here, where an interruption can still flush what waits."""
 READ_BYTES = 65_536
 
 
 class StreamConnection(Protocol):
-    """One connection."""
+    """Connection to one far end."""
 
     peer: str
     """Numeric address and port of the far end."""
     address: object
-    """The same as the socket has it."""
+    """As the socket has it."""
     lost: str
-    """Why it broke, in short; empty = it did not, or was closed properly."""
+    """Cause of a broken connection; empty = open or closed properly."""
 
     async def receive(self) -> Message | None:
-        """The next message (over TCP: some bytes); None = it is over."""
+        """Return the next message (over TCP: some bytes); None at the end."""
 
     async def send(self, messages: Sequence[Message]) -> None:
-        """Send all, in order, before anything is waited for; returns when more is taken. Harmless
-        when it is over."""
+        """Send in order; returns when more can be sent. Harmless at the end."""
 
     def send_now(self, messages: Sequence[Message]) -> None:
-        """Send before this returns, behind what was sent before. Harmless when it is over."""
+        """Send synchronously, after what was sent before. Harmless at the end."""
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close it; harmless twice. ``code``: of RFC 6455 section 7.4, over TCP without meaning."""
+        """Close the connection; ``code``: RFC 6455 section 7.4, unused over TCP."""
 
 
 class WebSocketConnection:
-    """A WebSocket, whoever has opened it."""
+    """WebSocket, opened by either side."""
 
     def __init__(self, connection: Connection) -> None:
         self.address: object = connection.remote_address
@@ -62,7 +61,6 @@ class WebSocketConnection:
         limit_unsent_bytes(connection.transport)
 
     async def receive(self) -> Message | None:
-        """The next message; None = it is over."""
         try:
             message = await self._connection.recv()
         except ConnectionClosedOK:
@@ -73,11 +71,7 @@ class WebSocketConnection:
         return message if isinstance(message, str) else bytes(message)
 
     async def send(self, messages: Sequence[Message]) -> None:
-        """Send in order; returns when more is taken.
-
-        All of it is handed over before anything is waited for: what `send_now` sends meanwhile must
-        not come in between.
-        """
+        # All is handed over before waiting: messages of `send_now` must not come in between.
         if not messages or self._connection.state is not State.OPEN:
             return
         self.send_now(messages[:-1])
@@ -85,17 +79,15 @@ class WebSocketConnection:
             await self._connection.send(messages[-1])
 
     def send_now(self, messages: Sequence[Message]) -> None:
-        """Send before this returns."""
         for message in messages:
             broadcast([self._connection], message)
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close it."""
         await self._connection.close(code, reason)
 
 
 class TcpConnection:
-    """A plain TCP connection."""
+    """Plain TCP connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.address: object = writer.get_extra_info("peername")
@@ -107,28 +99,25 @@ class TcpConnection:
         limit_unsent_bytes(writer.transport)
 
     async def receive(self) -> bytes | None:
-        """Some bytes; None = it is over."""
         try:
             return await self._reader.read(READ_BYTES) or None
         except ConnectionResetError:
-            return None  # what we sent last was not read any more: a close as any other
+            return None  # our last bytes were not read: a normal close
         except OSError as error:
             self.lost = type(error).__name__
             return None
 
     async def send(self, messages: Sequence[Message]) -> None:
-        """Send in order; returns when more is taken."""
         self.send_now(messages)
         with contextlib.suppress(OSError):
             await self._writer.drain()
 
     def send_now(self, messages: Sequence[Message]) -> None:
-        """Send before this returns."""
         if not self._writer.is_closing():
             self._writer.write(b"".join(_bytes(each) for each in messages))
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close it; what was sent goes out first, unless the far end does not take it."""
+        """Close after the send buffer is empty, or after `CLOSE_TIMEOUT_S`."""
         self._writer.close()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -138,31 +127,31 @@ class TcpConnection:
 
 
 class _NoDebug(logging.LoggerAdapter[logging.Logger]):
-    """Drops level DEBUG, at which the library logs each header and message."""
+    """Drops level DEBUG, at which the library logs headers and messages."""
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name of logging
         return level > logging.DEBUG and super().isEnabledFor(level)
 
 
 def library_logger() -> logging.LoggerAdapter[logging.Logger]:
-    """For the WebSocket library: keys, and what callers press, must not stand in a log."""
+    """Return a logger for the WebSocket library that hides keys and DTMF."""
     return _NoDebug(logging.getLogger("qwen3tts_phone.streams.websocket"), {})
 
 
 def limit_unsent_bytes(transport: asyncio.BaseTransport) -> None:
-    """Send at once, and let little of it lie in the kernel."""
+    """Disable Nagle's algorithm, and keep the kernel's send buffer small."""
     raw: Any = transport.get_extra_info("socket")
-    if raw is None:  # a transport of a test's own
+    if raw is None:  # no socket, in tests
         return
     with contextlib.suppress(OSError):
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Linux and macOS; elsewhere the kernel keeps what it likes.
+        # Linux and macOS only.
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
 
 def socket_address(name: Any) -> str:
-    """``host:port`` of a socket's name; empty where it has none."""
+    """Return ``host:port`` of a socket's name; empty if it has no name."""
     if not isinstance(name, tuple) or len(name) < 2:
         return ""
     host = f"[{name[0]}]" if ":" in str(name[0]) else str(name[0])
@@ -174,14 +163,14 @@ def _bytes(message: Message) -> bytes:
 
 
 def _why_closed(error: ConnectionClosed) -> str:
-    """Without the far end's own words."""
+    """Return the cause without the far end's own text."""
     ours, theirs = error.sent, error.rcvd
     if theirs is not None and (ours is None or error.rcvd_then_sent):
         return f"closed by the far end with code {int(theirs.code)}"
     if ours is not None and int(ours.code) == 1009:
         return "a message was too large"
     if ours is not None and int(ours.code) in (1002, 1007):
-        return "what came was no WebSocket message"
+        return "an invalid WebSocket message"
     if ours is not None and int(ours.code) == 1011:
         return "the far end answered no ping"
     return "the connection broke"
@@ -194,7 +183,7 @@ async def open_websocket(
     headers: Mapping[str, str] | None,
     tls: ssl.SSLContext | None,
 ) -> ClientConnection:
-    """A connection to ``url``; raises CalleeUnreachable, CallError."""
+    """Open a WebSocket to ``url``; raises CalleeUnreachable, CallError."""
     try:
         return await connect(
             url,

@@ -13,15 +13,15 @@ from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.sink import StreamSink
 
 MAX_CHUNK_MS = 60
-"""Longer messages are cut, so that no decoder has to take more than it may."""
+"""Longer messages are divided for the decoders."""
 MAX_AHEAD_S = 10.0
-"""A place in the stream that is further ahead is none: a far end may send any number."""
+"""Timestamps further ahead are ignored."""
 MAX_CONCEALED_MS = 200.0
-"""So much of a hole is concealed; the rest of it is silence nobody waits for."""
+"""Longest concealment of a gap; the rest is skipped."""
 
 
 class StreamDecoder:
-    """One call's (pure): decodes, and conceals what never came."""
+    """Decoder of one call's inbound audio with packet loss concealment (pure)."""
 
     def __init__(self) -> None:
         self._hearing = AudioDecoder({}, comfort_noise=frozenset())
@@ -31,14 +31,11 @@ class StreamDecoder:
 
     @property
     def undecodable(self) -> int:
-        """Messages that held no sound of their format."""
+        """Messages that could not be decoded."""
         return self._hearing.undecodable
 
     def take(self, audio: StreamAudio, payload: Payload, at: float) -> list[HeardFrame]:
-        """What is heard with a message in format ``payload`` that came ``at``, in order.
-
-        Raises CodecMissing where the format's library is not installed.
-        """
+        """Decode a message in format ``payload`` that arrived ``at``; raises CodecMissing."""
         if audio.timestamp_ms is not None:
             ahead_s = audio.timestamp_ms / 1000 - self._played_s
             if 0.0 < ahead_s <= MAX_AHEAD_S:
@@ -49,7 +46,7 @@ class StreamDecoder:
         return heard
 
     def lost(self, lost: StreamLost, payload: Payload, at: float) -> list[HeardFrame]:
-        """What is made up for sound that never came."""
+        """Conceal lost audio."""
         heard: list[HeardFrame] = []
         left_ms = min(lost.duration_ms, MAX_CONCEALED_MS)
         while left_ms > 0:
@@ -76,7 +73,7 @@ class StreamDecoder:
 
 
 def _pieces(data: bytes, payload: Payload) -> list[bytes]:
-    """A message in pieces of `MAX_CHUNK_MS`, where the format can be cut; whole samples each."""
+    """Divide a message into pieces of whole samples, where the format can be divided."""
     if payload.overlapped:
         return [data]
     size = min(payload.frame_bytes(MAX_CHUNK_MS), MAX_FRAME_SAMPLES * (payload.sample_bytes or 1))
@@ -84,7 +81,7 @@ def _pieces(data: bytes, payload: Payload) -> list[bytes]:
 
 
 class StreamCounters:
-    """One call's."""
+    """Counters of one call's messages, as those of RTP packets."""
 
     def __init__(self) -> None:
         self.sounds = 0
@@ -94,18 +91,18 @@ class StreamCounters:
         self._last_at: float | None = None
 
     def sound(self, octets: int, now: float) -> None:
-        """One with sound in it."""
+        """Count an audio message."""
         self.sounds += 1
         self._octets += octets
         self._first_at = now if self._first_at is None else self._first_at
         self._last_at = now
 
     def lost(self) -> None:
-        """One that should have come and did not."""
+        """Count a lost message."""
         self.losses += 1
 
     def stats(self, sink: StreamSink | None, undecodable: int, unheard: int) -> LegStats:
-        """As the counters of a leg: messages in the place of packets."""
+        """Return the counters as those of a SIP call's media."""
         sent = sink.sent_frames if sink is not None else 0
         return LegStats(
             sent=sent,
@@ -142,40 +139,40 @@ class StreamCounters:
 
 
 class StreamWatchdog:
-    """One stream's. Times are seconds of the clock."""
+    """Watchdog of one stream: start, audio, liveness. Times are seconds of the clock."""
 
     def __init__(self, settings: StreamSettings, now: float) -> None:
         self._settings = settings
         self._opened_at = self._last_at = self._sound_at = now
         self._begun = False
         self._any_sound = False
-        self._told = False
+        self._reported = False
 
     def begun(self, now: float) -> None:
-        """The far end has said which call it is."""
+        """Note the start of the stream."""
         self._begun = True
         self._sound_at = now
 
     def message(self, now: float) -> None:
-        """Anything came."""
+        """Note any message."""
         self._last_at = now
 
     def sound(self, now: float) -> bool:
-        """Sound came; True: for the first time, or after a silence that was told."""
-        news = self._told or not self._any_sound
-        self._sound_at, self._any_sound, self._told = now, True, False
+        """Note audio; True for the first, and the first after a reported silence."""
+        news = self._reported or not self._any_sound
+        self._sound_at, self._any_sound, self._reported = now, True, False
         return news
 
     def silent_s(self, now: float) -> float | None:
-        """How long no sound has come, where that is to be told now: once each time."""
+        """Return the time without audio once it is to be reported, one time a silence."""
         silent_s, most_s = now - self._sound_at, self._settings.media_silent_s
-        if not self._begun or not most_s or self._told or silent_s < most_s:
+        if not self._begun or not most_s or self._reported or silent_s < most_s:
             return None
-        self._told = True
+        self._reported = True
         return silent_s
 
     def lost(self, now: float, blocked_at: float | None = None) -> CalleeUnreachable | None:
-        """Why nobody waits any longer; None = all is well.
+        """Return the error that ends the stream; None = all is well.
 
         ``blocked_at``: since when it takes nothing of what it is sent; None = it takes all.
         """
@@ -184,7 +181,7 @@ class StreamWatchdog:
             if now - self._opened_at < settings.start_s:
                 return None
             return CalleeUnreachable(
-                "The far end has not begun the stream: it never said which call it is.",
+                "The far end has not started the stream: it never identified the call.",
                 remedy="Check that what connects here is of the kind that the path says.",
                 why="session",
             )
@@ -192,14 +189,14 @@ class StreamWatchdog:
             return None
         if blocked_at is not None and now - blocked_at >= settings.vanished_s:
             return CalleeUnreachable(
-                "The far end takes nothing any more of what it is sent.",
+                "The far end does not accept data any more.",
                 remedy="Check the network between and the far end, then call again.",
                 why="session",
             )
         if now - self._last_at < settings.vanished_s:
             return None
         return CalleeUnreachable(
-            "The far end has vanished: nothing at all came any more.",
+            "The far end has vanished: no message has come any more.",
             remedy="Check the network between, then call again.",
             why="session",
         )

@@ -33,11 +33,11 @@ from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, BadRequest, log_text
 logger = logging.getLogger(__name__)
 
 ANSWER = "answer"
-"""``/KIND/answer`` is what a carrier's webhook asks."""
+"""``/KIND/answer`` is the path of a carrier's webhook."""
 
 
 class HandshakeHandler:
-    """Decides about each request before there is a WebSocket."""
+    """Handler of the HTTP requests that open WebSockets or ask for start answers."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class HandshakeHandler:
     async def process_request(
         self, connection: ServerConnection, request: Request
     ) -> Response | None:
-        """None = it may become a WebSocket; else what is answered."""
+        """Return None to accept the WebSocket, else the HTTP response."""
         handshake = self._handshake(connection, request)
         try:
             kind, rest = self._kind(handshake)
@@ -67,7 +67,7 @@ class HandshakeHandler:
                 if kind.answer is not None:
                     await self._check_speech()
                     if kind.check is not None:
-                        kind.check(handshake)  # what it signs may have expired meanwhile
+                        kind.check(handshake)  # the signature may have expired meanwhile
                 return _answered(connection, kind, handshake)
         except Refused as error:
             logger.warning(
@@ -83,18 +83,16 @@ class HandshakeHandler:
     def select_subprotocol(
         self, connection: ServerConnection, offered: Sequence[Subprotocol]
     ) -> Subprotocol | None:
-        """The first of the kind's that is offered; a far end that offers none gets none."""
+        """Return the kind's first offered subprotocol, if any."""
         assert connection.request is not None
         kind, _ = self._kind(self._handshake(connection, connection.request))
         return next((Subprotocol(each) for each in kind.subprotocols if each in offered), None)
 
     def of(self, connection: ServerConnection) -> tuple[Handshake, StreamKind]:
-        """What a connection that was let in has come with."""
+        """Return handshake and kind of an accepted connection."""
         assert connection.request is not None
         handshake = self._handshake(connection, connection.request)
         return handshake, self._kind(handshake)[0]
-
-    # --- inside
 
     def _handshake(self, connection: ServerConnection, request: Request) -> Handshake:
         path, _, query = _text(request.path).partition("?")
@@ -114,13 +112,13 @@ class HandshakeHandler:
         )
 
     async def _check_speech(self) -> None:
-        """Raise Refused for a webhook where its stream could say nothing."""
+        """Raise Refused for a webhook whose stream would have no speech server."""
         if self._outages.announcement is None and (outage := await self._outages.now()):
             self._outages.turned_away(outage)
             raise Refused(503, "no speech server can be reached")
 
     def _kind(self, handshake: Handshake) -> tuple[StreamKind, str]:
-        """The kind that a path means, and what comes after its name."""
+        """Return the kind of a path, and the rest of the path."""
         name, _, rest = handshake.path.strip("/").partition("/")
         kind = self._kinds.get(name)
         if kind is None:
@@ -129,12 +127,12 @@ class HandshakeHandler:
 
 
 def _text(raw: str) -> str:
-    """Without the half characters that the library makes of bytes beyond ASCII."""
+    """Return text without the surrogates that the library makes of bytes beyond ASCII."""
     return raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _answered(connection: ServerConnection, kind: StreamKind, handshake: Handshake) -> Response:
-    """What starts the stream, for a carrier's webhook."""
+    """Return the start answer for a carrier's webhook."""
     if kind.answer is None:
         raise Refused(404, f"{kind.name} has no start answer")
     content_type, body = kind.answer(handshake)
@@ -157,12 +155,11 @@ OnWeb = Callable[[ServerConnection], Awaitable[None]]
 
 
 class GetOnlyConnection(ServerConnection):
-    """Says so where a webhook comes by POST: the library would close without a word."""
+    """Answers a webhook by POST with 405; the library would just close the connection."""
 
     _begun = False
 
     def data_received(self, data: bytes) -> None:
-        """The first bytes of a request, or further ones."""
         if not self._begun and data.startswith(b"POST "):
             logger.warning("a webhook came by POST: set its method to GET at the carrier")
             self.transport.write(ONLY_GET)
@@ -175,7 +172,7 @@ class GetOnlyConnection(ServerConnection):
 async def listen_websocket(
     settings: StreamSettings, door: ConnectionLimiter, front: HandshakeHandler, connection: OnWeb
 ) -> list[Server]:
-    """Raises PortBusy, BadCertificate."""
+    """Listen for WebSockets; raises PortBusy, BadCertificate."""
     tls = _tls(settings)
     return [
         await serve(
@@ -202,7 +199,7 @@ async def listen_websocket(
 async def listen_tcp(
     settings: StreamSettings, door: ConnectionLimiter, port: int, connection: OnTcp
 ) -> list[asyncio.Server]:
-    """Raises PortBusy."""
+    """Listen for AudioSocket; raises PortBusy."""
     return [
         await asyncio.start_server(connection, sock=sock)
         for sock in _bound(door, settings.host, port)
@@ -217,10 +214,9 @@ def _bound(door: ConnectionLimiter, host: str, port: int) -> list[socket.socket]
 
 
 def require_authentication(settings: StreamSettings, kinds: Iterable[StreamKind]) -> None:
-    """Raise BadRequest for a carrier's kind that anybody could connect to.
+    """Raise BadRequest for a carrier's kind without authentication.
 
-    Carriers come from the internet, also where the port is bound to this machine and a tunnel or
-    proxy leads there: the bound address says nothing about who connects.
+    A port bound to this machine does not help: a tunnel or proxy may lead there.
     """
     if settings.token or settings.insecure:
         return
@@ -237,7 +233,7 @@ def require_authentication(settings: StreamSettings, kinds: Iterable[StreamKind]
 def warn_unauthenticated(
     settings: StreamSettings, kinds: Iterable[StreamKind], port: int, audiosocket_port: int
 ) -> None:
-    """Say in the log what anybody may connect to."""
+    """Log the kinds of streams without authentication."""
     for kind in kinds:
         if kind.check is None and kind.needs_key and not settings.token:
             logger.warning(
@@ -263,7 +259,7 @@ def warn_unauthenticated(
 
 
 def _tls(settings: StreamSettings) -> ssl.SSLContext | None:
-    """What the WebSocket port shows; raises BadCertificate."""
+    """Return the TLS context of the WebSocket port; raises BadCertificate."""
     if settings.certificate is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -282,6 +278,6 @@ def _tls(settings: StreamSettings) -> ssl.SSLContext | None:
 
 def _busy(host: str, port: int, error: OSError) -> PortBusy:
     return PortBusy(
-        f"Port {port} at {host} cannot be had: {os.strerror(error.errno or 0)}.",
+        f"Port {port} at {host} is not available: {os.strerror(error.errno or 0)}.",
         remedy=PortBusy.remedy_for(error),
     )

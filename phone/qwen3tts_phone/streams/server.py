@@ -1,4 +1,4 @@
-"""Calls as they come by media streams, of any number of kinds.
+"""Server of calls over media streams, of any number of kinds.
 
 >>> async with Streams(StreamSettings(kinds=("audiosocket",), port=9019)) as streams:
 ...     async for call in streams:
@@ -60,7 +60,7 @@ from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_wire.process import heap, raise_descriptor_limit
 
 FILES_A_CALL = 4
-"""Descriptors that a call may take: its connection and the files of its recording."""
+"""File descriptors of a call: its connection and the files of its recording."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,23 +68,22 @@ __all__ = ["StreamCall", "StreamSettings", "Streams"]
 
 MAX_AGENT_CHARS = 200
 UNBEGUN_PER_S, UNBEGUN_BURST = 0.1, 20
-"""Records of streams that never began."""
+"""Rate of records of streams that never started."""
 LATER_S = 1.0
-"""A connection without a call is closed this time after ``start_s``, where no call's own watch,
-which says more, has ended it."""
+"""A connection without a call is closed this time after ``start_s``, if its watchdog has not."""
 AUDIOSOCKET = audiosocket()
 
 
 class Streams:
-    """The ports that streams come to, and the speech connection; an async context manager.
+    """Server of media streams with a speech connection; an async context manager.
 
-    With a ``link`` of the caller's own, which others may share, it speaks over that one: it is not
-    asked for at the start, and it stays open at the end. ``changes`` are fields of the settings.
-    ``announce`` is told where it starts a voice of its own, as a `Phone` does.
+    A given ``link`` may be shared, is not checked at the start, and stays open at the end.
+    ``changes`` are fields of the settings. ``announce`` gets a line when a voice is started, as
+    with `Phone`.
 
-    Entering it raises PortBusy, BadCertificate, ConnectionLost (no speech server), UnknownVoice or
-    BadRequest (an option that is none, a carrier without a key) or OSError (a log or folder that
-    cannot be written).
+    Entering it raises PortBusy, BadCertificate, ConnectionLost (no speech server), UnknownVoice,
+    BadRequest (an unknown option, a carrier without a key) or OSError (a log or folder that cannot
+    be written).
     """
 
     def __init__(
@@ -102,17 +101,17 @@ class Streams:
         self.link = SpeechLink(self.settings.server_url or DEFAULT_URL) if link is None else link
         self._announce = announce or (lambda line: None)
         self.calls: set[StreamCall] = set()
-        """Calls that have begun and are not over."""
+        """Running calls."""
         self.recognisers = RecogniserPool()
-        """Those that its calls have asked for by name (`Call.hear`)."""
+        """Recognisers that its calls share (`Call.hear`)."""
         self.kinds: dict[str, StreamKind] = {}
-        """Those of the WebSocket port, by their names."""
+        """Kinds of the WebSocket port by name."""
         self.port = 0
-        """The WebSocket port; 0 where there is none."""
+        """The WebSocket port; 0 = not listening."""
         self.audiosocket_port = 0
-        """The TCP port of AudioSocket; 0 where there is none."""
+        """The TCP port of AudioSocket; 0 = not listening."""
         self._outages = SpeechOutages(self.link, self.settings.unavailable_file)
-        self._gate = StreamAdmission(self.settings)
+        self._admission = StreamAdmission(self.settings)
         self._incoming: asyncio.Queue[StreamCall | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
@@ -126,7 +125,7 @@ class Streams:
         self._unbegun = TokenBucket(UNBEGUN_PER_S, UNBEGUN_BURST, self.clock.now())
         self._unlogged = 0
         self._begun: dict[StreamCall, str] = {}
-        """Addresses of the calls that the gate counts."""
+        """Addresses of the admitted calls."""
         self._watching: list[asyncio.Task[None]] = []
         self._front: HandshakeHandler
         self._stack = AsyncExitStack()
@@ -178,7 +177,7 @@ class Streams:
         return self.incoming()
 
     async def incoming(self) -> AsyncIterator[StreamCall]:
-        """Calls as they come in; ``await call.answer()`` each. Ends when this is drained."""
+        """Yield incoming calls, to be answered with ``await call.answer()``; ends when drained."""
         while (call := await self._incoming.get()) is not None:
             if not call.over:
                 yield call
@@ -192,14 +191,14 @@ class Streams:
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> StreamCall:
-        """Open a stream ourselves, as to Asterisk's HTTP server: ``ws://HOST:8088/media/ID``.
+        """Open a stream from here, such as to Asterisk's ``ws://HOST:8088/media/ID``.
 
-        Returns when the far end has said which call it is. ``ID`` is the channel variable
+        Returns when the far end has identified the call. ``ID`` is the channel variable
         MEDIA_WEBSOCKET_CONNECTION_ID of a channel dialled as ``WebSocket/INCOMING``.
 
         Raises:
-            CalleeUnreachable: nothing answers there, or it does not begin a stream.
-            CallError: ``url`` is none, or the connection was refused.
+            CalleeUnreachable: nothing answers there, or it starts no stream.
+            CallError: ``url`` is invalid, or the connection was refused.
         """
         chosen = self._kind(kind)
         secure = url.startswith("wss:")
@@ -210,18 +209,18 @@ class Streams:
         connection = await open_websocket(url, chosen, self.settings, headers, tls)
         wire = WebSocketConnection(connection)
         host = socket_address(connection.remote_address).rpartition(":")[0]
-        call = self._made(wire, adapter, chosen, "wss" if secure else "ws")
+        call = self._new_call(wire, adapter, chosen, "wss" if secure else "ws")
         self._enter(call, host)
         running = self._start(self._run(call), "stream")
         try:
             await call.started.wait()
         except asyncio.CancelledError:
-            self._start(call.hangup(), "end of a stream that nobody waits for")
+            self._start(call.hangup(), "end of an abandoned stream")
             raise
         if call.sink is None:
             await asyncio.wait([running])
             raise CalleeUnreachable(
-                f"The stream did not begin: {await call.ended()}.",
+                f"The stream did not start: {await call.ended()}.",
                 remedy="Check that a channel waits under that connection id.",
                 why="session",
             )
@@ -235,12 +234,12 @@ class Streams:
         return self.kinds.get(kind) or carrier_kind(kind)
 
     async def drain(self) -> None:
-        """Let nobody in any more; calls under way go on. `drained` returns when they are over."""
-        self._gate.draining = True
+        """Admit no more calls; running ones continue. `drained` returns when they are over."""
+        self._admission.draining = True
         self._incoming.put_nowait(None)
 
     async def drained(self) -> None:
-        """Return when no connection is left."""
+        """Wait until no connection is left."""
         await self._idle.wait()
 
     # --- listening
@@ -249,7 +248,9 @@ class Streams:
         settings = self.settings
         if self.kinds:
             secure = settings.certificate is not None
-            self._front = HandshakeHandler(self.kinds, self._gate, self._outages, secure=secure)
+            self._front = HandshakeHandler(
+                self.kinds, self._admission, self._outages, secure=secure
+            )
             self._web = await listen_websocket(
                 settings, self._door, self._front, self._web_connection
             )
@@ -261,7 +262,9 @@ class Streams:
             self.audiosocket_port = self._tcp[0].sockets[0].getsockname()[1]
         self._watching = [
             asyncio.create_task(self._door.keep_time(), name="pending streams"),
-            asyncio.create_task(watch_event_loop(self._gate, self.clock), name="pacing of streams"),
+            asyncio.create_task(
+                watch_event_loop(self._admission, self.clock), name="pacing of streams"
+            ),
         ]
         warn_unauthenticated(settings, self.kinds.values(), self.port, self.audiosocket_port)
 
@@ -290,7 +293,7 @@ class Streams:
         wire = TcpConnection(reader, writer)
         host = wire.peer.rpartition(":")[0].strip("[]")
         try:
-            self._gate.check(Handshake(peer=host), token=False)
+            self._admission.check(Handshake(peer=host), token=False)
         except Refused as error:
             logger.warning(
                 "a stream of kind audiosocket was refused: %s",
@@ -310,36 +313,35 @@ class Streams:
         host: str,
         program: str = "",
     ) -> None:
-        """One connection, from its beginning to its end."""
-        call = self._made(wire, adapter, kind, transport)
+        call = self._new_call(wire, adapter, kind, transport)
         call.facts.user_agent = program
         call.on_unbegun = partial(self._note_unbegun, call.facts)
-        handing = self._start(self._hand_out(call, host, wire.address), "new stream")
+        handing = self._start(self._offer(call, host, wire.address), "new stream")
         running = self._start(self._run(call), "stream")
         await asyncio.wait([handing, running])
 
     def _note_unbegun(self, facts: CallFacts) -> None:
-        """Keep few records of streams that never began: they cost nothing to make."""
+        """Limit the records of streams that never started, which cost a far end nothing."""
         facts.logged = self._unbegun.take(self.clock.now())
         if facts.logged and self._unlogged:
             logger.warning(
-                "%d streams that never began have left no record: too many came", self._unlogged
+                "%d streams that never started have no record: too many came", self._unlogged
             )
             self._unlogged = 0
         self._unlogged += not facts.logged
 
     def _enter(self, call: StreamCall, host: str) -> None:
-        self._gate.enter(host)
+        self._admission.enter(host)
         self._begun[call] = host
 
-    async def _hand_out(self, call: StreamCall, host: str, address: object) -> None:
-        """Hand a call out once it has said which one it is: from then on it has a call's place."""
+    async def _offer(self, call: StreamCall, host: str, address: object) -> None:
+        """Yield a call once it is identified; from then on it counts as a call."""
         await call.started.wait()
         if call.sink is None or call.over:
             return
         self._door.begun(address)
         try:
-            self._gate.check_room(host)
+            self._admission.check_room(host)
         except Refused as error:
             logger.warning(
                 "a stream of kind %s was refused: %s",
@@ -353,7 +355,7 @@ class Streams:
             self._outages.turned_away(outage)
             await call.turn_away(outage, self._outages.announcement)
             return
-        for _ in range(self._incoming.qsize()):  # those that nobody took in time go
+        for _ in range(self._incoming.qsize()):  # drop waiting calls that are over
             waiting = self._incoming.get_nowait()
             if waiting is None or not waiting.over:
                 self._incoming.put_nowait(waiting)
@@ -367,13 +369,13 @@ class Streams:
         finally:
             self.calls.discard(call)
             if (host := self._begun.pop(call, None)) is not None:
-                self._gate.leave(host)
+                self._admission.leave(host)
             self._learnt = call.learnt() or self._learnt
             if not self.calls:
                 self._idle.set()
                 heap.sweep_if_idle()
 
-    def _made(
+    def _new_call(
         self, wire: StreamConnection, adapter: StreamAdapter, kind: StreamKind, transport: str
     ) -> StreamCall:
         settings = self.settings
@@ -401,15 +403,15 @@ class Streams:
         return task
 
     async def _close(self) -> None:
-        """Hang up on all, and close the ports."""
-        self._gate.draining = True
+        """Hang up all calls, and close the ports."""
+        self._admission.draining = True
         self._incoming.put_nowait(None)
         calls = list(self.calls)
         await asyncio.gather(*(call.hangup() for call in calls), return_exceptions=True)
         if self._tasks:
             await asyncio.wait(list(self._tasks))
         servers: list[Server | asyncio.Server] = [*self._web, *self._tcp]
-        for server in servers:  # only now: calls are hung up on, not cut off
+        for server in servers:  # after the calls are hung up
             server.close()
             await server.wait_closed()
         for watching in self._watching:

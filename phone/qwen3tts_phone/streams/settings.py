@@ -1,4 +1,4 @@
-"""What the streams' server is told: read once, checked once, frozen."""
+"""Settings of the server of media streams."""
 
 from __future__ import annotations
 
@@ -22,17 +22,14 @@ from qwen3tts_speech.utterance import VoiceOptions
 LOOPBACK = "127.0.0.1"
 MAX_LEAD_MS = 400
 OPEN_TIMEOUT_S = 10.0
-"""Longest handshake of a WebSocket, either way."""
+"""Longest opening handshake of a WebSocket, either way."""
 CLOSE_TIMEOUT_S = 3.0
-"""Longest wait for a far end to take note of our closing."""
+"""Longest closing handshake."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """Which far ends may stream calls to us, where, and what their calls speak with.
-
-    Raises ValueError whose text begins with the name of the field.
-    """
+    """Settings of `Streams`. Raises ValueError whose text begins with the name of the field."""
 
     kinds: tuple[str | StreamKind, ...] = ("audiosocket", "asterisk")
     """Names of `carriers.CARRIERS`, or further `StreamKind`s. ``audiosocket`` comes over TCP; all
@@ -50,59 +47,58 @@ class StreamSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of ``context.open``, such as ``mode``, ``instructions`` or ``seed``."""
     lead_ms: int = 240
-    """How far ahead of its hearing sound is sent to a far end that has a queue: 40 to 400."""
+    """Lead of sending before playout, for a far end that has a queue: 40 to 400."""
     mark_ms: int = 100
-    """How much is sent between two marks."""
+    """Audio between two marks."""
     audiosocket_hz: int = 8000
-    """At which rate to speak to AudioSocket until the far end has sent sound; then at its own."""
+    """Rate of AudioSocket until the far end has sent audio; then its own."""
     token: str = field(default="", repr=False)
-    """What a WebSocket must show, as ``?token=`` or in an Authorization header (Bearer, or the
-    password of Basic); empty = nothing."""
+    """Token that a WebSocket must show, as ``?token=`` or in an Authorization header (Bearer, or
+    the password of Basic); empty = none."""
     insecure: bool = False
-    """Whether carriers' streams are served although neither a key of the carrier nor a ``token``
-    tells them from anybody else: everybody who finds the address can talk at your cost, also where
-    only a tunnel leads to it."""
+    """Serve carriers' streams without a key of the carrier or a ``token``: everybody who finds the
+    address can talk at your cost, also behind a tunnel."""
     allow: tuple[str, ...] = ()
     """Networks that connections may come from, such as ``10.0.0.0/8``; empty = all."""
     certificate: Path | None = None
-    """PEM with our certificate and its chain: then the WebSocket port speaks TLS."""
+    """PEM with our certificate and its chain, for TLS on the WebSocket port."""
     key: Path | None = None
-    """Its private key; None = it stands in the same file."""
+    """Its private key; None = in the same file."""
     max_calls: int = MAX_CALLS
     max_per_address: int = 0
     """Connections of one address at a time; 0 = as many as ``max_calls``."""
     max_pending: int = 64
-    """Connections that have not said yet which call they are, from their acceptance on. They take
-    no call's place; one more closes the oldest of the address that has most of them."""
+    """Connections whose call is not identified yet. They do not count as calls; one more closes the
+    oldest of the address that has most of them."""
     max_pending_per_address: int = 32
     """Those of one address; one more closes its oldest."""
     max_message_bytes: int = 262_144
     """A longer message ends its call."""
     start_s: float = 10.0
-    """A far end that has not said which call it is by then, counted from the acceptance of its
-    connection, is hung up on: TLS and the handshake of a WebSocket are part of it."""
+    """Longest time from the acceptance of a connection, TLS and handshake included, until its call
+    is identified."""
     media_silent_s: float = 20.0
-    """A far end that has sent no sound for so long is told of; 0 = never."""
+    """Time without inbound audio after which `MediaSilent` is reported; 0 = never."""
     vanished_s: float = 60.0
-    """A call ends when nothing at all has come, or was taken, for so long; 0 = never."""
+    """Time without any message, or of backpressure, after which a call ends; 0 = never."""
     ping_s: float = 20.0
-    """A WebSocket is pinged so often, and lost when it does not answer for as long; 0 = never."""
+    """Interval of WebSocket pings, and the time for their answer; 0 = never."""
     guard: GuardSettings | None = None
-    """Where calls may be transferred to; None = everywhere but to emergency and premium numbers."""
+    """Rules of transfers; None = all but emergency and premium-rate numbers."""
     record_path: Path | None = None
     """Stereo WAV of both directions; further calls get ``-2``, ``-3``, ... (0600)."""
     latency_log: Path | None = None
-    """One JSON line an utterance is appended here."""
+    """File that gets a JSON line an utterance."""
     otel: str | None = None
     """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
     ``1``: the one that the ``OTEL_*`` variables name."""
     records: RecordSettings | None = None
     """Call records and recordings in a folder."""
     unavailable_file: Path | None = None
-    """WAV file (16-bit PCM) that callers hear while no speech server can be reached; then their
-    stream ends. None: it is closed when it begins, and a carrier's webhook gets 503."""
+    """WAV file (16-bit PCM) for callers while no speech server can be reached; then their stream
+    ends. None: it is closed when it starts, and a carrier's webhook gets 503."""
     freeze_heap: bool = True
-    """Whether the garbage collector leaves alone, while this is open, what was loaded before."""
+    """Freeze the heap (garbage collector) while this is open."""
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -151,10 +147,9 @@ class StreamSettings:
 
     @property
     def speech(self) -> VoiceOptions:
-        """How its calls speak where an utterance says nothing else."""
+        """Default voice of its calls."""
         return VoiceOptions(self.voice, self.language, dict(self.options))
 
     @property
     def over_tcp(self) -> bool:
-        """Whether AudioSocket is among the kinds."""
         return "audiosocket" in self.kinds

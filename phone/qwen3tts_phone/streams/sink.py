@@ -1,9 +1,4 @@
-"""Where a stream's speech goes: paced frames to a far end, right behind or a little ahead of time.
-
-Built on `PacerSink`. For a far end that plays from a queue: a bounded lead, marks that tell what
-was played, a clear that goes out at once. For one that plays each frame as it comes: one frame and
-then the next, silence between utterances.
-"""
+"""Outbound audio of a stream: paced frames, marks, and the flush of the far end's queue."""
 
 from __future__ import annotations
 
@@ -23,30 +18,29 @@ from qwen3tts_phone.streams.adapter import Message, StreamAdapter
 from qwen3tts_phone.streams.marks import PlayoutMarks
 from qwen3tts_speech.sink import PacerSink, Played
 
-QUEUED_S = 0.06
-"""What lies between a frame's sending and the ear, where no mark tells: network and far end."""
+PLAYOUT_DELAY_S = 0.06
+"""Playout delay where no mark shows it: network and far end."""
 MAX_PENDING_FRAMES = 1000
-"""Frames that taps are told of at most when nobody has looked for long."""
+"""Frames kept for the taps."""
 CLEAR_AFTER_S = 1.0
-"""A clear is sent so long after the last frame should have been heard: the far end may be slow."""
+"""Time after the last playout in which a clear is still sent: the far end may be slow."""
 
 Send = Callable[[Sequence[Message]], Awaitable[None]]
-"""Hands messages to the connection, in order; returns when it takes more. Raises OSError."""
+"""Sends messages in order; returns when more can be sent. Raises OSError."""
 SendNow = Callable[[Sequence[Message]], None]
-"""Hands messages to the connection before it returns; harmless when that is gone."""
+"""Sends messages synchronously; harmless at the end."""
 
 
 class StreamSink(PacerSink):
-    """A `CallSink` on a stream; one per call.
+    """`CallSink` of a stream.
+
+    A far end that plays from a queue gets a bounded lead, marks, and a clear on interruption; one
+    that plays each frame on arrival gets paced frames, silence between utterances included.
 
     Args:
-        adapter: makes messages of frames.
-        payload: what frames hold.
-        send: takes messages that may wait.
-        send_now: takes those that may not.
-        lead_ms: how much lies at the far end at most, where that keeps the clock.
-        mark_ms: how much is sent between two marks.
-        policy: decides about waits, where this side keeps the clock.
+        lead_ms: largest queue at the far end, where that keeps the clock.
+        mark_ms: audio between two marks.
+        policy: fill policy, where this side keeps the clock.
     """
 
     def __init__(
@@ -68,59 +62,59 @@ class StreamSink(PacerSink):
             silence=payload.silent_frame(ptime_ms),
             ptime_ms=ptime_ms,
             lead_ms=0 if ours else max(0, lead_ms - ptime_ms),
-            queued_s=QUEUED_S,
+            queued_s=PLAYOUT_DELAY_S,
             clock=clock,
             policy=(policy or FillingPolicy(ptime_s=ptime_ms / 1000)) if ours else None,
             continuous=ours,
         )
         self.marks = PlayoutMarks(mark_ms / 1000, ptime_ms / 1000)
         self.sent_frames = 0
-        """Frames of speech that were sent."""
+        """Frames of speech."""
         self.sent_s = 0.0
-        """The sound in them."""
+        """Their duration."""
         self.first_at: float | None = None
-        """When the first frame of speech was sent."""
+        """Sending time of the first frame of speech."""
         self.clears = 0
-        """How often the far end was told to drop what it had queued."""
+        """Flushes of the far end's queue."""
         self.stopped_by_far_end = False
-        """Whether the far end wants no more for now."""
+        """Whether the far end has stopped the flow."""
         self.blocked_at: float | None = None
-        """Since when a frame waits until the far end takes it; None = none does."""
+        """Begin of the current backpressure; None = no frame waits."""
         self._adapter = adapter
         self._send = send
         self._send_now = send_now
         self._last_at: float | None = None
         self._taps: list[Tap] = []
         self._pending: deque[tuple[bytes, float]] = deque(maxlen=MAX_PENDING_FRAMES)
-        self._heard: dict[int, int] = {}  # positions never go back
+        self._heard: dict[int, int] = {}  # last positions
         self._finished: set[int] = set()
         self._rest_until = 0.0
         self._waiting = False
-        """Whether a frame waits until the far end takes it."""
+        """Whether a frame waits for the far end."""
         self._left = False
-        """Whether the far end has left: it need not be told to drop anything."""
-        self._moved = asyncio.Event()
-        """Set when a mark came, the far end takes more, or all is over."""
+        """Whether the far end has left, so that no clear is sent."""
+        self._far_end_event = asyncio.Event()
+        """Set by a returned mark, resumed flow, or the end."""
 
     # --- FrameSink
 
     def finish(self, context: int) -> None:
-        """No more frames of this context will be written."""
+        """End a context: no more frames follow."""
         super().finish(context)
         going = self._going.get(context)
         if going is None:
             return
         self._finished.add(context)
-        # Where its last frame is out already, and does not wait for the far end.
+        # Its last frame is sent already.
         if going.end and not self._pacer.core.queued and not self._waiting:
             self._send_now(self._mark(context, going.end, going.place_s + self._ptime_s))
 
     async def drained(self, context: int) -> Played:
-        """Return when the far end has played the context's last frame, or it was dropped."""
+        """Return when the far end has played the context's last frame, or dropped it."""
         if context in self._going:
             with contextlib.suppress(PacerClosed):
-                await self._pacer.drained(context)  # all sent, and its time has passed
-                await self._passed(context)
+                await self._pacer.drained(context)  # all sent, and the last slot has passed
+                await self._confirmed(context)
         self._finished.discard(context)
         played = await super().drained(context)
         if played.last_at is not None and not played.dropped:
@@ -129,7 +123,7 @@ class StreamSink(PacerSink):
         return played
 
     def position(self, context: int) -> int:
-        """Samples of the context that are at the caller's ear by now."""
+        """Return the playout position in samples; it never decreases."""
         over = self._over.get(context)
         if over is not None:
             return over.position
@@ -140,15 +134,15 @@ class StreamSink(PacerSink):
         return position
 
     def interrupt(self) -> None:
-        """Fall silent: the far end is told first of all, and not one more frame is sent."""
+        """Flush the speech: clear the far end's queue, and send no further frame."""
         now = self.clock.now()
-        clear = self._adapter.clear() if self._may_be_queued(now) else ()
+        clear = self._adapter.clear() if self._may_have_queue(now) else ()
         if clear:
             self.clears += 1
             self._send_now(clear)
             self._rest_until = now + self._adapter.rest_after_clear_ms / 1000
         self.interruptions += 1
-        self._tell(now)
+        self._feed_taps(now)
         self._pending.clear()
         self._silence(now, now if clear else max(now, self.quiet_at))
         self._heard.clear()
@@ -156,93 +150,89 @@ class StreamSink(PacerSink):
         self.marks.cut(now)
         if clear:
             self.quiet_at = now
-        self._moved.set()
+        self._far_end_event.set()
 
     async def close(self) -> None:
-        """Fall silent for good."""
         await super().close()
-        self._moved.set()
+        self._far_end_event.set()
 
     # --- CallSink
 
     @property
     def last_at(self) -> float | None:
-        """When the last utterance that was played to its end went out, seconds."""
+        """Sending time of the last complete utterance, seconds."""
         return self._last_at
 
     def tap(self, tap: Tap) -> None:
-        """``tap`` is given each frame of speech from now on, when it is heard."""
+        """Give ``tap`` each frame of speech from now on, at its playout."""
         self.follow()
         if tap not in self._taps:
             self._taps.append(tap)
 
     def untap(self, tap: Tap) -> None:
-        """No more of them."""
         if tap in self._taps:
             self._taps.remove(tap)
 
     def follow(self) -> None:
-        """Give the taps what has been played by now."""
-        self._tell(self.clock.now())
+        """Give the taps the frames played by now."""
+        self._feed_taps(self.clock.now())
 
     def leave(self) -> None:
-        """The far end has left: from now on an interruption has nobody to tell."""
+        """Send no clear from now on: the far end has left."""
         self._left = True
 
     def gone(self) -> None:
-        """The stream is gone."""
         self.follow()
-        self._moved.set()
+        self._far_end_event.set()
 
     @property
     def skipped_slots(self) -> int:
-        """Places in time that passed unsent, because this machine or the far end was late."""
         return self._pacer.core.skipped_slots
 
     @property
     def starvations(self) -> int:
-        """How often an utterance ran dry in its middle."""
+        """Underruns."""
         return self._pacer.core.starvations
 
-    # --- what the far end tells
+    # --- messages of the far end
 
     def alive(self, now: float) -> None:
-        """Anything came from the far end."""
+        """Note any message of the far end."""
         self.marks.alive(now)
 
     def mark_returned(self, name: str) -> bool:
-        """A mark came back; False: it is none that is under way."""
+        """Note a returned mark; False if it is not pending."""
         known = self.marks.returned(name, self.clock.now())
         if known:
-            self._moved.set()
+            self._far_end_event.set()
         return known
 
     def flow(self, *, stop: bool) -> None:
-        """The far end wants no more for now, or takes it again."""
+        """Stop or resume the flow."""
         self.stopped_by_far_end = stop
-        self._moved.set()
+        self._far_end_event.set()
 
     # --- inside
 
     async def _frame(self, payload: bytes, slot: Slot) -> bool | None:
         self.blocked_at = self.clock.now()
         try:
-            return await self._passed_on(payload, slot)
+            return await self._send_frame(payload, slot)
         finally:
             self.blocked_at = None
 
-    async def _passed_on(self, payload: bytes, slot: Slot) -> bool | None:
+    async def _send_frame(self, payload: bytes, slot: Slot) -> bool | None:
         before = self.interruptions
         frame = slot.frame
         if not self._adapter.owns_clock:
             if frame is not None:
                 self._waiting = True
                 try:
-                    await self._free()
+                    await self._wait_for_room()
                 finally:
                     self._waiting = False
             if self.interruptions != before or self.closed:
-                return None  # what was interrupted while it waited is never sent
+                return None  # interrupted while it waited
         messages = list(self._adapter.audio(payload))
         if frame is not None:
             self.marks.sound()
@@ -255,20 +245,20 @@ class StreamSink(PacerSink):
             self.sent_frames += 1
             self.sent_s += self._ptime_s
             if self._taps:
-                self._tell(now)
+                self._feed_taps(now)
                 self._pending.append((payload, max(now, slot.deadline)))
         await self._send(messages)
         return None
 
     def _mark(self, context: int, position: int, due_at: float) -> Sequence[Message]:
-        """The messages of a mark; none where one stands there or the far end has no marks."""
+        """Return the messages of a mark, unless there is one or the far end returns none."""
         marks = self.marks
         if not self._adapter.has_marks or not marks.usable or marks.is_marked(context, position):
             return ()
         return self._adapter.mark(marks.sent(context, position, due_at))
 
-    async def _free(self) -> None:
-        """Wait until the far end takes another frame, or all is interrupted."""
+    async def _wait_for_room(self) -> None:
+        """Wait until another frame may be sent, or all is interrupted."""
         before = self.interruptions
         while self.interruptions == before and not self.closed:
             now = self.clock.now()
@@ -280,21 +270,21 @@ class StreamSink(PacerSink):
                 until = None
             elif until is None:
                 return
-            await self._await_move(until)
+            await self._wait_for_far_end(until)
 
-    async def _passed(self, context: int) -> None:
-        """Its last mark has come back, or will not."""
+    async def _confirmed(self, context: int) -> None:
+        """Wait until the context's last mark has returned or counts as lost."""
         while context in self._going and not self.closed:
             self.marks.give_up(self.clock.now())
             until = self.marks.lost_at(context)
             if until is None:
                 return
-            await self._await_move(until)
+            await self._wait_for_far_end(until)
 
-    async def _await_move(self, until: float | None) -> None:
-        """Wait for news of the far end, to ``until`` at most."""
-        self._moved.clear()
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._moved.wait())]
+    async def _wait_for_far_end(self, until: float | None) -> None:
+        """Wait for a message of the far end, to ``until`` at most."""
+        self._far_end_event.clear()
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._far_end_event.wait())]
         if until is not None:
             waits.append(asyncio.ensure_future(self.clock.sleep_until(until)))
         try:
@@ -303,14 +293,14 @@ class StreamSink(PacerSink):
             for each in waits:
                 each.cancel()
 
-    def _may_be_queued(self, now: float) -> bool:
-        """Whether the far end may have something of ours that it has not played."""
+    def _may_have_queue(self, now: float) -> bool:
+        """Return whether unplayed audio may be queued at the far end."""
         if self._adapter.owns_clock or self.first_at is None or self._left:
             return False
         return self.marks.out > 0 or now < self.quiet_at + CLEAR_AFTER_S
 
-    def _tell(self, now: float) -> None:
-        """Give the taps what has been played by ``now``."""
+    def _feed_taps(self, now: float) -> None:
+        """Give the taps the frames played by ``now``."""
         while self._pending and self._pending[0][1] <= now:
             payload, at = self._pending.popleft()
             for tap in list(self._taps):
