@@ -55,7 +55,6 @@ _MODULES = {
     "qwen3tts_agent.recognition.websocket": ("SocketRecogniser",),
     "qwen3tts_agent.recognition.whisper": ("WhisperRecogniser",),
 }
-"""Names by module; a test holds it equal to the imports above."""
 _MODULE = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [

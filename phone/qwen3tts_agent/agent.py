@@ -1,4 +1,12 @@
-"""Ctrl-C in a program whose main task serves calls."""
+"""Agent: a language model that talks on telephone calls.
+
+    agent = Agent("http://127.0.0.1:11434/v1", model="llama3.2", greeting="Hello, how can I help?")
+    async with Phone(port=5060) as phone:
+        await agent.serve(phone)
+
+It speaks the first clause while the model still writes, falls silent at a barge-in, and the model
+is sent just the text that was heard.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +47,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """Let the first Ctrl-C end the block without an error, in the task that `asyncio.run` runs.
+    """End the block at the first Ctrl-C without an error, in the task that `asyncio.run` runs.
 
-    Python would cancel that task, and raise KeyboardInterrupt at its end. In any other task, and
-    where the program handles SIGINT itself, nothing is changed: only the program knows then what
-    else is to end.
+    Python would cancel that task and raise KeyboardInterrupt at its end. In any other task, and
+    where the program handles SIGINT itself, nothing is changed.
     """
     current = asyncio.current_task()
     assert current is not None
@@ -77,36 +84,33 @@ def end_on_interrupt() -> Iterator[None]:
 logger = logging.getLogger(__name__)
 
 _process_meters: WeakKeyDictionary[asyncio.AbstractEventLoop, RequestMeter] = WeakKeyDictionary()
-"""Requests of all agents of an event loop, of which a process has one."""
+"""Meters of all agents' requests, one for each event loop."""
 
 
 class Agent:
-    """One for any number of calls, each with a conversation of its own.
+    """Agent for any number of calls, each with a conversation of its own.
 
     Args:
-        llm: the address of an OpenAI-compatible endpoint, up to its ``/v1``; `ChatSettings`; or an
+        llm: address of an OpenAI-compatible endpoint, up to its ``/v1``; `ChatSettings`; an
             asynchronous generator function that replies to a list of `ChatMessage`; or a
             `ReplySource`.
         model: its name there.
         api_key: its key; see `api_key_from`.
-        system: what the model is told about its task.
-        greeting: what is said when the call is answered; empty = the agent waits for the caller,
-            or greets as ``settings.greeting_prompt`` says.
-        stt: what makes text of the caller's words: ``whisper``, ``whisper:MODEL``, ``ws://…``
-            (`recogniser_named`); a function of the samples of a turn and their rate; or a
-            `Recogniser`. None: the agent understands keys alone.
-        listen: when a caller has finished, and what interrupts the agent.
+        system: instructions for the model.
+        greeting: spoken when the call is answered; empty = the agent waits for the caller, or
+            greets as ``settings.greeting_prompt`` says.
+        stt: recogniser: ``whisper``, ``whisper:MODEL``, ``ws://…`` (`recogniser_named`); a function
+            of a turn's samples and their rate; or a `Recogniser`. None: keys alone.
+        listen: settings of endpointing and barge-in.
         turn_detector: may end a caller's turn before its pause does, or let it wait.
-        tools: what the model may do: functions, or `Tool` (`qwen3tts_agent.tools`).
-        settings: everything else; fields of it may be given under their names instead, or over it:
-            ``hang_up_tool=True``.
-        log: a file for one JSON line a turn; without words, if ``settings.log_words`` does not ask
-            for them.
-        on_turn: told each turn when all is known of it.
+        tools: functions, or `Tool` (`qwen3tts_agent.tools`), that the model may use.
+        settings: everything else; its fields may also be given by name: ``hang_up_tool=True``.
+        log: file for one JSON line a turn; with texts only if ``settings.log_words``.
+        on_turn: called with each turn when all of it is known.
 
     Raises:
-        BadRequest: an address, a tool or a recogniser's name that cannot be meant.
-        ValueError: a setting that cannot be; its text begins with the name.
+        BadRequest: an address, a tool or a recogniser's name is wrong.
+        ValueError: a setting is wrong; the text begins with its name.
         OSError: the log cannot be opened.
     """
 
@@ -190,20 +194,20 @@ class Agent:
         self._on_turn = on_turn
         self._talks: set[asyncio.Task[Conversation]] = set()
         self.conversations: dict[str, Conversation] = {}
-        """Of the calls that it talks on now, by `Call.id`."""
+        """Conversations of the present calls, by `Call.id`."""
 
     @property
     def calls(self) -> int:
-        """How many calls `serve` is talking on."""
+        """Number of calls that `serve` is talking on."""
         return len(self._talks)
 
     async def warm(self) -> None:
-        """Load or reach what listens, so that no caller waits for it; may take minutes.
+        """Load or reach the recogniser, so that no caller waits for it; may take minutes.
 
-        Once it has worked it does nothing. `answer` and `serve` do it, too.
+        No effect once it has succeeded. `answer` and `serve` do it, too.
 
         Raises:
-            SpeechError: it cannot work here, or not now; says what to do.
+            SpeechError: it cannot work here, or not now; with the remedy.
         """
         if self._warm:
             return
@@ -215,13 +219,13 @@ class Agent:
                 self._warm = True
 
     async def check(self, limit_s: float = CHECK_S) -> None:
-        """Ask the model for one token, and `warm` meanwhile, so that mistakes show before a call.
+        """Request one token from the model, and `warm`, so that mistakes show before a call.
 
         The model has ``limit_s`` seconds; a source of the program's own is not asked. `serve` does
-        it, too; before a call to somebody it is yours to do.
+        it, too.
 
         Raises:
-            SpeechError: the recogniser or the model cannot work, or not now; says what to do.
+            SpeechError: the recogniser or the model cannot work, or not now; with the remedy.
         """
         work: list[Awaitable[object]] = [self.warm()]
         if self._chat is not None:
@@ -231,10 +235,10 @@ class Agent:
                 raise result
 
     async def answer(self, call: Call) -> Conversation:
-        """Answer a call that came in and talk to its end; what was said.
+        """Answer an inbound call, talk to its end and return the conversation.
 
-        It rings while the recogniser is loaded. Where that fails the call is answered all the same,
-        and each turn of the caller tells the error. Raises as :meth:`talk`.
+        It rings while the recogniser is loaded. If that fails the call is answered nevertheless,
+        and each turn of the caller carries the error. Raises as :meth:`talk`.
         """
         try:
             await self.warm()
@@ -244,10 +248,10 @@ class Agent:
         return await self.talk(call)
 
     async def talk(self, call: Call) -> Conversation:
-        """Talk on a call to its end; one of ours is waited for until it is answered.
+        """Talk on a call to its end; an outbound one is waited for until it is answered.
 
-        Where the far end hands the call on, or another call takes its place, the conversation goes
-        on there (`Call.successor`). Cancelled, it stops talking and leaves the call as it is.
+        After a transfer by the far end, or where another call replaces it, the conversation goes on
+        there (`Call.successor`). Cancelled, it stops talking and leaves the call as it is.
 
         Raises:
             CallError: the call was not answered.
@@ -287,7 +291,6 @@ class Agent:
         budget: CallBudget,
         ends_at: float,
     ) -> None:
-        """Talk on one call of those that carry a conversation."""
         history = conversation.history
         listening = call.hear(self.listen, self._recogniser, turn_detector=self._turn_detector)
         toolbox = Toolbox(
@@ -310,21 +313,18 @@ class Agent:
         self.conversations[call.id] = conversation
         try:
             await session.run()
-        except Exception:  # nobody would talk to the caller any more
+        except Exception:  # the caller would hear nothing any more
             await call.hangup()
             raise
         finally:
             self.conversations.pop(call.id, None)
 
     async def serve(self, lines: AsyncIterable[Call]) -> None:
-        """Answer every call that comes in by ``lines``, all at once, until they are closed.
+        """Answer every call that comes in by ``lines``, concurrently, until they are closed.
 
-        In the main task of `asyncio.run` Ctrl-C ends it without an error. What breaks on one call
-        is logged, and ends that call alone. Cancelled, it answers no more; the calls go on, and end
-        with their line. While a `Phone` knows that no speech server can be reached it refuses calls
-        itself (503), and they do not come here.
-
-        A model that is not there yet, or overloaded, is logged, and calls are taken.
+        In the main task of `asyncio.run` Ctrl-C ends it without an error. A failure on one call is
+        logged and ends that call alone. Cancelled, it answers no more calls; those under way go on.
+        A model that is unavailable or overloaded is logged, and calls are taken.
 
         Raises:
             SpeechError: as :meth:`check`, before the first call.
@@ -361,7 +361,7 @@ class Agent:
             )
 
     async def close(self) -> None:
-        """End the log, and the recogniser, where it was made here. Calls should be over."""
+        """Close the log, and the recogniser if it was made here. Calls should be over."""
         await self._recognisers.close()
         if self._log is not None:
             self._log.close()

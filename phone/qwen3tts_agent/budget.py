@@ -1,9 +1,8 @@
 """Budgets of requests to a language model, per call and per process (pure: times in, times out).
 
-A meter holds the requests of the last minute and the totals; a limit is checked in a sliding
-window, so that no minute, wherever it begins, holds more than the limit. Callers decide how often
-they press keys, make sounds and make the model use tools: the number and the size of the requests
-that this costs must not be theirs to decide.
+A limit holds in a sliding window, so that no minute, wherever it begins, has more than the limit.
+Callers decide how often they press keys, make sounds and make the model use tools; they must not
+decide the number and the size of the requests that this costs.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 WINDOW_S: Final = 60.0
-"""Length of the sliding window, seconds."""
 NEVER: Final = math.inf
 
 
@@ -25,12 +23,12 @@ class RequestLimits:
     requests_minute: int = 0
     requests: int = 0
     chars_minute: int = 0
-    """Characters of prompt: messages, calls of tools and descriptions of tools."""
+    """Characters of prompt: messages, tool calls and descriptions of tools."""
     chars: int = 0
 
 
 class RequestMeter:
-    """Requests made so far. Times are seconds of one monotonic clock."""
+    """Meter of requests; times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -62,7 +60,6 @@ class RequestMeter:
         return at
 
     def spend(self, chars: int, now: float) -> None:
-        """Count a request of ``chars`` characters."""
         now = self._advance(now)
         self.requests += 1
         self.chars += chars

@@ -1,8 +1,8 @@
-"""What the model is told of a call so far: the caller's words, and ours as far as they were heard.
+"""Conversation of an agent with its callers, as far as it was heard, as the model is sent it.
 
-A reply stands in it as the model wrote it while it is being said, and as it was heard once that is
-settled; what was not heard is in ``unsaid`` of its entry. Turns that follow each other without an
-answer are sent as one message, since many models take none but alternating ones.
+A reply stands in the history as the model wrote it while it is spoken, and as it was heard once
+that is settled. Consecutive turns of one side are sent as one message, since many models accept
+none but alternating ones.
 """
 
 from __future__ import annotations
@@ -18,66 +18,65 @@ from qwen3tts_phone.errors import WrongState
 from qwen3tts_speech.line_file import LineFile
 
 RUNNING = "The tool has not finished yet."
-"""The result of a tool that still runs: no call may be without one."""
+"""Result of a tool that still runs: no tool call may be without one."""
 CALL_BEGINS = "[The call is answered.]"
-"""The caller's part where we speak first: many models take no conversation that begins with us."""
+"""Caller's message where we speak first: many models accept no conversation that begins with ours.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class HistoryEntry:
-    """What one side said at one go."""
+    """Contribution of one side."""
 
     ours: bool
     written: str = field(default="", repr=False)
-    """All of it: the caller's words, or ours as they were written so far."""
+    """All of it: the caller's text, or ours as written so far."""
     heard: str | None = field(default=None, repr=False)
-    """Of ours: the part that reached the caller; None = it is being said, or waits to be."""
+    """Part of ours that reached the caller; None = it is being spoken, or waits."""
     calls: tuple[ToolCall, ...] = ()
-    """Of ours: the tools that the model used after these words."""
+    """Tools that the model used after this text."""
     results: dict[str, str] = field(default_factory=dict, repr=False)
-    """What they gave, by the id of the call."""
+    """Results of these by the id of the tool call."""
 
     @property
     def text(self) -> str:
-        """What the model is told that was said."""
         return self.written if self.heard is None else self.heard
 
     @property
     def unsaid(self) -> str:
-        """Of ours, once it is settled: the part that the caller did not hear."""
+        """Part of ours that the caller did not hear, once it is settled."""
         return "" if self.heard is None else self.written[len(self.heard) :]
 
 
 class History:
-    """One call's conversation (pure)."""
+    """History of one call (pure)."""
 
     def __init__(self, system: str = "") -> None:
         self.system = system
         self.entries: list[HistoryEntry] = []
-        """From the beginning of the call."""
 
     def caller(self, text: str) -> HistoryEntry:
-        """The caller said ``text``."""
+        """Add text of the caller's."""
         entry = HistoryEntry(ours=False, written=text)
         self.entries.append(entry)
         return entry
 
     def ours(self, text: str = "") -> HistoryEntry:
-        """We begin to say something; its ``written`` may grow."""
+        """Add text of ours, whose ``written`` may grow."""
         entry = HistoryEntry(ours=True, written=text)
         self.entries.append(entry)
         return entry
 
     @property
     def heard(self) -> str:
-        """All that the caller has heard of us, as far as it is settled."""
+        """All text of ours that the caller has heard, as far as it is settled."""
         return _joined(entry.heard or "" for entry in self.entries if entry.ours)
 
     def messages(self, most_chars: int | None = None) -> list[ChatMessage]:
-        """As it is sent to the model.
+        """Return the messages for the model.
 
-        ``most_chars``: where it would be longer, the oldest entries are left out, each with its
-        tools, up to the last that the caller said.
+        Beyond ``most_chars`` the oldest entries are left out, each with its tools, up to the
+        caller's last.
         """
         entries = self.entries if most_chars is None else self._within(most_chars)
         messages: list[ChatMessage] = []
@@ -97,7 +96,7 @@ class History:
         return messages
 
     def left_out(self, most_chars: int) -> int:
-        """How many entries `messages` leaves out with that bound."""
+        """Return the number of entries that `messages` leaves out with that bound."""
         return len(self.entries) - len(self._within(most_chars))
 
     def _within(self, most_chars: int) -> list[HistoryEntry]:
@@ -121,7 +120,6 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _add(messages: list[ChatMessage], message: ChatMessage) -> None:
-    """Put a message behind the others, or into the last one of the same side."""
     last = messages[-1] if messages else None
     if last is not None and last.role == message.role and not last.tool_calls:
         messages[-1] = ChatMessage(
@@ -135,34 +133,33 @@ logger = logging.getLogger(__name__)
 
 
 class Conversation:
-    """One call's, while it lasts and after it."""
+    """Conversation with one caller, during the call and after it."""
 
     def __init__(self, call_id: str, history: History, history_chars: int) -> None:
         self.call_id = call_id
-        """Of the call that carries it now; a transfer by the far end changes it."""
+        """Id of the present call; a transfer by the far end changes it."""
         self.history = history
         self.turns: list[TurnRecord] = []
-        """In order; the last one may not be ``done`` yet."""
+        """Turns in order; the last one may not be ``done`` yet."""
         self.unsaid = ""
-        """What the caller did not hear of the last reply that was stopped or broke off."""
+        """Text not heard of the last reply that was interrupted or broke off."""
         self.ended = ""
-        """Why the call ended, in plain words; empty while it lasts."""
+        """Reason of the call's end, in plain words; empty while it lasts."""
         self.go_on: Callable[[], Awaitable[bool]] | None = None
-        """For `Talk`: says what is unsaid."""
+        """Speaks what is unsaid; set by `AgentSession`."""
         self._most_chars = history_chars
 
     @property
     def heard(self) -> str:
-        """All that the caller has heard of us so far."""
+        """All text of ours that the caller has heard."""
         return self.history.heard
 
     def messages(self) -> list[ChatMessage]:
-        """What the model would be sent now."""
+        """Return the messages that the model would be sent now."""
         return self.history.messages(self._most_chars)
 
     async def continue_(self) -> bool:
-        """Say what was not heard of the last reply; False where it was stopped again, or there is
-        nothing.
+        """Speak what was not heard of the last reply; False: interrupted again, or nothing is left.
 
         Raises:
             WrongState: the call is over.
@@ -173,13 +170,13 @@ class Conversation:
 
 
 class ConversationLog(LineFile):
-    """Appends turns to a file that only its owner may read; without words if not asked for."""
+    """Log file of turns, readable by its owner only; without texts unless ``words``."""
 
     def __init__(self, path: str | os.PathLike[str], *, words: bool = False) -> None:
-        """Open or create ``path``; raises ``OSError`` where that is impossible."""
+        """Open or create ``path``; raises OSError."""
         super().__init__(path, what="conversation log")
         self.words = words
 
     def append(self, call_id: str, record: TurnRecord) -> None:
-        """Write one line; never raises for a file system that fails."""
+        """Write one line; never raises for a failing file system."""
         self.write(record.to_json(call_id, words=self.words))

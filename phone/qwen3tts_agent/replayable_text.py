@@ -23,7 +23,6 @@ class ReplayableText:
 
     @property
     def unread(self) -> int:
-        """Characters that were not read yet."""
         return len(self.text) - self._read
 
     async def write(self, delta: str) -> None:
@@ -34,7 +33,6 @@ class ReplayableText:
             await self._change()
 
     def end(self) -> None:
-        """Complete the text; idempotent."""
         self.complete = True
         self._changed.set()
 

@@ -87,12 +87,10 @@ class Reply:
 
     @property
     def speaking(self) -> bool:
-        """Whether it has begun to speak, and has not ended."""
         return self._player.speaking
 
     @property
     def unsaid(self) -> str:
-        """Text that the caller has not heard; fillers do not count."""
         return self._player.unsaid
 
     def hold_back(self, held: bool) -> None:
@@ -121,7 +119,6 @@ class Reply:
         await self._player.settled(most_s)
 
     def complete_record(self) -> None:
-        """Complete the turn's record; all is settled."""
         self._player.complete_record()
 
     # --- inside
@@ -173,7 +170,6 @@ class Reply:
             )
 
     async def _apologise(self, error: SpeechError) -> None:
-        """Speak the apology behind what the model had written before it failed."""
         self.record.failed(error)
         self._player.stop_fillers()
         if self._context.call.over:
@@ -221,7 +217,6 @@ class Reply:
             await context.clock.sleep_until(at)
 
     async def _round(self, *, must_speak: bool) -> list[ToolCall]:
-        """Make one request, retried where it failed before its first word; return its tools."""
         settings = self._context.settings
         for attempt in range(settings.retries + 1):
             try:
@@ -286,7 +281,6 @@ class Reply:
     # --- tools
 
     async def _use(self, calls: list[ToolCall]) -> None:
-        """Use tools concurrently, and wait until all have ended; they go on when cancelled."""
         entry = next(each for each in reversed(self._context.history.entries) if each.calls)
         self._unused = entry
         await self._player.may_begin()
@@ -320,7 +314,6 @@ class _BrokenOff(SpeechError):
 
 
 def _numbered(calls: list[ToolCall]) -> list[ToolCall]:
-    """Return the calls with unique ids: some servers give several calls the same."""
     known: set[str] = set()
     numbered = []
     for call in calls:

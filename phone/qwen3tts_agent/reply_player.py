@@ -110,7 +110,6 @@ class SpokenReply(ReplayableText):
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was interrupted, and neither resumes nor is given up."""
         return self._waits and not self._resume.is_set()
 
     @property
@@ -124,13 +123,11 @@ class SpokenReply(ReplayableText):
 
     @property
     def heard(self) -> str:
-        """Text heard by the caller so far."""
         more = 0 if self._settled else len(self._utterance.outcome().heard)
         return self.text[: self._position + more]
 
     @property
     def unsaid(self) -> str:
-        """Text that was not heard."""
         return self.text[len(self.heard) :]
 
     async def write(self, delta: str) -> None:
@@ -139,12 +136,10 @@ class SpokenReply(ReplayableText):
         await super().write(delta)
 
     def resume(self) -> None:
-        """Speak the rest; no effect where it was not interrupted."""
         if self.interrupted:
             self._resume.set()
 
     def give_up(self) -> None:
-        """Speak no more; the call was interrupted before."""
         self._given_up = True
         self.end()
         self.entry.written = self.text
@@ -166,7 +161,6 @@ class SpokenReply(ReplayableText):
         return utterance
 
     def _speak_rest(self) -> bool:
-        """Speak the rest, unless it was given up meanwhile or the call is over."""
         if self._given_up:
             return False
         try:
@@ -246,24 +240,20 @@ class ReplyPlayer:
 
     @property
     def speaking(self) -> bool:
-        """Whether something is spoken, or is interrupted."""
         return any(not each.done for each in self._spoken)
 
     @property
     def has_replied(self) -> bool:
-        """Whether text of the model has begun to be spoken."""
         return any(each.kind == "reply" for each in self._spoken)
 
     @property
     def unsaid(self) -> str:
-        """Text that the caller has not heard; fillers do not count."""
         parts = [each.unsaid for each in self._spoken if each.kind != "filler"]
         return " ".join(part for each in (*parts, self._held_text) if (part := each.strip()))
 
     # --- speaking
 
     async def may_begin(self) -> None:
-        """Wait until the caller does not speak."""
         await self._may_begin.wait()
 
     def hold_back(self, held: bool) -> None:
@@ -305,7 +295,6 @@ class ReplyPlayer:
         return of_turn.get(self._record.kind, "answer")
 
     def _note_turn(self, record: UtteranceRecord) -> None:
-        """Let the record of the turn's first speech begin where the caller fell silent."""
         times = self._record.times
         ended, transcribed = times.get("caller_end"), times.get("transcript")
         if ended is None or transcribed is None:
@@ -316,7 +305,6 @@ class ReplyPlayer:
         record.mark(Mark.TURN_END, max(transcribed, times.get("turn_end", transcribed)))
 
     async def say(self, kind: SpokenReplyKind, text: str) -> None:
-        """Begin to speak a sentence; no effect where it is empty."""
         if text.strip():
             await self.begin(kind, text, complete=True)
 
@@ -336,7 +324,6 @@ class ReplyPlayer:
         self.hold_back(False)
 
     def give_up(self) -> None:
-        """Fall silent, and speak no more."""
         self.stop_fillers()
         if any(not each.done and not each.interrupted for each in self._spoken):
             self._context.call.interrupt()

@@ -142,7 +142,6 @@ class AgentSession:
             self._speak("greeting", None)
 
     def _take_over(self) -> None:
-        """Go on with the conversation of the call that this one follows."""
         prompt = self._context.settings.handed_on_prompt
         unsaid = self._conversation.unsaid
         if not (unsaid.strip() or prompt.strip()):
@@ -159,7 +158,6 @@ class AgentSession:
             self._turn_ended(turn)
 
     def _turn_ended(self, turn: Turn) -> None:
-        """Handle a caller's turn whose text is known."""
         if self._decided_at is not None and turn.decided_at >= self._decided_at:
             self._decided_at = None
         reply = self._reply
@@ -187,7 +185,6 @@ class AgentSession:
         self._hold_back()
 
     def _must_wait(self, reply: Reply | None) -> bool:
-        """Return whether a reply is spoken that the caller may not interrupt."""
         uninterruptible = not self._listening.settings.barge_in
         return uninterruptible and reply is not None and reply.speaking and not reply.interrupted
 
@@ -207,7 +204,6 @@ class AgentSession:
         self._changed.set()
 
     def _hold_back(self) -> None:
-        """Begin no speech while the caller speaks, or their text is not known yet."""
         self._turns.caller_speaks = self._busy
         if self._reply is not None:
             interrupted = self._turns.phase in (Phase.INTERRUPTED, Phase.LEAVING_INTERRUPTED)
@@ -218,7 +214,6 @@ class AgentSession:
         return self._caller_speaks or self._decided_at is not None
 
     def _interrupted(self) -> None:
-        """Our speech was interrupted, by the caller or by the program."""
         if self._reply is not None:
             self._log.keep_unsaid(self._reply)
         self._handle(TurnEvent.BARGE_IN)
@@ -238,7 +233,6 @@ class AgentSession:
             self._handle(TurnEvent.WORDS)
 
     async def _keep_time(self) -> None:
-        """Call `TurnTaking.tick` when it is due."""
         while True:
             self._changed.clear()
             sleep = asyncio.ensure_future(self._sleep(self._turns.next_at))
@@ -288,7 +282,6 @@ class AgentSession:
                     self._over.set()
 
     def _speak(self, kind: TurnKind, text: str | None) -> Reply:
-        """Begin a reply: ``text``, or what the model writes."""
         turn, self._turn = self._turn, None
         record = self._log.begin(kind, turn, self._clock.now())
         before, self._given_up = self._given_up, None
@@ -305,11 +298,9 @@ class AgentSession:
         return self._reply
 
     def _exhausted(self) -> None:
-        """End the call after the reply: the model may be asked no more."""
         self._handle(TurnEvent.FAREWELL, "its requests to the language model were used up")
 
     def _drop(self) -> None:
-        """Give up the reply under way; the rest of it can be continued."""
         reply, self._reply = self._reply, None
         if reply is None:
             return
@@ -318,7 +309,6 @@ class AgentSession:
         self._log.end(reply)
 
     def _continue(self) -> Awaitable[bool]:
-        """Speak what the caller did not hear of the last reply."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         reply, text = self._reply, self._conversation.unsaid
         if self._turns.phase is Phase.OVER:

@@ -1,4 +1,4 @@
-"""How an agent behaves on a call, beside what its model says: read once, checked once, frozen."""
+"""Settings of an agent on a call."""
 
 from __future__ import annotations
 
@@ -14,84 +14,89 @@ HANDED_ON = "[The call has been transferred to another person, who hears you now
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Sentences of the agent's own, waits and bounds. An empty sentence is not said.
+    """Sentences of the agent's own, waits and bounds; an empty sentence is not spoken.
 
     Raises ValueError whose text begins with the name of the field.
     """
 
     voice: VoiceOptions | None = None
-    """How everything is spoken; None = as the call's settings say."""
+    """Voice for everything; None = as the call's settings say."""
     greeting_prompt: str = ""
-    """What the model is told when the call is answered, so that it speaks first; where the agent
-    has a greeting of its own, that is said instead. Empty: it waits for the caller."""
+    """Prompt when the call is answered, so that the model speaks first; unused where the agent has
+    a greeting. Empty: it waits for the caller.
+    """
     handed_on_prompt: str = HANDED_ON
-    """What the model is sent when the call was handed on to another party, who hears it now, and
-    nothing was left to say. Empty: it waits for that party."""
+    """Prompt when the call was transferred to another party, who hears it now, and nothing was left
+    to say. Empty: it waits for that party.
+    """
     filler: tuple[str, ...] = ()
-    """Said in turns while the model, or a tool, lets the caller wait: *One moment, please.* The
-    server says them from memory where its starters have them (docs/starters.md)."""
+    """Spoken in rotation while the model, or a tool, lets the caller wait: *One moment, please.*
+    The server speaks them from memory where its starters have them (docs/starters.md).
+    """
     filler_after_s: float = 1.5
-    """After so much silence."""
+    """Silence before a filler."""
     apology: str = "I am sorry, something went wrong here. Could you say that again?"
-    """Said when the model fails; the call goes on."""
+    """Spoken when the model fails; the call goes on."""
     not_understood: str = "I am sorry, I did not catch that. Could you say it again?"
-    """Said when the recogniser fails."""
+    """Spoken when the recogniser fails."""
     reprompt: str = "Are you still there?"
-    """Said when the caller says nothing for ``quiet_s``, ``reprompts`` times at most in a row."""
+    """Spoken when the caller says nothing for ``quiet_s``, at most ``reprompts`` times in a row."""
     quiet_s: float = 10.0
-    """How long a caller may say nothing; 0 = for ever."""
+    """Silence of the caller before a reprompt; 0 = never."""
     reprompts: int = 2
     hang_up_when_quiet: bool = False
     """Whether the call is ended when the caller says nothing after the last ``reprompt`` either."""
     goodbye: str = ""
-    """Said before the agent ends a call: a caller who says nothing, the time that is over."""
+    """Spoken before the agent ends a call for silence or the time limit."""
     max_minutes: float = 60.0
-    """The call is ended then, after the reply that is under way."""
+    """Time limit of a call, which ends after the reply that is under way."""
     retries: int = 1
-    """How often a request that failed before its first word, and may succeed, is made again."""
+    """Retries of a request that failed before its first word, if the failure is retryable."""
     retry_wait_s: float = 0.4
     hang_up_tool: bool = False
-    """Whether the model gets the tool ``hang_up``; what it has said is heard before."""
+    """Whether the model gets the tool ``hang_up``; what it has written is heard before."""
     transfers: Mapping[str, str] = field(default_factory=dict)
-    """Where the model may hand callers on to by the tool ``transfer``: names and addresses. It sees
-    the names alone, and can call no other number."""
+    """Targets of the tool ``transfer``: names and addresses. The model sees the names alone, and
+    can call no other number.
+    """
     tool_timeout_s: float = 15.0
-    """How long a tool may take that says nothing else."""
+    """Time limit of a tool that has none of its own."""
     max_tool_rounds: int = 8
-    """How often in one turn the model may use tools; then it must answer."""
+    """Rounds of tools in one turn; then the model must answer."""
     max_result_chars: int = 20_000
-    """What a tool gives beyond that is cut off, and the model is told so."""
+    """Longest result of a tool; the rest is cut off, which the model is sent."""
     queue_chars: int = 2000
-    """So much of a reply is read ahead of the voice; then the model waits."""
+    """Text read ahead of the voice; then the model waits (backpressure)."""
     history_chars: int = 200_000
-    """The oldest turns are left out of a request that would be longer."""
+    """Longest prompt: the oldest turns are left out of a request that would be longer."""
     stopped_s: float = 30.0
-    """So long a reply that was interrupted waits for the turn of who interrupted it; then it is
-    given up."""
+    """Wait of an interrupted reply for the turn that interrupted it; then it is given up."""
     requests_minute: int = 90
     """Requests to the model per call in any 60 s; a person with tools needs fewer than 40. Beyond
-    that the agent says ``too_many``, and answers when the minute allows it. 0 = no limit, as in the
-    next seven."""
+    that the agent says ``too_many``, and answers when the minute allows it. 0 = no limit, as in
+    the next seven.
+    """
     requests_call: int = 5_000
     """Requests per call; beyond that the agent says ``used_up`` and ends the call."""
     prompt_chars_minute: int = 4_000_000
-    """Characters of prompt (messages and tools) per call in any 60 s; not below
-    ``history_chars``."""
+    """Characters of prompt (messages and tools) per call in any 60 s; not below ``history_chars``.
+    """
     prompt_chars_call: int = 100_000_000
     """Characters of prompt per call."""
     process_requests_minute: int = 3_000
     """Requests of all calls of the process in any 60 s."""
     process_requests: int = 0
     """Requests of all calls since the process started; beyond that every call ends. No limit by
-    default: a service may run for months."""
+    default: a service may run for months.
+    """
     process_prompt_chars_minute: int = 100_000_000
     process_prompt_chars: int = 0
     too_many: str = "I need a moment before I can answer more. Please stay on the line."
-    """Said once when the requests of a minute are used up."""
+    """Spoken once when the requests of a minute are used up."""
     used_up: str = "I am sorry, I cannot answer any more in this call. Thank you for calling."
-    """Said when the requests of a call, or of the process, are used up; then the call ends."""
+    """Spoken when the requests of a call, or of the process, are used up; then the call ends."""
     log_words: bool = False
-    """Whether the conversation log holds the words, too."""
+    """Whether the conversation log holds the texts, too."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transfers", dict(self.transfers))
@@ -138,7 +143,6 @@ class AgentSettings:
 
     @property
     def call_limits(self) -> RequestLimits:
-        """What one call may ask of the model."""
         return RequestLimits(
             self.requests_minute,
             self.requests_call,
@@ -148,7 +152,7 @@ class AgentSettings:
 
     @property
     def process_limits(self) -> RequestLimits:
-        """What all calls of the process together may ask of it."""
+        """Limits of the requests of all calls of the process."""
         return RequestLimits(
             self.process_requests_minute,
             self.process_requests,

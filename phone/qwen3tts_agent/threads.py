@@ -1,4 +1,4 @@
-"""Functions of the program's that may block, each in a thread of its own."""
+"""Threads for functions of the program's that may block."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ from typing import Any
 
 
 class TooManyThreads(RuntimeError):
-    """As many run as may; those that hang count, too."""
+    """The limit of threads is reached; those that hang count, too."""
 
 
 class BoundedThreads:
-    """Threads that keep neither the event loop waiting nor the program from ending.
-
-    Args:
-        name: of each thread.
-        most: at a time.
-    """
+    """At most ``most`` daemon threads, which delay neither the event loop nor the exit."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name = name
@@ -27,10 +22,11 @@ class BoundedThreads:
         self.running = 0
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
-        """What the function gives. Cancelled, it leaves the thread to itself, and drops its answer.
+        """Return the function's result; cancelled, it leaves the thread running and drops the
+        result.
 
         Raises:
-            TooManyThreads: one more may not be begun.
+            TooManyThreads: the limit is reached.
             Exception: what the function raises.
         """
         if self.running >= self._most:
@@ -55,7 +51,7 @@ class BoundedThreads:
                 value = function(*args, **named)
             except BaseException as error:
                 failed = error if isinstance(error, Exception) else RuntimeError(repr(error))
-            # Where the program's loop is closed, nobody waits for it.
+            # Once the program's loop is closed, no result is needed.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle, value, failed)
 

@@ -199,7 +199,6 @@ def _schema_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any],
 
 
 def _schema_of_type(hint: Any, name: str) -> dict[str, Any]:
-    """Return the JSON schema of a type; empty for an unknown one."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return {"enum": list(arguments)}
@@ -221,7 +220,6 @@ def _schema_of_type(hint: Any, name: str) -> dict[str, Any]:
 
 
 def _fits(value: object, schema: Mapping[str, Any]) -> bool:
-    """Return whether a value fits a simple schema."""
     if isinstance(schema.get("enum"), list):
         return value in schema["enum"]
     match schema.get("type"):
@@ -260,7 +258,6 @@ class Toolbox:
         timeout_s: float,
         most_chars: int,
     ) -> None:
-        """``ours``: values for parameters of these names. ``timeout_s``: of tools that have none."""
         self.tools = dict(tools)
         self._ours = ours
         self._timeout_s = timeout_s

@@ -49,7 +49,6 @@ class TurnLog:
         return record
 
     def unanswered(self, turn: Turn, now: float) -> None:
-        """Record a turn without a reply, unless it holds nothing."""
         if turn.error is not None or turn_text(turn):
             self._finish(self.begin("caller", turn, now))
 
@@ -59,24 +58,20 @@ class TurnLog:
             self._conversation.unsaid, self._unsaid_of = reply.unsaid, reply
 
     def take_unsaid(self) -> str:
-        """Return what was not heard, which is spoken now."""
         unsaid, self._conversation.unsaid = self._conversation.unsaid, ""
         self._unsaid_of = None
         return unsaid
 
     def end(self, reply: Reply) -> None:
-        """Complete the record of a reply when all is settled."""
         self.keep_unsaid(reply)
         self.start(self._complete(reply), f"turn {reply.record.number}")
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Start work that `settled` waits for."""
         task = asyncio.create_task(work, name=name)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
     async def settled(self) -> None:
-        """Wait until all records are complete."""
         while self._work:
             await asyncio.wait(set(self._work))
 

@@ -1,4 +1,4 @@
-"""One turn of a conversation: what was said and heard, and when each stage of it happened."""
+"""Record of one turn: texts, and the times of its stages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, Literal
 from qwen3tts_wire.errors import SpeechError
 
 TurnKind = Literal["greeting", "caller", "quiet", "not_understood", "goodbye", "continued"]
-"""What we speak on: the call began; the caller said something, or pressed keys; they said nothing;
-they were not understood; the call is to end; ``continue_`` was called."""
+"""Cause of our speech: the call began; the caller said something, or pressed keys; silence; not
+understood; the end of the call; ``continue_``.
+"""
 
 STAGES = (
     "caller_end",
@@ -26,63 +27,64 @@ STAGES = (
     "answered",
     "heard_end",
 )
-"""In the order of the line. The caller's last voiced sample; the turn was taken to be over; its
-words were there; the model was asked; its first word came; the server had a whole clause; its
-engine gave the first sound; the first audible frame of the reply was sent, and of a filler before
-it; the model had written all; the last frame was sent."""
+"""Stages in their order: the caller's last voiced sample; the end of the turn was decided; its text
+was recognised; the model was asked; its first word came; the server had a whole clause; its
+engine gave the first audio; the first audible frame of the reply was sent, and of a filler
+before it; the model had written all; the last frame was sent.
+"""
 
 VERSION = 1
 
 
 @dataclass(slots=True)
 class ToolUse:
-    """A tool that the model used."""
+    """Use of a tool by the model."""
 
     name: str
     ok: bool = False
     ms: float | None = None
-    """How long it took; None = it had not ended."""
+    """Duration; None = it had not ended."""
 
 
 @dataclass(slots=True, eq=False)
 class TurnRecord:
-    """All that is known of one turn; complete once ``done``."""
+    """Record of one turn; complete once ``done``."""
 
     number: int
     kind: TurnKind
     text: str = field(default="", repr=False)
-    """What the caller said, or ``[keys: 12]``."""
+    """Text of the caller, or ``[keys: 12]``."""
     why: str = ""
-    """Why the caller's turn was taken to be over, as `Turn.why`."""
+    """Reason for the end of the caller's turn, as `Turn.why`."""
     barge_in: bool = False
-    """Whether the caller's words stopped the reply before."""
+    """Whether the caller's speech interrupted the reply before."""
     language: str = ""
     heard: str = field(default="", repr=False)
-    """What the caller has heard of the reply, right to the word; fillers and apologies included."""
+    """Text that the caller has heard, exact to the word; fillers and apologies included."""
     unsaid: str = field(default="", repr=False)
-    """What the model wrote beside it."""
+    """Text of the model that was not heard."""
     interrupted: bool = False
-    """Whether the caller stopped the reply for good."""
+    """Whether the caller interrupted the reply for good."""
     resumed: int = 0
-    """How often it went on after a noise had stopped it."""
+    """Resumptions after an interruption by noise."""
     requests: int = 0
-    """How often the model was asked: once, once more after each round of tools, and retries."""
+    """Requests to the model: one, one more after each round of tools, and retries."""
     retries: int = 0
     fillers: int = 0
     tools: list[ToolUse] = field(default_factory=list)
     left_out: int = 0
     """Entries of the history that were too old to be sent."""
     cut_short: str = ""
-    """Why the model ended early, where it says so: ``length``, ``content_filter``."""
+    """Early end of the model's reply, as it says: ``length``, ``content_filter``."""
     error: SpeechError | None = None
-    """What went wrong first: the recogniser, the model or the voice; the call went on."""
+    """First failure of the recogniser, the model or the voice; the call went on."""
     times: dict[str, float] = field(default_factory=dict)
     """Seconds of the call's clock, by the names of `STAGES`."""
     started_unix_s: float = field(default_factory=time.time)
     done: bool = False
 
     def mark(self, stage: str, at: float | None) -> None:
-        """Note when a stage was reached; the first time wins.
+        """Note the time of a stage; the first one counts.
 
         Raises:
             ValueError: there is no such stage.
@@ -93,20 +95,20 @@ class TurnRecord:
             self.times.setdefault(stage, at)
 
     def failed(self, error: SpeechError) -> None:
-        """Note what went wrong; the first error wins."""
+        """Note a failure; the first one counts."""
         self.error = self.error or error
 
     def ms(self, stage: str) -> float | None:
-        """Milliseconds from the caller's last word to a stage; None where one is not known.
+        """Return the milliseconds from the caller's last voiced sample to a stage; None = unknown.
 
-        Where the caller said nothing before, from when the turn began.
+        Where the caller said nothing before, they count from the beginning of the turn.
         """
         origin = self.times.get("caller_end", self.times.get("turn_end"))
         at = self.times.get(stage)
         return None if origin is None or at is None else (at - origin) * 1000
 
     def to_json(self, call_id: str, *, words: bool = False) -> str:
-        """One line of JSON without its newline; with the words only where they are asked for."""
+        """Return one line of JSON without its newline; with the texts only if ``words``."""
         line: dict[str, Any] = {
             "v": VERSION,
             "call_id": call_id[:256],

@@ -1,9 +1,9 @@
-"""Whose turn it is, and what is to be done about it (pure: events and ``now`` in, acts out).
+"""Turn-taking of caller and agent (pure: events and ``now`` in, actions out).
 
-waiting ── the caller said something ──► replying ── all was heard ──► waiting
-replying ── the caller cuts in ──► stopped ── words ──► replying (to them; the rest is kept)
-                                           └─ noise ──► replying (it goes on where it was)
-waiting ── nobody says anything ──► replying (asks again), at last leaving
+waiting ── words of the caller ──► replying ── all was heard ──► waiting
+replying ── barge-in ──► interrupted ── words ──► replying (to them; the rest is kept)
+                                     └─ noise ──► replying (resumed)
+waiting ── silence ──► replying (reprompt), at last leaving
 leaving ── all was heard ──► over
 """
 
@@ -15,57 +15,57 @@ from qwen3tts_agent.settings import AgentSettings
 
 
 class Phase(Enum):
-    """Where the conversation is."""
+    """Phase of the conversation."""
 
     WAITING = auto()
-    """It is the caller's turn."""
+    """The caller's turn."""
     REPLYING = auto()
-    """The model thinks, or we speak."""
+    """The model writes, or we speak."""
     INTERRUPTED = auto()
-    """The caller has cut in, and what they say is not known yet."""
+    """The caller has interrupted us; their text is not known yet."""
     LEAVING = auto()
-    """The last words are said; then we hang up."""
+    """The last words are spoken; then we hang up."""
     LEAVING_INTERRUPTED = auto()
-    """The caller has cut in on these."""
+    """The caller has interrupted these."""
     OVER = auto()
 
 
 class TurnEvent(Enum):
-    """What the conversation is told."""
+    """Events of a conversation."""
 
     WORDS = auto()
-    """The caller's turn is over, and there are words or keys."""
+    """End of a turn of the caller's with words or keys."""
     NOISE = auto()
-    """It is over, and there was nothing in it."""
+    """End of one without."""
     NOT_UNDERSTOOD = auto()
-    """It is over, and the recogniser failed."""
+    """End of one that the recogniser failed on."""
     BARGE_IN = auto()
-    """What we say was interrupted."""
+    """Interruption of our speech."""
     REPLIED = auto()
-    """The reply is over: heard to its end, or failed."""
+    """End of the reply: heard to its end, or failed."""
     QUIET = auto()
-    """Nobody has said anything for a while."""
+    """Silence of both sides for ``quiet_s``."""
     QUIET_LAST = auto()
-    """Once more, and the caller was asked often enough."""
+    """The same, after the last reprompt."""
     GIVEN_UP = auto()
-    """Nothing came of an interruption."""
+    """No turn came of an interruption."""
     FAREWELL = auto()
-    """The model wants to end the call, its words are said already, or will be."""
+    """The model ends the call with this reply."""
     TIME_UP = auto()
-    """The call has lasted as long as it may."""
+    """Time limit of the call."""
     OVERTIME = auto()
-    """It has lasted longer, and somebody still speaks."""
+    """`OVERTIME_S` after that, while somebody still speaks."""
 
 
 class TurnAction(Enum):
-    """What is to be done, in the order given."""
+    """Actions, in the order given."""
 
     ASK = auto()
     """Have the model reply to all that the caller has said."""
     DROP = auto()
-    """Give the reply under way up, and keep what was not heard of it."""
+    """Give up the reply under way, and keep what was not heard of it."""
     RESUME = auto()
-    """Say what was interrupted from where it was."""
+    """Resume an interrupted reply."""
     APOLOGISE = auto()
     """Say that the caller was not understood."""
     REPROMPT = auto()
@@ -128,48 +128,45 @@ TRANSITIONS: dict[tuple[Phase, TurnEvent], tuple[Phase, tuple[TurnAction, ...]]]
 }
 
 OVERTIME_S = 60.0
-"""A call whose time is up ends so much later whatever is being said."""
+"""Time from the limit to the end of the call, whatever is being said."""
 _INTERRUPTED = (Phase.INTERRUPTED, Phase.LEAVING_INTERRUPTED)
 
 
 class TurnTaking:
-    """One call's turns. Times are seconds of the call's clock."""
+    """Turn-taking of one call; times are seconds of the call's clock."""
 
     def __init__(self, settings: AgentSettings, now: float, ends_at: float | None = None) -> None:
         self.phase = Phase.WAITING
         self.caller_speaks = False
-        """Whether the caller is speaking now."""
         self.asked_again = 0
-        """How often the caller was asked again since they last said something."""
+        """Reprompts since the caller last said something."""
         self.why = ""
-        """Why we end the call, once we do."""
+        """Reason why we end the call; empty while we do not."""
         self._settings = settings
         self._ends_at = now + 60 * settings.max_minutes if ends_at is None else ends_at
         self._time_is_up = False
         self._since = now
-        """Since when nobody has said anything, or the reply is stopped."""
+        """Start of the present silence, or of the interruption."""
         self._paused = False
 
     def begin(self, now: float) -> None:
-        """We speak first."""
         self.phase = Phase.REPLYING
         self._since = now
 
     def voice(self, speaks: bool, now: float) -> None:
-        """The caller begins or ends to speak."""
         self.caller_speaks = speaks
         self._since = now
 
     def hold(self, held: bool, now: float) -> None:
-        """The far end puts us on hold, or takes us back: nobody is asked meanwhile."""
+        """Note that the far end holds or resumes the call: no reprompts meanwhile."""
         if held != self._paused:
             self._paused, self._since = held, now
 
     def take(self, happened: TurnEvent, now: float, why: str = "") -> tuple[TurnAction, ...]:
-        """What is to be done now that this happened; nothing once it is over.
+        """Return the actions for an event; none once it is over.
 
         Raises:
-            ValueError: it cannot happen in this phase.
+            ValueError: the event is impossible in this phase.
         """
         if self.phase is Phase.OVER:
             return ()
@@ -198,7 +195,6 @@ class TurnTaking:
 
     @property
     def next_at(self) -> float:
-        """When to call `tick` next; infinity once it is over."""
         if self.phase is Phase.OVER:
             return float("inf")
         times = [self._ends_at]
@@ -210,7 +206,6 @@ class TurnTaking:
 
     @property
     def _asks(self) -> bool:
-        """Whether a caller who says nothing is asked, or left, in time."""
         settings = self._settings
         more = (
             settings.reprompt and self.asked_again < settings.reprompts
@@ -219,7 +214,6 @@ class TurnTaking:
         return bool(settings.quiet_s and more and waits)
 
     def tick(self, now: float) -> tuple[TurnAction, ...]:
-        """What is to be done because time has passed."""
         settings = self._settings
         acts: tuple[TurnAction, ...] = ()
         if self.phase is Phase.OVER:

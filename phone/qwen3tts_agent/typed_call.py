@@ -1,4 +1,14 @@
-"""An utterance that is shown as text, delta by delta, in the place of one that is heard."""
+"""Call without sound: the caller types, and replies are shown as text.
+
+    call = TypedCall(print)
+    talking = asyncio.create_task(agent.talk(call))
+    await call.heard()
+    call.type("When do you open?")
+    ...
+    await call.leave()
+
+An `Agent` talks on it as on any call: the same turns, history, tools and budget.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +36,10 @@ from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
 
 
 class TextUtterance:
-    """It begins when the one before it has ended, and ends with its words or with `stop`.
+    """Utterance that is shown as text, delta by delta; what was shown counts as heard.
 
-    Of `Utterance` it has what an agent uses. What was shown counts as heard.
+    It begins when the one before it has ended. It has those members of `Utterance` that an agent
+    uses.
     """
 
     def __init__(
@@ -52,7 +63,6 @@ class TextUtterance:
 
     @property
     def done(self) -> bool:
-        """Whether nothing of it is shown any more."""
         return self._task.done()
 
     def stop(self) -> None:
@@ -62,14 +72,14 @@ class TextUtterance:
             self._task.cancel()
 
     async def spoken(self) -> Spoken:
-        """Wait for its end; raises what the source of the words raises."""
+        """Wait for its end; raises what the source of its text raises."""
         await asyncio.wait([self._task])
         if not self._task.cancelled():
             self._task.result()
         return self.outcome()
 
     def outcome(self) -> Spoken:
-        """What was shown by now."""
+        """Return what was shown by now."""
         return Spoken(self.shown, "", self.stopped, len(self.shown), self.record)
 
     async def _run(self) -> None:
@@ -101,12 +111,11 @@ LINE = "chat"
 
 
 class TypedCall(Call):
-    """One conversation; it is up from the beginning.
+    """One typed conversation; it is answered from the beginning.
 
     Args:
-        show: is given each piece of text that is said, as it comes.
-        on_said: is given the whole text of each utterance when it has ended, as far as it was
-            shown.
+        show: called with each piece of text as it comes.
+        on_said: called with the text shown of each utterance when it has ended.
         clock: its time.
     """
 
@@ -130,7 +139,7 @@ class TypedCall(Call):
         self._show = show
         self._on_said = on_said
         self._said: list[TextUtterance] = []
-        """What is not over yet, in order."""
+        """Utterances that have not ended, in order."""
         self._hears = asyncio.Event()
         facts.answered_at = clock.now()
         self._core.up.set_result(None)
@@ -138,32 +147,32 @@ class TypedCall(Call):
     # --- the caller
 
     def type(self, text: str) -> None:
-        """The caller says this: it interrupts what is being said, and gets a reply.
+        """Take a turn that the caller types: it interrupts the reply, and gets one.
 
-        Raises WrongState where nobody listens on the call yet, or any more.
+        Raises WrongState before `hear` and after the call's end.
         """
         self._core.check_up()
         if self._listening is None:
-            raise WrongState("Nobody listens yet.", remedy="Await call.heard() first.")
+            raise WrongState("No agent listens yet.", remedy="Await call.heard() first.")
         self._listening.typed(text)
 
     async def heard(self) -> None:
-        """Wait until somebody listens (`hear`), or the call is over."""
+        """Wait until `hear` is called, or the call is over."""
         await self._hears.wait()
 
     async def leave(self) -> None:
-        """The caller ends the call."""
+        """End the call as the caller."""
         await self._end(EndFacts(by="remote"), "the caller has left")
 
     # --- as on every call
 
     @property
     def speaking(self) -> bool:
-        """Whether something is being said, or waits to be."""
+        """Whether something is shown, or waits to be."""
         return bool(self._said)
 
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
-        """It is answered; raises WrongState where it is over."""
+        """Check that it is not over: it is answered from the beginning."""
         self._core.check_up()
 
     def speak(
@@ -177,7 +186,7 @@ class TypedCall(Call):
         return cast(Utterance, written)
 
     def interrupt(self) -> list[Utterance]:
-        """Show no more of what is being said."""
+        """Show no more of the present utterances, and return them."""
         stopped, self._said = self._said, []
         for each in stopped:
             each.stop()
@@ -190,14 +199,14 @@ class TypedCall(Call):
         *,
         turn_detector: TurnDetector | None = None,
     ) -> SpeechDetection:
-        """What the caller types; there is no sound to recognise, and no voice to detect."""
+        """Return what the caller types; recogniser and voice detector are not used."""
         silent = replace(settings or ListenSettings(), detector="level")
         listening = super().hear(silent)
         self._hears.set()
         return listening
 
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
-        """End it. Harmless when it is over."""
+        """End the call as the agent; idempotent."""
         await self._end(EndFacts(by="local"), "the agent has ended it")
 
     # --- inside

@@ -1,8 +1,8 @@
-"""A check of a language model: one streamed request for one token, as the calls make them.
+"""Check of a language model: one streamed request for one token, as calls make them.
 
-``GET /models`` would cost less and tells less: many servers list models without a key, list models
-that they cannot load, or have no list. The request meets everything that a call's request meets:
-address, key, model, quota, loading of the weights, the form of the stream.
+``GET /models`` would cost less and shows less: many servers list models without a key, list models
+that they cannot load, or have no list. The request meets address, key, model, quota, loading of the
+weights and the form of the stream.
 """
 
 from __future__ import annotations
@@ -22,37 +22,38 @@ from qwen3tts_agent.chat.settings import ChatSettings
 __all__ = ["CHECK_S", "ModelCheck", "ModelSpeed", "check_model", "measure_model"]
 
 CHECK_S = 8.0
-"""Longest wait for the answer to a check, its connection included."""
+"""Longest wait for the answer to a check, connecting included."""
 BOUNDS = ("max_tokens", "max_completion_tokens")
-"""Names of the bound on an answer's length: that of all servers, and that of OpenAI's newer models,
-which refuse the first."""
+"""Names of the bound on an answer's length: the general one, and that of OpenAI's newer models,
+which refuse the first.
+"""
 ENOUGH_CHARS = 200
-"""A model that ignores the bound is not read any further."""
+"""Text after which a model that ignores the bound is not read any further."""
 MOST_NAMES = 5
 QUESTION = "Say yes."
 SPEED_QUESTION = "Explain in three sentences how tea is made."
 SPEED_TOKENS = 64
 CLAUSE_ENDS = frozenset(",.;:!?，。；：！？、")  # noqa: RUF001
-"""Marks that end a clause; what stands before one is spoken."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCheck:
-    """The answer of a language model to a check."""
+    """Result of a check of a language model."""
 
     model: str
     shown: str
-    """Its address, without user, password and query."""
+    """Address, without user, password and query."""
     first_token_s: float | None
-    """From the request, its connection included; None = the one token held no text, as with models
-    that reason first."""
+    """From the request, connecting included; None = the one token held no text, as with models that
+    reason first.
+    """
     streams: bool
-    """Whether it answers by a stream; else the first clause waits for the whole reply."""
+    """Whether it streams; else the first clause waits for the whole reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpeed:
-    """Times of one reply of a language model, on a connection that is open."""
+    """Times of one reply, on a connection that is open."""
 
     first_token_s: float
     """From the request to the first text."""
@@ -60,7 +61,8 @@ class ModelSpeed:
     """From the first text to the end of the first clause."""
     tokens_per_s: float | None
     """Text deltas a second after the first one; nearly all servers send one a token. None = the
-    whole reply came at once."""
+    whole reply came in one delta.
+    """
 
 
 async def check_model(
@@ -69,12 +71,12 @@ async def check_model(
     limit_s: float = CHECK_S,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> ModelCheck:
-    """Ask the model for one token.
+    """Request one token from the model.
 
     Where the model is unknown (404), ``GET /models`` is asked besides, for the remedy.
 
     Args:
-        settings: where it is.
+        settings: of the model.
         limit_s: longest wait, in seconds.
         transport: replaces the network, in tests.
 
@@ -82,7 +84,7 @@ async def check_model(
         ModelUnavailable: unreachable, overloaded, or its answer broke off; ModelStalled where no
             answer came within ``limit_s``.
         ModelRefused: the key, the path or the model is wrong, or a web page answered.
-        ProtocolError: the answer is none that this protocol has.
+        ProtocolError: the answer does not belong to the protocol.
     """
     try:
         async with asyncio.timeout(limit_s):
@@ -167,7 +169,6 @@ async def _first_text(client: ChatClient) -> float | None:
 
 
 async def _with_names(error: ModelRefused, client: ChatClient) -> ModelRefused:
-    """The same error; an unknown model's remedy names those that the server has."""
     model = client.settings.model
     if "(404)" not in error.message:
         return error

@@ -1,4 +1,4 @@
-"""The connection to a language model: opened ahead of a request, and kept after one."""
+"""Client of a language model: any endpoint with OpenAI's streaming chat completions."""
 
 from __future__ import annotations
 
@@ -30,38 +30,37 @@ from qwen3tts_wire.errors import LimitExceeded, ProtocolError, SpeechError
 logger = logging.getLogger(__name__)
 
 IDLE_S = 4.0
-"""A connection that nobody has used for longer may be closed by the server: uvicorn, with which
-many models are served, waits 5 s."""
+"""Idle time after which the server may have closed the connection: uvicorn, which serves many
+models, waits 5 s.
+"""
 ANSWER_S = 5.0
-"""How long the answer that opens it may take."""
+"""Longest wait for the answer that opens it."""
 MOST_BYTES = 1 << 20
-"""A longer answer is not read to its end, which costs the connection."""
+"""Longest answer that is read to its end, which keeps the connection."""
 REST_S = 1.0
-"""What follows the last word of a reply is waited for so long, so that the connection is kept."""
+"""Longest wait for the bytes after a reply's last word, which keeps the connection."""
 
 
 class ChatConnection:
-    """Sees to it that a request finds an open connection; one client's.
+    """Opens the connection of one client ahead of a request, and keeps it after one.
 
-    It asks for the list of models, which changes nothing there. Whatever becomes of that, an
-    answer, a refusal or nothing, is of no consequence: a request never waits for it, and opens a
-    connection of its own where none is free.
+    It requests the list of models, which changes nothing there. The result does not matter: a
+    request never waits for it, and opens a connection of its own where none is idle.
     """
 
     def __init__(self, http: httpx.AsyncClient, settings: ChatSettings) -> None:
         self._http = http
         self._settings = settings
         self._idle_since: float | None = None
-        """Since when one is free; None = none is. Seconds of the loop's clock."""
+        """Time of the loop's clock since which a connection is idle; None = there is none."""
         self._failed_at: float | None = None
         self._opening: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def prepare(self) -> None:
-        """A request is likely to come soon: open a connection, unless one was free just now.
-
-        Returns at once, and raises nothing.
+        """Open a connection for a request that is likely, unless one was idle just now; never
+        blocks or raises.
         """
         if self._closed or not self._settings.connect_ahead or self._opening is not None:
             return
@@ -72,18 +71,18 @@ class ChatConnection:
         self._opening = self._start(self._open(), "open the model's connection")
 
     def taken(self) -> None:
-        """A request goes out on it, and may not give it back."""
+        """Note that a request takes the connection, and may not give it back."""
         self._idle_since = None
 
     def keep(self, response: httpx.Response, chunks: AsyncIterator[bytes]) -> None:
-        """The last word of ``response`` has come: its connection is for the next request.
+        """Keep the connection of a complete ``response`` for the next request; never blocks.
 
-        ``chunks`` is what its body is read from. Returns at once.
+        ``chunks``: the iterator of its body.
         """
         self._start(self._read_rest(response, chunks), "end of the model's answer")
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel what is under way."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -108,7 +107,7 @@ class ChatConnection:
                             break
             self._failed_at = None
             self._freed()
-        except Exception as error:  # nobody waits for it, and the request will tell
+        except Exception as error:  # no consequence: the request itself will fail
             self._failed_at = asyncio.get_running_loop().time()
             logger.debug("the model's connection was not opened ahead: %s", type(error).__name__)
         finally:
@@ -120,7 +119,7 @@ class ChatConnection:
                 async for _ in chunks:
                     pass
             self._freed()
-        except Exception as error:  # what came after the last word is nobody's loss
+        except Exception as error:  # what came after the last word does not matter
             logger.debug("the model's connection is not kept: %s", type(error).__name__)
         finally:
             await response.aclose()
@@ -141,29 +140,28 @@ __all__ = [
 ]
 
 MAX_ERROR_BYTES = 64 * 1024
-"""How much of a refusal is read."""
 REFUSAL_S = 2.0
-"""How long: its status says the most."""
+"""Longest time for reading a refusal, whose status says the most."""
 MAX_ANSWER_BYTES = 1 << 20
-"""How much of an answer that is not streamed is read."""
+"""Longest answer without a stream."""
 KEEPALIVE_S = 300.0
-"""A connection is kept so long between two turns: making it costs each turn two round trips."""
+"""Time that an idle connection is kept between two turns: a new one costs each turn two round
+trips.
+"""
 
 
 @functools.cache
 def certificates() -> ssl.SSLContext:
-    """The authorities that are trusted; reading them takes a tenth of a second, so it is done once
-    a process, and before a call."""
+    """Return the trusted authorities, read once: that takes 0.1 s, which no call should pay."""
     return httpx.create_ssl_context()
 
 
 class ChatClient:
-    """Asks for replies and hands them over word by word."""
+    """Client of a language model that yields replies as they are written."""
 
     def __init__(
         self, settings: ChatSettings, *, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        """``transport`` replaces the network, in tests."""
         self.settings = settings
         headers = {"Accept": "text/event-stream, application/json", "Accept-Encoding": "identity"}
         if settings.api_key:
@@ -178,11 +176,12 @@ class ChatClient:
         )
         self._connection = ChatConnection(self._http, settings)
         self.streams = True
-        """Whether the last answer came as a stream of events."""
+        """Whether the last answer was a stream of events."""
 
     def prepare(self) -> None:
-        """A request is likely to come soon: have the connection open by then, where
-        ``settings.connect_ahead`` says so. Returns at once, and raises nothing."""
+        """Open the connection for a request that is likely, if ``settings.connect_ahead``; never
+        blocks or raises.
+        """
         self._connection.prepare()
 
     async def close(self) -> None:
@@ -212,9 +211,8 @@ class ChatClient:
         return tuple(one_line(name) for name in names if isinstance(name, str))
 
     async def reply(self, messages: Sequence[ChatMessage]) -> AsyncGenerator[str, None]:
-        """The model's answer as text deltas, as it writes them; it is offered no tools.
-
-        Raises as :meth:`stream`.
+        """Yield the model's answer as text deltas; it is offered no tools. Raises as
+        :meth:`stream`.
         """
         async with aclosing(self.stream(messages)) as events:
             async for event in events:
@@ -228,17 +226,21 @@ class ChatClient:
         *,
         must_speak: bool = False,
     ) -> AsyncGenerator[ChatEvent, None]:
-        """The model's answer as it writes it: text deltas, then each tool that it wants to use.
+        """Yield the model's answer as it is written: text deltas, then tool calls, then its end.
 
-        Nothing is read ahead of who reads this: the model's connection is held up meanwhile.
-        ``must_speak``: it knows the tools, and has to answer in words this time. What
-        came before a failure has been yielded and can be spoken; then the error follows.
+        Nothing is read ahead of the consumer (backpressure). What came before a failure has been
+        yielded and can be spoken; then the error follows.
+
+        Args:
+            messages: the conversation.
+            tools: those that the model may call.
+            must_speak: it must answer in text this time.
 
         Raises:
-            ModelUnavailable: unreachable, overloaded, or it broke off in mid-sentence;
-                ModelStalled where it was silent for too long.
+            ModelUnavailable: unreachable, overloaded, or it broke off in mid-sentence; ModelStalled
+                where it was silent for too long.
             ModelRefused: the key, the path or the model is wrong, or a web page answered.
-            ProtocolError: the answer is none that this protocol has.
+            ProtocolError: the answer does not belong to the protocol.
             LimitExceeded: the reply is longer than ``max_chars``.
         """
         shown, chars = self.settings.shown, 0
@@ -335,7 +337,6 @@ class ChatClient:
         )
 
     async def _refusal(self, response: httpx.Response) -> SpeechError:
-        """The typed error for a status that is not 200."""
         status, shown = response.status_code, self.settings.shown
         try:
             async with asyncio.timeout(REFUSAL_S):
@@ -375,7 +376,6 @@ class ChatClient:
 
 
 def _cause(error: BaseException) -> str:
-    """The system's reason why there is no connection, which the HTTP library wraps."""
     found, inner = str(error), error.__cause__ or error.__context__
     while inner is not None:
         if isinstance(inner, BaseExceptionGroup):
@@ -393,7 +393,6 @@ def _after(chars: int) -> str:
 
 
 async def _read_some(response: httpx.Response, limit: int) -> bytes:
-    """At most ``limit`` bytes of a body."""
     data = b""
     async for chunk in response.aiter_raw():
         data += chunk
@@ -405,9 +404,9 @@ async def _read_some(response: httpx.Response, limit: int) -> bytes:
 async def _stalling(
     chunks: AsyncIterator[bytes], stall_s: float
 ) -> AsyncGenerator[ChatEvent, None]:
-    """The events of a stream; ``TimeoutError`` when no word comes for ``stall_s``.
+    """Yield the events of a stream; TimeoutError when none comes for ``stall_s``.
 
-    Comments that keep the connection open are no words, and neither are thoughts.
+    Comments that keep the connection open are no events, and neither is reasoning.
     """
     loop = asyncio.get_running_loop()
     stream = ChatStream()
@@ -432,7 +431,7 @@ async def _stalling(
 
 
 async def reply_to(settings: ChatSettings, *, prompt: str, system: str = "") -> AsyncIterator[str]:
-    """One reply to one prompt, with a connection of its own."""
+    """Yield one reply to one prompt, with a connection of its own."""
     messages = [ChatMessage("system", system)] if system else []
     messages.append(ChatMessage("user", prompt))
     async with ChatClient(settings) as client, aclosing(client.reply(messages)) as deltas:

@@ -1,4 +1,4 @@
-"""What is sent to a language model, and what comes back: turns, tools and calls of tools."""
+"""Messages to and from a language model: turns, tools and tool calls; and its errors."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from qwen3tts_wire.errors import SpeechError
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The model wants a tool to be used."""
+    """Request of the model to use a tool."""
 
     id: str
-    """Names the call in its result; made up where the model gives none."""
+    """Id for its result; generated where the model gives none."""
     name: str
     arguments: str = field(repr=False)
-    """JSON as the model wrote it, which may be none."""
+    """JSON as the model wrote it, possibly invalid."""
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in an assistant's message."""
+        """Return its form in an assistant's message."""
         function = {"name": clean(self.name), "arguments": clean(self.arguments)}
         return {"id": clean(self.id), "type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One turn of a conversation."""
+    """Message of a conversation."""
 
     role: str
     """``system``, ``user``, ``assistant`` or ``tool``."""
     content: str = field(repr=False)
     tool_calls: tuple[ToolCall, ...] = ()
-    """Of an assistant's message: the tools that it wants to use."""
+    """Tools that an assistant's message asks for."""
     tool_call_id: str = ""
-    """Of a tool's message: which call it answers."""
+    """Id of the tool call that a tool's message answers."""
 
     def to_json(self) -> dict[str, Any]:
-        """As the endpoint takes it."""
+        """Return its form for the endpoint."""
         message: dict[str, Any] = {"role": self.role, "content": clean(self.content)}
         if self.tool_calls:
             message["tool_calls"] = [call.to_json() for call in self.tool_calls]
@@ -53,7 +53,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What a model is told of a tool."""
+    """Description of a tool for the model."""
 
     name: str
     description: str
@@ -61,7 +61,7 @@ class ToolSpec:
     """JSON schema of its arguments, an object's."""
 
     def to_json(self) -> dict[str, Any]:
-        """As the endpoint takes it."""
+        """Return its form for the endpoint."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -72,18 +72,18 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The model has ended its reply."""
+    """End of the model's reply."""
 
     reason: str
-    """As it says: ``stop``, ``length``, ``content_filter``, ``tool_calls``; empty = not said."""
+    """``stop``, ``length``, ``content_filter``, ``tool_calls``; empty = not given."""
 
 
 ChatEvent = str | ToolCall | Finished
-"""Of a reply: text deltas, then each tool that the model wants to use, then its end."""
+"""Events of a reply: text deltas, then tool calls, then its end."""
 
 
 def prompt_chars(messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> int:
-    """Return the characters of a prompt: contents, calls of tools, descriptions of tools."""
+    """Return the characters of a prompt: contents, tool calls, descriptions of tools."""
     chars = 0
     for message in messages:
         chars += len(message.content)
@@ -104,10 +104,7 @@ def request_body(
     *,
     must_speak: bool = False,
 ) -> dict[str, Any]:
-    """The body of a streamed request.
-
-    ``must_speak``: the tools are known to the model, but this time it has to answer in words.
-    """
+    """Return the body of a streamed request; ``must_speak``: the tools may not be used."""
     body: dict[str, Any] = {
         "model": model,
         "stream": True,
@@ -128,7 +125,7 @@ class ModelUnavailable(SpeechError):
 
 
 class ModelStalled(ModelUnavailable):
-    """The language model was silent for too long: nobody on the telephone waits as long again."""
+    """The language model was silent for too long; on a telephone it is not asked again."""
 
     code = "model_stalled"
 
@@ -140,6 +137,6 @@ class BudgetSpent(SpeechError):
 
 
 class ModelRefused(SpeechError):
-    """The language model's server does not take the request as it is."""
+    """The language model's server refuses the request as it is."""
 
     code = "model_refused"

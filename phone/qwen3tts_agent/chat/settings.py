@@ -1,4 +1,4 @@
-"""Where a language model is, and how long it may take."""
+"""Settings of a language model."""
 
 from __future__ import annotations
 
@@ -12,33 +12,32 @@ import httpx
 from qwen3tts_wire.errors import BadRequest
 
 OURS = frozenset({"model", "messages", "stream", "tools", "tool_choice"})
-"""Fields of a request that are not for ``extra`` to set."""
+"""Fields of a request that ``extra`` may not set."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """Where the model is and how long it may take."""
+    """Address, key and time limits of a language model."""
 
     base_url: str
     """Up to and including the version, such as ``http://127.0.0.1:11434/v1``."""
     model: str = "default"
     api_key: str = field(default="", repr=False)
-    """Sent as a bearer token; never logged. See `api_key_from`."""
+    """Bearer token; never logged. See `api_key_from`."""
     connect_s: float = 5.0
-    """How long the connection may take."""
+    """Time limit of connecting."""
     stall_s: float = 20.0
-    """How long the model may go without a word, before the first one as well."""
+    """Longest time without a word, before the first one as well."""
     max_chars: int = 20_000
-    """Bound on one reply; it is about twenty minutes of speech."""
+    """Bound on one reply, about twenty minutes of speech."""
     connect_ahead: bool = True
     """Whether the connection is opened before the first request, and again while the caller speaks
-    where it has rested for some seconds: ``GET /models`` is asked for, and its answer not looked
-    at."""
+    where it was idle for some seconds, by ``GET /models``, whose answer is ignored.
+    """
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of each request, such as ``temperature`` or ``max_tokens``."""
 
     def __post_init__(self) -> None:
-        """Refuse an address that cannot work; raises `BadRequest`."""
         try:
             url = httpx.URL(self.base_url)
         except (httpx.InvalidURL, ValueError) as error:
@@ -61,17 +60,16 @@ class ChatSettings:
 
     @property
     def url(self) -> str:
-        """The address that is asked."""
         return self.base_url.rstrip("/") + "/chat/completions"
 
     @property
     def models_url(self) -> str:
-        """Where the models are listed."""
+        """Address of the list of models."""
         return self.base_url.rstrip("/") + "/models"
 
     @property
     def shown(self) -> str:
-        """The address for messages: without user, password and query."""
+        """Address for messages: without user, password and query."""
         url = httpx.URL(self.base_url)
         host = f"[{url.host}]" if ":" in url.host else url.host
         port = f":{url.port}" if url.port else ""
@@ -79,5 +77,5 @@ class ChatSettings:
 
 
 def api_key_from(variable: str, environ: Mapping[str, str] | None = None) -> str:
-    """The key in an environment variable, or nothing: local servers ask for none."""
+    """Return the key in an environment variable; empty where unset: local servers ask for none."""
     return (os.environ if environ is None else environ).get(variable, "").strip()

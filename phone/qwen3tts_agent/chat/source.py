@@ -1,4 +1,4 @@
-"""Where replies come from: a chat endpoint, or a function of the program's."""
+"""Sources of replies: a chat endpoint, or a function of the program's."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from qwen3tts_wire.errors import BadRequest, BadText
 logger = logging.getLogger(__name__)
 
 ReplyFunction = Callable[[list[ChatMessage]], AsyncIterable[str] | Awaitable[str]]
-"""A function that replies to a conversation: an asynchronous generator of text deltas, or one that
-gives the whole text."""
+"""Function that replies to a conversation: an asynchronous generator of text deltas, or one that
+returns the whole text.
+"""
 
 
 class ReplySource(Protocol):
-    """Replies to conversations; one may serve many calls.
+    """Source of replies to conversations, possibly of many calls.
 
-    It may have a method ``prepare()`` besides, which is called when a request is likely to come
-    soon: as a call begins, and while a caller speaks. It must return at once.
+    It may have a method ``prepare()``, called when a request is likely soon: as a call begins, and
+    while a caller speaks. It must not block.
     """
 
     def stream(
@@ -40,19 +41,19 @@ class ReplySource(Protocol):
         *,
         must_speak: bool = False,
     ) -> AsyncGenerator[ChatEvent, None]:
-        """A reply as it is written: text, then the tools to be used. Closed early, it stops.
+        """Yield a reply as it is written: text, then tool calls; closed early, it stops.
 
-        ``must_speak``: no tool may be used this time. Raises SpeechError; what came is said.
+        ``must_speak``: no tool may be used. Raises SpeechError; what came before is spoken.
         """
         ...
 
     async def close(self) -> None:
-        """No more is asked."""
+        """Release its resources."""
         ...
 
 
 class FunctionSource:
-    """A function as a source; it is offered no tools."""
+    """Function as a source; it is offered no tools."""
 
     def __init__(self, function: ReplyFunction) -> None:
         self._function = function
@@ -64,7 +65,7 @@ class FunctionSource:
         *,
         must_speak: bool = False,
     ) -> AsyncGenerator[ChatEvent, None]:
-        """Its deltas, halves of characters joined; raises what it raises, and `BadText`."""
+        """Yield its deltas, surrogate pairs joined; raises what it raises, and BadText."""
         words = self._function(list(messages))
         joiner = SurrogateJoiner()
         if isinstance(words, AsyncIterable):
@@ -86,11 +87,10 @@ class FunctionSource:
             yield text
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """Nothing to release."""
 
 
 def _text(given: object) -> str:
-    """Raises `BadText` for what is none."""
     if isinstance(given, str):
         return given
     raise BadText(
@@ -106,7 +106,7 @@ async def _close(deltas: AsyncIterator[str]) -> None:
 
 
 def prepare(source: ReplySource) -> None:
-    """A request is likely to come soon: let the source get ready, where it can."""
+    """Let the source prepare for a request that is likely, where it can."""
     ready = getattr(source, "prepare", None)
     if ready is None:
         return
@@ -119,7 +119,7 @@ def prepare(source: ReplySource) -> None:
 
 
 def source_of(given: object) -> ReplySource:
-    """The source that a program gives; raises `BadRequest` for what is none."""
+    """Return the source that a program gives; raises BadRequest for anything else."""
     if callable(getattr(given, "stream", None)):
         return cast(ReplySource, given)
     if inspect.isgeneratorfunction(given):

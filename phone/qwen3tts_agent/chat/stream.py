@@ -1,4 +1,4 @@
-"""Leaves out what a model thinks aloud before it answers: ``<think>…</think>``."""
+"""Decoder of streamed chat completions: text without reasoning, tool calls, the end (pure)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ BEGIN, END = "<think>", "</think>"
 
 
 class ReasoningFilter:
-    """Deltas in, the answer's deltas out (pure).
+    """Removes what a model reasons before its answer: ``<think>…</think>`` (pure).
 
-    Only a reply that *begins* with ``<think>`` has thoughts: the marks are in the text where a
-    server does not part them itself. Thoughts that never end leave nothing to say.
+    Only a reply that *begins* with ``<think>`` has reasoning: the marks are in the text where a
+    server does not separate it. Reasoning that never ends leaves an empty answer.
     """
 
     def __init__(self) -> None:
         self.thinking = False
-        """Whether the model thinks now."""
         self._held: str | None = ""
-        """What may still be, or end, a thought; None: the answer has begun."""
+        """Text that may begin, or end, reasoning; None: the answer has begun."""
 
     def push(self, delta: str) -> str:
-        """What of it belongs to the answer."""
         if self._held is None:
             return delta
         self._held += delta
@@ -48,30 +46,27 @@ class ReasoningFilter:
         return after.lstrip()
 
     def finish(self) -> str:
-        """The text is over, or is none with thoughts: what was held."""
         held, self._held = self._held, None
         return "" if self.thinking else held or ""
 
 
 MAX_CALLS = 32
-"""Bound on the tools that one answer uses."""
+"""Tool calls of one answer."""
 MAX_ARGUMENT_CHARS = 100_000
-"""Bound on the arguments of one of them."""
+"""Arguments of one tool call."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """A call of a tool while it is being written."""
-
     id: str = ""
     name: str = ""
     arguments: str = ""
 
 
 class ToolCalls:
-    """Joins the pieces in which calls of tools come: by their index, several at once.
+    """Assembler of tool calls from their deltas, by index, several at a time.
 
-    Servers that number nothing, or everything 0, are understood by the ids: another id is another
+    Servers without indices, or with 0 for all, are understood by the ids: another id is another
     call.
     """
 
@@ -81,10 +76,10 @@ class ToolCalls:
         self._given = 0
 
     def push(self, pieces: object) -> None:
-        """The ``tool_calls`` of one delta, or of a whole message.
+        """Take the ``tool_calls`` of one delta, or of a whole message.
 
         Raises:
-            ProtocolError: that is no list of calls.
+            ProtocolError: it is not a list of tool calls.
             LimitExceeded: they are too many or too long.
         """
         if not isinstance(pieces, list):
@@ -95,7 +90,7 @@ class ToolCalls:
             self._take(piece)
 
     def take(self) -> list[ToolCall]:
-        """The calls, in the order in which they began; once."""
+        """Return the calls, in the order in which they began, and forget them."""
         calls, self._calls, self._last = list(self._calls.values()), {}, None
         taken = []
         for call in calls:
@@ -137,22 +132,24 @@ class ToolCalls:
             key = f"number {len(self._calls)}" if begins else self._last
         if key not in self._calls:
             if len(self._calls) >= MAX_CALLS:
-                raise LimitExceeded(f"the language model uses more than {MAX_CALLS} tools at once.")
+                raise LimitExceeded(
+                    f"the language model uses more than {MAX_CALLS} tools in one reply."
+                )
             self._calls[key] = _Call()
         self._last = key
         return self._calls[key]
 
 
 class ChatStream:
-    """The text and the calls in a stream of chat completions."""
+    """Decoder of one stream of chat completions."""
 
     def __init__(self) -> None:
         self.ended = False
-        """Whether the model has said that it is done."""
+        """Whether the stream's end was received."""
         self.failure: SpeechError | None = None
-        """What went wrong after the last event that was given out; nothing follows it."""
+        """Error after the last event that was returned; nothing follows it."""
         self.finish_reason = ""
-        """Why the model stopped, as it says: ``stop``, ``length``, ``tool_calls``, …"""
+        """Reason for the model's end: ``stop``, ``length``, ``tool_calls``, …"""
         self._parser = SseParser()
         self._thoughts = ReasoningFilter()
         self._calls = ToolCalls()
@@ -160,11 +157,9 @@ class ChatStream:
 
     @property
     def thinking(self) -> bool:
-        """Whether the model thinks before it answers."""
         return self._thoughts.thinking
 
     def push(self, data: bytes) -> list[ChatEvent]:
-        """What is complete by now; look at ``failure`` afterwards."""
         events: list[ChatEvent] = []
         try:
             for event in self._parser.push(data):
@@ -181,7 +176,9 @@ class ChatStream:
         return events
 
     def finish(self) -> list[ChatEvent]:
-        """The bytes have ended; what was held. Raises `ModelUnavailable` unless it had finished."""
+        """Return the held events at the end of the bytes; raises ModelUnavailable if it came too
+        early.
+        """
         if not self.ended and not self.finish_reason:
             raise ModelUnavailable(
                 "the language model's answer ended in mid-sentence."
@@ -222,10 +219,10 @@ class ChatStream:
 
 
 def text_of(message: dict[str, Any]) -> str:
-    """The words of a delta or a message.
+    """Return the text of a delta or a message.
 
     Raises:
-        ProtocolError: they are no text.
+        ProtocolError: its content is not text.
     """
     content = message.get("content")
     if content is None:
@@ -241,7 +238,7 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 def parsed(data: str | bytes) -> dict[str, Any]:
-    """A JSON object; raises `ProtocolError` for anything else."""
+    """Return a JSON object; raises ProtocolError for anything else."""
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError):
@@ -255,12 +252,12 @@ def parsed(data: str | bytes) -> dict[str, Any]:
 
 
 def whole_answer(body: bytes) -> list[ChatEvent]:
-    """The text and the calls of an answer by a server that does not stream.
+    """Return the events of an answer that is not streamed.
 
     Raises:
-        ModelUnavailable: it says that it failed.
-        ProtocolError: there is neither.
-        LimitExceeded: the calls are too many or too long.
+        ModelUnavailable: the server reports a failure.
+        ProtocolError: it has neither text nor tool calls.
+        LimitExceeded: the tool calls are too many or too long.
     """
     raw = parsed(body)
     if raw.get("error"):
@@ -279,14 +276,13 @@ def whole_answer(body: bytes) -> list[ChatEvent]:
 
 
 def stream_error(error: object) -> SpeechError:
-    """The typed error for what a stream says has failed."""
     return ModelUnavailable(
         f"the language model failed: {one_line(error)}", remedy="Its own log may say more."
     )
 
 
 def refusal_words(body: bytes) -> str:
-    """What a refusal says, on one line; nothing for web pages and noise."""
+    """Return a refusal's reason on one line; empty for web pages and noise."""
     try:
         raw = parsed(body)
     except ProtocolError:
@@ -295,7 +291,6 @@ def refusal_words(body: bytes) -> str:
 
 
 def one_line(error: object) -> str:
-    """The message of an error object, printable and short."""
     if isinstance(error, dict):
         error = error.get("message") or error.get("code") or "no reason given"
     line = " ".join(str(error).split())[:300]

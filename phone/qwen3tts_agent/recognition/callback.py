@@ -1,4 +1,4 @@
-"""A recogniser made of any function: the sound of a turn goes in, its text comes out."""
+"""Recogniser made of a function: the samples of a turn in, its text out."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from qwen3tts_phone.detection.recogniser import (
 from qwen3tts_wire.errors import SpeechError
 
 MOST_TEXT = 20_000
-"""Characters of one turn; a text that is longer is cut."""
+"""Characters of one turn; a longer text is cut."""
 
 
 class CallbackRecogniser:
-    """Calls a function with the sound of each turn.
+    """Recogniser that calls a function with the samples of each turn.
 
-    >>> async def ask(samples, rate_hz):
-    ...     return (await my_service(samples.tobytes(), rate_hz)).text
-    >>> recogniser = CallbackRecogniser(ask)
+        >>> async def ask(samples, rate_hz):
+        ...     return (await my_service(samples.tobytes(), rate_hz)).text
+        >>> recogniser = CallbackRecogniser(ask)
 
-    An ``async`` function runs in the event loop; it is cancelled when nobody wants its answer any
+    An ``async`` function runs in the event loop and is cancelled when its answer is not needed any
     more. Any other runs in a thread and may block; it runs to its end, and its answer is dropped.
     """
 
@@ -44,16 +44,16 @@ class CallbackRecogniser:
         at_once: int = 8,
         waiting: int = 32,
     ) -> None:
-        """Name the function.
+        """Nothing is called yet.
 
         Args:
-            function: What recognises.
-            rate_hz: Rate of the samples that it is given.
-            early: Call it at every pause, and use the answer if the turn ends there: the text
-                comes sooner by the length of the pause, and the function is called more often.
-            timeout_s: How long it may take after the end of a turn.
-            at_once: So many calls of it run at the same time, over all phone calls.
-            waiting: So many more may wait; then a turn fails with `RecogniserBusy`.
+            function: recognises the samples of a turn.
+            rate_hz: rate of these samples.
+            early: call it at every pause, and use the answer if the turn ends there: the text comes
+                earlier by the length of the pause, and the function is called more often.
+            timeout_s: longest time for an answer after the end of a turn.
+            at_once: concurrent calls of it, over all telephone calls.
+            waiting: further turns that may wait; then a turn fails with `RecogniserBusy`.
 
         Raises:
             ValueError: a number is out of its range; the text begins with its name.
@@ -75,14 +75,14 @@ class CallbackRecogniser:
 
     @property
     def rate_hz(self) -> int:
-        """Rate of the samples that the function is given."""
+        """Rate of the samples that the function receives."""
         return self._rules.rate_hz
 
     async def warm(self) -> None:
         """Nothing needs to be loaded."""
 
     async def open(self, on_partial: PartialCallback | None = None) -> TurnRecognition:
-        """Begin to recognise one call."""
+        """Open the recognition of one call."""
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")
         recognition = TurnRecognition(self._recognise, self._rules, on_partial)
@@ -90,7 +90,7 @@ class CallbackRecogniser:
         return recognition
 
     async def close(self) -> None:
-        """End it; threads that still run are not waited for."""
+        """Close all recognitions; threads that still run are not waited for."""
         self._closed = True
         for recognition in list(self._open):
             await recognition.close()

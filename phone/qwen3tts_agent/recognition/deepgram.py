@@ -1,8 +1,8 @@
-"""The messages of Deepgram's streaming interface (pure).
+"""Deepgram's streaming interface as a recogniser.
 
-We send samples as binary messages and three texts; what comes are texts with a ``type``:
-``Results`` (words of a stretch of the sound, not yet or at last fixed), ``Metadata``,
-``SpeechStarted``, ``UtteranceEnd``, ``Warning`` and ``Error``.
+Samples are sent as binary messages, and three texts; received are texts with a ``type``:
+``Results`` (words of a stretch of audio, interim or final), ``Metadata``, ``SpeechStarted``,
+``UtteranceEnd``, ``Warning`` and ``Error``.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ from qwen3tts_phone.detection.turn_buffer import TurnBuffer
 from qwen3tts_wire.errors import ProtocolError
 
 FINALIZE = '{"type": "Finalize"}'
-"""Fix the words of all that was sent."""
+"""Makes the words of all that was sent final."""
 KEEP_ALIVE = '{"type": "KeepAlive"}'
 CLOSE_STREAM = '{"type": "CloseStream"}'
 LONGEST_S = 7 * 24 * 3600.0
-"""Of a connection; a time beyond that is none."""
+"""Longest time of a connection; anything beyond is refused."""
 _REMEDY = "Check that its address is one of Deepgram's streaming interface, /v1/listen."
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Words of a stretch of the sound; times are seconds from the connection's first sample."""
+    """Words of a stretch of audio; times are seconds from the connection's first sample."""
 
     start_s: float
     end_s: float
     fixed: bool
-    """Whether they will not change any more (``is_final``)."""
+    """Whether they are final (``is_final``)."""
     flushed: bool
     """Whether they answer a ``Finalize`` (``from_finalize``)."""
     transcript: Transcript
 
 
 def read_message(message: str | bytes) -> Results | Failed | None:
-    """A message of Deepgram's; None for one that tells nothing of the words.
+    """Return the content of a message; None for one without words.
 
     Raises:
-        ProtocolError: it is none of the interface.
+        ProtocolError: it does not belong to the interface.
     """
     if not isinstance(message, str):
         raise ProtocolError("The recogniser sent a binary message.", remedy=_REMEDY)
@@ -132,7 +132,7 @@ def _seconds(raw: dict[str, Any], name: str) -> float:
 
 
 NEARLY_S = 0.1
-"""Deepgram works in frames, so the last of them may be left out of its times."""
+"""Tolerance of its times: Deepgram works in frames, so the last one may be left out."""
 
 
 @dataclass(slots=True)
@@ -140,46 +140,44 @@ class _Turn:
     number: int
     tries: int = 0
     first: int = 0
-    """Its first sample, among those sent on this connection."""
+    """First sample, counted from the connection's first."""
     speech: int = 0
-    """Samples from its beginning to the last voiced one."""
+    """Samples up to the last voiced one."""
     ended: Samples | None = field(default=None, repr=False)
-    """All of its sound, once it is over."""
+    """All of its samples, once it is over."""
     paused: bool = False
     sent: int = 0
-    """Its samples that were sent on this connection."""
+    """Samples sent on this connection."""
     flushes: int = 0
-    """``Finalize`` that were sent in it and not answered."""
+    """``Finalize`` messages sent and not answered."""
     fixed: list[Transcript] = field(default_factory=list, repr=False)
     chars: int = 0
-    """In these; beyond `MOST_TEXT` no more are kept."""
+    """Characters in ``fixed``; beyond `MOST_TEXT` no more are kept."""
     fixed_to: float = -1.0
-    """Up to where its words are fixed, seconds of the connection."""
+    """End of its final words, seconds of the connection."""
     latest: Transcript | None = field(default=None, repr=False)
-    """Of what follows, not fixed yet."""
+    """Interim words that follow these."""
     any: bool = False
     """Whether there have been results."""
     closing: bool = False
     """Whether a ``Finalize`` was sent after its end."""
 
     def begin(self, first: int) -> None:
-        """It is sent, or sent again, from this sample of the connection on."""
+        """Send it, or send it again, from this sample of the connection on."""
         self.first, self.sent, self.flushes = first, 0, 0
         self.fixed, self.chars, self.fixed_to, self.latest = [], 0, -1.0, None
         self.any = self.closing = False
 
     def text(self) -> Transcript:
-        """All words by now."""
         return joined_transcripts(
             [*self.fixed, *([self.latest] if self.latest is not None else [])]
         )
 
 
 class DeepgramStream:
-    """The turns of one call; see the module and `CallStream`."""
+    """One call's turns as Deepgram's messages (pure); see `CallStream`."""
 
     def __init__(self, rate_hz: int, *, longest_s: float = 300.0) -> None:
-        """``rate_hz``: of the samples."""
         self.ready = False
         self._rate_hz = rate_hz
         self._audio = TurnBuffer(rate_hz, longest_s=longest_s)
@@ -192,7 +190,7 @@ class DeepgramStream:
     # --- the connection
 
     def greeted(self) -> tuple[Outgoing, list[int]]:
-        """A connection is open: what it is sent of turns under way, and the turns given up."""
+        """Return the messages of unfinished turns for a new connection, and the turns given up."""
         self.ready, self._total = True, 0
         out: Outgoing = []
         given_up = []
@@ -213,26 +211,21 @@ class DeepgramStream:
         return out, given_up
 
     def lost(self) -> None:
-        """The connection is gone."""
         self.ready = False
 
     def idle(self) -> Outgoing:
-        """Nothing was sent for a while."""
         return [KEEP_ALIVE] if self.ready else []
 
     def leaving(self) -> Outgoing:
-        """The call is over: the last message of a connection."""
         return [CLOSE_STREAM] if self.ready else []
 
     # --- the call
 
     def push(self, samples: Samples, at: float) -> Outgoing:
-        """The caller's sound; see `Recognition.push`."""
         self._audio.push(samples, at)
         return self._send(self._turn, samples) if self.ready and self._turn is not None else []
 
     def begin_turn(self, at: float) -> tuple[Outgoing, int]:
-        """A turn begins; what is sent, and its number. One that goes on is given up."""
         out = self.drop_turn()
         self._count += 1
         self._turn = _Turn(self._count)
@@ -243,7 +236,6 @@ class DeepgramStream:
         return out, self._count
 
     def pause(self, at: float) -> Outgoing:
-        """The caller is silent since ``at``."""
         turn = self._turn
         if turn is None or turn.paused:
             return []
@@ -251,19 +243,17 @@ class DeepgramStream:
         return self._flush(turn) if self.ready else []
 
     def resume(self) -> Outgoing:
-        """They speak on; what is fixed stays so."""
         if self._turn is not None:
             self._turn.paused = False
         return []
 
     def drop_turn(self) -> Outgoing:
-        """It was a noise: its words are fixed now, so that none of them falls into the next."""
+        """Drop a noise: its words are made final, so that none of them falls into the next turn."""
         turn, self._turn = self._turn, None
         self._audio.end()
         return self._flush(turn) if turn is not None and self.ready else []
 
     def end_turn(self, at: float) -> tuple[Outgoing, int | None, int | None]:
-        """The turn is over; what is sent, its number, and that of an older one given up for it."""
         turn, self._turn = self._turn, None
         if turn is None:
             return [], None, None
@@ -279,26 +269,22 @@ class DeepgramStream:
         return self._flush(turn) if flush else [], turn.number, oldest
 
     def give_up(self, number: int) -> Outgoing:
-        """Nobody waits for this turn any more."""
         self._pending.pop(number, None)
         return []
 
     def finished(self, number: int) -> Transcript | None:
-        """The words of a turn that has ended, where all of them are fixed already."""
         turn = self._pending.get(number)
         if turn is None or not self._complete(turn):
             return None
         return self._pending.pop(number).text()
 
     def known(self, number: int) -> Transcript | None:
-        """The words that there are of a turn that has ended; None = there were no results."""
         turn = self._pending.get(number)
         if turn is None or not turn.any:
             return None
         return self._pending.pop(number).text()
 
     def read(self, message: str | bytes) -> list[Answer]:
-        """The meaning of a message for the turns of this call. Raises ProtocolError."""
         found = read_message(message)
         if isinstance(found, Failed):
             return [found]
@@ -342,7 +328,7 @@ class DeepgramStream:
             turn.chars += len(found.transcript.text)
 
     def _turn_of(self, found: Results) -> _Turn | None:
-        """The turn that these results overlap most; None for sound of a turn that was dropped."""
+        """Return the turn that these results overlap most; None for audio of a dropped turn."""
         turns = [*self._pending.values(), *([self._turn] if self._turn is not None else [])]
         best, most = None, 0.0
         for turn in turns:
@@ -353,19 +339,18 @@ class DeepgramStream:
         return best
 
     def _complete(self, turn: _Turn) -> bool:
-        """Whether all of its speech has been fixed, or its last ``Finalize`` answered."""
         last = (turn.first + turn.speech) / self._rate_hz
         return turn.fixed_to >= last - NEARLY_S or (turn.closing and not turn.flushes)
 
 
 CHECKED_S = 1.0
-"""Length of the sound that a check sends."""
+"""Length of the audio that a check sends."""
 PIECE_S = 0.1
-"""In messages of this length: Deepgram takes no long ones."""
+"""Length of its messages: Deepgram accepts no long ones."""
 
 
 class DeepgramRecogniser(ServiceRecogniser):
-    """Streams each call's turns over a WebSocket of its own.
+    """Recogniser that streams each call's turns over a WebSocket of its own.
 
     >>> recogniser = DeepgramRecogniser(DeepgramSettings(languages=("en",)))
     """
@@ -373,7 +358,6 @@ class DeepgramRecogniser(ServiceRecogniser):
     def __init__(
         self, settings: DeepgramSettings | None = None, *, clock: Clock | None = None
     ) -> None:
-        """Nothing is connected yet."""
         self.settings = chosen = settings or DeepgramSettings()
         super().__init__(
             SocketService(

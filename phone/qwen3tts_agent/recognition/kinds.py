@@ -64,7 +64,6 @@ class RecogniserKind:
 
 
 def _prefixed(name: str, key: str) -> Callable[[str], dict[str, Any] | None]:
-    """``NAME`` or ``NAME:REST``, of which the rest is the field ``key``."""
 
     def options(text: str) -> dict[str, Any] | None:
         kind, colon, rest = text.partition(":")

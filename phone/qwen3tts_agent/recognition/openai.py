@@ -1,4 +1,4 @@
-"""The answers of a transcription route, bytes in, texts and errors out (pure)."""
+"""OpenAI's transcription route, or a server with the same one, as a recogniser."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from qwen3tts_wire.errors import ProtocolError, SpeechError
 from qwen3tts_wire.whisper.guards import Answer, believable, silent
 
 MOST_BYTES = 1 << 20
-"""Of an answer."""
+"""Longest body of an answer."""
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
 
 
 def read_text(body: bytes, kind: str, *, plain: bool, seconds: float) -> Transcript:
-    """The words in the body of an answer with status 200.
+    """Return the transcript in the body of an answer with status 200.
 
     Args:
         body: of the answer.
         kind: its Content-Type.
         plain: whether text was asked for, not JSON.
-        seconds: length of the sound, which bounds the text that is believed.
+        seconds: length of the audio, which bounds the text that is plausible.
 
     Raises:
         RecogniserUnavailable: a web page answers.
@@ -71,9 +71,9 @@ def read_text(body: bytes, kind: str, *, plain: bool, seconds: float) -> Transcr
 
 
 def refusal(status: int, body: bytes, model: str, variable: str) -> SpeechError:
-    """The typed error for another status than 200.
+    """Return the typed error for a status other than 200.
 
-    ``variable``: the environment's variable for this server's key.
+    ``variable``: the environment variable for this server's key.
     """
     said = refusal_words(body)
     because = f": {said}" if said else "."
@@ -106,7 +106,6 @@ def refusal(status: int, body: bytes, model: str, variable: str) -> SpeechError:
 
 
 def _answer(raw: dict[str, Any]) -> Answer:
-    """The text with what ``verbose_json`` says of its likelihood: the likeliest stretch counts."""
     language = raw.get("language")
     code = language if isinstance(language, str) and language.isprintable() else ""
     text = _clean(raw["text"])
@@ -137,7 +136,7 @@ def _doubt(segment: object) -> tuple[float, float] | None:
 def _believed(answer: Answer, seconds: float) -> Transcript:
     if not believable(answer, seconds):
         return Transcript("")
-    # Where nothing is told of its likelihood there is no confidence to tell.
+    # Without likelihoods there is no confidence.
     sure = answer.confidence if answer.logprob else None
     return Transcript(answer.text.strip(), answer.language, sure)
 
@@ -148,25 +147,24 @@ def _clean(text: str) -> str:
 
 
 RATE_HZ = 16_000
-"""Of the sound that is sent; the models behind such routes work at this rate."""
+"""Rate of the samples that are sent; the models behind such routes work at it."""
 KEEPALIVE_S = 300.0
-"""A connection is kept so long between two turns."""
+"""Time that an idle connection is kept between two turns."""
 RETRY_DELAY_S = 0.25
-"""Before a request is sent a second time, where the server does not say."""
+"""Delay before the second attempt, where the server does not give one."""
 MAX_RETRY_DELAY_S = 2.0
-"""A server that wants a longer wait than this has failed the turn: the caller waits, too."""
+"""Longest delay that the caller can wait for; beyond it the turn has failed."""
 CHECKED_S = 1.0
-"""Length of the sound that a check sends."""
+"""Length of the audio that a check sends."""
 
 
 class TranscriptionRecogniser:
-    """Sends each turn as a WAV file, and again where the connection or the server broke over it.
+    """Recogniser that sends each turn as a WAV file; a retryable failure is retried once.
 
     >>> recogniser = TranscriptionRecogniser(TranscriptionSettings("http://127.0.0.1:8000/v1"))
     """
 
     rate_hz = RATE_HZ
-    """Hertz."""
 
     def __init__(
         self,
@@ -175,7 +173,6 @@ class TranscriptionRecogniser:
         clock: Clock | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Nothing is connected yet. ``transport`` replaces the network, in tests."""
         self.settings = settings or TranscriptionSettings()
         self._clock = clock or LoopClock()
         https = self.settings.url.lower().startswith("https")
@@ -197,7 +194,7 @@ class TranscriptionRecogniser:
         )
 
     async def warm(self) -> None:
-        """Have a second of silence transcribed: address, key and model are there, and loaded.
+        """Have a second of silence transcribed, with which the server loads its model.
 
         Raises:
             RecogniserUnavailable: the key, the path or the model is wrong, or a web page answered.
@@ -206,11 +203,9 @@ class TranscriptionRecogniser:
         await self._ask(np.zeros(round(CHECKED_S * RATE_HZ), np.int16))
 
     async def open(self, on_partial: PartialCallback | None = None) -> TurnRecognition:
-        """Begin to recognise one call."""
         return await self._turns.open(on_partial)
 
     async def close(self) -> None:
-        """Close the connections; turns under way fail."""
         await self._turns.close()
         await self._http.aclose()
 
@@ -220,7 +215,6 @@ class TranscriptionRecogniser:
         return await self._ask(samples)
 
     async def _ask(self, samples: Samples) -> Transcript:
-        """The words of one piece, at the second try where the first may have failed by chance."""
         shown = self.settings.shown
         try:
             try:
@@ -295,7 +289,7 @@ class TranscriptionRecogniser:
 
 
 async def check(settings: TranscriptionSettings) -> RecogniserReport:
-    """Have a second of silence transcribed, twice: loaded, and timed. See `RecogniserCheck`."""
+    """Have a second of silence transcribed twice: loaded, then timed. See `RecogniserCheck`."""
     recogniser = TranscriptionRecogniser(settings)
     try:
         await recogniser.warm()
@@ -315,7 +309,7 @@ async def check(settings: TranscriptionSettings) -> RecogniserReport:
 
 
 class _TryAgain(Exception):
-    """The same request may succeed in ``wait_s`` seconds."""
+    """Retryable failure of a request; to be retried after ``wait_s`` seconds."""
 
     def __init__(self, error: SpeechError, after: str = "") -> None:
         super().__init__(error.message)
@@ -334,7 +328,6 @@ def _wav(samples: Samples) -> bytes:
 
 
 async def _body(response: httpx.Response) -> bytes:
-    """At most one byte more than an answer may have."""
     encoding = response.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise ProtocolError(f"its answer is compressed ({encoding}), which was not asked for.")

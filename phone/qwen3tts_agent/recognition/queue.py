@@ -1,4 +1,4 @@
-"""Pieces of all calls for one model: one after the other, and a new process when one is lost."""
+"""Queue of pieces of speech of all calls for one model, whose process is replaced when it ends."""
 
 from __future__ import annotations
 
@@ -18,30 +18,24 @@ from qwen3tts_wire.whisper.guards import Answer
 log = logging.getLogger(__name__)
 
 RESTART_DELAY_S = 10.0
-"""So long after a failed start no other is tried; turns fail at once with the same error."""
+"""Time after a failed start without another one; turns fail immediately with the same error."""
 
 
 class RecognitionWorker(Protocol):
-    """What does the work; `WhisperProcess` is one."""
+    """Worker of the queue, such as `WhisperProcess`."""
 
     on_gone: Callable[[], None]
 
     @property
-    def alive(self) -> bool:
-        """Whether it can be asked."""
-        ...
+    def alive(self) -> bool: ...
 
     async def hear(self, samples: Samples) -> Answer:
-        """The words of one piece; one call at a time. Raises RecognitionFailed."""
+        """Recognise one piece; one call at a time. Raises RecognitionFailed."""
         ...
 
-    async def idle(self) -> None:
-        """Return when it hears nothing any more, or is gone."""
-        ...
+    async def idle(self) -> None: ...
 
-    async def close(self) -> None:
-        """End it."""
-        ...
+    async def close(self) -> None: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -49,25 +43,24 @@ class _Piece:
     samples: Samples
     answer: asyncio.Future[Answer]
     spare: bool = False
-    """A partial text: given up for any other piece."""
+    """Whether it is a partial text, given up for any other piece."""
     work: asyncio.Task[Answer] | None = None
 
     def give_up(self) -> None:
-        """Make room for another piece."""
         _fail(self, RecogniserBusy("A piece that is needed came."))
         if self.work is not None:
             self.work.cancel()
 
 
 class RecognitionQueue:
-    """Takes pieces, hands them to a worker in turn, and replaces the worker when it dies."""
+    """Queue that hands pieces to a worker in turn, and replaces the worker when it ends."""
 
     def __init__(
         self, start: Callable[[], Awaitable[RecognitionWorker]], clock: Clock, *, most_waiting: int
     ) -> None:
-        """``start`` makes a worker that is ready; raises SpeechError."""
+        """``start`` returns a worker that is ready; raises SpeechError."""
         self.started = 0
-        """How many workers there have been."""
+        """Number of workers so far."""
         self._start = start
         self._clock = clock
         self._most_waiting = most_waiting
@@ -77,7 +70,7 @@ class RecognitionQueue:
         self._worker: RecognitionWorker | None = None
         self._starting: asyncio.Task[RecognitionWorker] | None = None
         self._awaited = 0
-        """How many wait for `ready`, and will be told why there is no worker."""
+        """Callers of `ready`, who receive the error of a failed start."""
         self._failure: SpeechError | None = None
         self._not_before = 0.0
         self._server: asyncio.Task[None] | None = None
@@ -85,21 +78,18 @@ class RecognitionQueue:
 
     @property
     def waiting(self) -> int:
-        """Pieces that wait for the worker."""
         return sum(not piece.answer.done() for piece in self._waiting)
 
     @property
     def worker(self) -> RecognitionWorker | None:
-        """The one that is ready, if any."""
         return self._worker
 
     @property
     def loading(self) -> bool:
-        """Whether a worker is being started."""
         return self._starting is not None
 
     def begin(self) -> None:
-        """Start a worker if there is none; does not wait for it, and raises nothing."""
+        """Start a worker if there is none; never blocks or raises."""
         if not self._closed and self._worker is None and self._starting is None:
             if self._failure is not None and self._clock.now() < self._not_before:
                 return
@@ -115,14 +105,14 @@ class RecognitionQueue:
             self._awaited -= 1
 
     async def ask(self, samples: Samples, *, spare: bool = False) -> Answer:
-        """The words of one piece, int16 [n], when its turn has come. Cancelling it gives it up.
+        """Recognise one piece, int16 [n], in its turn; cancellation gives it up.
 
-        ``spare``: only if the worker has nothing else to do, and until it has.
+        ``spare``: only while the worker has nothing else to do.
 
         Raises:
-            RecogniserBusy: too many wait; or it was spare, and there is other work.
+            RecogniserBusy: the queue is full; or it was spare, and there is other work.
             RecogniserUnavailable: there is no worker, and there will be none.
-            RecognitionFailed: the worker died over it, or none could be started now.
+            RecognitionFailed: the worker ended meanwhile, or none could be started now.
         """
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")
@@ -150,7 +140,6 @@ class RecognitionQueue:
             raise
 
     async def close(self) -> None:
-        """End the worker; pieces that wait fail."""
         self._closed = True
         tasks = [each for each in (self._server, self._starting) if each is not None]
         for task in tasks:

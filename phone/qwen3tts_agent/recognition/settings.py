@@ -1,4 +1,4 @@
-"""Which Whisper listens, and how."""
+"""Settings of the recognisers: Whisper, a WebSocket, a transcription route, Deepgram."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class WhisperSettings:
-    """One model in a process of its own, for all calls.
+    """Settings of Whisper: one model in a process of its own, for all calls.
 
     Raises ValueError whose text begins with the name of the field.
     """
 
     model: str = AUTO
-    """A folder with a model that CTranslate2 reads, a size (``tiny``, ``base``, ``small``,
-    ``medium``, ``large-v3``, ``turbo``; ``tiny.en`` to ``medium.en`` for English alone), or a hub
-    id. ``auto``: from the hub's cache, else a package with weights, else ``base`` from the hub."""
+    """A folder with a model for CTranslate2, a size (``tiny``, ``base``, ``small``, ``medium``,
+    ``large-v3``, ``turbo``; ``tiny.en`` to ``medium.en`` for English alone), or a hub id.
+    ``auto``: from the hub's cache, else a package with weights, else ``base`` from the hub.
+    """
     languages: tuple[str, ...] = ()
-    """Codes or English names of the languages that callers may speak (``("en", "de")``): with one,
-    nothing is guessed; with several, the likeliest of them; with none, any that the model knows."""
+    """Codes or English names of the languages that callers may speak (``("en", "de")``): one is not
+    detected; of several, the likeliest; none = any that the model knows.
+    """
     device: str = "auto"
     """``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:1``."""
     dtype: str = "auto"
@@ -41,15 +43,15 @@ class WhisperSettings:
     early: bool = True
     """Begin while the caller speaks and at their pauses, not only when their turn is over."""
     timeout_s: float = 15.0
-    """How long a turn's text may take after the turn."""
+    """Time limit of a turn's text after its end."""
     load_timeout_s: float = 900.0
-    """How long the model may take to load or to be fetched."""
+    """Time limit of loading or downloading the model."""
     stall_s: float = 60.0
-    """A process that works on one piece for longer is replaced."""
+    """Time limit of one piece; then the process is replaced."""
     most_waiting: int = 64
     """Pieces of all calls that may wait for the model."""
     offline: bool = False
-    """Fetch nothing: the model must be there."""
+    """Download nothing: the model must be there."""
 
     def __post_init__(self) -> None:
         if not is_name(self.model):
@@ -75,7 +77,7 @@ class WhisperSettings:
 
     @property
     def folder(self) -> str:
-        """The model as its loader takes it: a path is written out."""
+        """The model for its loader: a path in full."""
         path = Path(self.model).expanduser()
         return str(path.resolve()) if path.is_dir() else self.model
 
@@ -96,13 +98,13 @@ def check_service_url(
 
     Args:
         url: as it was set.
-        schemes: those that the service is reached by.
-        what: what the address leads to, for the error.
+        schemes: allowed schemes.
+        what: kind of the service, for the error.
         example: how an address is written, for the error.
         key_place: where a key belongs, for the error.
 
     Raises:
-        ValueError: it is no such address, or holds a password.
+        ValueError: it is not such an address, or holds a password.
     """
     try:
         parts = urlsplit(url)
@@ -117,34 +119,34 @@ def check_service_url(
 
 
 API_KEY_ENV = "QWEN3TTS_STT_KEY"
-"""The environment's key of the recogniser's server."""
+"""Environment variable for the key of a recogniser's server."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketSettings:
-    """A server that speaks `qwen3tts.recogniser.v1` (docs/recognisers.md).
+    """Settings of a server that speaks `qwen3tts.recogniser.v1` (docs/recognisers.md).
 
     Raises ValueError whose text begins with the name of the field.
     """
 
     url: str = field(repr=False)
-    """``ws://HOST:PORT/PATH`` or ``wss://…``; a query goes along and is never shown."""
+    """``ws://HOST:PORT/PATH`` or ``wss://…``; a query is sent and never shown."""
     api_key: str | None = field(default=None, repr=False)
-    """Sent as a bearer token; None = that of the environment's ``QWEN3TTS_STT_KEY``, if any."""
+    """Bearer token; None = the environment's ``QWEN3TTS_STT_KEY``, if any."""
     languages: tuple[str, ...] = ()
-    """What callers may speak (``("en", "de")``); none = the server finds out."""
+    """Languages that callers may speak (``("en", "de")``); none = the server detects them."""
     rate_hz: int = 16_000
-    """Rate of the samples that the server is sent."""
+    """Rate of the samples that are sent."""
     audio: Literal["turns", "all"] = "turns"
-    """What is sent: the sound of turns only, or everything that the caller's line brings."""
+    """Audio that is sent: that of turns only, or all of the caller's."""
     open_timeout_s: float = 5.0
-    """How long connection and greeting may take."""
+    """Time limit of connection and greeting."""
     answer_timeout_s: float = 10.0
-    """How long a turn's text may take after the end of the turn, reconnecting included."""
+    """Time limit of a turn's text after its end, reconnecting included."""
     behind_s: float = 10.0
-    """Sound that may wait to be sent; a server that takes it more slowly loses the turn."""
+    """Audio that may wait to be sent (backpressure); beyond that the turn is lost."""
     longest_s: float = 300.0
-    """Sound of one turn that is kept, so that it can be sent again after a lost connection."""
+    """Audio of one turn that is kept for retransmission after a lost connection."""
 
     def __post_init__(self) -> None:
         check_service_url(
@@ -164,7 +166,7 @@ class SocketSettings:
 
     @property
     def shown(self) -> str:
-        """The address for messages: without its query."""
+        """Address for messages: without its query."""
         parts = urlsplit(self.url)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         port = f":{parts.port}" if parts.port else ""
@@ -172,19 +174,17 @@ class SocketSettings:
 
     @property
     def address(self) -> str:
-        """The address that is dialled."""
         return self.url
 
     @property
     def key_variable(self) -> str:
-        """The environment's variable for the key."""
         return API_KEY_ENV
 
     def headers(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """What goes along with the key, if there is one.
+        """Return the header with the key, if there is one.
 
         Raises:
-            ValueError: the environment's key cannot be one.
+            ValueError: no header can hold the environment's key.
         """
         key = self.api_key
         if key is None:
@@ -197,21 +197,21 @@ class SocketSettings:
 
 
 SERVICES = {"api.openai.com": "OPENAI_API_KEY", "api.deepgram.com": "DEEPGRAM_API_KEY"}
-"""The environment's variable for the key of each service, which takes nothing without one."""
+"""Environment variables for the keys of services that require one, by host."""
 
 
 def key_variable(url: str) -> str:
-    """The environment's variable for the key of the server at this address."""
+    """Return the environment variable for the key of the server at this address."""
     return SERVICES.get((urlsplit(url).hostname or "").lower(), API_KEY_ENV)
 
 
 def key_for(url: str, given: str | None, environ: Mapping[str, str] | None = None) -> str:
-    """The key that goes to this address; empty = none.
+    """Return the key for this address; empty = none. A key is sent only to its own hosts.
 
-    ``given``: what the settings say; None = the environment's, see `key_variable`.
+    ``given``: of the settings; None = the environment's, see `key_variable`.
 
     Raises:
-        ValueError: no header can hold it, or the service takes nothing without one.
+        ValueError: no header can hold it, or the service requires one.
     """
     variable = key_variable(url)
     key = given
@@ -230,7 +230,7 @@ FORMATS = ("json", "verbose_json", "text")
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionSettings:
-    """A server with ``POST {url}/audio/transcriptions`` (docs/recognisers.md).
+    """Settings of a server with ``POST {url}/audio/transcriptions`` (docs/recognisers.md).
 
     Raises ValueError whose text begins with the name of the field.
     """
@@ -240,24 +240,27 @@ class TranscriptionSettings:
     model: str = "whisper-1"
     """Name of the model at that server."""
     api_key: str | None = field(default=None, repr=False)
-    """Sent as a bearer token; None = the environment's ``OPENAI_API_KEY`` at api.openai.com, and
-    ``QWEN3TTS_STT_KEY`` anywhere else."""
+    """Bearer token; None = the environment's ``OPENAI_API_KEY`` at api.openai.com, and
+    ``QWEN3TTS_STT_KEY`` anywhere else.
+    """
     languages: tuple[str, ...] = ()
-    """What callers may speak; with one code the server does not guess, otherwise it finds out."""
+    """Languages that callers may speak; a single one is not detected by the server."""
     prompt: str = field(default="", repr=False)
     """Names and words that callers are likely to say, as running text."""
     response_format: Literal["json", "verbose_json", "text"] = "json"
-    """``verbose_json`` tells the language and lets invented texts be found, where the model has it
-    (Whisper does)."""
+    """``verbose_json`` reports the language and lets hallucinations be found, where the model has
+    it (Whisper does).
+    """
     early: bool = True
-    """Ask at a pause in the caller's speech, not only when the turn is over: the text comes sooner,
-    and a service that is paid by the minute hears some turns twice."""
+    """Request at a pause in the caller's speech, not only when the turn is over: the text comes
+    earlier, and a service that is paid by the minute hears some turns twice.
+    """
     connect_s: float = 5.0
-    """How long a connection may take."""
+    """Time limit of connecting."""
     timeout_s: float = 15.0
-    """How long a turn's text may take after the turn, the second try included."""
+    """Time limit of a turn's text after its end, the second attempt included."""
     at_once: int = 8
-    """Requests of all calls at the same time."""
+    """Concurrent requests of all calls."""
     most_waiting: int = 32
     """Turns of all calls that may wait for one of these."""
 
@@ -284,16 +287,15 @@ class TranscriptionSettings:
 
     @property
     def route(self) -> str:
-        """The address that turns are sent to."""
+        """Address that turns are sent to."""
         return self.url.rstrip("/") + "/audio/transcriptions"
 
     @property
     def shown(self) -> str:
-        """The address for messages."""
         return self.url
 
     def form(self) -> dict[str, str]:
-        """The fields that go along with each turn."""
+        """Return the form fields of each turn."""
         fields = {"model": self.model, "response_format": self.response_format}
         if len(self.languages) == 1:
             fields["language"] = self.languages[0]
@@ -303,14 +305,14 @@ class TranscriptionSettings:
 
 
 IN_QUERY = ("model", "language", "prompt", "response_format", "early")
-"""Settings that may stand behind the address on a command line."""
+"""Settings that may follow the address on a command line."""
 
 
 def openai_options(text: str) -> dict[str, Any] | None:
-    """The fields in ``openai``, ``openai:MODEL`` or ``openai:URL?model=NAME&language=en``.
+    """Return the fields in ``openai``, ``openai:MODEL`` or ``openai:URL?model=NAME&language=en``.
 
-    None = another kind is named. A key of the query that is no setting of `IN_QUERY` comes back as
-    it is written, for `RecogniserKind.settings` to refuse by name.
+    None = another kind is named. A key of the query that is not in `IN_QUERY` is returned as it is,
+    for `RecogniserKind.settings` to refuse by name.
     """
     kind, colon, rest = text.partition(":")
     rest = rest.strip()
@@ -336,42 +338,44 @@ DEEPGRAM = "wss://api.deepgram.com/v1/listen"
 SEVERAL = "multi"
 """Deepgram's language for callers who may speak any of several."""
 OURS = frozenset({"encoding", "sample_rate", "channels", "multichannel", "interim_results"})
-"""Parameters that follow from the sound that is sent."""
+"""Parameters that follow from the audio that is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeepgramSettings:
-    """Deepgram's ``/v1/listen``, or a server with the same interface (docs/recognisers.md).
+    """Settings of Deepgram's ``/v1/listen``, or a server with the same interface.
 
     Raises ValueError whose text begins with the name of the field.
     """
 
     url: str = field(default=DEEPGRAM, repr=False)
-    """``wss://HOST/v1/listen``. What stands in its query goes along (``smart_format=true``) and
-    comes before ``model``, ``languages`` and ``endpointing_ms``."""
+    """``wss://HOST/v1/listen``. Its query is sent along (``smart_format=true``) and precedes
+    ``model``, ``languages`` and ``endpointing_ms``.
+    """
     model: str = "nova-3"
     api_key: str | None = field(default=None, repr=False)
-    """Sent as ``Authorization: Token``; None = the environment's ``DEEPGRAM_API_KEY`` at
-    api.deepgram.com, and ``QWEN3TTS_STT_KEY`` anywhere else."""
+    """``Authorization: Token``; None = the environment's ``DEEPGRAM_API_KEY`` at api.deepgram.com,
+    and ``QWEN3TTS_STT_KEY`` anywhere else.
+    """
     languages: tuple[str, ...] = ()
-    """What callers may speak: one code, or with none or several Deepgram's ``multi``."""
+    """Languages that callers may speak: one code, or with none or several Deepgram's ``multi``."""
     rate_hz: int = 16_000
     """Rate of the samples that are sent."""
     endpointing_ms: int = 300
-    """Silence after which Deepgram fixes the words so far by itself."""
+    """Silence after which Deepgram makes the words so far final by itself."""
     open_timeout_s: float = 5.0
-    """How long the connection may take."""
+    """Time limit of connecting."""
     answer_timeout_s: float = 10.0
-    """How long a turn's text may take after the end of the turn, reconnecting included."""
+    """Time limit of a turn's text after its end, reconnecting included."""
     settle_s: float = 1.5
-    """So long after a turn what is known of it counts: Deepgram does not answer every
-    ``Finalize``."""
+    """Time after a turn when its words so far count: Deepgram does not answer every ``Finalize``.
+    """
     keep_alive_s: float = 4.0
-    """Between two ``KeepAlive`` while nothing is sent; after 10 s without Deepgram closes."""
+    """Interval of ``KeepAlive`` while nothing is sent; after 10 s without Deepgram closes."""
     behind_s: float = 10.0
-    """Sound that may wait to be sent; a server that takes it more slowly loses the turn."""
+    """Audio that may wait to be sent (backpressure); beyond that the turn is lost."""
     longest_s: float = 300.0
-    """Sound of one turn that is kept, so that it can be sent again after a lost connection."""
+    """Audio of one turn that is kept for retransmission after a lost connection."""
 
     def __post_init__(self) -> None:
         where = "a WebSocket", "wss://HOST/v1/listen", "the environment"
@@ -395,13 +399,12 @@ class DeepgramSettings:
 
     @property
     def shown(self) -> str:
-        """The address for messages: without its query."""
+        """Address for messages: without its query."""
         parts = urlsplit(self.url)
         return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
 
     @property
     def address(self) -> str:
-        """The address that is dialled, with all parameters."""
         parts = urlsplit(self.url)
         asked = {
             "model": self.model,
@@ -421,21 +424,22 @@ class DeepgramSettings:
 
     @property
     def key_variable(self) -> str:
-        """The environment's variable for the key."""
         return key_variable(self.url)
 
     def headers(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The key, if there is one.
+        """Return the header with the key, if there is one.
 
         Raises:
-            ValueError: the environment's key cannot be one, or Deepgram needs one.
+            ValueError: no header can hold the key, or Deepgram needs one.
         """
         key = key_for(self.url, self.api_key, environ)
         return {"Authorization": f"Token {key}"} if key else {}
 
 
 def deepgram_options(text: str) -> dict[str, Any] | None:
-    """The fields in ``deepgram``, ``deepgram:MODEL`` or ``deepgram:URL``; None = another kind."""
+    """Return the fields in ``deepgram``, ``deepgram:MODEL`` or ``deepgram:URL``; None = another
+    kind.
+    """
     kind, colon, rest = text.partition(":")
     rest = rest.strip()
     if kind.lower() != "deepgram" or (colon and not rest):

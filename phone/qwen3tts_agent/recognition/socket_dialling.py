@@ -1,4 +1,4 @@
-"""How a recogniser's server is reached, and what it means when that fails."""
+"""Connecting to a recogniser's server, and the errors of that."""
 
 from __future__ import annotations
 
@@ -26,37 +26,33 @@ from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.errors import ProtocolError
 
 PING_S = 10.0
-"""Between two looks whether the server is still there, and how long it may take to answer one."""
+"""Interval of pings, and the time limit of their answers."""
 
 
 class SocketAddress(Protocol):
-    """The part of a recogniser's settings that says how its server is reached."""
+    """Settings by which a recogniser's server is reached."""
 
     @property
-    def address(self) -> str:
-        """URL of the WebSocket."""
+    def address(self) -> str: ...
 
     @property
-    def shown(self) -> str:
-        """The same for messages."""
+    def shown(self) -> str: ...
 
     @property
-    def key_variable(self) -> str:
-        """The environment's variable for the key."""
+    def key_variable(self) -> str: ...
 
     @property
-    def open_timeout_s(self) -> float:
-        """How long connection and greeting may take."""
+    def open_timeout_s(self) -> float: ...
 
     def headers(self) -> dict[str, str]:
-        """The key; raises ValueError for one that cannot be, or that is missing."""
+        """Return the headers with the key; raises ValueError for an invalid or missing one."""
 
 
 async def dial(settings: SocketAddress, hello: Outgoing | None) -> ClientConnection:
-    """Connect; with ``hello`` say that in `SUBPROTOCOL`, and wait until the server is ready.
+    """Connect; with ``hello`` send it in `SUBPROTOCOL`, and wait until the server is ready.
 
     Raises:
-        RecogniserUnavailable: what is there will not do: key, path, certificate, protocol.
+        RecogniserUnavailable: key, path, certificate or protocol is wrong.
         RecognitionFailed: nothing answers, not in time, or not now.
     """
     shown = settings.shown
@@ -140,7 +136,6 @@ async def _greet(socket: ClientConnection, hello: Outgoing) -> None:
 
 
 def closed(socket: ClientConnection) -> RecognitionFailed:
-    """Why the server closed."""
     code = socket.close_code
     said = f" ({code})" if code not in (None, 1005, 1006) else ""
     if code == 1013:
@@ -153,7 +148,6 @@ def closed(socket: ClientConnection) -> RecognitionFailed:
 def _refused(
     settings: SocketAddress, status: int, said: str
 ) -> RecogniserUnavailable | RecognitionFailed:
-    """``said``: the reason that the server gives, if it does."""
     shown, because = settings.shown, f": {said}" if said else ""
     if status in (401, 403):
         return RecogniserUnavailable(
@@ -181,7 +175,6 @@ def _refused(
 
 
 def _frames() -> logging.Logger:
-    """Where the library writes; never what is said, which it would write while debugging."""
     frames = logging.getLogger(f"{__name__}.frames")
     frames.setLevel(max(logging.INFO, logging.getLogger(__name__).getEffectiveLevel()))
     return frames

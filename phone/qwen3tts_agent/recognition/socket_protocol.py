@@ -1,7 +1,7 @@
-"""`qwen3tts.recogniser.v1` from the call's side (sans-I/O); docs/recognisers.md is its text.
+"""`qwen3tts.recogniser.v1`, the client's side (sans-I/O); docs/recognisers.md specifies it.
 
 One object is one call, over as many connections as it takes: what a server has not answered when
-its connection breaks is sent again to the next. Each method returns what is to be sent; nothing
+its connection breaks is sent again to the next. Each method returns the messages to send; none
 while no server is ready.
 """
 
@@ -27,21 +27,21 @@ MOST_TEXT = 20_000
 MOST_BINARY = 1 << 16
 """Bytes of one message of samples."""
 MOST_PENDING = 8
-"""Turns that have ended and wait for their text."""
+"""Ended turns that wait for their text."""
 TRIES = 3
-"""Connections over which one turn is tried."""
+"""Connections over which one turn is attempted."""
 
 Outgoing = list[str | bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The server is ready: `Connection.greeted` says what it is to be sent."""
+    """The server is ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """What the server has understood so far."""
+    """Text of a turn so far."""
 
     turn: int
     transcript: Transcript
@@ -49,7 +49,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The text of a turn that has ended."""
+    """Text of a turn that has ended."""
 
     turn: int
     transcript: Transcript
@@ -57,7 +57,7 @@ class Final:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The server could not do a turn, or (``turn`` None) anything."""
+    """Failure of one turn, or (``turn`` None) of the whole call."""
 
     turn: int | None
     message: str
@@ -71,17 +71,17 @@ class _Turn:
     number: int
     tries: int = 0
     speech: int = 0
-    """Samples from its beginning to the last voiced one."""
+    """Samples up to the last voiced one."""
     paused: bool = False
     ended: Samples | None = field(default=None, repr=False)
-    """All of its sound, once it is over."""
+    """All of its samples, once it is over."""
 
 
 def read_answer(message: str | bytes) -> Answer | None:
-    """What a server says; None for a type of message that there is not, which is passed over.
+    """Return the content of a server's message; None for an unknown type, which is ignored.
 
     Raises:
-        ProtocolError: it is no message of the protocol.
+        ProtocolError: it does not belong to the protocol.
     """
     if not isinstance(message, str):
         raise ProtocolError("The recogniser sent a binary message.", remedy=_REMEDY)
@@ -107,7 +107,7 @@ def read_answer(message: str | bytes) -> Answer | None:
 
 
 class TurnStream:
-    """One call's turns as messages; see the module."""
+    """One call's turns as messages of ``qwen3tts.recogniser.v1`` (pure); see `CallStream`."""
 
     def __init__(
         self,
@@ -117,9 +117,8 @@ class TurnStream:
         everything: bool = False,
         longest_s: float = 300.0,
     ) -> None:
-        """``everything``: send the sound between turns as well."""
         self.ready = False
-        """Whether a server takes messages now."""
+        """Whether a server accepts messages now."""
         self._rate_hz = rate_hz
         self._languages = list(languages)
         self._everything = everything
@@ -131,7 +130,6 @@ class TurnStream:
     # --- the connection
 
     def hello(self) -> Outgoing:
-        """A connection is open: what is said first."""
         start: dict[str, Any] = {
             "type": "start",
             "rate_hz": self._rate_hz,
@@ -143,9 +141,10 @@ class TurnStream:
         return [json.dumps(start)]
 
     def greeted(self) -> tuple[Outgoing, list[int]]:
-        """The server is ready: what it is sent of turns under way, and the turns given up.
+        """Return the messages of unfinished turns for a server that is ready, and the turns given
+        up.
 
-        Given up is a turn that three connections have broken over.
+        A turn is given up after `TRIES` connections.
         """
         self.ready = True
         out: Outgoing = []
@@ -168,27 +167,22 @@ class TurnStream:
         return out, given_up
 
     def lost(self) -> None:
-        """The connection is gone."""
         self.ready = False
 
     def idle(self) -> Outgoing:
-        """Nothing was sent for a while: WebSocket's own pings keep the connection."""
         return []
 
     def leaving(self) -> Outgoing:
-        """The call is over: closing the connection says so."""
         return []
 
     # --- the call
 
     def push(self, samples: Samples, at: float) -> Outgoing:
-        """The caller's sound; see `Recognition.push`."""
         self._audio.push(samples, at)
         wanted = self._everything or self._turn is not None
         return binary(samples) if self.ready and wanted else []
 
     def begin_turn(self, at: float) -> tuple[Outgoing, int]:
-        """A turn begins; what is sent, and its number. One that goes on is given up."""
         out: Outgoing = []
         if self._turn is not None and self.ready:
             out.append(_say("turn.cancel", self._turn))
@@ -204,7 +198,6 @@ class TurnStream:
         return out, self._count
 
     def pause(self, at: float) -> Outgoing:
-        """The caller is silent since ``at``."""
         turn = self._turn
         if turn is None or turn.paused:
             return []
@@ -212,7 +205,6 @@ class TurnStream:
         return [_say("turn.pause", turn, speech_samples=turn.speech)] if self.ready else []
 
     def resume(self) -> Outgoing:
-        """They speak on."""
         turn = self._turn
         if turn is None or not turn.paused:
             return []
@@ -220,16 +212,11 @@ class TurnStream:
         return [_say("turn.resume", turn)] if self.ready else []
 
     def drop_turn(self) -> Outgoing:
-        """It was a noise."""
         turn, self._turn = self._turn, None
         self._audio.end()
         return [_say("turn.cancel", turn)] if turn is not None and self.ready else []
 
     def end_turn(self, at: float) -> tuple[Outgoing, int | None, int | None]:
-        """The turn is over; what is sent, its number, and that of an older one given up for it.
-
-        None where there was none.
-        """
         turn, self._turn = self._turn, None
         if turn is None:
             return [], None, None
@@ -247,28 +234,26 @@ class TurnStream:
         return out, turn.number, oldest
 
     def give_up(self, number: int) -> Outgoing:
-        """Nobody waits for this turn any more."""
         turn = self._pending.pop(number, None)
         return [_say("turn.cancel", turn)] if turn is not None and self.ready else []
 
     def finished(self, number: int) -> Transcript | None:
-        """None: a turn's text comes after its end, as `Final`."""
+        """Return None: a turn's text comes after its end, as `Final`."""
         return None
 
     def known(self, number: int) -> Transcript | None:
-        """None: what is understood so far is no answer."""
+        """Return None: a partial text is no answer."""
         return None
 
     def read(self, message: str | bytes) -> list[Answer]:
-        """What a message means for this call. Raises ProtocolError."""
         answer = read_answer(message)
         taken = None if answer is None else self.take(answer)
         return [] if taken is None else [taken]
 
     def take(self, answer: Answer) -> Answer | None:
-        """What an answer means for this call; None when it means nothing any more.
+        """Return what an answer means for this call; None where it means nothing any more.
 
-        A text that comes before its turn is over is what is understood so far.
+        A final text before its turn is over is a partial one.
         """
         if isinstance(answer, Ready):
             return None if self.ready else answer
@@ -292,7 +277,6 @@ def _say(kind: str, turn: _Turn, **fields: int) -> str:
 
 
 def binary(samples: Samples) -> Outgoing:
-    """Samples as messages, 16-bit little-endian."""
     data = np.ascontiguousarray(samples).astype("<i2").tobytes()
     return [data[start : start + MOST_BINARY] for start in range(0, len(data), MOST_BINARY)]
 
@@ -311,7 +295,7 @@ def _transcript(raw: dict[str, Any]) -> Transcript:
     if len(text) > MOST_TEXT:
         raise ProtocolError("The recogniser's text is too long for a turn.", remedy=_REMEDY)
     if language is not None and not (isinstance(language, str) and len(language) <= 64):
-        raise ProtocolError("The recogniser's language is none.", remedy=_REMEDY)
+        raise ProtocolError("The recogniser's language is not a code.", remedy=_REMEDY)
     if sure is not None and not (
         isinstance(sure, (int, float)) and not isinstance(sure, bool) and 0 <= sure <= 1
     ):
@@ -322,7 +306,6 @@ def _transcript(raw: dict[str, Any]) -> Transcript:
 
 
 def one_line(said: object) -> str:
-    """A server's own words for a message: printable, short."""
     line = " ".join(str(said if isinstance(said, str) else "").split())[:200]
     return "".join(char if char.isprintable() else "?" for char in line)
 
@@ -330,67 +313,60 @@ def one_line(said: object) -> str:
 class CallStream(Protocol):
     """One call's turns as messages of a protocol (pure): events in, messages out.
 
-    Nothing is sent while no server is ready; see `TurnStream`, which is the one of
-    ``qwen3tts.recogniser.v1``.
+    Methods return the messages to send; none while no server is ready. Events are those of
+    `Recognition`.
     """
 
     def greeted(self) -> tuple[Outgoing, list[int]]:
-        """The server is ready: what it is sent of turns under way, and the turns given up."""
+        """Return the messages of unfinished turns for a server that is ready, and the turns given
+        up.
+        """
 
-    def lost(self) -> None:
-        """The connection is gone."""
+    def lost(self) -> None: ...
 
-    def idle(self) -> Outgoing:
-        """Nothing was sent for a while."""
+    def idle(self) -> Outgoing: ...
 
-    def leaving(self) -> Outgoing:
-        """The call is over: the last messages of the connection."""
+    def leaving(self) -> Outgoing: ...
 
-    def push(self, samples: Samples, at: float) -> Outgoing:
-        """The caller's sound; see `Recognition.push`, and so on for the five that follow."""
+    def push(self, samples: Samples, at: float) -> Outgoing: ...
 
     def begin_turn(self, at: float) -> tuple[Outgoing, int]:
-        """A turn begins; what is sent, and its number."""
+        """Begin a turn; return messages and its number. One that goes on is given up."""
 
-    def pause(self, at: float) -> Outgoing:
-        """The caller is silent since ``at``."""
+    def pause(self, at: float) -> Outgoing: ...
 
-    def resume(self) -> Outgoing:
-        """They speak on."""
+    def resume(self) -> Outgoing: ...
 
-    def drop_turn(self) -> Outgoing:
-        """It was a noise."""
+    def drop_turn(self) -> Outgoing: ...
 
     def end_turn(self, at: float) -> tuple[Outgoing, int | None, int | None]:
-        """The turn is over; what is sent, its number, and that of an older one given up for it."""
+        """End the turn; return messages, its number, and that of an older one given up for it."""
 
-    def give_up(self, number: int) -> Outgoing:
-        """Nobody waits for this turn any more."""
+    def give_up(self, number: int) -> Outgoing: ...
 
     def finished(self, number: int) -> Transcript | None:
-        """The text of a turn that has ended, where it is complete already; once."""
+        """Return the text of an ended turn, where it is complete already; once."""
 
-    def known(self, number: int) -> Transcript | None:
-        """What there is of the text of a turn that has ended, for want of better; once."""
+    def known(self, number: int) -> Transcript | None: ...
 
     def read(self, message: str | bytes) -> list[Answer]:
-        """What a message means for this call; raises ProtocolError."""
+        """Return the answers in a message; raises ProtocolError."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketService:
-    """A recogniser's server: its protocol, and how long things may take there."""
+    """Recogniser's server: its protocol and time limits."""
 
     shown: str
-    """Its address for messages."""
+    """Address for messages."""
     rate_hz: int
     dial: Callable[[], Awaitable[ClientConnection]]
     """Connects, and returns when turns may be sent; raises as `socket_dialling.dial`."""
     stream: Callable[[], CallStream]
-    """Makes a call's."""
+    """Makes the `CallStream` of a call."""
     answer_timeout_s: float
     behind_s: float
     settle_s: float | None = None
-    """So long after a turn `CallStream.known` counts; None = never."""
+    """Time after a turn when `CallStream.known` counts; None = never."""
     keep_alive_s: float | None = None
-    """So long after the last message `CallStream.idle` is sent; None = never."""
+    """Time after the last message when `CallStream.idle` is sent; None = never."""

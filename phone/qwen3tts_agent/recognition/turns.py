@@ -1,4 +1,4 @@
-"""Texts of consecutive pieces of speech, as one (pure)."""
+"""Recognition turn by turn: pieces, early texts at pauses, partial texts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from qwen3tts_phone.detection.recogniser import (
 from qwen3tts_phone.detection.turn_buffer import LONGEST_S, TurnBuffer
 
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "IDEOGRAPHIC")
-"""How Unicode's names of characters of scripts begin that put no blanks between words."""
+"""Beginnings of Unicode names of characters whose scripts put no blanks between words."""
 
 
 def joined_transcripts(parts: Sequence[Transcript]) -> Transcript:
-    """One transcript of all, in order; the language is that of the longest text."""
     text = ""
     for part in parts:
         piece = part.text.strip()
@@ -44,24 +43,25 @@ def _unspaced(char: str) -> bool:
 log = logging.getLogger(__name__)
 
 LEAST_NEW_S = 0.3
-"""New sound before a turn is recognised so far once more, though it pauses."""
+"""New audio before the next partial text in a pause."""
 AGAIN_S = 0.06
-"""New sound before such a pass is tried again that had to make room for other work."""
+"""New audio before a partial text is attempted again that had to give way to other work."""
 SHARE = 2.0
-"""Between the beginnings of two such passes lies this many times what the last one took, so that
-one call takes half of a core at most."""
+"""Interval of partial texts as a multiple of what the last one took: one call takes at most half of
+a core.
+"""
 
 SHORT_PAUSE_S = 0.1
-"""Silence that makes a dip; most stops inside words are shorter."""
+"""Silence that makes a short pause; most stops inside words are shorter."""
 BELOW_DB = 22.0
-"""So much fainter than the turn's loudest sound is silence; listening takes the same."""
+"""Level below the turn's loudest sound that is silence; the same as in speech detection."""
 FALL_DB_S = 6.0
-"""The loudest is forgotten so fast: people grow quieter."""
+"""Decay of the loudest: people grow quieter."""
 FAINT_DBFS = -60.0
 
 
 class ShortPauseDetector:
-    """One turn's. Takes its sound as it comes."""
+    """Detector of short silences inside a turn, by level alone (pure)."""
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
@@ -71,24 +71,20 @@ class ShortPauseDetector:
 
     @property
     def in_pause(self) -> bool:
-        """Return whether the caller is silent for DIP_S."""
         return self._quiet_s >= SHORT_PAUSE_S - 1e-6
 
     @property
     def spoken(self) -> bool:
-        """Return whether anything was said since `seen`."""
         return self._spoken
 
     def mark_covered(self) -> None:
-        """All sound so far is being recognised."""
         self._spoken = False
 
     def mark_uncovered(self) -> None:
-        """It is not."""
         self._spoken = True
 
     def push(self, samples: Samples) -> None:
-        """Take a frame, int16 [n]."""
+        """Take samples, int16 [n]."""
         if not len(samples):
             return
         seconds = len(samples) / self._rate_hz
@@ -103,55 +99,54 @@ class ShortPauseDetector:
 
 
 Work = Callable[[Samples], Awaitable[Transcript]]
-"""Turns samples [n] into text; cancelled when nobody wants it any more. Raises SpeechError."""
+"""Recognises samples [n]; cancelled when its text is not needed any more. Raises SpeechError."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRecognitionOptions:
-    """How a call's turns become work."""
+    """Options of `TurnRecognition`."""
 
     rate_hz: int
     early: bool = True
     """Begin at a pause, not only when the turn is over."""
     every_s: float | None = None
-    """Recognise the turn so far after so much more speech, and in each short silence; None = at
-    pauses alone."""
+    """Recognise the turn so far after this much more speech, and in each short pause; None = at
+    pauses alone.
+    """
     piece_s: float | None = None
-    """Work on a turn longer than this piece by piece, while the caller speaks; None = at once."""
+    """Recognise a turn longer than this piece by piece, while the caller speaks; None = as a whole.
+    """
     timeout_s: float = 15.0
-    """How long a turn's text may take after its end."""
+    """Time limit of a turn's text after its end."""
     longest_s: float = LONGEST_S
-    """Sound of one turn that is kept; of a longer one the beginning is lost."""
+    """Audio of one turn that is kept; of a longer one the beginning is lost."""
     late: Callable[[], str] = lambda: "Use a faster recogniser, or allow more time."
-    """What to do when a text did not come in time."""
+    """Returns the remedy for a text that did not come in time."""
 
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """A turn's work."""
-
     pauses: ShortPauseDetector
     pieces: list[asyncio.Task[Transcript]] = field(default_factory=list)
-    """Of what the caller said first and the sound of which is given away."""
+    """Recognition of the turn's beginning, whose audio is not kept."""
     guess: asyncio.Task[Transcript] | None = None
-    """Of the rest, as if the turn ended at the pause."""
+    """Recognition of the rest, as if the turn ended at the pause."""
     partial: asyncio.Task[Transcript] | None = None
-    """Of the rest as it was a moment ago."""
+    """Recognition of the rest as it was a moment ago."""
     busy: bool = False
-    """A partial is under way."""
+    """Whether a partial text is under way."""
     covered: int = 0
-    """Samples of the rest that it has."""
+    """Samples of the rest that the partial text covers."""
     not_before_s: float = 0.0
-    """Length of the rest at which the next partial may begin."""
+    """Length of the rest at which the next partial text may begin."""
 
     def give_up(self) -> None:
-        """Cancel all of it."""
         for each in (*self.pieces, *filter(None, [self.guess, self.partial])):
             each.cancel()
 
 
 class TurnRecognition:
-    """One call's; see `Recognition`."""
+    """Recognition of one call turn by turn; see `Recognition`."""
 
     def __init__(
         self,
@@ -160,7 +155,6 @@ class TurnRecognition:
         on_partial: PartialCallback | None = None,
         spare_work: Work | None = None,
     ) -> None:
-        """``spare_work``: the same, done only if there is nothing else to do (`every_s`)."""
         self._work = work
         self._spare_work = spare_work
         self._rules = rules
@@ -171,7 +165,6 @@ class TurnRecognition:
         self._closed = False
 
     def push(self, samples: Samples, at: float) -> None:
-        """Take the caller's sound; see `Recognition`."""
         self._audio.push(samples, at)
         turn, piece_s = self._turn, self._rules.piece_s
         if turn is None:
@@ -190,14 +183,12 @@ class TurnRecognition:
             self._ahead(turn)
 
     def begin_turn(self, at: float) -> None:
-        """The caller speaks since ``at``; see `Recognition`."""
         if self._turn is not None:
             self._turn.give_up()
         self._audio.begin(at)
         self._turn = None if self._closed else _Turn(ShortPauseDetector(self._rules.rate_hz))
 
     def pause(self, at: float) -> None:
-        """The caller is silent since ``at``; see `Recognition`."""
         turn = self._turn
         if turn is None or turn.guess is not None or not self._rules.early:
             return
@@ -211,7 +202,6 @@ class TurnRecognition:
         self._tell(turn, turn.guess)
 
     def resume(self) -> None:
-        """They speak on; see `Recognition`."""
         turn = self._turn
         if turn is not None and turn.guess is not None:
             if turn.guess is not turn.partial:
@@ -219,14 +209,12 @@ class TurnRecognition:
             turn.guess = None
 
     def drop_turn(self) -> None:
-        """It was a noise; see `Recognition`."""
         if self._turn is not None:
             self._turn.give_up()
             self._turn = None
         self._audio.end()
 
     def end_turn(self, at: float) -> Coroutine[Any, Any, Transcript]:
-        """The turn is over from this call on; see `Recognition` for what comes of it."""
         turn, self._turn = self._turn, None
         if turn is not None and turn.guess is None:
             turn.guess = self._known(turn, at)
@@ -235,7 +223,6 @@ class TurnRecognition:
         return self._text(turn, rest)
 
     async def close(self) -> None:
-        """The call is over; see `Recognition`."""
         self._closed = True
         self._turn = None
         self._audio.end()
@@ -275,7 +262,6 @@ class TurnRecognition:
         return await _result(turn.guess)
 
     def _ahead(self, turn: _Turn) -> None:
-        """Recognise the turn so far, where it is time to."""
         every_s, now_s = self._rules.every_s, self._audio.duration_s
         if every_s is None or self._spare_work is None or not turn.pauses.spoken:
             return
@@ -305,7 +291,6 @@ class TurnRecognition:
             turn.pauses.mark_uncovered()
 
     def _known(self, turn: _Turn, at: float) -> asyncio.Task[Transcript] | None:
-        """The partial text, where it has all that was said up to this time."""
         partial = turn.partial
         if partial is None or turn.covered < self._audio.before(at):
             return None
@@ -323,10 +308,9 @@ class TurnRecognition:
     def _done(self, task: asyncio.Task[Transcript]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it has it; if nobody does, nobody misses it
+            task.exception()  # retrieved, so that asyncio does not log it
 
     def _tell(self, turn: _Turn, task: asyncio.Task[Transcript]) -> None:
-        """Say what is understood so far, once this is done and if it still holds."""
 
         def done(_: object) -> None:
             if self._on_partial is None or turn is not self._turn:
@@ -347,7 +331,6 @@ def _good(task: asyncio.Task[Transcript]) -> bool:
 
 
 async def _result(task: asyncio.Task[Transcript]) -> Transcript:
-    """What a task gives; one that was cancelled by the call's end is a failure, not a cancel."""
     await asyncio.wait([task])
     if task.cancelled():
         raise _over()

@@ -1,4 +1,4 @@
-"""A recogniser behind a WebSocket: any program that speaks docs/recognisers.md."""
+"""Recogniser behind a WebSocket: any server that speaks the protocol of docs/recognisers.md."""
 
 from __future__ import annotations
 
@@ -41,15 +41,14 @@ from qwen3tts_wire.errors import ProtocolError, SpeechError
 log = logging.getLogger(__name__)
 
 FIRST_WAIT_S = 0.2
-"""Before a lost connection is made again; twice as long each time in a row."""
+"""Delay before reconnecting; doubled each time in a row."""
 LONGEST_WAIT_S = 5.0
 
 
 class ServiceRecogniser:
-    """Sends each call's turns over a WebSocket of its own, and connects again when it is lost."""
+    """Recogniser that sends each call's turns over a WebSocket of its own, and reconnects."""
 
     def __init__(self, service: SocketService, clock: Clock | None = None) -> None:
-        """Nothing is connected yet."""
         self._service = service
         self._clock = clock or LoopClock()
         self._open: weakref.WeakSet[SocketRecognition] = weakref.WeakSet()
@@ -57,21 +56,21 @@ class ServiceRecogniser:
 
     @property
     def rate_hz(self) -> int:
-        """Rate of the samples that it takes."""
+        """Rate of the samples that it accepts."""
         return self._service.rate_hz
 
     async def warm(self) -> None:
-        """Look whether the server is there and ready.
+        """Check that the server is there and ready.
 
         Raises:
-            RecogniserUnavailable: what is there will not do: key, path, certificate, protocol.
+            RecogniserUnavailable: key, path, certificate or protocol is wrong.
             RecognitionFailed: nothing answers, or not now.
         """
         socket = await self._service.dial()
         await socket.close()
 
     async def open(self, on_partial: PartialCallback | None = None) -> SocketRecognition:
-        """Begin to recognise one call; connects in the background."""
+        """Open the recognition of one call; connects in the background."""
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")
         recognition = SocketRecognition(self._service, self._clock, on_partial)
@@ -86,13 +85,12 @@ class ServiceRecogniser:
 
 
 class SocketRecogniser(ServiceRecogniser):
-    """A recogniser behind a server that speaks ``qwen3tts.recogniser.v1``.
+    """Recogniser behind a server that speaks ``qwen3tts.recogniser.v1``.
 
     >>> recogniser = SocketRecogniser(SocketSettings("ws://127.0.0.1:9000/asr"))
     """
 
     def __init__(self, settings: SocketSettings, *, clock: Clock | None = None) -> None:
-        """Nothing is connected yet."""
         self.settings = settings
         super().__init__(
             SocketService(
@@ -120,15 +118,15 @@ async def check(settings: SocketSettings) -> RecogniserReport:
 
 
 class SocketRecognition:
-    """One call's connection, or one after the other; see `Recognition`."""
+    """Recognition of one call over one connection after another; see `Recognition`."""
 
     def __init__(
         self, service: SocketService, clock: Clock, on_partial: PartialCallback | None
     ) -> None:
         self.failure: SpeechError | None = None
-        """Why there is no connection; None while there is one, or the first is being made."""
+        """Error of the last connection; None while there is one, or the first is being made."""
         self.connections = 0
-        """How many there have been."""
+        """Number of connections so far."""
         self._service = service
         self._clock = clock
         self._on_partial = on_partial
@@ -144,28 +142,22 @@ class SocketRecognition:
         self._task = asyncio.create_task(self._run(), name="talk to a recogniser")
 
     def push(self, samples: Samples, at: float) -> None:
-        """Take the caller's sound; see `Recognition`."""
         self._queue(self._stream.push(samples, at))
 
     def begin_turn(self, at: float) -> None:
-        """The caller speaks since ``at``; see `Recognition`."""
         out, _ = self._stream.begin_turn(at)
         self._queue(out)
 
     def pause(self, at: float) -> None:
-        """The caller is silent since ``at``; see `Recognition`."""
         self._queue(self._stream.pause(at))
 
     def resume(self) -> None:
-        """They speak on; see `Recognition`."""
         self._queue(self._stream.resume())
 
     def drop_turn(self) -> None:
-        """It was a noise; see `Recognition`."""
         self._queue(self._stream.drop_turn())
 
     def end_turn(self, at: float) -> Coroutine[Any, Any, Transcript]:
-        """The turn is over from this call on; see `Recognition` for what comes of it."""
         out, number, oldest = self._stream.end_turn(at)
         if oldest is not None:
             self._fail(
@@ -192,7 +184,6 @@ class SocketRecognition:
         return self._text(number, text)
 
     async def close(self) -> None:
-        """The call is over; see `Recognition`."""
         self._closed = True
         self._fail_all(_over())
         self._task.cancel()
@@ -271,7 +262,6 @@ class SocketRecognition:
             self._abandon(self._socket)
 
     def _abandon(self, socket: ClientConnection) -> None:
-        """Leave a connection that takes nothing more; nothing that waits for it is sent."""
         self._lost()
         socket.transport.abort()
 
@@ -282,7 +272,6 @@ class SocketRecognition:
         self._out_bytes = 0
 
     async def _run(self) -> None:
-        """Connect, talk, connect again, to the end of the call."""
         wait_s = FIRST_WAIT_S
         while True:
             before = self._answers
@@ -304,7 +293,6 @@ class SocketRecognition:
             await self._clock.sleep_until(self._clock.now() + wait_s)
 
     async def _talk(self, socket: ClientConnection) -> None:
-        """Send and receive until the connection is over."""
         self.connections += 1
         self.failure = None
         self._socket = socket
@@ -313,7 +301,7 @@ class SocketRecognition:
             self._fail(
                 number, RecognitionFailed(f"{TRIES} connections to the recogniser broke over it.")
             )
-        # What is sent again comes at once; only what is spoken from now on has a pace.
+        # Retransmitted audio comes in one burst; only what is spoken from now on has a pace.
         again = sum(len(message) for message in out)
         self._most_bytes = again + round(2 * self._service.rate_hz * self._service.behind_s)
         self._queue(out)
@@ -348,7 +336,6 @@ class SocketRecognition:
                 await self._idle()
 
     async def _idle(self) -> None:
-        """Wait for something to send; while there is nothing, say that we are still there."""
         keep_alive_s = self._service.keep_alive_s
         if keep_alive_s is None:
             await self._to_send.wait()
@@ -364,7 +351,6 @@ class SocketRecognition:
             rest.cancel()
 
     def _failed(self, error: SpeechError) -> None:
-        """A connection was lost, or none came about."""
         if self.failure is None or type(error) is not type(self.failure):
             log.warning("%s", error)
         self.failure = error

@@ -24,29 +24,29 @@ from qwen3tts_wire.whisper.guards import believable, silent
 from qwen3tts_wire.whisper.model import RATE_HZ
 
 PIECE_S = 12.0
-"""A turn longer than this is recognised piece by piece while the caller speaks on."""
+"""Longest turn that is recognised as a whole, not piece by piece while the caller speaks."""
 PARTIAL_INTERVAL_S = 1.0
-"""New speech after which a turn is recognised so far, where the model has nothing else to do."""
+"""New speech before a partial text, where the model has nothing else to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhisperReport(RecogniserReport):
-    """The result of `check`: the model in use, and how fast it is here."""
+    """Result of a check: the model in use, and its speed here."""
 
     kind: str = "whisper"
     source: str
-    """Where the model was found: ``folder``, ``hub's cache``, ``package NAME`` or ``hub``."""
+    """Origin of the model: ``folder``, ``hub's cache``, ``package NAME`` or ``hub``."""
     device: str
     dtype: str
     threads: int
     load_s: float
-    """Seconds that loading took, with the start of the process."""
+    """Seconds of loading, with the start of the process."""
     text: str = field(default="", repr=False)
-    """What was recognised of the sound of the test."""
+    """Text recognised in the check."""
 
     @property
     def line(self) -> str:
-        """The model, where it is from and its language, in one line."""
+        """Model, origin and language in one line."""
         return model_line(
             {
                 "model": self.model,
@@ -59,22 +59,21 @@ class WhisperReport(RecogniserReport):
 
 
 class WhisperRecogniser:
-    """Writes down turns with a Whisper model on this machine; needs the extra ``stt``.
+    """Recogniser with a Whisper model on this machine; needs the extra ``stt``.
 
-    >>> recogniser = WhisperRecogniser(WhisperSettings("small", languages=("en", "de")))
-    >>> await recogniser.warm()
+        >>> recogniser = WhisperRecogniser(WhisperSettings("small", languages=("en", "de")))
+        >>> await recogniser.warm()
 
-    The process is started by `warm` or with the first call, and replaced when it dies. It ends
-    with this one.
+    The process is started by `warm` or with the first call, replaced when it ends by itself, and
+    ended by `close`.
     """
 
     rate_hz = RATE_HZ
-    """Hertz; of every Whisper model."""
+    """Rate of every Whisper model, Hz."""
 
     def __init__(
         self, settings: WhisperSettings | None = None, *, clock: Clock | None = None
     ) -> None:
-        """Nothing is loaded yet."""
         self.settings = settings or WhisperSettings()
         self._rules = TurnRecognitionOptions(
             RATE_HZ,
@@ -93,7 +92,7 @@ class WhisperRecogniser:
         self._closed = False
 
     async def warm(self) -> None:
-        """Load the model; takes seconds, or minutes where it is fetched.
+        """Load the model; takes seconds, or minutes where it is downloaded.
 
         Raises:
             RecogniserUnavailable: the packages, the model or the device are not there.
@@ -102,10 +101,10 @@ class WhisperRecogniser:
         await self._desk.ready()
 
     async def check(self, speech: Samples | None = None) -> WhisperReport:
-        """Load the model, and recognise a second of sound with it.
+        """Load the model, and recognise audio with it.
 
         Args:
-            speech: Sound for the test, 16 kHz, int16 [n]; None: a second of faint noise.
+            speech: audio for the test, 16 kHz, int16 [n]; None: a second of faint noise.
 
         Raises:
             RecogniserUnavailable: the packages, the model, its language or the device are not
@@ -136,7 +135,7 @@ class WhisperRecogniser:
         )
 
     async def open(self, on_partial: PartialCallback | None = None) -> TurnRecognition:
-        """Begin to recognise one call; loads the model in the background if it is not loaded."""
+        """Open the recognition of one call; loads the model in the background if needed."""
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")
         self._desk.begin()
@@ -145,7 +144,7 @@ class WhisperRecogniser:
         return recognition
 
     async def close(self) -> None:
-        """End the process; calls that are still open can recognise nothing more."""
+        """End the process; recognitions that are still open fail."""
         self._closed = True
         for recognition in list(self._open):
             await recognition.close()
@@ -172,7 +171,7 @@ class WhisperRecogniser:
 
 
 async def check(settings: WhisperSettings, speech: Samples | None = None) -> WhisperReport:
-    """Check a recogniser that is not kept; see `WhisperRecogniser.check`."""
+    """Check a recogniser and close it; see `WhisperRecogniser.check`."""
     recogniser = WhisperRecogniser(settings)
     try:
         return await recogniser.check(speech)

@@ -91,12 +91,10 @@ class WhisperProcess:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._child.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it takes work."""
         return not self._child.ended and not self._child.reason
 
     async def hear(self, samples: Samples) -> Answer:
@@ -126,12 +124,10 @@ class WhisperProcess:
         return _answer(message)
 
     async def idle(self) -> None:
-        """Return when it recognises nothing any more, or has ended."""
         if self._answer is not None:
             await asyncio.wait([self._answer])
 
     async def close(self) -> None:
-        """End the process."""
         await self._child.close()
 
     def _receive(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""The answer to one question: keys or speech."""
+"""Questions to a far end, and the greeting of who answers."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ from qwen3tts_wire.errors import SpeechError
 
 WhyGathered = Literal["keys", "speech", "nothing", "not_understood", "call_over"]
 """Keys were pressed; something was said; neither in time; the recogniser failed or made no text of
-what was said; the call ended."""
+what was said; the call ended.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What a far end answered to :meth:`Call.ask`; true where it answered at all."""
+    """Answer of a far end to :meth:`Call.ask`; true where it answered."""
 
     keys: str = field(default="", repr=False)
     """Keys that were pressed, without the one that ended them."""
     text: str = field(default="", repr=False)
-    """What was said, as the recogniser has it."""
+    """Recognised text."""
     why: WhyGathered = "nothing"
-    """Why the wait ended."""
+    """Reason for the end of the wait."""
     tries: int = 1
-    """How often it was asked."""
+    """Number of times that it was asked."""
     error: SpeechError | None = None
-    """What went wrong with the recognition."""
+    """Failure of the recognition."""
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.text)
 
 
 OnMachine = Literal["speak", "hang-up", "after-beep"]
-"""Where an answering machine takes a call: speak all the same, and listen for none; hang up; leave
-the message after its beep. With the last two the words wait for a person's greeting, too."""
+"""Where an answering machine takes a call: speak nevertheless, without detection; hang up; leave
+the message after its beep. With the last two, speech waits for a person's greeting, too.
+"""
 
 
 class GreetedCall(Protocol):
-    """What of a `Call` is needed."""
+    """Part of a `Call` that the greeting needs."""
 
     @property
-    def facts(self) -> CallFacts:
-        """What is known of it."""
+    def facts(self) -> CallFacts: ...
 
     @property
-    def audio(self) -> Callable[..., AsyncGenerator[HeardFrame, None]]:
-        """What the far end says."""
+    def audio(self) -> Callable[..., AsyncGenerator[HeardFrame, None]]: ...
 
 
 async def await_greeting(
@@ -71,11 +71,11 @@ async def await_greeting(
 ) -> None:
     """Listen to who answers, and return when it is time to speak.
 
-    With a person that is after the greeting, with a machine when it records. ``told`` is given who
-    it is, the moment it is known.
+    That is after a person's greeting, or when a machine records. ``told`` is called with who
+    answered as soon as it is known.
 
     Raises:
-        MachineAnswered: it is one, and it gets no message.
+        MachineAnswered: a machine answered, and it gets no message.
     """
     async for heard in who_answered(call.audio(steady=True), settings):
         if not isinstance(heard, Answerer):
@@ -93,7 +93,7 @@ async def await_greeting(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, and how long the answer may take. Raises ValueError with the field's name."""
+    """Question and the time limits of its answer. Raises ValueError with the field's name."""
 
     text: str
     keys: int | None = None
@@ -101,12 +101,12 @@ class Question:
     until: str = "#"
     """Keys that end the answer and are no part of it."""
     first_s: float = 8.0
-    """So long after the question's end the answer must begin."""
+    """Time after the question's end within which the answer must begin."""
     pause_s: float = 3.0
-    """So long after a key the next one must come."""
+    """Time after a key within which the next one must come."""
     tries: int = 1
     again: str = ""
-    """Said from the second time on; empty = the question."""
+    """Asked from the second time on; empty = the question."""
 
     def __post_init__(self) -> None:
         for name in ("text", "again", "until"):
@@ -147,7 +147,6 @@ class QuestionedCall(Protocol):
 async def ask(
     call: QuestionedCall, question: Question, hear: Recogniser | Recognise | str | None = None
 ) -> Gathered:
-    """Ask a question on a call that is up; see :meth:`Call.ask`."""
     gathered = Gathered()
     async with AsyncExitStack() as stack:
         listening: SpeechDetection | None = None
@@ -164,8 +163,6 @@ async def ask(
 
 
 class _Asking:
-    """The turns of one question."""
-
     def __init__(
         self, call: QuestionedCall, question: Question, listening: SpeechDetection | None
     ) -> None:
@@ -181,7 +178,6 @@ class _Asking:
             listening.on_event = self._on_event
 
     async def once(self, text: str) -> Gathered:
-        """Ask once, and wait for the answer."""
         call, question = self._call, self._question
         self._keys_begun = False
         takes_keys = question.keys != 0
@@ -233,7 +229,7 @@ class _Asking:
         self._changed.set()
 
     async def _turn(self, listening: SpeechDetection) -> Gathered | None:
-        """The first turn that was speech; None: the call is over."""
+        """Return the first turn that was speech; None: the call is over."""
         try:
             while True:
                 turn = await anext(listening)
@@ -249,7 +245,6 @@ class _Asking:
             return None
 
     async def _time(self) -> None:
-        """Wait until the question was heard and no answer has begun in time."""
         clock = self._call.clock
         while True:
             said = self._utterance

@@ -1,9 +1,9 @@
-"""Frames of the caller in, decisions out (pure: time is an argument, nothing is opened).
+"""Core of speech detection: frames in, events out (pure: time is an argument).
 
-    HeardFrame -> 8 kHz -> echo guard -> voice detector -> turn taking -> ListenEvent
+    HeardFrame -> 8 kHz -> echo guard -> VAD -> endpointer -> ListenEvent
     SentFrame  ----------------^
 
-What is decided is decided with the piece of sound that decides it; nothing is held back.
+An event is returned with the piece of audio that decides it; nothing is held back.
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ from qwen3tts_phone.detection.vad import (
 Samples = NDArray[np.int16]
 
 SILENT_AFTER_S: Final = 0.1
-"""A far end from which nothing has come for so long is silent: many send nothing in pauses."""
+"""Time without frames after which the far end is silent: many send nothing in pauses."""
 FAINT_DBFS: Final = -60.0
-"""Below this is nobody."""
+"""Level below which there is no speech."""
 HYSTERESIS: Final = 0.15
-"""Within a turn, speech may be so much less probable."""
+"""Reduction of the threshold within a turn."""
 TAIL_DB: Final = 22.0
-"""Within a turn, what is so much fainter than its loudest is the end of a sound, the room or the
-line: detectors go on for a tenth of a second after the last word."""
+"""Level below the turn's loudest sound that is the end of a sound, the room or the line: detectors
+go on for 0.1 s after the last word.
+"""
 TAIL_FALL_DB_S: Final = 6.0
-"""So fast the loudest is forgotten: people grow quieter."""
+"""Decay of the loudest: people grow quieter."""
 LOUD_PEAK: Final = 64
-"""A frame of ours with a sample above this is heard by the caller."""
+"""Peak above which a frame of ours is audible to the caller."""
 
 
 class SpeechDetectionCore:
-    """One call's. Times are seconds of the clock that the frames' ``at`` is of.
+    """Core of one call; times are seconds of the clock of the frames' ``at``.
 
     Args:
-        settings: what counts as what.
-        now: when it begins.
-        detector: instead of the one that the settings name.
+        settings: of VAD, endpointing and barge-in.
+        now: the beginning.
+        detector: replaces the one of the settings.
 
     Raises MissingDetector where the detector is not installed.
     """
@@ -62,7 +63,7 @@ class SpeechDetectionCore:
         self.settings = settings
         self.turns = Endpointer(settings, now)
         self.guard = EchoGuard() if settings.echo_guard else None
-        """None = not asked for."""
+        """None = switched off."""
         self._detector = detector or make_detector(settings.detector)
         self._window = self._detector.window
         self._steadiness = SteadySoundDetector(self._window / RATE_HZ)
@@ -74,20 +75,19 @@ class SpeechDetectionCore:
 
     @property
     def speaking(self) -> bool:
-        """Whether the caller's turn is open, pauses in it included."""
         return self.turns.speaking
 
     def agent_speaking(self, speaking: bool, now: float) -> None:
-        """Whether the agent has something to say; what the caller says then cuts in."""
+        """Note whether the agent has something to say, so that speech is a barge-in."""
         self.turns.agent(speaking, now)
 
     def push(
         self, frame: HeardFrame, sent: Sequence[SentFrame] = (), now: float | None = None
     ) -> list[ListenEvent]:
-        """Take a frame of the caller, and what we have sent since the last one.
+        """Take a frame of the caller, and the frames sent since the last one.
 
-        ``now``: when it is judged; None = when it arrived. A frame may hold any number of samples
-        at any rate that the codecs have.
+        ``now``: the time of the decision; None = the frame's arrival. A frame may hold any number
+        of samples at any rate of the codecs.
         """
         now = frame.at if now is None else now
         self._sent(sent)
@@ -112,18 +112,16 @@ class SpeechDetectionCore:
         return events
 
     def tick(self, now: float, sent: Sequence[SentFrame] = ()) -> list[ListenEvent]:
-        """Time has passed: a far end from which nothing comes is silent. Some times a second."""
+        """Take the passing of time, several times a second: a far end that sends nothing is silent."""
         self._sent(sent)
         if self._last_at is not None and now - self._last_at < SILENT_AFTER_S:
             return []
         return self.turns.tick(now)
 
     def finish(self, why: WhyEnded, now: float) -> list[ListenEvent]:
-        """The turn is over, because somebody else says so; nothing where none is open."""
         return self.turns.finish(why, now)
 
     def wait_longer(self) -> None:
-        """The pause may last up to ``longest_pause_ms``: the caller has not finished."""
         self.turns.wait_longer()
 
     # --- inside
@@ -160,7 +158,6 @@ class SpeechDetectionCore:
         return self.guard is None or not self.guard.may_be_ours(len(piece) / RATE_HZ)
 
     def _is_tail(self, dbfs: float) -> bool:
-        """Whether it is too faint to belong to the turn that is open."""
         if not self.turns.speaking:
             self._loudest = FAINT_DBFS
             return False

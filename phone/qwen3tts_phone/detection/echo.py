@@ -43,84 +43,82 @@ Array = NDArray[np.float64]
 
 RATE_HZ: Final = 8000
 SNAP: Final = 80
-"""Samples: a frame that begins so near to the end of the one before follows it."""
+"""Tolerance in samples within which a frame follows the one before."""
 REANCHOR: Final = 1600
-"""What is heard has another place when it comes so far off the count of its samples."""
+"""Offset in samples from which arrival replaces the count of samples."""
 FAINT: Final = 10 ** (-58 / 10)
-"""Power below which nothing is looked for."""
+"""Power below which nothing is searched."""
 STEP: Final = 80
-"""Delays whose gain is bounded are so many samples apart."""
+"""Distance in samples of the delays whose gain is bounded."""
 ABOVE: Final = 10 ** (8 / 10)
-"""What is louder than an echo usually is by this factor, is not an echo..."""
+"""Power above an echo's usual one that is the caller's..."""
 ABOVE_ON: Final = 10 ** (4 / 10)
-"""...or by this one, while the caller speaks."""
+"""...and the same while the caller speaks."""
 NEW_DB: Final = 8.0
 """A new path leaves more of sounds that were not heard yet, up to this..."""
 NEW_S: Final = 1.0
 """...and for this time."""
 CHANGES: Final = 10 ** (10 / 10)
-"""A path that changes does not return louder than before by this factor."""
+"""Largest increase of the power of a path that changes."""
 EVERY: Final = 640
-"""How often a path is looked for, and the filter fitted, 80 ms..."""
+"""Interval in samples (80 ms) of searches for a path, and of fits..."""
 SELDOM: Final = 2560
-"""...and the latter where it is as good as it gets, 320 ms."""
+"""...or of fits (320 ms) where the path is as good as it gets."""
 GAINS: Final = 10 ** (-1.5 / 10)
-"""A fit that leaves more than this of what was left before gains little."""
+"""Share of the residual above which a fit gains little."""
 PROVES: Final = 10 ** (-4 / 10)
-"""A filter has proved itself when it once leaves less than this."""
+"""Share of the residual below which a filter has proved itself."""
 UNMOVED: Final = 10 ** (-10 / 10)
-"""A path of whose echo less than this is left has not moved."""
+"""Share of the echo below which a path has not moved."""
 TRUSTED: Final = 0.45
-"""Of the dB that a fit gains where it was fitted, so many it will gain later."""
+"""Share of the dB gained by a fit, where it was fitted, that later sound gains."""
 WAITS_S: Final = 0.25
-"""Speech that may be an echo waits at most this time for a verdict, twice it where a delay was
-found that may be one."""
+"""Longest wait of speech that may be an echo, twice it where a likely delay was found..."""
 WAITS_MOVED_S: Final = 0.1
 """...and this where a known path has failed: one that has moved is found by 40 ms of its echo."""
 DOUBT_S: Final = 1.0
-"""So long after a change of the codec a known path is as good as none: it has another delay."""
+"""Time after a change of the codec, hence of the delay, when a known path is not trusted."""
 SETTLED: Final = 1600
-"""Samples after which the caller's speech is no more asked whether it is a path that has moved."""
+"""Samples after which the caller's speech is not tested for a moved path any more."""
 SUSPECTED: Final = 2400
-"""Samples for which a path that has failed once is suspected to have changed."""
+"""Samples for which a path that has failed is suspected to have changed."""
 QUIET_S: Final = 0.2
-"""After this silence a verdict is forgotten."""
+"""Silence after which a decision is forgotten."""
 LOOKED_BACK: Final = 320
-"""Samples that one verdict is of, about a detector's window."""
+"""Samples of one decision, about a detector's window."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Energies of up to 20 ms."""
-
     count: int
-    """Samples."""
     heard: float
     rest: float
     echo: float
     bound: float
-    """What an echo usually leaves."""
+    """Usual residual of an echo."""
 
 
 class EchoGuard:
-    """One call's (pure); at 8 kHz. While nothing of ours is on the line it costs nothing."""
+    """Guard of one call against its own echo (pure), at 8 kHz; idle while nothing of ours is on the
+    line.
+    """
 
     def __init__(self) -> None:
         self.canceller: EchoCanceller | None = None
-        """The echo's, as far as its path is known."""
+        """Canceller of the known path."""
         self._sent = SampleTimeline(2 * RATE_HZ)
         self._heard = SampleTimeline(RATE_HZ)
         self._sent_above, self._heard_above = HighPass(), HighPass()
         self._resampler: Resampler | None = None
         self._rate_hz = 0
-        """Of what was sent last; 0 = nothing was."""
+        """Rate of the last frame sent; 0 = none."""
         self._last_sound: int | None = None
-        """Index after the last sound that was sent, while it may come back."""
+        """Index after the last sound sent, while it may come back."""
         self._next: int | None = None
         self._since = 0
-        """Index from which on what was heard is one piece."""
+        """First index of what was heard without a gap."""
         self._path_since = 0
-        """Index from which on it came by the known path."""
+        """First index heard by the known path."""
         self._anywhere = GainBound((MOST_DELAY - LEAST_DELAY) // STEP)
         self._leak = EchoLeakEstimate()
         self._loudest = 0.0
@@ -129,33 +127,31 @@ class EchoGuard:
         self._proved = False
         """Whether the known path has explained an echo."""
         self._peak = 0.0
-        """Of the last delay that was looked for."""
+        """Peak of the last delay searched."""
         self._sound = 0
         """Samples of sound since something of ours could come back."""
         self._silence = 0
         """Samples since the last sound that is no echo."""
         self._waited = 0.0
-        """Seconds of speech that wait for a verdict."""
+        """Seconds of speech that wait for a decision."""
         self._callers = False
-        """Whether this speech was found to be the caller's..."""
+        """Whether this speech is decided to be the caller's..."""
         self._callers_for = 0
         """...and samples since then."""
         self._age = self._since_search = self._since_fit = 0
-        """Samples since the path was found, looked for, fitted."""
+        """Samples since the path was found, searched, fitted."""
         self._fit_every = EVERY
-        """Samples until it is fitted again."""
+        """Samples between fits."""
         self._suspected = 0
         """Samples for which the known path may have changed: it has failed lately."""
         self._doubted = 0
-        """The same, because the codec has changed."""
+        """The same, after a change of the codec."""
 
     @property
     def active(self) -> bool:
-        """Whether anything of ours may come back now."""
         return self._last_sound is not None
 
     def sent(self, frame: SentFrame) -> None:
-        """A frame of ours has gone out."""
         samples = frame.samples
         if self._rate_hz not in (0, frame.rate_hz):
             self._doubted = round(DOUBT_S * RATE_HZ)
@@ -178,8 +174,10 @@ class EchoGuard:
             self._last_sound = at + len(sound)
 
     def push(self, samples: Samples, at: float) -> Samples:
-        """Samples at 8 kHz, shape [n], the last of which arrived ``at``; the same without our echo,
-        as far as its path is known."""
+        """Return the caller's samples without the echo, as far as its path is known.
+
+        ``samples``: 8 kHz, shape [n], the last of which arrived ``at``.
+        """
         start = self._place(len(samples), at)
         if self._last_sound is not None and self._last_sound + MOST_DELAY + TAPS < start:
             self._last_sound = None
@@ -196,9 +194,9 @@ class EchoGuard:
         return left
 
     def may_be_ours(self, length_s: float) -> bool:
-        """Whether what was pushed last may be our own voice.
+        """Return whether what was pushed last may be our own voice.
 
-        Asked about what sounds like speech, ``length_s`` of it.
+        Asked of what sounds like speech, ``length_s`` of it.
         """
         if self._last_sound is None:
             return False
@@ -228,7 +226,6 @@ class EchoGuard:
     # --- inside
 
     def _place(self, count: int, at: float) -> int:
-        """The index of the first sample: by count, and by arrival where that says otherwise."""
         arrived = round(at * RATE_HZ) - count
         known = self._next
         start = arrived if known is None or abs(arrived - known) > REANCHOR else known
@@ -238,7 +235,6 @@ class EchoGuard:
         return start
 
     def _rests(self, stop: int) -> None:
-        """Nothing of ours can come back up to ``stop``."""
         if self._pieces or self._sound:
             self._pieces.clear()
             self._heard_above.reset()
@@ -246,10 +242,8 @@ class EchoGuard:
         self._since = stop
 
     def _piece(self, sound: Floats, start: int) -> Floats:
-        """Up to 20 ms without the echo.
-
-        What the echo leaves stays in it: a detector that hears nothing in between is late for the
-        next word.
+        """Process up to 20 ms. The residual of an echo stays in it: a detector that hears a gap is
+        late for the next word.
         """
         count = len(sound)
         stop = start + count
@@ -295,17 +289,15 @@ class EchoGuard:
         return sum(piece.count for piece in self._pieces)
 
     def _above(self, above: float) -> bool:
-        """Whether the rest is louder than what an echo usually leaves, by this factor."""
         rest = sum(piece.rest for piece in self._pieces)
         return rest > above * sum(piece.bound for piece in self._pieces)
 
     def _margin(self) -> float:
-        """What a rest must be louder than usual to be the caller's first word."""
         new = max(0.0, 1 - self._age / (NEW_S * RATE_HZ))
         return ABOVE * float(10 ** (NEW_DB / 10 * new))
 
     def _may_be_another(self) -> bool:
-        """Whether what was heard last may be an echo by a path that is not known, or has changed.
+        """Return whether what was heard last may be an echo by an unknown or a changed path.
 
         A path that merely changes returns about as much as before.
         """
@@ -318,20 +310,17 @@ class EchoGuard:
         return not louder and (self._doubted > 0 or self._suspected > 0)
 
     def _longest_wait(self) -> float:
-        """Seconds that speech which may be an echo waits for a verdict."""
         if self._proved and not self._doubted:
             return WAITS_MOVED_S
         return WAITS_S if self._peak < PEAK else 2 * WAITS_S
 
     def _fails(self) -> bool:
-        """Whether the known path does not explain what it should."""
         heard = sum(piece.heard for piece in self._pieces)
         rest = sum(piece.rest for piece in self._pieces)
         echo = sum(piece.echo for piece in self._pieces)
         return heard - rest < 0.3 * echo and echo > 0.3 * heard
 
     def _learn(self, stop: int) -> None:
-        """Look for a path where none is known, or it fails; bring the known one forward."""
         known, last = self.canceller, self._pieces[-1]
         if known is not None and self._proved and self._fails():
             self._suspected = SUSPECTED
@@ -356,7 +345,6 @@ class EchoGuard:
             self._fit_every = max(EVERY, min(longer, SELDOM))
 
     def _shift(self, stop: int) -> bool:
-        """Whether the path has merely moved: a jitter buffer or the line has slipped."""
         if self.canceller is None:
             return False
         shift = find_shift(self._sent, self._heard, self.canceller)
@@ -390,7 +378,7 @@ class EchoGuard:
         self._fit_every = EVERY
 
     def _everywhere(self, start: int) -> Array:
-        """The power that paths of each delay would return at a gain of 1, shape [count]."""
+        """Return the power that paths of each delay return at a gain of 1, shape [count]."""
         first = start - MOST_DELAY
         line = self._sent.get(first, first + STEP * (len(self._anywhere.gains) + 1))
         blocks = np.square(line).reshape(-1, STEP).mean(axis=1)

@@ -11,13 +11,12 @@ Floats = NDArray[np.float32]
 
 
 class SampleTimeline:
-    """The newest ``kept`` samples of an axis that begins anywhere; full scale 1 (pure)."""
+    """Newest ``kept`` samples on a time axis, silence where none were put; full scale 1 (pure)."""
 
     def __init__(self, kept: int) -> None:
         self.end = 0
-        """The index behind the last sample."""
+        """Index after the last sample."""
         self.empty = True
-        """Whether nothing was ever put there."""
         self._kept = kept
         self._buffer = np.zeros(2 * kept, np.float32)
         self._base = 0  # index of the buffer's first sample
@@ -41,7 +40,7 @@ class SampleTimeline:
         self.end = max(self.end, at + len(samples))
 
     def get(self, start: int, stop: int) -> Floats:
-        """Samples from index ``start`` to before ``stop``, shape [stop - start]."""
+        """Return the samples from ``start`` to before ``stop``, shape [stop - start]."""
         first, last = start - self._base, stop - self._base
         if first >= 0 and last <= len(self._buffer):
             return self._buffer[first:last]
@@ -55,62 +54,60 @@ class SampleTimeline:
 TAPS: Final = 1280
 """160 ms of filter..."""
 LEAD: Final = 80
-"""...of which 10 ms before the delay that was found."""
+"""...of which 10 ms precede the delay that was found."""
 BLOCK: Final = 160
-"""Samples that have one weight, 20 ms."""
+"""Samples that share one weight, 20 ms."""
 UNIT: Final = 1280
 MOST_UNITS: Final = 5
-"""A fit looks at up to so many units of 160 ms."""
+"""Units of 160 ms that a fit uses."""
 STEPS: Final = 8
 PRECISION: Final = 16.0
-"""Inverse of the power gain that an echo has before anything is known of it."""
+"""Inverse of an echo's power gain before anything is known of it."""
 DECAY: Final = 400.0
 """Samples in which the prior's variance falls to a third."""
 FLAT: Final = 0.6
 """Share of the prior that does not follow what was found."""
 SMOOTHING: Final = 65
 FLOOR: Final = 10 ** (-66 / 10)
-"""Power of the line's noise, at least."""
+"""Least power of the line's noise."""
 _AT: Final = np.maximum(np.arange(TAPS) - LEAD, 0)
 _PRIOR: Final[Floats] = (np.exp(-_AT / DECAY) / np.exp(-_AT / DECAY).sum()).astype(np.float32)
 _SMOOTH: Final[Floats] = np.full(SMOOTHING, 1 / SMOOTHING, np.float32)
 
 
 class EchoCanceller:
-    """One echo path's: ``sent`` and ``heard`` share one axis (pure)."""
+    """Adaptive filter of one echo path: ``sent`` and ``heard`` share one axis (pure)."""
 
     def __init__(self, sent: SampleTimeline, heard: SampleTimeline, delay: int) -> None:
         self.delay = delay - LEAD
-        """Index of what is heard less index of what was sent, of the first tap."""
+        """Index heard less index sent, of the first tap."""
         self.taps: Floats = np.zeros(TAPS, np.float32)
-        """The path's response, shape [TAPS]."""
+        """Impulse response of the path, shape [TAPS]."""
         self._sent = sent
         self._heard = heard
 
     @property
     def gain(self) -> float:
-        """How much of the power that was sent comes back, about."""
         return float(self.taps @ self.taps)
 
     def echo(self, start: int, stop: int) -> Floats:
-        """What comes back at the heard indices from ``start`` to before ``stop``."""
+        """Return the echo at the heard indices from ``start`` to before ``stop``."""
         line = self._sent.get(start - self.delay - TAPS + 1, stop - self.delay)
         echo: Floats = np.convolve(line, self.taps, mode="valid")
         return echo
 
     def shift(self, samples: int) -> None:
-        """The same response comes later by this."""
         self.delay += samples
 
     def excitation(self, stop: int, count: int) -> Floats:
-        """The ``count`` samples that were sent before what comes back first at ``stop``."""
+        """Return the ``count`` samples sent before what comes back first at ``stop``."""
         return self._sent.get(stop - self.delay - count, stop - self.delay)
 
     def fit(self, since: int, stop: int, steps: int = STEPS) -> float:
-        """Fit to what was heard from ``since`` to before ``stop``, as far back as one looks.
+        """Fit to what was heard from ``since`` to before ``stop``, as far back as `MOST_UNITS`.
 
-        Returns the share of the power that is left of what was left before; 1 where that is less
-        than 160 ms, or nothing was sent then.
+        Returns the residual's power as a share of the one before; 1 where that is less than 160 ms,
+        or nothing was sent then.
         """
         units = min(MOST_UNITS, (stop - since) // UNIT)
         if units < 1:
@@ -157,7 +154,6 @@ class EchoCanceller:
         return min(1.0, float(after @ after) / (float(rest @ rest) + FLOOR))
 
     def _prior(self) -> Floats:
-        """The variance of each tap, sum 1."""
         squares = np.convolve(np.square(self.taps), _SMOOTH, mode="same")
         total = float(squares.sum())
         if total <= 1e-6:
@@ -176,18 +172,16 @@ _FILTER: Final = (np.where(_HIGH_PASS_AT == 0, 1.0, 0.0) - _LOW).astype(np.float
 
 
 class HighPass:
-    """One stream's; samples at 8 kHz in, as many out (pure)."""
+    """High-pass filter of one stream at 8 kHz: the telephone passes a voice from 300 Hz on (pure)."""
 
     def __init__(self) -> None:
         self._before = np.zeros(HIGH_PASS_TAPS - 1, np.float32)
 
     def push(self, sound: Floats) -> Floats:
-        """The same without what is low."""
         line = np.concatenate((self._before, sound))
         self._before = line[-(HIGH_PASS_TAPS - 1) :]
         above: Floats = np.convolve(line, _FILTER, mode="valid")
         return above
 
     def reset(self) -> None:
-        """What follows does not go on from what was."""
         self._before = np.zeros(HIGH_PASS_TAPS - 1, np.float32)

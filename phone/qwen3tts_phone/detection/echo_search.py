@@ -23,55 +23,56 @@ Floats = NDArray[np.float32]
 
 LEAST_DELAY: Final = -240
 MOST_DELAY: Final = 5600
-"""Samples at 8 kHz between sending and hearing: -30 to 700 ms (what a carrier has queued is in it).
-"""
+"""Samples at 8 kHz between sending and hearing: -30 to 700 ms (with what a carrier has queued)."""
 SPREAD: Final = 128
 """Samples of the correlation whose energy is summed."""
 WHITENED: Final = 0.1
-"""Of the mean magnitude is added to each, so that bins without sound do not count."""
+"""Share of the mean magnitude added to each, so that bins without sound do not count."""
 SOUND: Final = 1e-3
-"""A block of what was sent with a sample above this has sound."""
+"""Peak above which a block that was sent has sound."""
 PEAK: Final = 5.0
-"""A delay may be an echo's whose peak is higher; the filter must agree..."""
+"""Least peak of a delay that may be an echo's; the filter must agree..."""
 SURE_PEAK: Final = 9.0
 MOST_SURE_PEAK: Final = 15.0
 """...unless it is as high as this, of 0.4 s of sound and of 0.8 s."""
 LEAST_SEARCHED: Final = 1600
 MOST_SEARCHED: Final = 6400
-"""Samples that are looked at: 0.2 s to 0.8 s..."""
+"""Samples that are searched: 0.2 s to 0.8 s..."""
 CHANGED: Final = 2400
 """...and at most where a known path fails: the newest of them."""
 HELD_OUT: Final = 640
-"""A new path is fitted without the last 80 ms, and tried on them."""
+"""Samples (80 ms) that a new path is not fitted to, but tested on."""
 EXPLAINS: Final = 0.75
-"""It is one that leaves less than this of what is left of them without it."""
+"""Share of their power below which the path is accepted."""
 ALIKE: Final = ((320, 0.85), (480, 0.82), (960, 0.75))
-"""A path that has merely moved is found by the newest so many samples, 40 to 120 ms, where they
-correlate so well with its echo; a caller beside the echo reaches 0.8, 0.72 and 0.64."""
+"""Samples (40 to 120 ms) and the correlation with its echo by which a moved path is found; a caller
+beside the echo reaches 0.8, 0.72 and 0.64.
+"""
 STILL: Final = 4
-"""Samples; a path that moves by less has not moved."""
+"""Samples below which a path has not moved."""
 _BLOCK: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
 class FoundDelay:
-    """The most probable delay of an echo."""
+    """Most probable delay of an echo."""
 
     delay: int
-    """Index of what is heard less index of what was sent, where the echo begins, about."""
+    """Index heard less index sent of the echo's beginning, approximately."""
     peak: float
     """Energy of the correlation there as a multiple of what unrelated sounds have: some 2 to 8 for
-    another voice, 7 to 100 for an echo."""
+    another voice, 7 to 100 for an echo.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPath:
-    """What a search has found."""
+    """Result of a search."""
 
     peak: float
-    """Of the most probable delay."""
+    """Peak of the most probable delay."""
     canceller: EchoCanceller | None
-    """None where what is heard is no echo, or none by another path than the known one."""
+    """None where there is no echo, or none by another path than the known one."""
 
 
 def find_path(
@@ -80,8 +81,7 @@ def find_path(
     count: int,
     known: EchoCanceller | None = None,
 ) -> FoundPath:
-    """Look in the newest ``count`` samples of what was heard for an echo by another path than
-    ``known``."""
+    """Search the newest ``count`` samples heard for an echo by another path than ``known``."""
     stop = heard.end
     start = stop - count
     piece = heard.get(start, stop)
@@ -105,8 +105,11 @@ def find_path(
 
 
 def find_shift(sent: SampleTimeline, heard: SampleTimeline, known: EchoCanceller) -> int | None:
-    """By how many samples the known path has moved, by the newest 40 to 120 ms of what was heard;
-    None where its echo is not in them, at any delay, or too faint beside other sounds."""
+    """Return by how many samples the known path has moved; None = not found.
+
+    It uses the newest 40 to 120 ms. None where its echo is not in them, at any delay, or too faint
+    beside other sounds.
+    """
     stop = heard.end
     furthest = MOST_DELAY - known.delay
     longest = ALIKE[-1][0]
@@ -134,7 +137,7 @@ def find_shift(sent: SampleTimeline, heard: SampleTimeline, known: EchoCanceller
 
 
 def find_delay(heard: Floats, sent: SampleTimeline, start: int) -> FoundDelay | None:
-    """The delay at which ``heard`` (from index ``start``) is most like what was sent.
+    """Return the delay at which ``heard`` (from index ``start``) is most like what was sent.
 
     None where nothing was sent, or nothing heard.
     """
@@ -159,7 +162,6 @@ def find_delay(heard: Floats, sent: SampleTimeline, start: int) -> FoundDelay | 
 
 @lru_cache(maxsize=64)
 def fft_size(least: int) -> int:
-    """The next size that a Fourier transform is quick at."""
     sizes = (odd << (-(-least // odd) - 1).bit_length() for odd in (1, 3, 5, 9, 15, 25, 27))
     return min(sizes)
 
@@ -167,32 +169,33 @@ def fft_size(least: int) -> int:
 Array = NDArray[np.float64]
 
 PIECE: Final = 160
-"""Samples at 8 kHz whose powers are looked at, 20 ms, or less."""
+"""Samples at 8 kHz of one power, 20 ms or less."""
 RATE_HZ: Final = 8000
 
 MEMORY_S: Final = 0.2
-"""Of the powers whose ratio is taken: single sounds pass an echo path very differently."""
+"""Memory of the powers whose ratio is taken: single sounds pass an echo path very differently."""
 RELEASE_DB_S: Final = 3.0
-"""So fast a bound is forgotten while we speak: paths change."""
+"""Decay of a bound while we speak: paths change."""
 ENOUGH: Final = 10 ** (-50 / 10)
-"""Mean power of what was sent, in the memory, from which the ratio says something."""
+"""Mean power sent, in the memory, from which the ratio is meaningful."""
 LOUDEST: Final = 1.0
 """No echo has more power than what was sent."""
 
 EDGES: Final = np.array([0, 20, 32, 48, 68, 92, 124])
-"""First bins of 25 Hz of the bands in which the rest is judged, the last one up to 4 kHz. A path is
-learnt where it was excited: a vowel says nothing about the next sound's hiss."""
+"""First bins of 25 Hz of the bands of the residual, the last one up to 4 kHz. A path is learnt
+where it was excited: a vowel says nothing about the next sound's hiss.
+"""
 SMEARED: Final = 0.55 ** np.arange(8, -1, -1)
-"""Shares of what was sent in the last 180 ms, in the power of an echo."""
+"""Shares of what was sent in the last 180 ms in the power of an echo."""
 TAIL: Final = 0.75
-"""What a filter leaves dies away no faster in 20 ms: a room goes on after the filter's last tap."""
+"""Fastest decay of the residual in 20 ms: a room goes on after the filter's last tap."""
 LEAK_MEMORY_S: Final = 0.3
 LAG: Final = 800
-"""The newest samples are not yet part of what is usual: the caller may be in them."""
+"""Newest samples that are not yet part of what is usual: the caller may be in them."""
 GROWS: Final = 10 ** (4 / 10)
-"""What is left counts up to this multiple of what is usual."""
+"""Multiple of the usual residual up to which it counts."""
 PRIOR: Final = 10 ** (-55 / 10)
-"""Mean power of sound of which all came back: what stands for a band that has not sounded yet."""
+"""Mean power of a sound all of which came back: stands for a band that has not sounded yet."""
 _WINDOW: Final = np.hanning(PIECE + 2)[1:-1].astype(np.float32)
 
 
@@ -206,13 +209,13 @@ class GainBound:
         self._sent = np.zeros(count)
 
     def reset(self) -> None:
-        """Nothing is known any more."""
         self.gains[:] = LOUDEST
         self._sent[:] = 0.0
 
     def push(self, heard: float, sent: Array, count: int) -> None:
-        """Mean powers of ``count`` samples: what was heard, and what each path would return of what
-        was sent at a gain of 1, shape [count of paths]."""
+        """Take mean powers of ``count`` samples: heard, and returned by each path at a gain of 1,
+        shape [count of paths].
+        """
         kept = math.exp(-count / RATE_HZ / MEMORY_S)
         self._heard = kept * self._heard + (1 - kept) * heard
         self._sent *= kept
@@ -224,15 +227,14 @@ class GainBound:
         np.minimum(self.gains, LOUDEST, out=self.gains)
 
     def most(self, sent: Array) -> float:
-        """The most power that comes back of these by any path."""
         return float((self.gains * sent).max())
 
 
 class EchoLeakEstimate:
-    """What a filter leaves of an echo, as a share of what was sent, in bands (pure).
+    """Usual residual of an echo canceller, as a share of what was sent, in bands (pure).
 
-    ``sent`` below is what excites the path: the last `EXCITED` samples, up to those that come back
-    first at the end of the piece.
+    ``sent`` below is the excitation: the last `EXCITED` samples, up to those that come back first
+    at the end of the piece.
     """
 
     EXCITED: Final = PIECE * len(SMEARED)
@@ -245,9 +247,10 @@ class EchoLeakEstimate:
         self._lag = 0
 
     def push(self, rest: Floats, sent: Floats, callers: bool) -> tuple[float, float]:
-        """Take what is left of a piece, shape [1 to PIECE].
+        """Take the residual of a piece, shape [1 to PIECE]; return its power, and an echo's usual
+        one.
 
-        ``callers``: the caller speaks in it. Returns its power, and what an echo usually leaves.
+        ``callers``: the caller speaks in it.
         """
         left, excited = bands(rest), self._excited(sent)
         usual = (self._left + PRIOR) / (self._sent + PRIOR) * excited
@@ -267,11 +270,11 @@ class EchoLeakEstimate:
         return power, bound
 
     def begin(self, heard: Floats, sent: Floats) -> None:
-        """Take what was heard of a piece before the path was known: nothing was taken from it."""
+        """Take what was heard of a piece before the path was known."""
         self._take(bands(heard), self._excited(sent), len(heard))
 
     def scale(self, share: float) -> None:
-        """The filter is better: it leaves this share of what it has left."""
+        """Note that the filter is better: it leaves this share of what it has left."""
         self._left *= share
         for left, _, _ in self._held:
             left *= share
@@ -287,7 +290,7 @@ class EchoLeakEstimate:
 
 
 def bands(sound: Floats) -> Array:
-    """Powers in bands of pieces of up to 20 ms, shape [..., n] to [..., bands]."""
+    """Return powers in bands of pieces of up to 20 ms, shape [..., n] to [..., bands]."""
     count = sound.shape[-1]
     window = _WINDOW if count == PIECE else np.hanning(count + 2)[1:-1].astype(np.float32)
     spectrum = np.fft.rfft(sound * window, 2 * PIECE)

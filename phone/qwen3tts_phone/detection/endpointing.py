@@ -1,10 +1,18 @@
-"""From voiced and unvoiced pieces to turns: onset, cutting in, pause, end (pure).
+"""Endpointing of the caller's turns from voiced and unvoiced pieces (pure), and its plug-in point.
 
     QUIET --onset--> SPEAKING --notice--> PAUSED --pause_ms or the detector--> QUIET
                         ^------resumed------|
 
 A piece is some 10 or 32 ms with its times of arrival. Speech is counted as evidence: voiced pieces
 add to it, unvoiced ones take away, so that neither a gap within a syllable nor a click decides.
+
+A `TurnDetector` is asked once each time the caller has been silent for ``notice_ms``. True, or a
+probability of at least 0.5, ends the turn immediately; False lets the pause last up to
+``longest_pause_ms``. Until it has answered, and when it fails, ``pause_ms`` decides.
+
+    class Smart:
+        async def finished(self, turn: TurnSoFar) -> bool | float:
+            return await model.end_of_turn(turn.samples, turn.rate_hz, turn.text)
 """
 
 from __future__ import annotations
@@ -29,12 +37,12 @@ from qwen3tts_phone.detection.events import (
 from qwen3tts_phone.detection.settings import ListenSettings
 
 SILENCING_S: Final = 0.5
-"""So long after a cut-in the agent that still seems to speak is not silenced again."""
+"""Time after a barge-in when an agent that still seems to speak is not silenced again."""
 _EPSILON: Final = 1e-6
 
 
 class EndpointState(Enum):
-    """Where the caller's turn is."""
+    """State of the caller's turn."""
 
     QUIET = "quiet"
     SPEAKING = "speaking"
@@ -42,30 +50,30 @@ class EndpointState(Enum):
 
 
 class Endpointer:
-    """One call's. Times are seconds of one clock; pieces come in order."""
+    """Endpointer of one call; times are seconds of one clock, and pieces come in order."""
 
     def __init__(self, settings: ListenSettings, now: float) -> None:
         self.state = EndpointState.QUIET
         self.began_at = now
-        """The first voiced sample of the turn."""
+        """First voiced sample of the turn."""
         self.ended_at = now
-        """The last voiced sample heard."""
+        """Last voiced sample."""
         self.cut_in = False
-        """Whether this turn has silenced the agent."""
+        """Whether this turn has silenced the agent (barge-in)."""
         self._settings = settings
         self._evidence_s = 0.0
         self._run_at = now
-        """Where the evidence begins."""
+        """Beginning of the evidence."""
         self._cutting_s = 0.0
-        """Evidence of speech for silencing the agent."""
+        """Evidence for a barge-in."""
         self._speech_s = 0.0
         self._pause_s = settings.pause_ms / 1000
         self._agent = False
         self._silenced_at: float | None = None
-        """When the agent was silenced; it may take a moment to say that it is silent."""
+        """Time of the barge-in; the agent may take a moment to report silence."""
         self._audible_at: float | None = None
         self._active_at = now
-        """When anybody spoke last."""
+        """Last speech of either side."""
         self._told_quiet = False
 
     @property
@@ -74,7 +82,7 @@ class Endpointer:
         return self.state is not EndpointState.QUIET
 
     def agent(self, speaking: bool, now: float) -> None:
-        """Whether the agent has something to say."""
+        """Note whether the agent has something to say."""
         if speaking or self._agent:
             self._active(now)
         if not speaking:
@@ -82,12 +90,12 @@ class Endpointer:
         self._agent = speaking
 
     def agent_audible(self, at: float) -> None:
-        """The agent's sound goes out ``at``; the grace counts from the first."""
+        """Note that the agent's audio goes out ``at``; the grace counts from the first."""
         if self._audible_at is None:
             self._audible_at = at
 
     def piece(self, voiced: bool, begins: float, ends: float, now: float) -> list[ListenEvent]:
-        """Take one piece of sound; what it decides, in order."""
+        """Take one piece of audio; return the events in order."""
         length = ends - begins
         if voiced:
             if self._evidence_s <= _EPSILON:
@@ -106,17 +114,17 @@ class Endpointer:
         return events
 
     def tick(self, now: float) -> list[ListenEvent]:
-        """Nothing has come for a while: it is silence up to ``now``."""
+        """Take silence up to ``now``, where nothing has arrived."""
         self._evidence_s = self._cutting_s = 0.0
         events = self._pauses(now, now) if self.speaking else []
         return events + self._quiet(now)
 
     def finish(self, why: WhyEnded, now: float) -> list[ListenEvent]:
-        """The turn is over for another reason than a pause; nothing where none is open."""
+        """End the open turn, if any, for another reason than a pause."""
         return [self._end(why, now)] if self.speaking else []
 
     def wait_longer(self) -> None:
-        """The turn detector has said that the caller has not finished."""
+        """Note that the turn detector expects the caller to go on."""
         if self.state is EndpointState.PAUSED:
             self._pause_s = self._settings.longest_pause_ms / 1000
 
@@ -208,32 +216,24 @@ class Endpointer:
 
 @dataclass(frozen=True, slots=True)
 class TurnSoFar:
-    """What a turn detector is asked about."""
+    """Open turn, for a turn detector."""
 
     samples: NDArray[np.int16] = field(repr=False)
-    """The turn's sound up to now, with the pause; linear, shape [n]. The last 30 s at most."""
+    """Audio up to now, with the pause; linear, shape [n]. The last 30 s at most."""
     rate_hz: int
     text: str = field(repr=False)
-    """What the recogniser has said of it so far; empty = nothing yet."""
+    """Partial text of the recogniser; empty = nothing yet."""
     began_at: float
     ended_at: float
-    """The last voiced sample."""
+    """Last voiced sample."""
     now: float
 
 
 class TurnDetector(Protocol):
-    """Says whether the caller has finished."""
+    """Detector of the end of a turn, beside its pause."""
 
     async def finished(self, turn: TurnSoFar) -> bool | float | None:
-        """Whether it is over, or how probable that is (0 to 1); None = do as the pause says.
+        """Return whether the turn is over, or the probability of that; None = as the pause says.
 
         Cancelled when the caller goes on meanwhile.
         """
-
-
-class PauseDetector:
-    """The plain rule: ``pause_ms`` of silence."""
-
-    async def finished(self, turn: TurnSoFar) -> bool | float | None:
-        """No opinion."""
-        return None

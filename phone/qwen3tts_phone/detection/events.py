@@ -1,4 +1,8 @@
-"""What can go wrong with listening."""
+"""Events and turns of speech detection, in order, each the moment that it is decided.
+
+All times are seconds of the call's monotonic clock, on the axis of arrival: a sample counts from
+the arrival of its frame, less what follows it in that frame.
+"""
 
 from __future__ import annotations
 
@@ -14,43 +18,44 @@ from qwen3tts_wire.errors import SpeechError
 
 
 class MissingDetector(CallError):
-    """The voice activity detector that was asked for is not installed, or cannot be read."""
+    """The voice activity detector is not installed, or cannot be read."""
 
     code = "missing_detector"
 
 
 WhyEnded = Literal["pause", "detector", "too_long", "call_over", "keys", "typed", "noise"]
-"""Why a turn ended: silence of ``pause_ms``; the turn detector said so; ``max_turn_s``; the call is
-over; keys were pressed and nothing said; it was typed, not said (`Listening.typed`); it was too
-short to be speech (``min_speech_ms``)."""
+"""Reason for the end of a turn: silence of ``pause_ms``; the turn detector; ``max_turn_s``; the end
+of the call; keys without speech; typed text (`SpeechDetection.typed`); too short for speech
+(``min_speech_ms``).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class OnsetHeard:
-    """The caller begins to speak: a turn begins."""
+    """Onset of the caller's speech: a turn begins."""
 
     at: float
-    """When it was decided."""
+    """Time of the decision."""
     began_at: float
-    """Its first voiced sample."""
+    """First voiced sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallerCutIn:
-    """The caller speaks while the agent does: the agent is to fall silent now."""
+    """Barge-in: the caller speaks while the agent does, which is to fall silent now."""
 
     at: float
     began_at: float
-    """The first voiced sample of the turn."""
+    """First voiced sample of the turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechPaused:
-    """The caller has been silent for ``notice_ms``: the turn may be over."""
+    """Silence of the caller for ``notice_ms``: the turn may be over."""
 
     at: float
     ended_at: float
-    """The last voiced sample."""
+    """Last voiced sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +67,22 @@ class SpeechResumed:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The turn is over. ``why`` = ``noise``: it was none; nobody need work on it."""
+    """End of a turn; with ``why`` = ``noise`` it was none."""
 
     at: float
     began_at: float
     ended_at: float
-    """The last voiced sample."""
+    """Last voiced sample."""
     why: WhyEnded
     cut_in: bool
     """Whether it has silenced the agent."""
     speech_s: float = 0.0
-    """How much of it was voiced."""
+    """Voiced seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallerQuiet:
-    """Neither the caller nor the agent has said anything for ``quiet_s``; told once each time."""
+    """Silence of both sides for ``quiet_s``; once each time."""
 
     at: float
     quiet_s: float
@@ -88,34 +93,34 @@ ListenEvent = OnsetHeard | CallerCutIn | SpeechPaused | SpeechResumed | TurnEnde
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """Times are seconds of the call's monotonic clock (`listening.events`)."""
+    """Turn of the caller."""
 
     text: str = field(default="", repr=False)
-    """What was recognised; empty = nothing was, or there is no recogniser."""
+    """Recognised text; empty = none, or there is no recogniser."""
     keys: str = field(default="", repr=False)
-    """Keys that were pressed during it (or all there is of it), in order."""
+    """Keys pressed during it (or all there is of it), in order."""
     began_at: float
-    """The first voiced sample, or the first key."""
+    """First voiced sample, or first key."""
     ended_at: float
-    """The last voiced sample, or the last key."""
+    """Last voiced sample, or last key."""
     decided_at: float
-    """When the turn was taken to be over."""
+    """Time when its end was decided."""
     transcribed_at: float
-    """When the text was there; ``decided_at`` where there is no recogniser."""
+    """Time when the text was there; ``decided_at`` where there is no recogniser."""
     why: WhyEnded
     barge_in: bool = False
     """Whether it has silenced the agent."""
     interrupted: tuple[Utterance, ...] = ()
-    """The utterances that it has stopped."""
+    """Utterances that it has stopped."""
     language: str = ""
-    """As the recogniser tells; empty = it does not."""
+    """Language by the recogniser; empty = unknown."""
     confidence: float | None = None
-    """The recogniser's, 0 to 1."""
+    """Confidence of the recogniser, 0 to 1."""
     error: SpeechError | None = None
-    """What went wrong with the recognition; the call goes on."""
+    """Failure of the recognition; the call goes on."""
     samples: NDArray[np.int16] = field(
         default_factory=lambda: np.zeros(0, np.int16), repr=False, compare=False
     )
-    """The caller's sound from some tenths of a second before ``began_at``, linear, shape [n]."""
+    """Caller's audio from some tenths of a second before ``began_at``, linear, shape [n]."""
     rate_hz: int = 8000
-    """Of ``samples``."""
+    """Rate of ``samples``."""

@@ -1,4 +1,4 @@
-"""Pressed keys as turns: a number is complete with its last key, a pause, or as many as allowed."""
+"""Pressed keys as turns, complete with a last key, a pause, or the most keys."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from qwen3tts_phone.detection.settings import ListenSettings
 
 TURN_GAP_S: Final = 0.4
 """Shortest time between two turns of keys: what is complete earlier is joined to one turn. Each may
-cost a request to a language model, and a machine presses thousands of keys a second."""
+cost a request to a language model, and a machine presses thousands of keys a second.
+"""
 WAITING_KEYS: Final = 64
 """Keys that wait for the next turn; where ``max_keys`` is more, that many."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyGroup:
-    """Some keys that belong together."""
+    """Keys of one turn."""
 
     digits: str
     began_at: float
@@ -25,11 +26,11 @@ class KeyGroup:
 
 
 class KeyTurns:
-    """One call's (pure). Times are seconds of the call's clock."""
+    """Keys of one call (pure); times are seconds of the call's clock."""
 
     def __init__(self, settings: ListenSettings) -> None:
         self.dropped = 0
-        """Keys that came while too many waited."""
+        """Keys dropped while too many waited."""
         self._settings = settings
         self._pressed: list[tuple[str, float]] = []
         self._taken: list[tuple[str, float]] = []
@@ -38,17 +39,15 @@ class KeyTurns:
 
     @property
     def waiting(self) -> bool:
-        """Whether keys have been pressed that belong to no turn yet."""
         return bool(self._pressed)
 
     @property
     def complete(self) -> bool:
-        """Whether a turn of these is complete, and waits for `TURN_GAP_S` at most."""
         return self._complete_keys() > 0
 
     @property
     def deadline(self) -> float | None:
-        """When :meth:`due` has a turn to give; None: no key waits."""
+        """Time when :meth:`due` returns a turn; None: no key waits."""
         if not self._pressed:
             return None
         earliest = self._taken_at + TURN_GAP_S
@@ -57,7 +56,6 @@ class KeyTurns:
         return max(earliest, self._pressed[-1][1] + self._settings.keys_pause_ms / 1000)
 
     def press(self, digit: str, at: float) -> KeyGroup | None:
-        """Take a key; the keys that are complete with it."""
         if len(self._pressed) >= max(WAITING_KEYS, self._settings.max_keys):
             self.dropped += 1
             return None
@@ -65,18 +63,16 @@ class KeyTurns:
         return self.due(at) if self.complete else None
 
     def due(self, now: float) -> KeyGroup | None:
-        """The keys that are complete because no other has come, or because turns were too close."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return None
         return self._take(self._complete_keys() or len(self._pressed), now)
 
     def take(self, now: float) -> KeyGroup | None:
-        """All that there are, complete or not, up to ``max_keys``."""
         return self._take(len(self._pressed), now)
 
     def restore(self) -> None:
-        """The last keys taken belong to the turn that is open after all."""
+        """Put the keys of the last turn back: they belong to the open turn of speech."""
         self._pressed[:0], self._taken = self._taken, []
 
     def _complete_keys(self) -> int:

@@ -1,9 +1,16 @@
-"""What can go wrong when a caller's words are written down; none of it ends a call.
+"""Protocols of speech recognition: a `Recogniser` for a process, a `Recognition` for each call.
 
-RecogniserUnavailable           it cannot work here: a package, a model or an address is missing
-RecognitionFailed               it broke over one turn; the next may be understood
-├── RecognitionTimeout          no text came in time
-└── RecogniserBusy              more turns wait than it may keep
+The user of a recognition decides when a turn begins and ends:
+
+    push push push begin_turn push push pause push resume push push pause push end_turn → text
+                   └ speech began            └ more speech        └ perhaps the end
+
+Errors, of which none ends a call:
+
+    RecogniserUnavailable           a package, a model, a key or an address is missing
+    RecognitionFailed               it failed on one turn; the next may be recognised
+    ├── RecognitionTimeout          no text came in time
+    └── RecogniserBusy              too many turns wait
 """
 
 from __future__ import annotations
@@ -26,7 +33,7 @@ class RecogniserUnavailable(SpeechError):
 
 
 class RecognitionFailed(SpeechError):
-    """One turn could not be written down; its words are lost, the next may be understood."""
+    """Recognition of one turn failed; its words are lost, the next may be recognised."""
 
     code = "recognition_failed"
     retryable = True
@@ -39,7 +46,7 @@ class RecognitionTimeout(RecognitionFailed):
 
 
 class RecogniserBusy(RecognitionFailed):
-    """More turns wait for the recogniser than it may keep."""
+    """Too many turns wait for the recogniser."""
 
     code = "recogniser_busy"
 
@@ -65,66 +72,64 @@ Samples = NDArray[np.int16]
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What was understood."""
+    """Recognised text."""
 
     text: str = field(repr=False)
-    """The caller's words; empty = nothing was said. Not in ``repr``, so that no log has them."""
+    """Text of the caller; empty = nothing was said. Not in ``repr``, so that no log has it."""
     language: str = ""
-    """The language's code (``en``), where the recogniser tells; empty = it does not."""
+    """Code of the language (``en``); empty = unknown."""
     confidence: float | None = None
-    """0 to 1, where the recogniser tells."""
+    """0 to 1; None = unknown."""
 
 
 Recognise = Callable[[Samples, int], "Awaitable[str | Transcript] | str | Transcript"]
-"""Takes samples (int16, mono, shape [n]) and their rate in Hz; returns the words, "" for none."""
+"""Function of samples (int16, mono, shape [n]) and their rate in Hz that returns the text, "" for
+none.
+"""
 
 PartialCallback = Callable[[Transcript], None]
-"""Takes what is understood so far of a turn that has not ended; called in the event loop."""
+"""Called in the event loop with the partial text of an open turn."""
 
 
 class Recognition(Protocol):
-    """One call's recogniser. All times are seconds of the call's clock, as in `HeardFrame.at`.
+    """Recognition of one call. Times are seconds of the call's clock, as in `HeardFrame.at`.
 
-    Everything but `end_turn` and `close` returns at once and raises nothing: what goes wrong is
-    told by `end_turn`, turn by turn.
+    All methods but `end_turn` and `close` never block or raise: failures are raised by `end_turn`,
+    turn by turn.
     """
 
     def push(self, samples: Samples, at: float) -> None:
-        """Take the caller's sound, all of it, in order: at `Recogniser.rate_hz`, int16 [n].
+        """Take all of the caller's audio, in order, at `Recogniser.rate_hz`, int16 [n].
 
-        ``at``: when the last of them was heard. Never blocks; what is kept is bounded.
+        ``at``: arrival of the last sample. What is kept is bounded.
         """
         ...
 
     def begin_turn(self, at: float) -> None:
-        """The caller speaks since ``at`` (their first voiced sample, which was pushed before).
+        """Begin a turn, whose first voiced sample, pushed before, was ``at``.
 
-        The recognition takes somewhat more of what came before by itself. A turn that was not
-        ended is given up.
+        Some audio before it belongs to the turn. A turn that was not ended is given up.
         """
         ...
 
     def pause(self, at: float) -> None:
-        """The caller is silent since ``at`` (after the last voiced sample); perhaps it is the end.
-
-        The recognition may begin to work on the turn as it is.
-        """
+        """Note silence since ``at``, perhaps the end: the recognition may begin."""
         ...
 
     def resume(self) -> None:
-        """They speak on: what was begun at the pause does not hold any more."""
+        """Note that the caller goes on: what was begun at the pause is void."""
         ...
 
     def drop_turn(self) -> None:
-        """What began was a noise, no turn: nobody asks for its text. May come where none began."""
+        """Drop the open turn, if any: it was noise."""
         ...
 
     async def end_turn(self, at: float) -> Transcript:
-        """The turn is over, its last voiced sample was at ``at``; the words of the whole turn.
+        """End the turn, whose last voiced sample was ``at``, and return the text of all of it.
 
-        Those built in take it as over from the call on, not from when it is first waited for: what
-        is pushed in between belongs to the next. Another turn may begin while this one is waited
-        for. Cancelling it gives the turn up.
+        The built-in ones end it with the call, not when it is first awaited: what is pushed in
+        between belongs to the next turn, which may begin meanwhile. Cancelled, it gives the turn
+        up.
 
         Raises:
             SpeechError: `RecognitionFailed` and its kinds, or `RecogniserUnavailable`.
@@ -132,12 +137,12 @@ class Recognition(Protocol):
         ...
 
     async def close(self) -> None:
-        """The call is over. A turn that is waited for ends with `RecognitionFailed`."""
+        """End the recognition; a turn that is awaited fails with `RecognitionFailed`."""
         ...
 
 
 class Recogniser(Protocol):
-    """Writes down what callers say; one object for all calls of a process."""
+    """Recogniser of speech, shared by all calls of a process."""
 
     @property
     def rate_hz(self) -> int:
@@ -148,74 +153,74 @@ class Recogniser(Protocol):
         """Load or reach what is needed, so that no caller waits for it; may take minutes.
 
         Raises:
-            RecogniserUnavailable: it cannot work here; says what to do.
+            RecogniserUnavailable: it cannot work here; with the remedy.
             RecognitionFailed: not now.
         """
         ...
 
     async def open(self, on_partial: PartialCallback | None = None) -> Recognition:
-        """Begin to recognise one call. Does not wait for models or servers; see `end_turn`.
+        """Open the recognition of one call; waits for neither models nor servers.
 
-        ``on_partial`` is given what is understood before a turn ends, where the recogniser tells.
+        ``on_partial``: receives partial texts, where the recogniser has them.
         """
         ...
 
     async def close(self) -> None:
-        """End it; calls that are still open can recognise nothing more."""
+        """End it; recognitions that are still open fail."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecogniserReport:
-    """Result of a recogniser's check: what would write down callers' words, and how fast."""
+    """Result of a recogniser's check."""
 
     kind: str
     """Name of the kind, as ``--stt`` takes it: ``whisper``, ``openai``, ``deepgram``, ``ws``."""
     model: str = ""
     """Name or folder of the model; empty = the server's own."""
     language: str = ""
-    """What callers may speak, as a code; empty = any that the model knows."""
+    """Code of the callers' language; empty = any that the model knows."""
     address: str = ""
-    """Where callers' sound is sent; empty = it stays on this machine."""
+    """Address that audio is sent to; empty = it stays on this machine."""
     real_time_factor: float | None = None
-    """Seconds of work for a second of sound; None = not measured."""
+    """Seconds of work for a second of audio; None = not measured."""
     wait_s: float | None = None
-    """Seconds from the end of a turn to its text, as measured; None = not measured."""
+    """Seconds from the end of a turn to its text; None = not measured."""
 
 
 class RecogniserCheck(Protocol):
-    """The function ``check`` of the module of each kind of recogniser, given its settings.
+    """Function ``check`` in the module of each kind of recogniser, called with its settings.
 
-    It loads the model or asks the server as a call would, and lets go of both.
+    It loads the model or asks the server as a call would, and releases both.
     """
 
     async def __call__(self, settings: Any, /) -> RecogniserReport:
-        """Try the recogniser that these settings describe.
+        """Check the recogniser with these settings.
 
         Raises:
-            RecogniserUnavailable: it cannot work here: package, model, key or address; with the
-                remedy.
+            RecogniserUnavailable: package, model, key or address is missing; with the remedy.
             RecognitionFailed: not now.
         """
         ...
 
 
 RECOGNITION: Final = "qwen3tts_agent.recognition.kinds"
-"""Module with ``recogniser_of``. It is above this package, which imports it by this name when a
-call first names a recogniser, as `logging.config` does with handlers."""
+"""Module of ``recogniser_of``, in the package above. It is imported by this name when a call first
+names a recogniser, as `logging.config` does with handlers.
+"""
 
 
 class RecogniserPool:
-    """One for all calls of a phone; what it has made ends with it."""
+    """Recognisers that calls have asked for by name or function, each made once and shared."""
 
     def __init__(self) -> None:
         self._made: dict[str | Recognise, Recogniser] = {}
 
     def chosen(self, given: Recogniser | Recognise | str | None) -> Recogniser | None:
-        """A recogniser as it is; or the one of a name (`recogniser_named`) or of a function.
+        """Return a recogniser as it is, or that of a name or a function.
 
-        It loads its model, or connects, with the first turn. Raises BadRequest for a name or a
-        thing that is none.
+        It loads its model, or connects, with the first turn. Raises BadRequest for an unknown name
+        or another thing.
         """
         if given is None or hasattr(given, "open"):
             return cast("Recogniser | None", given)
@@ -229,7 +234,7 @@ class RecogniserPool:
         return self._made[given]
 
     async def close(self) -> None:
-        """End all of them."""
+        """Close all of them."""
         made = list(self._made.values())
         self._made.clear()
         for each in made:

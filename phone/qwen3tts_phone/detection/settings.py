@@ -22,51 +22,56 @@ DETECTORS: tuple[DetectorName, ...] = get_args(DetectorName)
 
 @dataclass(frozen=True, slots=True)
 class ListenSettings:
-    """How one call is listened to. Raises ValueError for what cannot be meant."""
+    """Settings of VAD, endpointing and barge-in of a call. Raises ValueError."""
 
     detector: DetectorName = "silero"
-    """What tells speech from other sound: see `qwen3tts_phone.detection.vad`."""
+    """Voice activity detector; see `qwen3tts_phone.detection.vad`."""
     threshold: float = 0.5
-    """Sound with at least this probability of being speech is speech; 0.05 to 0.95. Higher: fewer
-    false onsets, more soft words missed."""
+    """Probability from which audio is speech; 0.05 to 0.95. Higher: fewer false onsets, more soft
+    words missed.
+    """
     onset_ms: int = 30
-    """So much speech within a short time is an onset: a turn begins. 10 to 1000."""
+    """Speech within a short time that is an onset: a turn begins. 10 to 1000."""
     barge_in: bool = True
     """Whether an onset silences the agent."""
     barge_in_ms: int = 60
-    """So much speech is needed to silence the agent; not below ``onset_ms``. More than that lets a
-    cough or a "mhm" pass, and the agent is silent so much later."""
-    grace_ms: int = 200
-    """For so long after the agent has become audible it cannot be silenced: the caller's last words
-    may reach into its first. Who still speaks then silences it at that moment. 0 = no grace."""
-    pause_ms: int = 600
-    """So much silence ends the turn. Shorter answers faster and cuts more people off. 100 to 5000.
+    """Speech that silences the agent; not below ``onset_ms``. More lets a cough or a "mhm" pass,
+    and delays the silence by as much.
     """
+    grace_ms: int = 200
+    """Time after the agent has become audible when it cannot be silenced: the caller's last words
+    may reach into its first. Speech that still lasts silences it at the end of that time. 0 = no
+    grace.
+    """
+    pause_ms: int = 600
+    """Silence that ends the turn. Shorter answers faster and cuts more people off. 100 to 5000."""
     notice_ms: int = 200
-    """After so much silence the recogniser begins to work and a turn detector is asked; not above
-    ``pause_ms``."""
+    """Silence after which the recogniser begins to work and a turn detector is asked; not above
+    ``pause_ms``.
+    """
     longest_pause_ms: int = 2500
-    """A turn detector may let a pause last so long, no longer; not below ``pause_ms``."""
+    """Longest pause that a turn detector may allow; not below ``pause_ms``."""
     min_speech_ms: int = 120
-    """Sound that lasts less than this in all is noise and no turn (a click, a short cough). A turn
-    is told all the same when it has silenced the agent (``Turn.why`` is ``noise``)."""
+    """Audio with less speech than this is noise and no turn (a click, a short cough). A turn is
+    reported nevertheless when it has silenced the agent (``Turn.why`` is ``noise``).
+    """
     max_turn_s: float = 60.0
-    """A turn ends after so long, even in mid-word; the next begins at once. 1 to 600."""
+    """Longest turn; it ends even in mid-word, and the next begins immediately. 1 to 600."""
     echo_guard: bool = True
-    """Whether what we have sent and what comes back of it is taken out before it is judged."""
+    """Whether the echo of what we have sent is removed before detection."""
     quiet_s: float = 0.0
-    """Tell (`CallerQuiet`) when nobody, neither caller nor agent, has said anything for so long,
-    once each time; 0 = never."""
+    """Silence of both caller and agent that is reported (`CallerQuiet`), once each time; 0 = never.
+    """
     keys: bool = True
     """Whether pressed keys make turns (``Turn.keys``)."""
     keys_interrupt: bool = True
     """Whether a key silences the agent."""
     keys_pause_ms: int = 1500
-    """So long after the last key a turn of keys alone ends. 100 to 30000."""
+    """Time after the last key that ends a turn of keys alone. 100 to 30000."""
     keys_until: str = "#"
-    """A key that ends a turn of keys at once; empty = none does."""
+    """Key that ends a turn of keys immediately; empty = none."""
     max_keys: int = 64
-    """A turn holds no more keys than this; it ends with the last. 1 to 1000."""
+    """Most keys of a turn, which ends with the last. 1 to 1000."""
 
     def __post_init__(self) -> None:
         if self.detector not in DETECTORS:

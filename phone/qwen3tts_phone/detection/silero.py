@@ -33,18 +33,20 @@ Floats = NDArray[np.float32]
 WINDOW: Final = 256
 """Samples at 8 kHz of one probability: 32 ms."""
 CONTEXT: Final = 32
-"""Samples of the window before that are heard again."""
+"""Samples of the window before that are used again."""
 STEP: Final = 64
 TAPS: Final = 128
 COLUMNS: Final = 4
-"""Of the spectrum, for each window."""
+"""Columns of the spectrum for each window."""
 HIDDEN: Final = 128
 BEFORE: Final = 2
-"""Windows of silence that a new detector has heard. Without them speech with which a call begins is
-improbable for a tenth to a third of a second, and a single word may be missed altogether."""
+"""Windows of silence before the first frame. Without them speech with which a call begins is
+improbable for 0.1 to 0.3 s, and a single word may be missed.
+"""
 GAIN: Final = 3.0
-"""Telephone speech is fainter than what the network has learnt from: with this it is told sooner at
--40 dBFS (95th percentile 160 ms, not 290) and no later at -10 dBFS."""
+"""Telephone speech is fainter than the network's training data: with this it is detected earlier at
+-40 dBFS (95th percentile 160 ms, not 290) and no later at -10 dBFS.
+"""
 
 _MAGIC = 0x67676D6C
 _NAME = b"silero-16k"
@@ -53,7 +55,7 @@ _MOST_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The network's, as one matrix a layer; none is ever written."""
+    """Weights of the network, one matrix a layer; read-only."""
 
     basis: Floats
     """Cosines and sines, shape [128, 2 * 129]."""
@@ -68,7 +70,7 @@ class Weights:
 
 
 class SileroDetector:
-    """One stream's (`activity.VoiceDetector`)."""
+    """Silero VAD of one stream; see `VoiceActivityDetector`."""
 
     window = WINDOW
 
@@ -83,14 +85,12 @@ class SileroDetector:
         self.reset()
 
     def push(self, samples: NDArray[np.int16]) -> list[float]:
-        """Probabilities of the windows of 256 samples that are complete by now."""
         held = np.concatenate((self._held, samples)) if len(self._held) else samples
         count = len(held) // WINDOW
         self._held = held[count * WINDOW :].copy()
         return [self._window(held[at * WINDOW : (at + 1) * WINDOW]) for at in range(count)]
 
     def reset(self) -> None:
-        """Forget what was heard: as after a silence."""
         self._sound[:] = 0
         self._state[:] = 0
         self._cell[:] = 0
@@ -139,7 +139,7 @@ class SileroDetector:
 
 @lru_cache(maxsize=1)
 def load_weights(path: Path | None = None) -> Weights:
-    """Read them from the installed package. Raises MissingDetector."""
+    """Read the weights of the installed package, once. Raises MissingDetector."""
     found = path or _installed()
     try:
         if found.stat().st_size > _MOST_BYTES:
@@ -166,7 +166,6 @@ def _installed() -> Path:
 
 
 def _parse(data: bytes) -> Weights:
-    """Whisper.cpp's file of the network: a head of numbers, then named tensors."""
     at = 0
 
     def number() -> int:

@@ -1,11 +1,11 @@
-"""Joins a call, the core, a recogniser and the interruption: turns come out.
+"""Speech detection on a call: core, recogniser and barge-in joined into turns.
 
-    listening = Listening(call, ListenSettings(), recogniser)
+    listening = SpeechDetection(call, ListenSettings(), recogniser)
     async for turn in listening:
         await call.say(reply_to(turn.text))
 
-The caller's cutting in silences the agent in the same step of the event loop in which the frame
-that decides it is taken: nothing is awaited between.
+A barge-in silences the agent in the same step of the event loop that takes the deciding frame:
+nothing is awaited between.
 """
 
 from __future__ import annotations
@@ -41,55 +41,52 @@ from qwen3tts_speech.utterance import Utterance
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 0.05
-"""How often it is seen whether anything comes at all."""
+"""Interval of checks for a far end that sends nothing."""
 ASKED_S: Final = 30.0
-"""A turn detector is given no more sound than this."""
+"""Longest audio that a turn detector receives."""
 WAITING_TURNS: Final = 100
-"""Turns that wait while nobody reads; the oldest go first."""
+"""Unread turns that are kept; the oldest are dropped first."""
 
 
 class DetectedCall(Protocol):
-    """What of a `Call` is needed."""
+    """Part of a `Call` that speech detection uses."""
 
     @property
-    def clock(self) -> Clock:
-        """Its time."""
+    def clock(self) -> Clock: ...
 
     @property
     def audio(self) -> Callable[[], AsyncIterator[HeardFrame]]:
-        """The caller's frames, as they come, to the end of the call."""
+        """Frames of the caller as they arrive, to the end of the call."""
 
     @property
     def dtmf(self) -> Callable[[], AsyncIterator[KeyPressed]]:
-        """The caller's keys, to the end of the call."""
+        """Keys of the caller, to the end of the call."""
 
     @property
-    def facts(self) -> CallFacts:
-        """What its record is made of."""
+    def facts(self) -> CallFacts: ...
 
     @property
     def speaking(self) -> bool:
         """Whether the agent has something to say."""
 
     def interrupt(self) -> list[Utterance]:
-        """Fall silent now."""
+        """Fall silent immediately; return the stopped utterances."""
 
     def sent_audio(self) -> SentAudio:
-        """What has gone out."""
+        """Return what goes out from now on."""
 
 
 class SpeechDetection:
-    """One call's; an asynchronous iterator of `Turn`, which ends with the call.
+    """Speech detection of one call: an asynchronous iterator of `Turn`, to the call's end.
 
-    It listens from the first ``async for`` (or `start`) to the end of the call or `aclose`.
+    It works from the first ``async for`` (or `start`) to the end of the call or `aclose`.
 
     Args:
-        call: whom to listen to.
-        settings: when sound counts as what.
-        recogniser: makes text of it; None = turns have none.
+        call: whose far end speaks.
+        settings: of VAD, endpointing and barge-in.
+        recogniser: of the turns; None = turns have no text.
         turn_detector: may end a turn before its pause does, or let it wait; None = the pause alone.
-        on_event: is told each `ListenEvent` the moment it is decided, after the interruption that
-            it may cause.
+        on_event: called with each `ListenEvent` the moment it is decided, after its barge-in.
 
     Raises MissingDetector where the voice activity detector is not installed.
     """
@@ -106,16 +103,16 @@ class SpeechDetection:
         self.settings = settings or ListenSettings()
         self.on_event = on_event
         self.on_voice: Callable[[bool, float], None] | None = None
-        """Told True when the caller begins to speak or goes on, False when the turn is decided."""
+        """Called with True at an onset or resumption, with False at a turn's end."""
         self.followers: list[Callable[[Turn], None]] = []
-        """Told each turn the moment it is there, whoever reads them."""
+        """Called with each turn the moment it is there."""
         self.quiet = asyncio.Event()
-        """Set while the caller has no turn open, and when the call is over."""
+        """Set while no turn is open, and when the call is over."""
         self.quiet.set()
         self.interrupted: set[Utterance] = set()
         """All utterances that the caller has stopped."""
         self.unread_turns = 0
-        """Turns that were given up because nobody read them."""
+        """Turns dropped because they were not read."""
         self._call = call
         self._clock = call.clock
         self._turn_detector = turn_detector
@@ -124,7 +121,7 @@ class SpeechDetection:
         self._hearer = TurnTranscriber(recogniser, self._clock, self.settings.max_turn_s)
         self._sent: SentAudio | None = None
         self._stopped: list[Utterance] = []
-        """By the turn that is open."""
+        """Utterances stopped by the open turn."""
         self._ready: deque[Turn] = deque()
         self._news = asyncio.Event()
         self._over = False
@@ -138,13 +135,12 @@ class SpeechDetection:
 
     @property
     def partial(self) -> str:
-        """What the recogniser has said of the turn so far; empty where it does not tell."""
+        """Partial text of the turn; empty where the recogniser has none."""
         return self._hearer.partial
 
     # --- turns
 
     def __aiter__(self) -> AsyncIterator[Turn]:
-        """The turns to the end of the call; leaving the loop ends the listening."""
         return self._turns()
 
     async def _turns(self) -> AsyncIterator[Turn]:
@@ -169,18 +165,18 @@ class SpeechDetection:
         return self._ready.popleft()
 
     def start(self) -> None:
-        """Listen from now on; harmless where it does already."""
+        """Start the detection; idempotent."""
         if self._running is None and not self._over:
             self._running = asyncio.create_task(self._run(), name="listening")
 
     def stop(self) -> None:
-        """Listen no more; harmless when it does not."""
+        """Stop the detection; idempotent."""
         if self._running is not None:
             self._running.cancel()
         self._ended()
 
     async def aclose(self) -> None:
-        """Listen no more; returns when all is cleared away."""
+        """Stop the detection, and wait for its end."""
         self.stop()
         if self._running is not None:
             await asyncio.wait([self._running])
@@ -218,7 +214,6 @@ class SpeechDetection:
             self._ended()
 
     def _frame(self, frame: HeardFrame) -> None:
-        """One frame of the caller: all that it decides is done before anything else happens."""
         assert self._sent is not None
         now = self._clock.now()
         self._core.agent_speaking(self._call.speaking, now)
@@ -287,7 +282,6 @@ class SpeechDetection:
             self.on_event(event)
 
     def _turn(self, ended: TurnEnded) -> None:
-        """A turn has ended: its text is made, and it is delivered in its order."""
         stopped, self._stopped = tuple(self._stopped), []
         if ended.why == "noise" and not ended.cut_in:
             self._hearer.give_up()
@@ -296,7 +290,6 @@ class SpeechDetection:
         self._hearer.end(ended, stopped, keys.digits if keys else "", self._deliver)
 
     def _key_turn(self, keys: KeyGroup | None) -> None:
-        """Keys are complete: a turn of their own, or the end of the one that is open."""
         if keys is None:
             return
         if self._core.speaking:
@@ -309,13 +302,13 @@ class SpeechDetection:
         self._unspoken(Turn(keys=keys.digits, why="keys", **moments))
 
     def typed(self, text: str) -> None:
-        """Take a turn of the caller that was typed, not said; nothing where it is blank.
+        """Take a turn that the caller typed; no effect where it is blank.
 
-        It silences what is being said, as a voice does, where ``barge_in`` lets it, and comes in
-        its order among the turns.
+        It interrupts the agent as speech does, if ``barge_in``, and comes in its order among the
+        turns.
 
         Raises:
-            WrongState: nobody listens any more.
+            WrongState: the detection has ended.
         """
         if self._over:
             raise WrongState("Nobody listens any more.", remedy="Call again.")
@@ -327,7 +320,6 @@ class SpeechDetection:
         self._unspoken(Turn(text=text.strip(), why="typed", **_moments(now, now, now)))
 
     def _unspoken(self, turn: Turn) -> None:
-        """Deliver a turn that needs no recognition, with what it has stopped."""
         stopped, self._stopped = tuple(self._stopped), []
         turn = replace(turn, barge_in=bool(stopped), interrupted=stopped)
         self._hearer.deliver(turn, self._deliver)
@@ -388,7 +380,6 @@ class SpeechDetection:
         self._news.set()
 
     async def _raise_failure(self) -> None:
-        """What ended it, where that was an error."""
         running = self._running
         if running is not None:
             await asyncio.wait([running])
@@ -397,7 +388,6 @@ class SpeechDetection:
 
 
 def _moments(began_at: float, ended_at: float, now: float) -> dict[str, Any]:
-    """The times of a `Turn` that needs no recognition."""
     return {
         "began_at": began_at,
         "ended_at": ended_at,
@@ -407,7 +397,6 @@ def _moments(began_at: float, ended_at: float, now: float) -> dict[str, Any]:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of a group, however deep."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,4 +1,4 @@
-"""The sound of one call's turns, kept while they last (pure)."""
+"""Audio of one call's turns, kept while they last (pure)."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ import numpy as np
 from qwen3tts_phone.detection.recogniser import Samples
 
 PAST_S = 2.0
-"""Sound before a turn that is kept: it is known late that somebody speaks."""
+"""Audio before a turn that is kept: speech is detected late."""
 PRE_ROLL_S = 0.3
-"""Sound before the first voiced sample that belongs to the turn: soft consonants are not voiced."""
+"""Audio before the first voiced sample that belongs to the turn: soft consonants are not voiced."""
 TAIL_S = 0.3
-"""Sound after the last voiced sample that belongs to the turn."""
+"""Audio after the last voiced sample that belongs to the turn."""
 LONGEST_S = 300.0
-"""Sound of one turn that is kept; of a longer one the beginning is lost."""
+"""Audio of one turn that is kept; of a longer one the beginning is lost."""
 
 
 class TurnBuffer:
-    """Takes everything that is heard, and gives out what belongs to a turn.
+    """Buffer of all audio that returns what belongs to a turn.
 
-    >>> audio = TurnAudio(16_000)
-    >>> audio.push(samples, at=7.02); audio.begin(at=6.9); audio.push(more, at=7.04)
-    >>> audio.samples()
+    >>> buffer = TurnBuffer(16_000)
+    >>> buffer.push(samples, at=7.02); buffer.begin(at=6.9); buffer.push(more, at=7.04)
+    >>> buffer.samples()
     """
 
     def __init__(self, rate_hz: int, *, longest_s: float = LONGEST_S) -> None:
-        """``rate_hz``: of all samples; ``longest_s``: how much of one turn is kept."""
         if rate_hz <= 0 or longest_s <= 0:
             raise ValueError(f"rate_hz={rate_hz} and longest_s={longest_s} must be above 0")
         self.rate_hz = rate_hz
         self.lost = 0
-        """Samples of the present turn that were given up for want of room."""
+        """Samples of the present turn that were dropped for lack of room."""
         self._longest = round(longest_s * rate_hz)
         self._total = 0
         self._floor = 0  # no turn takes a sample before this one: it was the last one's
@@ -43,16 +42,14 @@ class TurnBuffer:
 
     @property
     def in_turn(self) -> bool:
-        """Whether a turn has begun and not ended."""
         return self._turn is not None
 
     @property
     def duration_s(self) -> float:
-        """How much of the present turn is here."""
         return self._turn_samples / self.rate_hz
 
     def push(self, samples: Samples, at: float) -> None:
-        """Take samples [n] the last of which was heard at ``at``; they are copied."""
+        """Take samples [n] the last of which arrived ``at``; they are copied."""
         kept = np.array(samples, dtype=np.int16).reshape(-1)
         if not len(kept):
             return
@@ -65,7 +62,7 @@ class TurnBuffer:
             self._add(kept)
 
     def begin(self, at: float) -> None:
-        """A turn begins, its first voiced sample at ``at``; one that goes on is given up."""
+        """Begin a turn whose first voiced sample was ``at``; an open one is given up."""
         self._turn, self._turn_samples, self.lost = deque(), 0, 0
         first = max(self._floor, self._index(at - PRE_ROLL_S))
         for start, samples, _ in self._past:
@@ -73,7 +70,7 @@ class TurnBuffer:
                 self._add(samples[max(0, first - start) :])
 
     def samples(self, until: float | None = None) -> Samples:
-        """What there is of the turn, shape [n]; ``until``: no more than a tail after that time."""
+        """Return the turn so far, shape [n]; ``until``: with a tail after that time only."""
         if not self._turn:
             return np.zeros(0, np.int16)
         whole = np.concatenate(list(self._turn))
@@ -84,13 +81,12 @@ class TurnBuffer:
         return whole[: max(0, len(whole) - after)]
 
     def before(self, at: float) -> int:
-        """How many of the turn's samples there are up to this time."""
         return max(0, self._turn_samples - (self._total - self._index(at)))
 
     def cut(self, most_s: float) -> Samples:
-        """Take away a piece of at most so many seconds from the turn's beginning, shape [n].
+        """Remove and return at most ``most_s`` from the turn's beginning, shape [n].
 
-        It is cut where the last third of it is quietest.
+        It is cut where the last third of that is quietest.
         """
         whole = self.samples()
         most, quiet = round(most_s * self.rate_hz), max(1, self.rate_hz // 10)
@@ -106,7 +102,7 @@ class TurnBuffer:
         return whole[:place]
 
     def end(self, at: float | None = None) -> None:
-        """The turn is over; what was heard up to ``at`` belongs to no later one."""
+        """End the turn; audio up to ``at`` belongs to no later one."""
         if at is not None:
             self._floor = max(self._floor, self._index(at))
         self._turn, self._turn_samples = None, 0
@@ -126,7 +122,6 @@ class TurnBuffer:
             self.lost += over
 
     def _index(self, at: float) -> int:
-        """The number of the sample heard at this time, among those that are kept."""
         for start, samples, end in reversed(self._past):
             begin = end - len(samples) / self.rate_hz
             if at >= end:

@@ -1,6 +1,4 @@
-"""The caller's sound, without holes and at one rate: for the turn that holds it, and for whoever
-recognises it.
-"""
+"""Turns of a call with their audio and their text, delivered in order."""
 
 from __future__ import annotations
 
@@ -31,16 +29,15 @@ from qwen3tts_wire.errors import SpeechError
 Samples = NDArray[np.int16]
 
 HOLE_S: Final = 0.03
-"""So much missing media time is a hole that is filled with silence..."""
+"""Least missing media time that is filled with silence..."""
 MOST_HOLE_S: Final = 2.0
 """...up to this."""
 STANDING_HOLE_S: Final = 0.2
-"""Where timestamps stand still the times of arrival tell, which waver more."""
+"""The same by times of arrival, which jitter, where timestamps stand still."""
 
 
 class GapMeter:
-    """Frames in, the same sound without holes out (pure): far ends that send nothing in pauses
-    leave some, and a recogniser must not hear two words as one."""
+    """Meter of gaps between frames (pure): far ends that send nothing in pauses leave some."""
 
     def __init__(self) -> None:
         self._next: int | None = None
@@ -48,7 +45,6 @@ class GapMeter:
         self._last_at = 0.0
 
     def hole_s(self, frame: HeardFrame) -> float:
-        """Seconds of silence that belong before this frame."""
         hole = 0.0
         if self._next is not None and frame.clock_hz == self._clock_hz:
             length = round(frame.duration_s * frame.clock_hz)
@@ -65,14 +61,13 @@ class GapMeter:
 
 
 class RateConverter:
-    """Samples of any rate in, of one rate out (pure)."""
+    """Converter of samples of any rate to one rate (pure)."""
 
     def __init__(self, rate_hz: int) -> None:
         self.rate_hz = rate_hz
         self._resampler: Resampler | None = None
 
     def take(self, samples: Samples, rate_hz: int) -> Samples:
-        """The same at the wanted rate; about as many as have come."""
         if rate_hz == self.rate_hz:
             self._resampler = None
             return samples
@@ -87,7 +82,7 @@ Deliver = Callable[[Turn], None]
 
 
 class TurnTranscriber:
-    """One call's.
+    """Transcriber of one call's turns.
 
     Args:
         recogniser: None = turns have no text.
@@ -97,7 +92,7 @@ class TurnTranscriber:
 
     def __init__(self, recogniser: Recogniser | None, clock: Clock, most_s: float) -> None:
         self.partial = ""
-        """What the recogniser has said of the turn so far."""
+        """Partial text of the open turn."""
         self._recogniser = recogniser
         self._recognition: Recognition | None = None
         self._clock = clock
@@ -107,17 +102,15 @@ class TurnTranscriber:
         self._continuous = GapMeter()
         self._at_rate = RateConverter(recogniser.rate_hz) if recogniser is not None else None
         self._last: asyncio.Task[None] | None = None
-        """Delivers the newest turn, after all before it."""
+        """Delivery of the newest turn, after all before it."""
         self._failure: SpeechError | None = None
-        """Why there is no recognition."""
+        """Reason why there is no recognition."""
 
     @property
     def rate_hz(self) -> int:
-        """Of the sound that is kept."""
         return self._buffer.rate_hz if self._buffer is not None else 8000
 
     async def open(self) -> None:
-        """Be ready; what goes wrong is told with the turns."""
         if self._recogniser is not None:
             try:
                 self._recognition = await self._recogniser.open(self._understood)
@@ -125,7 +118,6 @@ class TurnTranscriber:
                 self._failure = error
 
     def push(self, frame: HeardFrame) -> None:
-        """A frame of the caller."""
         hole_s = self._continuous.hole_s(frame)
         if hole_s:
             silence = np.zeros(round(hole_s * frame.rate_hz), np.int16)
@@ -134,7 +126,6 @@ class TurnTranscriber:
             self._push(frame.samples, frame.rate_hz, frame.at)
 
     def begin(self, at: float) -> None:
-        """A turn has begun."""
         self.partial = ""
         if self._buffer is not None:
             self._buffer.begin(at)
@@ -142,21 +133,17 @@ class TurnTranscriber:
             self._recognition.begin_turn(at)
 
     def pause(self, at: float) -> None:
-        """The caller is silent since ``at``."""
         if self._recognition is not None:
             self._recognition.pause(at)
 
     def resume(self) -> None:
-        """The caller goes on."""
         if self._recognition is not None:
             self._recognition.resume()
 
     def so_far(self, longest_s: float) -> NDArray[np.int16]:
-        """The turn's sound up to now, its newest ``longest_s`` seconds."""
         return self._turn_samples()[-round(longest_s * self.rate_hz) :]
 
     def give_up(self) -> None:
-        """What began was no turn."""
         if self._recognition is not None:
             self._recognition.drop_turn()
         self._end_turn()
@@ -165,7 +152,7 @@ class TurnTranscriber:
     def end(
         self, ended: TurnEnded, stopped: tuple[Utterance, ...], keys: str, deliver: Deliver
     ) -> None:
-        """The turn is over; it is delivered with its text, when all before it have been."""
+        """End the turn; it is delivered with its text, after all before it."""
         turn = Turn(
             keys=keys,
             began_at=ended.began_at,
@@ -189,19 +176,16 @@ class TurnTranscriber:
         self._then(self._with_text(turn, text, self._last, deliver))
 
     def deliver(self, turn: Turn, deliver: Deliver) -> None:
-        """A turn that has no words, when all before it have been delivered."""
         if self._last is None or self._last.done():
             deliver(turn)
         else:
             self._then(_after(self._last, turn, deliver))
 
     async def settled(self) -> None:
-        """Wait until all turns are delivered."""
         if self._last is not None:
             await asyncio.wait([self._last])
 
     async def close(self) -> None:
-        """Nothing more is needed."""
         if self._last is not None:
             self._last.cancel()
         if self._recognition is not None:
@@ -265,7 +249,6 @@ class TurnTranscriber:
 
 
 async def _text(ending: Awaitable[Transcript]) -> Transcript | SpeechError:
-    """The words, or what went wrong: the call goes on either way."""
     try:
         return await ending
     except SpeechError as error:

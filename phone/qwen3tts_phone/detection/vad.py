@@ -1,4 +1,4 @@
-"""Voice activity: how probable it is that a short piece of sound is speech."""
+"""Voice activity detection (VAD): the probability that a short piece of audio is speech."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from qwen3tts_phone.detection.events import MissingDetector
 from qwen3tts_phone.detection.settings import DetectorName
 
 RATE_HZ: Final = 8000
-"""All detectors work at the telephone's rate; the core brings other rates to it."""
+"""Rate of all detectors; the core converts others."""
 
 
 class VoiceActivityDetector(Protocol):
-    """One stream's; it may keep state from one push to the next."""
+    """Detector of one stream; it may keep state from one push to the next."""
 
     window: int
-    """Samples at 8 kHz that one probability is of."""
+    """Samples at 8 kHz of one probability."""
 
     def push(self, samples: NDArray[np.int16]) -> list[float]:
-        """Take samples at 8 kHz, shape [n], any n.
+        """Return the probability of speech, 0 to 1, of each window that is complete.
 
-        Returns the probability of speech, 0 to 1, of each window that is complete by now.
+        ``samples``: at 8 kHz, shape [n], any n.
         """
 
-    def reset(self) -> None:
-        """What follows has nothing to do with what was before."""
+    def reset(self) -> None: ...
 
 
 def make_detector(name: DetectorName) -> VoiceActivityDetector:
-    """The detector of that name, for one stream. Raises MissingDetector."""
+    """Return the detector of that name, for one stream. Raises MissingDetector."""
     match name:
         case "silero":
             from qwen3tts_phone.detection.silero import SileroDetector
@@ -48,18 +47,17 @@ def make_detector(name: DetectorName) -> VoiceActivityDetector:
 
 WINDOW: Final = 80
 FLOOR_S: Final = 1.5
-"""The quietest tenth of a second of so long is the line's noise: no one speaks longer without a
-pause in it."""
+"""Span whose quietest 0.1 s is the line's noise: nobody speaks longer without a pause."""
 BLOCK: Final = 10
-"""Windows of a tenth of a second."""
+"""Windows of 0.1 s."""
 SPEECH_ABOVE_DB: Final = 9.0
-"""So much above the noise it is half probable that somebody speaks."""
+"""Level above the noise with a probability of 0.5."""
 LEAST_DBFS: Final = -50.0
-"""What is below this is silence on any line."""
+"""Level below which any line is silent."""
 
 
 class LevelDetector:
-    """One stream's (`activity.VoiceDetector`)."""
+    """VAD by level above the line's noise: any sound is speech, and numpy is all it needs."""
 
     window = WINDOW
 
@@ -70,7 +68,6 @@ class LevelDetector:
         self._count = 0
 
     def push(self, samples: NDArray[np.int16]) -> list[float]:
-        """Probabilities of each 10 ms that is complete by now."""
         held = np.concatenate((self._held, samples)) if len(self._held) else samples
         count = len(held) // WINDOW
         self._held = held[count * WINDOW :].copy()
@@ -81,7 +78,6 @@ class LevelDetector:
         return [self._window(float(power)) for power in powers]
 
     def reset(self) -> None:
-        """Forget the line."""
         self._held = np.zeros(0, np.int16)
         self._blocks.clear()
         self._sum, self._count = 0.0, 0
@@ -105,7 +101,11 @@ MODE: Final = 3
 
 
 class WebRtcDetector:
-    """One stream's (`activity.VoiceDetector`); it says yes or no: 1.0 or 0.0."""
+    """WebRTC's VAD (package ``webrtcvad-wheels``: MIT, its C code BSD); 1.0 or 0.0.
+
+    It models six bands between 80 Hz and 4 kHz as speech and noise (Gaussian mixtures). Fast (10
+    ms, 2 us) and lenient: keys, music and coughs pass. Not thread-safe.
+    """
 
     window = WINDOW
 
@@ -116,7 +116,6 @@ class WebRtcDetector:
         self._held = b""
 
     def push(self, samples: NDArray[np.int16]) -> list[float]:
-        """1.0 or 0.0 for each 10 ms that is complete by now."""
         data = self._held + samples.astype("<i2").tobytes()
         size = 2 * WINDOW
         whole = len(data) - len(data) % size
@@ -125,7 +124,6 @@ class WebRtcDetector:
         return [float(hears(data[at : at + size], 8000)) for at in range(0, whole, size)]
 
     def reset(self) -> None:
-        """Forget the line."""
         self._vad = _new(self._mode)
         self._held = b""
 
@@ -143,28 +141,27 @@ def _new(mode: int) -> Any:
 
 
 STEADY_S: Final = 2.0
-"""Speech does not keep its level for so long."""
+"""Time for which speech does not keep its level."""
 CHANGE_DB: Final = 4.0
-"""Between the quietest and the loudest tenth of it."""
+"""Range of levels, between the 10th and the 90th percentile, of a steady sound."""
 STEADY_ABOVE_DB: Final = 1.5
-"""What is so much louder is something new."""
+"""Level above a steady sound that is a new one."""
 STEADY_CHECK_INTERVAL_S: Final = 0.25
-"""How often it is looked at."""
 
 
 class SteadySoundDetector:
-    """Levels of successive pieces in; whether each belongs to a steady sound out (pure)."""
+    """Detector of steady sound, which is no speech: hum, a fan, an endless tone (pure)."""
 
     def __init__(self, piece_s: float) -> None:
         self._top: float | None = None
-        """The level of the steady sound that there is."""
+        """Level of the present steady sound."""
         count = max(8, round(STEADY_S / piece_s))
         self._levels: deque[float] = deque(maxlen=count)
         self._every = max(1, round(STEADY_CHECK_INTERVAL_S / piece_s))
         self._left = self._every
 
     def push(self, dbfs: float) -> bool:
-        """Take the level of one piece; whether it goes on with two seconds of the same."""
+        """Take the level of one piece; return whether it belongs to a steady sound."""
         self._levels.append(dbfs)
         self._left -= 1
         if self._left <= 0:
