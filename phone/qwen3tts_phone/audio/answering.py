@@ -1,15 +1,8 @@
-"""Who answered: a person or a machine, by the greeting's length and pauses (pure).
+"""Answering machine detection by the length and pauses of the greeting (pure).
 
-A person says a few words and waits. A machine speaks on, and then beeps. So: a short greeting and
-then quiet is a person; much speech, or a beep, is a machine; nothing at all is not known yet. How
-often that is right is measured by benchmarks/answering_machine.py, with which the times below were
-chosen. What was said may be corrected later: who took silence for nobody is told when somebody
-speaks, and a beep makes a machine of a person.
-
-    detector = AnsweringMachineDetector(8000)
-    for frame in frames:                       # from the answer on
-        answerer = detector.push(frame)        # told when it is known
-        if detector.ready_s is not None: ...   # a machine listens: leave the message
+A short greeting and then quiet is a person; long speech, or a beep, is a machine. Accuracy is
+measured by benchmarks/answering_machine.py, with which the times below were chosen. A decision may
+be corrected later: speech after *silence*, a beep after *human*.
 """
 
 from __future__ import annotations
@@ -28,7 +21,7 @@ from qwen3tts_phone.audio.tones import HOP_S, Spectrum, SpectrumFrame, Tone, Ton
 
 @dataclass(frozen=True, slots=True)
 class AnsweringSettings:
-    """When what has been heard is enough. Times in seconds of sound after the answer."""
+    """Thresholds of the decision, in seconds of sound after the answer."""
 
     silence_s: float = 3.5
     """Nothing was said for so long: ``silence``."""
@@ -61,7 +54,7 @@ AnswererKind = Literal["human", "machine", "silence"]
 
 @dataclass(frozen=True, slots=True)
 class Answerer:
-    """Who answered, as far as that can be heard."""
+    """Decision: who answered, when that was known, and by what."""
 
     kind: AnswererKind
     at_s: float
@@ -95,7 +88,7 @@ MIN_GREETING_S: Final = 0.14
 
 
 class VoiceGate:
-    """Whether each moment holds a voice: louder than the line's own noise, and no tone."""
+    """Speech gate: louder than the line's own noise, and no tone."""
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=SMOOTH)
@@ -105,7 +98,7 @@ class VoiceGate:
         self._peak = MIN_SPEECH_DBFS
 
     def push(self, moment: SpectrumFrame) -> bool:
-        """Whether it is loud enough."""
+        """Return whether a frame of the spectrum holds a voice."""
         self._recent.append(10 ** (moment.level_dbfs / 10))
         level = 10 * float(np.log10(sum(self._recent) / len(self._recent)))
         self._low = min(self._low, level) if self._in_low else level
@@ -118,7 +111,7 @@ class VoiceGate:
 
 
 class AnsweringMachineDetector:
-    """Samples of the far end from the answer on; says who answered."""
+    """Detector over the far end's samples, from the answer on."""
 
     def __init__(self, rate_hz: int = 8000, settings: AnsweringSettings | None = None) -> None:
         self.settings = settings or AnsweringSettings()
@@ -142,11 +135,10 @@ class AnsweringMachineDetector:
 
     @property
     def heard_s(self) -> float:
-        """Seconds of sound so far."""
         return self._now
 
     def push(self, samples: NDArray[np.int16]) -> Answerer | None:
-        """Take linear samples, shape [n], any n; who answered, when that is known or corrected."""
+        """Take linear samples, shape [n], any n; return a new or corrected decision."""
         told = None
         for moment in self._spectrum.push(samples):
             told = self._step(moment) or told
@@ -234,11 +226,11 @@ class MachineReady:
 async def who_answered(
     frames: AsyncIterable[HeardFrame], settings: AnsweringSettings | None = None
 ) -> AsyncIterator[Answerer | MachineReady]:
-    """Who answered, from the frames of the far end; ends with the frames.
+    """Yield decisions, and the moment at which a machine records.
 
-    Time is counted by the sound that comes, so give it a stream that does not pause where the far
-    end sends nothing: ``call.audio(steady=True)``. Where a change of the codec changes the sample
-    rate, listening begins anew, and what was known stays known.
+    Time is counted in samples, so the stream must have no gaps: ``call.audio(steady=True)``. A
+    change
+    of the sample rate restarts detection, and keeps the decision.
     """
     detector: AnsweringMachineDetector | None = None
     rate_hz, begun_s, ready = 0, 0.0, False

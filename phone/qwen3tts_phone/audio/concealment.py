@@ -28,7 +28,7 @@ BANDWIDTH_EXPANSION = 0.98
 
 @dataclass(frozen=True, slots=True)
 class NoiseSpec:
-    """How a silence sounds."""
+    """Level and spectrum of a background noise."""
 
     level_dbov: float
     """Decibels relative to full scale, 0 or less."""
@@ -37,7 +37,7 @@ class NoiseSpec:
 
 
 def parse_comfort_noise(payload: bytes) -> NoiseSpec | None:
-    """Read a payload of RFC 3389 section 3; None for one that is none."""
+    """Parse a payload of RFC 3389 section 3; None for an empty one."""
     if not payload:
         return None
     # Section 3.1: -dBov in 7 bits, the first is 0.
@@ -48,14 +48,14 @@ def parse_comfort_noise(payload: bytes) -> NoiseSpec | None:
 
 
 def build_comfort_noise(silence: NoiseSpec) -> bytes:
-    """Write a payload of RFC 3389 section 3."""
+    """Build a payload of RFC 3389 section 3."""
     level = min(127, max(0, round(-silence.level_dbov)))
     steps = (round(each * 32768 / 258) + 127 for each in silence.reflection[:MAX_COEFFICIENTS])
     return bytes((level, *(min(254, max(0, step)) for step in steps)))
 
 
 def measure_noise(samples: Samples) -> NoiseSpec:
-    """How these samples, shape [n], would sound as a silence: their level and spectrum."""
+    """Measure level and spectrum of samples of shape [n]."""
     signal = samples.astype(np.float64)
     power = float(np.mean(signal**2)) if len(signal) else 0.0
     if power < 0.25:
@@ -65,7 +65,7 @@ def measure_noise(samples: Samples) -> NoiseSpec:
 
 
 def _reflection(signal: Floats) -> tuple[float, ...]:
-    """The Levinson-Durbin recursion."""
+    """Levinson-Durbin recursion."""
     count = min(ORDER, len(signal) - 1)
     auto = np.array([float(signal[: len(signal) - lag] @ signal[lag:]) for lag in range(count + 1)])
     if auto[0] <= 0:
@@ -84,7 +84,7 @@ def _reflection(signal: Floats) -> tuple[float, ...]:
 
 
 def _response(reflection: Sequence[float]) -> Floats:
-    """The impulse response of the filter, with an energy of 1; shape [RESPONSE]."""
+    """Impulse response of the filter with unit energy, shape [RESPONSE_SAMPLES]."""
     taps = np.array([1.0])
     for coefficient in reflection:
         taps = np.append(taps, 0.0)
@@ -100,7 +100,7 @@ def _response(reflection: Sequence[float]) -> Floats:
 
 
 class ComfortNoise:
-    """A source of noise without end; ``sound`` may change while it runs."""
+    """Generator of comfort noise."""
 
     def __init__(self, silence: NoiseSpec | None = None, *, seed: int = 1) -> None:
         self._random = np.random.default_rng(seed)
@@ -113,11 +113,9 @@ class ComfortNoise:
 
     @property
     def silence(self) -> NoiseSpec:
-        """How it sounds."""
         return self._silence
 
     def sound(self, silence: NoiseSpec) -> None:
-        """Sound like this from now on."""
         if silence == self._silence:
             return
         self._silence = silence
@@ -136,7 +134,7 @@ class ComfortNoise:
 
 
 class BackgroundEstimator:
-    """Learns how the far end's silence sounds, from the quietest of its frames."""
+    """Estimator of the far end's background noise, from the quietest of its frames."""
 
     EVERY = 4
     """One frame in so many is looked at: a pause is longer."""
@@ -157,12 +155,11 @@ class BackgroundEstimator:
 
     @property
     def rms(self) -> float:
-        """Its level as far as is known, a root mean square; 0 = nothing is known."""
+        """Background level, root mean square; 0 = not known yet."""
         return self._floor if self._frames >= self.LOOKS * self.EVERY else 0.0
 
     @property
     def silence(self) -> NoiseSpec:
-        """How it sounds, as far as is known."""
         if self._frames < self.LOOKS * self.EVERY:
             return NoiseSpec(-127.0)
         if self._quietest is not None:
@@ -174,7 +171,6 @@ class BackgroundEstimator:
         return self._silence
 
     def hear(self, samples: Samples) -> None:
-        """Take a frame, shape [n]."""
         self._frames += 1
         if self._frames % self.EVERY or not len(samples):
             return
@@ -203,7 +199,7 @@ MERGE_MOST_MS = 5.0
 
 
 class Concealer:
-    """One stream's frames through it, and frames for the holes out of it (pure)."""
+    """Packet loss concealment of one stream (pure)."""
 
     def __init__(self, rate_hz: int, history: Samples | None = None) -> None:
         self.rate_hz = rate_hz
@@ -218,7 +214,7 @@ class Concealer:
         self._resting: NoiseSpec | None = None
 
     def at_rate(self, rate_hz: int) -> Concealer:
-        """Return one at another rate that knows what was heard last."""
+        """Return a concealer at another rate with this one's history."""
         resampler = Resampler(self.rate_hz, rate_hz, aligned=True)
         history = np.concatenate((resampler.push(self.history), resampler.flush()))
         concealer = Concealer(rate_hz, history)
@@ -227,21 +223,20 @@ class Concealer:
 
     @property
     def history(self) -> Samples:
-        """What was heard last, shape [50 ms]."""
+        """Latest 50 ms of output."""
         return np.concatenate(self._recent)[-self._size :]
 
     @property
     def quiet_rms(self) -> float:
-        """Up to this level nobody speaks, as far as is known."""
+        """Level up to which there is no speech."""
         return min(LOUD_RMS, max(QUIET_RMS, 2 * self._background.rms))
 
     @property
     def lost_s(self) -> float:
-        """How much has been made up since the last real frame."""
         return 0.0 if self._hole is None else self._hole.done / self.rate_hz
 
     def hear(self, samples: Samples) -> Samples:
-        """Take a frame that came, shape [n]; return it as it is to be heard."""
+        """Take a received frame, shape [n]; return it, faded in where samples were concealed."""
         self._background.hear(samples)
         hole, self._hole, self._resting = self._hole, None, None
         if hole is not None:
@@ -250,12 +245,12 @@ class Concealer:
         return samples
 
     def rest(self, silence: NoiseSpec) -> None:
-        """The far end is silent and has said how: until a frame comes, holes sound like this."""
+        """Fill gaps with comfort noise of this kind until the next frame."""
         self._resting = silence
         self._noise.sound(silence)
 
     def fill(self, count: int) -> Samples:
-        """Return the next ``count`` samples of a hole."""
+        """Return ``count`` concealed samples."""
         if self._hole is None:
             self._noise.sound(self._resting or self._background.silence)
             self._hole = _Gap(self.history.astype(np.float64), self.rate_hz)
@@ -271,7 +266,7 @@ class Concealer:
         return made
 
     def _merge(self, hole: _Gap, samples: Samples) -> Samples:
-        """Fade from what would have been made up next to what came."""
+        """Cross-fade from the concealed continuation to the received samples."""
         lost_ms = 1000 * hole.done / self.rate_hz
         merge_ms = min(
             MERGE_MOST_MS, 1000 * hole.period / self.rate_hz / 4 + MERGE_MS * lost_ms / 10
@@ -294,7 +289,7 @@ class Concealer:
 
 
 class _Gap:
-    """The continuation of one history."""
+    """Continuation of a history by its last pitch periods."""
 
     def __init__(self, history: Floats, rate_hz: int) -> None:
         self._history = history
@@ -316,13 +311,13 @@ class _Gap:
         self._step_count = max(1, self.period // 4)
 
     def gains(self, count: int) -> Floats:
-        """The level of the next samples, 1 to 0; shape [count]."""
+        """Level of the next samples, 1 to 0, shape [count]."""
         ms = 1000 * (self.done + np.arange(count)) / self._rate_hz
         levels: Floats = np.clip((FADE_MS - ms) / (FADE_MS - STEADY_MS), 0.0, 1.0)
         return levels
 
     def next(self, count: int) -> Floats:
-        """The next samples, at the level of the last ones that came; shape [count]."""
+        """Return the next samples at full level, shape [count]."""
         # Appendix I: after 10 ms two periods take turns, after 20 ms three, or it would buzz.
         lost_ms = 1000 * self.done / self._rate_hz
         self._use(1 if lost_ms < 10 else 2 if lost_ms < 20 else 3)
@@ -340,7 +335,6 @@ class _Gap:
         return result
 
     def _use(self, periods: int) -> None:
-        """Make a cycle of the last periods, whose end goes over into its beginning."""
         if periods == self._periods:
             return
         length, overlap = periods * self.period, max(1, self.period // 4)

@@ -1,4 +1,4 @@
-"""Audio frames of both directions, and taps on the sent side."""
+"""Audio frames of both directions, DTMF digits, and taps on outbound audio."""
 
 from __future__ import annotations
 
@@ -21,26 +21,23 @@ Tap = Callable[[bytes, float], None]
 
 
 class CallSink(FrameSink, Protocol):
-    """A `FrameSink` that also tells what has gone out, and when."""
+    """A `FrameSink` that also reports the frames that went out."""
 
     @property
     def last_at(self) -> float | None:
-        """When the last utterance that was played to its end went out, seconds; None = none was.
-
-        Hanging up waits a little after it, for the far end's buffer.
-        """
+        """End of the last utterance that was played in full, seconds; None = there is none."""
 
     def tap(self, tap: Tap) -> None:
-        """``tap`` is given the payload of each frame of speech that goes out from now on."""
+        """Give ``tap`` the payload of each frame of speech that goes out from now on."""
 
     def untap(self, tap: Tap) -> None:
-        """No more of them; harmless where it was never tapped."""
+        """Stop that; harmless where it was never tapped."""
 
     def follow(self) -> None:
-        """Give the taps what has gone out by now, where they are not told at once."""
+        """Report to the taps the frames that went out since the last call."""
 
     def gone(self) -> None:
-        """The line is gone: whoever waits for the end of what is being said learns that."""
+        """End all waiting: the line is gone."""
 
 
 KEPT_S = 5.0
@@ -83,7 +80,7 @@ class KeyPressed:
 
 @dataclass(frozen=True, slots=True)
 class SentFrame:
-    """One frame of speech that went out. Silence between utterances is no frame."""
+    """One outbound frame of speech; silence between utterances is no frame."""
 
     samples: NDArray[np.int16]
     """Linear samples, shape [n], as the far end decodes them."""
@@ -95,7 +92,6 @@ class SentFrame:
 
     @property
     def duration_s(self) -> float:
-        """How long it lasts, seconds."""
         return len(self.samples) / self.rate_hz
 
 
@@ -103,7 +99,7 @@ FrameTap = Callable[[SentFrame], None]
 
 
 class OutboundAudio:
-    """One call's: decodes what its sink tells, once for all who want it."""
+    """Outbound audio of a call, decoded once for all its taps."""
 
     def __init__(self) -> None:
         self._sink: CallSink | None = None
@@ -113,42 +109,39 @@ class OutboundAudio:
         self._live: weakref.WeakSet[LiveSound] = weakref.WeakSet()
 
     def begin(self, sink: CallSink, payload: Payload) -> None:
-        """The line is there. Raises CodecMissing."""
+        """Attach the sink. Raises CodecMissing."""
         self._sink = sink
         self.change(payload)
         if self._takers:
             sink.tap(self.sent)
 
     def change(self, payload: Payload) -> None:
-        """What is sent from now on has this format. Raises CodecMissing."""
+        """Decode this format from now on. Raises CodecMissing."""
         if payload != self._payload or self._decoder is None:
             self._decoder = payload.decoder()
         self._payload = payload
 
     def add(self, take: FrameTap) -> None:
-        """``take`` is given each frame from now on."""
         if not self._takers and self._sink is not None:
             self._sink.tap(self.sent)
         self._takers.append(take)
 
     def add_live(self, sound: LiveSound) -> None:
-        """Frames of this sound are told apart."""
+        """Mark frames of this sound as live."""
         self._live.add(sound)
 
     def remove(self, take: FrameTap) -> None:
-        """No more of them; harmless where it never was."""
         if take in self._takers:
             self._takers.remove(take)
             if not self._takers and self._sink is not None:
                 self._sink.untap(self.sent)
 
     def follow(self) -> None:
-        """See what has gone out by now."""
         if self._sink is not None:
             self._sink.follow()
 
     def sent(self, payload: bytes, at: float) -> None:
-        """A frame of ours went out ``at`` (monotonic, s)."""
+        """Take a payload that went out ``at`` (monotonic, s)."""
         if self._decoder is None or self._payload is None:
             return
         try:
@@ -162,10 +155,10 @@ class OutboundAudio:
 
 
 class SentAudio:
-    """What has gone out on a call since it was asked last; made by `Call.sent_audio`.
+    """Buffer of outbound audio, for a reader at its own pace; made by `Call.sent_audio`.
 
-    One that is not asked for long keeps the newest `KEPT_S` seconds. `close` it, or drop it, when
-    it is needed no more: a call of which nobody wants to know what was sent decodes nothing.
+    It keeps the latest `KEPT_S` seconds. `close` it, or drop it, after use: outbound audio without
+    readers is not decoded.
     """
 
     def __init__(self, side: OutboundAudio) -> None:
@@ -176,7 +169,7 @@ class SentAudio:
         side.add(self._tap)
 
     def take(self) -> list[SentFrame]:
-        """The frames since the last time, in order; never waits."""
+        """Return the frames since the last call, in order, without waiting."""
         self._side.follow()
         frames = list(self._kept)
         self._kept.clear()
@@ -184,7 +177,7 @@ class SentAudio:
         return frames
 
     def close(self) -> None:
-        """Keep no more; what is kept can still be taken."""
+        """Buffer no more; what is buffered can still be taken."""
         self._side.remove(self._tap)
 
     def __enter__(self) -> SentAudio:
@@ -194,7 +187,7 @@ class SentAudio:
         self.close()
 
     def keep(self, frame: SentFrame) -> None:
-        """A frame went out. For `OutboundAudio`."""
+        """Buffer a frame. For `OutboundAudio`."""
         self._kept.append(frame)
         self._kept_s += frame.duration_s
         while self._kept_s > KEPT_S and len(self._kept) > 1:
@@ -202,7 +195,7 @@ class SentAudio:
 
 
 def _weak_tap(sent: SentAudio, side: OutboundAudio) -> FrameTap:
-    """Gives frames to ``sent`` as long as somebody has it."""
+    """Return a tap that removes itself when ``sent`` is no longer referenced."""
     known = weakref.ref(sent)
 
     def take(frame: SentFrame) -> None:

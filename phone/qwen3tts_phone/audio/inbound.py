@@ -1,4 +1,4 @@
-"""Inbound audio of a call: packets decoded, losses concealed, frames fanned out to listeners."""
+"""Inbound audio of a call: decoding, concealment, fan-out to taps and readers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ Tap = Callable[[HeardFrame], None]
 
 
 class InboundAudio:
-    """One call's; frames are taken from its line and given to all who listen."""
+    """Inbound audio of a call: frames of its line, fanned out to taps and readers.
+
+    ``async for frame in audio`` yields frames on arrival; ``audio(steady=True)`` behind a jitter
+    buffer.
+    """
 
     def __init__(self, clock: Clock, facts: MediaFacts) -> None:
         self.unheard_frames = 0
@@ -49,7 +53,7 @@ class InboundAudio:
         self._over = False
 
     def take(self, heard: HeardFrame) -> None:
-        """A frame of the far end has come."""
+        """Accept a frame of the far end."""
         facts = self._facts
         loud = not (heard.concealed or heard.noise) and len(heard.samples) > 0
         if loud and int(np.abs(heard.samples.astype(np.int32)).max()) > LOUD_PEAK:
@@ -65,11 +69,11 @@ class InboundAudio:
             queue.put_nowait(heard)
 
     def tap(self, tap: Tap) -> None:
-        """``tap`` is given every frame from now on, at the moment it is taken."""
+        """Give ``tap`` every frame from now on, synchronously."""
         self._taps.append(tap)
 
     def untap(self, tap: Tap) -> None:
-        """No more of them; harmless where it was never tapped."""
+        """Stop that; harmless where it was never tapped."""
         if tap in self._taps:
             self._taps.remove(tap)
 
@@ -77,10 +81,11 @@ class InboundAudio:
         return self()
 
     async def __call__(self, *, steady: bool = False) -> AsyncGenerator[HeardFrame, None]:
-        """Frame by frame until the call ends; for any number of readers.
+        """Yield frames until the call ends; for any number of readers.
 
-        As they come; ``steady``: on our clock, one for each packet time, without holes: behind an
-        adaptive jitter buffer, for recording, bridging and recognisers that count time by frames.
+        ``steady``: one frame for each packet time of our clock, without gaps, behind an adaptive
+        jitter
+        buffer; for recording, bridging and recognisers that count time by frames.
         """
         queue: asyncio.Queue[HeardFrame | None] = asyncio.Queue()
         self._listeners.append(queue)
@@ -94,7 +99,6 @@ class InboundAudio:
             self._listeners.remove(queue)
 
     def close(self) -> None:
-        """Nothing comes any more."""
         self._over = True
         for queue in self._listeners:
             queue.put_nowait(None)
@@ -126,8 +130,7 @@ async def _as_they_come(queue: asyncio.Queue[HeardFrame | None]) -> AsyncIterato
         yield frame
 
 
-def _nothing() -> None:
-    """A line that gives each frame when it comes has nothing more."""
+def _nothing() -> None: ...
 
 
 Samples = NDArray[np.int16]
@@ -141,10 +144,9 @@ MAX_FRAME_SAMPLES = 5760
 
 
 class AudioDecoder:
-    """Turns a leg's inbound frames into samples (pure); one object for one call.
+    """Decoder of a call's inbound packets, with concealment and comfort noise (pure).
 
-    Nothing is held back: what `take` returns may be acted upon at once, for a caller who cuts in
-    must not wait for a buffer. Who wants a steady flow has a `Playout` behind it.
+    It adds no delay, so that barge-in is detected on arrival; `Playout` is the jitter buffer.
     """
 
     def __init__(
@@ -166,14 +168,11 @@ class AudioDecoder:
         """Sound that was made up, seconds."""
 
     def change(self, payloads: Mapping[int, Payload]) -> None:
-        """Other formats were agreed in mid-call; what was heard last is remembered.
-
-        Those before stay known: packets of them are on their way (RFC 3264 section 8.3.2).
-        """
+        """Add formats agreed in mid-call; older packets may still come (RFC 3264 section 8.3.2)."""
         self._payloads |= payloads
 
     def take(self, frame: InboundFrame) -> list[HeardFrame]:
-        """Return what is heard with this frame, in order; [] for what is no sound.
+        """Return the frames of a packet; [] for one that is no audio.
 
         Raises CodecMissing when the format's library is not installed.
         """
@@ -196,7 +195,6 @@ class AudioDecoder:
         return [_inbound_frame(frame, samples, payload, concealed=concealed)]
 
     def _use(self, payload: Payload) -> Concealer:
-        """Be ready for this format."""
         concealer = self._concealer
         if concealer is None:
             concealer = Concealer(payload.sample_hz)
@@ -216,7 +214,6 @@ class AudioDecoder:
             return None
 
     def _comfort(self, frame: InboundFrame) -> list[HeardFrame]:
-        """One frame of the far end's silence, at the rate of what was heard last."""
         silence = parse_comfort_noise(frame.payload)
         if silence is None:
             return []
@@ -251,7 +248,7 @@ def _inbound_frame(
 
 
 def preload_codecs(names: Iterable[str]) -> None:
-    """Load what the codecs need now: no call shall wait for it. Raises CodecMissing."""
+    """Load codec libraries before the first call. Raises CodecMissing."""
     for name in names:
         payload = payload_by_name(name)
         payload.encoder(DEFAULT_PTIME_MS)
@@ -259,7 +256,7 @@ def preload_codecs(names: Iterable[str]) -> None:
 
 
 class LegReceiver:
-    """Feeds a call's `InboundAudio` from its leg."""
+    """Receiver of a media leg's packets for a call's `InboundAudio`."""
 
     def __init__(self, leg: MediaLeg, ears: InboundAudio) -> None:
         self._leg = leg
@@ -268,7 +265,7 @@ class LegReceiver:
         ears.fetch = self.take
 
     def agree(self, agreed: Negotiated) -> None:
-        """What may come from now on."""
+        """Accept the formats of an agreement."""
         payloads = {agreed.payload_type: agreed_payload(agreed.payload_name, agreed.payload_type)}
         for each in agreed.also_receive:
             payloads.setdefault(each.payload_type, agreed_payload(each.name, each.payload_type))
@@ -280,14 +277,14 @@ class LegReceiver:
         self._ears.ptime_ms = agreed.ptime_ms
 
     async def listen(self) -> None:
-        """Take what comes, until the leg is closed."""
+        """Receive until the leg is closed."""
         with contextlib.suppress(CallError):
             while True:
                 await self._leg.wait_inbound()
                 self.take()
 
     def take(self) -> None:
-        """Take what has come."""
+        """Receive what has arrived."""
         hearing = self._hearing
         for frame in self._leg.read_inbound():
             for heard in hearing.take(frame) if hearing is not None else ():

@@ -1,6 +1,6 @@
-"""Whether the caller is speaking: a level gate, enough to be interrupted on a quiet line.
+"""Energy gate for speech onset: enough for barge-in on a quiet line.
 
-It hears loudness, not speech: a cough or a loud line opens it too.
+It measures loudness, not speech: a cough or a loud line opens it too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FULL_SCALE = 32768.0
 
 @dataclass(frozen=True, slots=True)
 class OnsetSettings:
-    """When sound counts as the caller speaking."""
+    """Thresholds of the gate."""
 
     level_dbfs: float = -40.0
     """Frames at or above this root mean square are sound, in dB of full scale."""
@@ -32,7 +32,7 @@ class OnsetSettings:
 
 
 class OnsetGate:
-    """Frames of the caller in, the moments at which he begins to speak out (pure)."""
+    """Energy gate with hangover over the caller's frames (pure)."""
 
     def __init__(self, settings: OnsetSettings | None = None, *, rate_hz: int = 8000) -> None:
         self._settings = settings or OnsetSettings()
@@ -43,10 +43,9 @@ class OnsetGate:
         """Whether the caller is speaking."""
 
     def push(self, samples: NDArray[np.int16], rate_hz: int | None = None) -> bool:
-        """Take one frame of linear samples, shape [n]; True when speech begins with it.
+        """Take one frame of linear samples, shape [n]; return True when speech begins with it.
 
-        ``rate_hz`` is their rate (`HeardFrame.rate_hz`): a codec may change in mid-call. None = the
-        one that the gate was made for.
+        ``rate_hz``: rate of these samples; None = that of the gate.
         """
         if not len(samples):
             return False
@@ -65,7 +64,7 @@ class OnsetGate:
         return False
 
     def close(self) -> None:
-        """Nothing comes any more: the next sound is a new beginning."""
+        """Reset: the next sound is a new onset."""
         self._loud_ms = 0.0
         self.open = False
 

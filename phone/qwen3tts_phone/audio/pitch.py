@@ -14,14 +14,14 @@ LONGEST_MS = 15.0
 
 
 def bounds(rate_hz: int) -> tuple[int, int]:
-    """The shortest and the longest period, in samples."""
+    """Return the shortest and the longest pitch period, in samples."""
     return round(SHORTEST_MS * rate_hz / 1000), round(LONGEST_MS * rate_hz / 1000)
 
 
 def best_lag(signal: Floats, window: int, low: int, high: int) -> tuple[int, float]:
-    """The lag of ``low`` to ``high`` at which the first ``window`` samples look like themselves.
+    """Return the lag of ``low`` to ``high`` with the highest normalised correlation, and that.
 
-    Needs ``high + window`` samples. The likeness is a normalised correlation, -1 to 1.
+    Compares the first ``window`` samples; needs ``high + window`` samples.
     """
     first = signal[:window]
     windows = np.lib.stride_tricks.sliding_window_view(signal[low : high + window], window)
@@ -33,10 +33,9 @@ def best_lag(signal: Floats, window: int, low: int, high: int) -> tuple[int, flo
 
 
 def period_of_end(history: Floats, rate_hz: int, window: int) -> tuple[int, float]:
-    """The period of the last samples of ``history``, and its likeness.
+    """Return the pitch period at the end of ``history``, and its correlation.
 
-    Needs the longest period and two windows. Searched in steps of about 4 kHz first, then right to
-    the sample.
+    Needs the longest period and two windows. A coarse search at about 4 kHz comes first.
     """
     low, high = bounds(rate_hz)
     backwards = np.ascontiguousarray(history[: -2 * high - window - 1 : -1])
@@ -58,10 +57,10 @@ MIN_LIKENESS = 0.85
 def shorten(
     ready: Samples, rate_hz: int, most: int, *, alike: float = MIN_LIKENESS, quiet: bool = False
 ) -> tuple[Samples, int]:
-    """Leave out one period, at most ``most`` samples, at the beginning of ``ready``, shape [n].
+    """Remove one pitch period, at most ``most`` samples, at the beginning of ``ready``, shape [n].
 
-    Return what is left, and how many samples shorter it is; 0 = there is no good place here. In a
-    ``quiet`` place a joint is inaudible, and as much is left out as may be.
+    Returns the rest and the number of samples removed; 0 = no good place here. In a ``quiet`` place
+    as much is removed as possible.
     """
     low, high = bounds(rate_hz)
     window = round(WINDOW_MS * rate_hz / 1000)
@@ -84,9 +83,9 @@ def lengthen(
     alike: float = MIN_LIKENESS,
     quiet: bool = False,
 ) -> tuple[Samples, int]:
-    """Say the last period of ``heard`` once more before ``ready`` goes on; shapes [m] and [n].
+    """Repeat the last period of ``heard`` before ``ready`` goes on; shapes [m] and [n].
 
-    Return what is to be played, and how many samples longer it is; 0 = this is no good place.
+    Returns the samples to play and the number added; 0 = no good place here.
     """
     low, high = bounds(rate_hz)
     window = round(WINDOW_MS * rate_hz / 1000)
@@ -103,7 +102,6 @@ def lengthen(
 
 
 def _fade(one: Floats, other: Floats) -> Samples:
-    """From one to the other over their whole length."""
     rise = (np.arange(len(one)) + 0.5) / len(one)
     faded: Samples = np.rint(one * (1 - rise) + other * rise).astype(np.int16)
     return faded

@@ -1,9 +1,11 @@
-"""How late packets are: the least that a buffer has to wait, learnt from arrivals (pure).
+"""Adaptive jitter buffer: one frame of inbound audio for each tick of our own clock.
 
-A packet's *transit* is its arrival less its media time; only differences of transits mean anything.
-The least of the last seconds is the line at rest. How far the latest packets lie above it fills a
-histogram that forgets, and a high quantile of it is what a buffer must bridge (as in WebRTC's
-NetEQ).
+The delay follows a high quantile of the packets' lateness (as in WebRTC's NetEQ). Late packets are
+concealed and played all the same; surplus and shortage are corrected by whole pitch periods, first
+in pauses. A clock that is 200 ppm fast costs one period every half minute.
+
+For recordings, ``hold_s`` makes the delay long and constant: the length is changed in the middle of
+pauses, in speech only on underrun or overflow.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ PRIOR = 0.5
 
 
 class DelayEstimator:
-    """Learns one stream's lateness."""
+    """Estimator of a stream's lateness: a decaying histogram of the latest packet per half second.
+
+    A packet's *transit* is its arrival less its media time; only differences of transits mean
+    anything.
+    """
 
     def __init__(self, first_guess_s: float = 0.02) -> None:
         self._weights = [0.0] * BINS
@@ -51,21 +57,20 @@ class DelayEstimator:
 
     @property
     def known(self) -> bool:
-        """Whether a packet has come."""
         return bool(self._buckets)
 
     @property
     def least_s(self) -> float:
-        """The transit of the line at rest, seconds."""
+        """Minimum transit of the last seconds."""
         return self._least
 
     @property
     def bridge_s(self) -> float:
-        """The lateness that must be bridged, seconds."""
+        """Lateness that the buffer must bridge."""
         return self._bridge
 
     def arrived(self, at: float, transit_s: float) -> None:
-        """Take a packet that came at ``at`` (s, any clock)."""
+        """Take a packet that arrived at ``at`` (s, any clock)."""
         number = int(at // BUCKET_S)
         buckets = self._buckets
         if not buckets or buckets[-1][0] != number:
@@ -82,7 +87,7 @@ class DelayEstimator:
         self._latest = max(self._latest, transit_s - self._least)
 
     def restart(self) -> None:
-        """Another stream follows: its transits have another zero, the network is the same."""
+        """Begin another stream: its transits have another zero, the network is the same."""
         self._buckets.clear()
 
     def _count(self, late_s: float) -> None:
@@ -135,7 +140,7 @@ END_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class PlayoutSettings:
-    """Between which bounds the delay may move."""
+    """Bounds of the delay."""
 
     min_delay_s: float = 0.02
     max_delay_s: float = 0.4
@@ -165,7 +170,7 @@ class _Segment(NamedTuple):
 
 
 class Playout:
-    """One stream's buffer (pure). Times are seconds of the clock that the frames' ``at`` is of."""
+    """Jitter buffer of one stream (pure). Times are seconds of the clock of the frames' ``at``."""
 
     def __init__(
         self, rate_hz: int = 8000, ptime_ms: int = 20, settings: PlayoutSettings | None = None
@@ -202,7 +207,7 @@ class Playout:
 
     @property
     def wanted_s(self) -> float:
-        """How long a sample should lie here, of a packet that came without delay."""
+        """Target delay of a sample whose packet came without lateness."""
         if self.settings.hold_s is not None:
             return self.settings.hold_s
         # A frame more than the network needs: what is played at a tick may end in any packet.
@@ -211,17 +216,17 @@ class Playout:
 
     @property
     def waiting_s(self) -> float:
-        """How much has come and was not played."""
+        """Buffered sound."""
         arriving = sum(frame.duration_s for frame, _ in self._arriving)
         return (len(self._ready) + self._queued) / self.rate_hz + arriving
 
     @property
     def next_deadline(self) -> float | None:
-        """When the next frame is due; None before the first one came."""
+        """Time of the next frame; None before the first packet."""
         return None if self._origin is None else self._origin + self._ticks * self.ptime_s
 
     def push(self, frame: HeardFrame) -> None:
-        """Take a frame as `Hearing` gave it, in play order; one at another rate is resampled."""
+        """Take a frame of `AudioDecoder`, in play order; another rate is resampled."""
         if not len(frame.samples):
             return
         # A frame behind a hole was held back until the hole was given up: none overtakes.
@@ -238,7 +243,6 @@ class Playout:
                 self._origin = min(self._origin, self._first.at + hold_s - early_s)
 
     def _arrive(self, frame: HeardFrame, at: float) -> None:
-        """A frame is here."""
         samples = self._resampled(frame)
         if not len(samples):
             return
@@ -255,14 +259,14 @@ class Playout:
             self._bound()
 
     def due(self, now: float) -> list[HeardFrame]:
-        """The frames whose time has come, one for each tick; ``at`` is the tick."""
+        """Return the frames that are due, one for each tick; ``at`` is the tick."""
         frames = []
         while (tick := self.next_deadline) is not None and tick <= now:
             frames.append(self._tick(tick))
         return frames
 
     def end(self) -> list[HeardFrame]:
-        """Nothing more comes: the frames that play what is left."""
+        """Return the frames that play the rest."""
         frames: list[HeardFrame] = []
         while self.waiting_s and len(frames) * self.ptime_s < END_S:
             tick = self.next_deadline
@@ -281,7 +285,9 @@ class Playout:
         return self._resampler.push(frame.samples)
 
     def _placed(self, frame: HeardFrame, at: float) -> int:
-        """The frame's media time in samples; a new count of timestamps goes on where it arrives."""
+        """Return the frame's media time in samples; a jump of the timestamps continues at its
+        arrival.
+        """
         standing, self._stamp = frame.timestamp == self._stamp, frame.timestamp
         if standing and not frame.noise:
             # The sender's timestamps stand still; its packets come in order, and so does the sound.
@@ -311,7 +317,6 @@ class Playout:
         return start
 
     def _bound(self) -> None:
-        """Drop the oldest of more than may be held."""
         held = (len(self._ready) + self._queued) / self.rate_hz
         if held <= self.settings.max_delay_s + self.wanted_s:
             return
@@ -364,7 +369,6 @@ class Playout:
         return HeardFrame(samples, tick, concealed, self.rate_hz, at, self.rate_hz)
 
     def _take_up(self) -> None:
-        """Join to what is ready all that goes on from it."""
         parts = [self._ready]
         end = self._head + len(self._ready)
         while len(self._ready) and self._queue:
@@ -380,7 +384,6 @@ class Playout:
             self._ready = np.concatenate(parts)
 
     def _wait(self, now: float) -> int | None:
-        """Samples until the next piece is to be played; None = none is here."""
         if not self._queue:
             return None
         if self._holds and self._ticks == 1:
@@ -389,7 +392,6 @@ class Playout:
         return max(0, round((due - now) * self.rate_hz))
 
     def _begin(self) -> None:
-        """Play the next piece."""
         piece = self._queue.popleft()
         self._queued -= len(piece.samples)
         self._head, self._ready, self._made_up = piece.start, piece.samples, piece.concealed
@@ -406,7 +408,7 @@ class Playout:
             self._take_up()
 
     def _adjust(self, tick: float) -> None:
-        """Leave out or repeat a period, when more or less is held than is wanted."""
+        """Remove or repeat a pitch period when the delay is off target."""
         if not len(self._ready):
             return
         held = tick - self._head / self.rate_hz - self._delay.least_s
@@ -436,7 +438,6 @@ class Playout:
             self._changed = self._ticks
 
     def _is_quiet(self) -> bool:
-        """Return whether there is no speech here; with ``hold_s``, nor shortly before and after."""
         quiet_rms = self._concealer.quiet_rms
         if not self._holds:
             return _rms(self._ready[: self._count]) <= quiet_rms

@@ -1,4 +1,8 @@
-"""Sink of a call's speech: frames into the ring of the media process."""
+"""Sink of a call's speech: frames into the ring of the media process.
+
+An utterance is one context here. After a change of the codec its rest is encoded again and goes on
+as another context of the leg, so each has a list of them, its *parts*.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from qwen3tts_wire.errors import log_text
 
 
 class SinkContext:
-    """An utterance of the speaker, as contexts of the leg: its parts."""
+    """One utterance: its frames in the ring, and what went out of it."""
 
     def __init__(self, number: int, key: str, leg: MediaLeg, ptime_ms: int) -> None:
         self.number = number
@@ -52,11 +56,10 @@ class SinkContext:
 
     @property
     def part(self) -> int:
-        """The leg's context that is written to."""
         return self.parts[-1]
 
     def begin(self, part: int, ptime_ms: int) -> None:
-        """The next context of the leg is its."""
+        """Continue as the next context of the leg."""
         self._leg.begin(part, key=self._key)
         self.parts.append(part)
         self.queued.clear()
@@ -66,7 +69,6 @@ class SinkContext:
         self._part_finished = False
 
     def write(self, frames: Sequence[Frame]) -> int:
-        """Queue frames in the ring; how many were accepted."""
         if not frames:
             return 0
         if frames[0].context != self.part:
@@ -76,17 +78,12 @@ class SinkContext:
         return accepted
 
     def finish_part(self) -> None:
-        """No more frames of it follow."""
         if not self._part_finished:
             self._part_finished = True
             self._leg.finish(self.part)
 
     def follow(self) -> list[tuple[bytes, float]]:
-        """What has gone out since the last time: payload, and the slot it was for (monotonic, s).
-
-        The packet itself may have left a little later; where it is heard, and what lies beside it
-        in a recording, is told by its timestamp.
-        """
+        """Return what went out since the last call: payload, and its slot (monotonic, s)."""
         sent = self._leg.sent(self.part)
         if sent is None:
             return []
@@ -100,7 +97,7 @@ class SinkContext:
         return gone
 
     def _slot_of(self, sent: ContextSent) -> float:
-        """When the frame that was sent last should have gone out: slots after the one before."""
+        """Time of the last slot, counted in slots from the one before."""
         at = sent.last_ns / 1e9
         if self._at is None:
             return at
@@ -111,15 +108,12 @@ class SinkContext:
         return due if abs(at - due) < ptime_s else at
 
     def made_anew(self, old: Payload, new: Payload, ptime_ms: int) -> Remaking:
-        """What waits in the ring, in another format."""
         return Remaking(list(self.queued), old, new, self._ptime_ms, ptime_ms, self._last)
 
     def position(self) -> int:
-        """Samples of it at the far end's ear by now."""
         return max((self._leg.position(part) for part in self.parts), default=0)
 
     def played(self, dropped: int = 0) -> Played:
-        """What is known of it, all parts together."""
         sent = [each for each in map(self._leg.sent, self.parts) if each is not None]
         if not sent:
             return Played(position=0, dropped=dropped)
@@ -150,7 +144,7 @@ KEPT = 64
 
 
 class RtpSink:
-    """A `CallSink` on a `MediaLeg`; one per call."""
+    """`CallSink` of a `MediaLeg`."""
 
     def __init__(self, leg: MediaLeg, ptime_ms: int, payload: Payload = PCMU) -> None:
         self._leg = leg
@@ -182,13 +176,13 @@ class RtpSink:
     # --- a FrameSink
 
     def begin(self, context: int, key: str) -> None:
-        """A context is about to be written; ``key`` names its voice and server."""
+        """Announce a context; ``key`` names its voice and server."""
         each = SinkContext(context, key, self._leg, self._ptime_ms)
         self._begin_part(each)
         self._live[context] = each
 
     def write(self, frames: Sequence[Frame]) -> int:
-        """Queue frames in the ring; how many were accepted."""
+        """Queue frames in the ring; return how many were accepted."""
         if not frames:
             return 0
         context = self._live.get(frames[0].context)
@@ -202,7 +196,7 @@ class RtpSink:
         return context.write(frames)
 
     async def room(self) -> None:
-        """Return when the ring has room; MediaLost or LegClosed when it never will."""
+        """Wait until the ring has room. Raises MediaLost or LegClosed when it never will."""
         while True:
             if self._changing is not None:
                 await self._changing.wait()
@@ -211,7 +205,7 @@ class RtpSink:
                 return
 
     def finish(self, context: int) -> None:
-        """No more frames of this context follow."""
+        """End a context: no more frames of it follow."""
         each = self._live.get(context)
         if each is not None:
             each.finished = True
@@ -219,7 +213,7 @@ class RtpSink:
                 each.finish_part()
 
     async def drained(self, context: int) -> Played:
-        """Return when its last frame has gone out.
+        """Wait until the last frame of a context has gone out.
 
         Raises:
             LegClosed: the call ended before that.
@@ -234,12 +228,12 @@ class RtpSink:
         return each.played()
 
     def position(self, context: int) -> int:
-        """Samples of the context at the caller's ear by now."""
+        """Playout position of a context, in samples."""
         each = self._find(context)
         return each.position() if each is not None else 0
 
     def waiting_s(self, context: int) -> float:
-        """How much of the context was accepted and has not gone out yet, seconds."""
+        """Seconds of a context that are queued."""
         each = self._live.get(context)
         if each is None or each.cut:
             return 0.0
@@ -247,7 +241,7 @@ class RtpSink:
         return len(each.queued) * self._ptime_ms / 1000
 
     def interrupt(self) -> None:
-        """Fall silent with the next frame; takes no time."""
+        """Flush the ring with the next frame; returns immediately."""
         if self._leg.over or self._leg.remote is None:
             return  # nothing can have been sent
         self._epoch = self._leg.interrupt()
@@ -261,7 +255,7 @@ class RtpSink:
             self._epochs.append((self._epoch, taken))
 
     async def interrupted(self) -> Interruption:
-        """What the media process says it dropped, once it has; by several interruptions, too."""
+        """Wait for the media process's report of what was flushed."""
         if self._epoch is None or self._leg.over:
             return self._ended_by_the_call()
         at = (await self._leg.dropped(self._epochs[0][0] if self._epochs else self._epoch)).at
@@ -287,11 +281,10 @@ class RtpSink:
         switched: Callable[[], None],
         resumed: Callable[[], None],
     ) -> None:
-        """Agree on other media with another codec; what has not been sent goes on in it.
+        """Switch to other media with another codec; queued speech is encoded again.
 
-        ``switched`` is called the moment when the ring takes the new format; what is written from
-        then on must be in it. ``resumed``: when the ring has all that was in it before, and takes
-        more.
+        ``switched`` is called when the ring takes the new format, ``resumed`` when it takes new
+        frames.
 
         Raises LegClosed, MediaLost, MediaRefused; nothing has changed then.
         """
@@ -314,7 +307,6 @@ class RtpSink:
         self._pumping = asyncio.create_task(pumping, name="frames made anew")
 
     def _make_anew(self, old: Payload, *, in_place: bool) -> None:
-        """What waits in the ring, in the new format; ``in_place``: the ring has it already."""
         for each in list(self._live.values()):
             if each.cut:
                 continue
@@ -327,7 +319,6 @@ class RtpSink:
                 self._end(each)
 
     async def _pump(self, changing: asyncio.Event, resumed: Callable[[], None]) -> None:
-        """Write what is made anew, a few frames at a time, each utterance as a part of its own."""
         try:
             while self._backlog:
                 each, made = self._backlog[0]
@@ -361,7 +352,7 @@ class RtpSink:
     # --- what the leg tells
 
     def context_played(self, part: int) -> None:
-        """The media process says that a context's last frame is out."""
+        """Note that a context's last frame went out."""
         self.follow()
         each = self._parts.get(part)
         if each is not None and each.part == part:
@@ -381,12 +372,10 @@ class RtpSink:
         self._taps.append(tap)
 
     def untap(self, tap: Tap) -> None:
-        """No more of it; harmless where it was never tapped."""
         if tap in self._taps:
             self._taps.remove(tap)
 
     def follow(self) -> None:
-        """Look at what has gone out since the last time, and give it to the taps."""
         for each in list(self._live.values()):
             self._follow(each)
 
@@ -398,7 +387,6 @@ class RtpSink:
                 tap(payload, at)
 
     def _begin_part(self, context: SinkContext) -> None:
-        """The next context of the leg; their numbers rise."""
         self._last_part = max(self._last_part + 1, context.number)
         context.begin(self._last_part, self._ptime_ms)
         self._parts[self._last_part] = context
@@ -407,7 +395,6 @@ class RtpSink:
         return self._live.get(context) or self._past.get(context)
 
     def _known(self) -> dict[int, Played]:
-        """Of what is over, an interruption or not: what had gone out."""
         return {each.number: each.played() for each in self._past.values()} | self._stopped
 
     def _ended_by_the_call(self) -> Interruption:
@@ -415,7 +402,6 @@ class RtpSink:
         return Interruption(at=0.0, played=live | self._known())
 
     def _end(self, context: SinkContext) -> None:
-        """All of it has gone out."""
         context.complete = True
         self.last_at = context.played().last_at
         self._forget(context)

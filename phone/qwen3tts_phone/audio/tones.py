@@ -24,7 +24,7 @@ SIT_S: Final = (0.18, 0.6)
 
 
 class ToneKind(StrEnum):
-    """What a tone means."""
+    """Meaning of a tone."""
 
     RINGBACK = "ringback"
     BUSY = "busy"
@@ -58,22 +58,18 @@ class ToneSegment:
 
     @property
     def seconds(self) -> float:
-        """Its length so far."""
         return self.ended_s - self.began_s
 
     @property
     def single(self) -> bool:
-        """Whether it is one tone, not two."""
         return float(np.median(self.shares)) >= SHARE
 
     @property
     def level(self) -> float:
-        """Decibels of full scale."""
         return float(np.median(self.levels))
 
     @property
     def flat(self) -> bool:
-        """Whether it keeps its level and its pitch, apart from its edges."""
         edges = slice(2, -3) if len(self.levels) > 6 else slice(1, -1)
         levels, pitches = self.levels[edges], self.pitches[edges]
         return not levels or (
@@ -83,12 +79,11 @@ class ToneSegment:
 
 
 def in_progress_band(hz: float) -> bool:
-    """Whether a tone is as low as those of ringing, busy and dialling."""
     return PROGRESS_HZ[0] <= hz <= PROGRESS_HZ[1]
 
 
 def is_sit(past: Sequence[ToneSegment]) -> bool:
-    """Whether the last three are the rising tones of E.180."""
+    """Detect the rising tones of E.180 in the last three."""
     runs = list(past)[-3:]
     if len(runs) < 3:
         return False
@@ -100,7 +95,7 @@ def is_sit(past: Sequence[ToneSegment]) -> bool:
 
 
 def is_cng(past: Sequence[ToneSegment]) -> bool:
-    """Whether the last two are a fax machine's: 1100 Hz for 0.5 s each 3.5 s (T.30)."""
+    """Detect a fax machine's calling tone: 1100 Hz for 0.5 s each 3.5 s (T.30)."""
     runs = list(past)[-2:]
     return (
         len(runs) == 2
@@ -110,7 +105,7 @@ def is_cng(past: Sequence[ToneSegment]) -> bool:
 
 
 def busy_kind(past: Sequence[ToneSegment]) -> ToneKind | None:
-    """Busy or congestion: three parts of one length, the pauses as long."""
+    """Detect busy or congestion: three parts and pauses of equal length."""
     runs = [run for run in past if in_progress_band(run.hz)][-3:]
     if len(runs) < 3 or runs[-1] is not past[-1]:
         return None
@@ -127,7 +122,7 @@ def busy_kind(past: Sequence[ToneSegment]) -> ToneKind | None:
 
 
 def is_pair(past: Sequence[ToneSegment]) -> bool:
-    """Two short ones, as it rings in Britain and Australia: 0.4 s, 0.2 s of pause, 0.4 s."""
+    """Detect the double ring of Britain and Australia: 0.4 s, 0.2 s of pause, 0.4 s."""
     runs = list(past)[-2:]
     return (
         len(runs) == 2
@@ -151,7 +146,7 @@ SILENCE_DBFS: Final = -100.0
 
 @dataclass(frozen=True, slots=True)
 class SpectrumFrame:
-    """10 ms of sound."""
+    """Spectrum of 10 ms: level and the two strongest peaks."""
 
     at_s: float
     """Its end, seconds of sound since the beginning."""
@@ -168,7 +163,7 @@ class SpectrumFrame:
 
 
 class Spectrum:
-    """Samples in, moments out; holds 40 ms (pure)."""
+    """Short-time spectrum in bins of 25 Hz at any sample rate (pure)."""
 
     def __init__(self, rate_hz: int = 8000) -> None:
         if rate_hz not in RATES_HZ:
@@ -182,7 +177,7 @@ class Spectrum:
         self._count = 0
 
     def push(self, samples: NDArray[np.int16]) -> list[SpectrumFrame]:
-        """Take linear samples, shape [n], any n; a moment for each 10 ms that is complete."""
+        """Take linear samples, shape [n], any n; return a frame for each complete 10 ms."""
         sound = np.concatenate([self._held, samples.astype(np.float64) / 32768.0])
         hops = (len(sound) - (self._size - self._hop)) // self._hop
         if hops <= 0:
@@ -210,7 +205,7 @@ class Spectrum:
     def _take_peak(
         self, power: NDArray[np.float64], band: NDArray[np.float64]
     ) -> tuple[float, float]:
-        """Frequency and power of the strongest peak of ``band``, which loses it."""
+        """Remove the strongest peak of ``band``; return its frequency and power."""
         peak = int(np.argmax(band))
         low, high = max(0, peak - LOBE), peak + LOBE + 1
         own = float(band[low:high].sum())
@@ -228,7 +223,7 @@ __all__ = ["Tone", "ToneDetector", "ToneKind"]
 
 @dataclass(frozen=True, slots=True)
 class Tone:
-    """A tone was recognised."""
+    """A recognised tone."""
 
     kind: ToneKind
     at_s: float
@@ -259,7 +254,7 @@ DIAL_S: Final = 3.0
 
 
 class ToneDetector:
-    """Samples in, tones out, each told once."""
+    """Detector of call progress tones, fax tones and beeps; reports each once."""
 
     def __init__(self, rate_hz: int = 8000) -> None:
         self._spectrum = Spectrum(rate_hz)
@@ -275,7 +270,7 @@ class ToneDetector:
 
     @property
     def sounding(self) -> bool:
-        """Whether a tone sounds now, or has for so short a time that it is not clear yet."""
+        """Whether a tone sounds now, or one may be about to be recognised."""
         return self._run is not None and self._run.seconds >= 0.05
 
     def push(self, samples: NDArray[np.int16]) -> list[Tone]:
@@ -283,7 +278,7 @@ class ToneDetector:
         return self.follow(self._spectrum.push(samples))
 
     def follow(self, moments: list[SpectrumFrame]) -> list[Tone]:
-        """The same, from a spectrum that another has as well."""
+        """Take frames of a spectrum that is shared."""
         told: list[Tone] = []
         for moment in moments:
             self._now = moment.at_s
@@ -386,7 +381,6 @@ class ToneDetector:
     # --- a beep
 
     def _beep(self, run: ToneSegment, earlier: ToneSegment | None) -> ToneSegment | None:
-        """The beep that may have ended with this run."""
         if not (BEEP_HZ[0] <= run.hz <= BEEP_HZ[1] and BEEP_S[0] <= run.seconds <= BEEP_S[1]):
             return None
         if not run.flat:
@@ -424,6 +418,5 @@ class ToneDetector:
 
 
 def _pitch(moment: SpectrumFrame, like: float) -> float:
-    """The frequency of the tone that is followed: of two, the one that is nearer."""
     nearer = abs(moment.second_hz - like) < abs(moment.hz - like)
     return moment.second_hz if nearer and moment.share < SHARE else moment.hz

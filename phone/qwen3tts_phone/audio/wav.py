@@ -1,7 +1,7 @@
-"""Both directions of a call as one stereo WAV: the caller on the left, the agent on the right.
+"""WAV files of calls: a stereo recorder, the header, and the reader of announcements.
 
-The two tracks share one time axis: sample ``n`` of a track is ``n / rate_hz`` seconds after the
-recording began. Nobody has to write silence; what was never written is silence.
+Both tracks share one time axis: sample ``n`` is ``n / rate_hz`` seconds after the beginning; what
+was never written is silence.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MAX_SECONDS = 12 * 3600.0
 
 
 class Track(IntEnum):
-    """The channel of a voice."""
+    """Channel of a party."""
 
     CALLER = 0
     AGENT = 1
 
 
 def wav_header(data_bytes: int, rate_hz: int, channels: int) -> bytes:
-    """The 44 bytes before ``data_bytes`` of 16-bit PCM."""
+    """Return the 44 bytes before ``data_bytes`` of 16-bit PCM."""
     block = channels * 2
     return struct.pack(
         "<4sI4s4sIHHIIHH4sI",
@@ -60,17 +60,17 @@ def wav_header(data_bytes: int, rate_hz: int, channels: int) -> bytes:
 
 
 def recording_path(path: Path, number: int) -> Path:
-    """The file for the ``number``-th call (from 1): ``f.wav``, ``f-2.wav``, ``f-3.wav``, …"""
+    """Return the file of the ``number``-th call (from 1): ``f.wav``, ``f-2.wav``, ``f-3.wav``, …"""
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 class StereoRecorder:
-    """Writes a call's two tracks while it lasts.
+    """Recorder of a call: the caller on the left, the agent on the right.
 
-    The newest `WINDOW_S` seconds are held in memory and may be written in any order; they are also
-    saved every `SAVE_S` seconds, with a header that fits, so the file can be played at any moment,
-    also after the process was killed. Only its owner may read it (mode 0600). A full disk does not
-    end a call: it is warned of once and kept in ``error``.
+    The latest `WINDOW_S` seconds may be written in any order. They are saved every `SAVE_S` seconds
+    with a matching header, so the file can be played at any moment, also after the process was
+    killed.
+    Mode 0600. A full disk does not end a call: it is logged once and kept in ``error``.
     """
 
     def __init__(
@@ -112,19 +112,18 @@ class StereoRecorder:
 
     @property
     def seconds(self) -> float:
-        """Length so far."""
         return self._end / self.rate_hz
 
     def caller(self, samples: NDArray[np.int16], position: int) -> None:
-        """Put samples of shape [n] on the left track; ``position`` counts from the beginning."""
+        """Write samples of shape [n] to the left track; ``position`` counts from the beginning."""
         self.write(Track.CALLER, samples, position)
 
     def agent(self, samples: NDArray[np.int16], position: int) -> None:
-        """Put samples of shape [n] on the right track; ``position`` counts from the beginning."""
+        """Write samples of shape [n] to the right track."""
         self.write(Track.AGENT, samples, position)
 
     def write(self, track: Track, samples: NDArray[np.int16], position: int) -> None:
-        """Put samples of shape [n] on a track; what was there before is replaced."""
+        """Write samples of shape [n] to a track, over what was there."""
         if self._fd < 0 or self.error is not None:
             return
         end = position + len(samples)
@@ -155,7 +154,6 @@ class StereoRecorder:
             self.error = error
 
     def _make_room(self, end: int) -> None:
-        """Move the window so that it reaches to ``end``."""
         shift = end - (self._base + len(self._window))
         if shift <= 0:
             return
@@ -169,7 +167,7 @@ class StereoRecorder:
         self._base += shift
 
     def save(self) -> None:
-        """Bring the file up to date: the samples first, then the header that counts them."""
+        """Update the file: the samples first, then the header that counts them."""
         if self._dirty is None:
             return
         low, high = self._dirty
@@ -186,7 +184,7 @@ class StereoRecorder:
             view, offset = view[written:], offset + written
 
     def close(self, end: int | None = None) -> None:
-        """Finish the file; ``end`` (a position) lengthens it with silence to the call's end."""
+        """Finish the file; ``end`` (a position) pads it with silence."""
         if self._fd < 0:
             return
         try:
@@ -216,7 +214,7 @@ MAX_ANNOUNCEMENT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Sound of a file."""
+    """Sound of a WAV file."""
 
     samples: NDArray[np.int16] = field(repr=False)
     """Shape [n], one channel."""
@@ -224,7 +222,7 @@ class Announcement:
 
 
 def read_announcement(path: Path) -> Announcement:
-    """Read a WAV file of 16-bit PCM; of two channels the mean. Raises ValueError."""
+    """Read a WAV file of 16-bit PCM, stereo as the mean of both. Raises ValueError."""
     try:
         with wave.open(str(path), "rb") as wav:
             channels, width, rate_hz, count = wav.getparams()[:4]

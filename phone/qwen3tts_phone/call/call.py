@@ -1,16 +1,21 @@
-"""What a call hears, for whoever iterates over it."""
+"""A call over any line: it speaks, listens, records, transfers and ends.
+
+    await call.answer()                                  # an incoming call
+    spoken = await call.say("Good morning.")             # Spoken: the text that was heard
+    pin = await call.ask("Your number, please.", keys=4)  # Gathered: pin.keys
+    async for turn in call.hear(recogniser="whisper"):   # speech of the far end
+        await call.say(reply_to(turn.text))
+    await call.hangup()
+
+A call over SIP is a `PhoneCall` (of `Phone`), a media stream of a PBX or a carrier a `StreamCall`
+(of `Streams`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Mapping,
-)
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -19,31 +24,13 @@ from typing import TYPE_CHECKING, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.answering import Answerer, AnsweringSettings
 from qwen3tts_phone.audio.frames import KeyPressed, SentAudio
-from qwen3tts_phone.audio.inbound import InboundAudio
 from qwen3tts_phone.call.core import CallCore
 from qwen3tts_phone.call.dialogue import Gathered, OnMachine, Question, ask, await_greeting
-from qwen3tts_phone.call.events import (
-    AnswererHeard,
-    CallAnswered,
-    CallEarlyMedia,
-    CallEnded,
-    CallForwarded,
-    CallHeld,
-    CallQueued,
-    CallResumed,
-    CallRinging,
-    CodecChanged,
-    InfoHeard,
-    MediaBegan,
-    MediaSilent,
-    TransferProgress,
-)
-from qwen3tts_phone.call.keys import Keypad
+from qwen3tts_phone.call.events import AnswererHeard, LineEvent
+from qwen3tts_phone.call.view import CallView
 from qwen3tts_phone.errors import CallError, MachineAnswered, NotPossible, WrongState
-from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.records.recording import Recording
 from qwen3tts_speech.line import Speaker, Spoken, Utterance, VoiceOptions
 from qwen3tts_speech.sound import LiveSound
@@ -53,7 +40,6 @@ if TYPE_CHECKING:
     from qwen3tts_phone.detection.recogniser import Recognise, Recogniser
     from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.detection.speech_detection import SpeechDetection
-    from qwen3tts_phone.records.record import CallRecord
 
 
 LINGER_S = 0.2
@@ -61,11 +47,14 @@ LINGER_S = 0.2
 holds the end of the sentence."""
 
 
-class Call(ABC):
-    """A call in either direction; times are seconds of the monotonic clock (`clock`)."""
+class Call(CallView, ABC):
+    """A call in either direction; an async context manager that hangs up at its end.
+
+    Times are seconds of the monotonic clock (`clock`).
+    """
 
     def __init__(self, core: CallCore) -> None:
-        self._core = core
+        super().__init__(core)
         self._listening: SpeechDetection | None = None
         self._greeting: asyncio.Task[None] | None = None
         self.on_hear: Callable[[SpeechDetection], None] | None = None
@@ -75,131 +64,38 @@ class Call(ABC):
         return f"{type(self).__name__}({self.line}, {self.direction}, {self.id!r})"
 
     async def __aenter__(self) -> Self:
-        """``async with await phone.dial(...) as call``: it is hung up at the end."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.hangup()
 
-    # --- what it is
-
-    @property
-    def line(self) -> str:
-        """What it came or goes by: ``sip``, or the kind of stream, such as ``audiosocket``."""
-        return self.facts.line
-
-    @property
-    def id(self) -> str:
-        """Its name at the line: SIP's Call-ID, a carrier's call id."""
-        return self.facts.call_id
-
-    @property
-    def direction(self) -> str:
-        """``in`` or ``out``."""
-        return self.facts.direction
-
-    @property
-    def remote_uri(self) -> str:
-        """Whom we talk to: a SIP address or a number; empty = the line does not say."""
-        return self.facts.remote_uri
-
-    @property
-    def dialled_uri(self) -> str:
-        """The address or number that was called, by them or by us; empty = not said."""
-        return self.facts.dialled_uri
-
-    @property
-    def identity(self) -> str:
-        """Whom a server says the far end is, else what it says itself."""
-        return self.facts.identity or self.remote_uri
-
-    @property
-    def display_name(self) -> str:
-        """The name that the far end gives itself; empty = none."""
-        return self.facts.display_name
-
-    @property
-    def account(self) -> str:
-        """Name of the account that it is for, or made with; empty = none."""
-        return self.facts.account
-
-    @property
-    def facts(self) -> CallFacts:
-        """All that is known of the call, kept up to date."""
-        return self._core.facts
-
-    @property
-    def codec(self) -> str:
-        """What we send with: PCMU, PCMA, G722, opus or L16; empty = nothing is agreed yet."""
-        return self._core.payload.name if self._core.payload is not None else ""
-
-    @property
-    def encrypted(self) -> bool:
-        """Whether its sound is encrypted on the way."""
-        return False
-
-    @property
-    def speaking(self) -> bool:
-        """Whether something is being said, or waits to be."""
-        return self._core.speaker is not None and self._core.speaker.speaking
-
-    @property
-    def speaker(self) -> Speaker | None:
-        """What speaks on it, for whoever keeps account of utterances himself; None before the
-        answer and after the end."""
-        core = self._core
-        return core.speaker if core.may_speak and not core.over.is_set() else None
-
-    @property
-    def held(self) -> bool:
-        """Whether the far end has put us on hold: speech waits, nothing of it is lost."""
-        return self._core.held
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self._core.over.is_set()
-
-    @property
-    def clock(self) -> Clock:
-        """The time that its events, frames and records are of."""
-        return self._core.clock
-
-    @property
-    def unheard_frames(self) -> int:
-        """Frames of the far end that a listener was too slow to take."""
-        return self._core.inbound.unheard_frames
+    # --- events
 
     @property
     def events(self) -> AsyncIterator[CallEvent]:
-        """What happens (`call_events`), in order, to its end; for one reader."""
+        """Events in order, to the end of the call; for one reader."""
         return cast("AsyncIterator[CallEvent]", self._core.event_stream.all())
 
     def progress(self) -> AsyncIterator[CallEvent]:
-        """The same events once more, from now on; for any number of readers."""
+        """Return the events from now on; for any number of readers."""
         return cast("AsyncIterator[CallEvent]", self._core.event_stream.following())
-
-    @property
-    def detail_record(self) -> CallRecord | None:
-        """Its record, once it is over and its recordings are done; None before."""
-        return self._core.record
 
     # --- taking it
 
     @abstractmethod
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
-        """Take a call that came in; sound flows when it returns.
+        """Answer an incoming call, with further header lines where the line has such.
 
-        ``headers``: further lines of the answer, where the line has such.
-
-        Raises:
-            WrongState: it is over, the caller has hung up already; or it is a call of ours.
-            CallError: the two sides cannot talk to each other.
+        Sound flows when it returns. Raises WrongState: the call is over, or an outgoing one;
+        CallError: the
+        two sides have no common media.
         """
 
     async def up(self) -> Call:
-        """Wait as :meth:`answered`; the call that is up: this one, or another that took its place
-        while it rang (RFC 3891). Raises as :meth:`answered`."""
+        """Wait as :meth:`answered`, and return the call that is up.
+
+        This one, or another that replaced it while it rang (RFC 3891).
+        """
         moving = asyncio.ensure_future(self.successor())
         try:
             await self.answered()
@@ -215,22 +111,22 @@ class Call(ABC):
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Refuse a call that came in, with a status of SIP (486 = busy, 603 = declined).
+        """Refuse an incoming call with a SIP status (486 = busy, 603 = declined).
 
-        Raises NotPossible where the line brings only calls that are answered already.
+        Raises NotPossible where the line brings only answered calls.
         """
         raise NotPossible("A refusal", self.line, remedy="Hang up instead.")
 
     async def answered(self) -> None:
-        """Wait until both ends agree and sound may flow.
+        """Wait for the answer.
 
-        Where the call was dialled with ``on_machine``, it returns when who answered has greeted, or
-        a machine records.
+        Of a call dialled with ``on_machine``: until the greeting of a person ends, or a machine
+        records.
 
         Raises:
-            CallRefused: the far end would not take it (busy, declined, not found, ...).
-            CalleeUnreachable: nobody answered at that address.
-            MachineAnswered: a machine did, and gets no message; it was hung up.
+            CallRefused: refused (busy, declined, not found, ...).
+            CalleeUnreachable: no answer came from that address.
+            MachineAnswered: an answering machine took it; it was hung up.
             CallError: it ended otherwise.
         """
         await asyncio.shield(self._core.up)
@@ -242,95 +138,71 @@ class Call(ABC):
     def speak(
         self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
     ) -> Utterance:
-        """Begin to say something and return at once; it queues behind what is being said.
+        """Queue an utterance behind those before it, and return immediately.
 
-        ``words``: a text, or deltas as a language model writes them. ``options``: the voice and
-        language for this utterance; None = those of the line's settings.
+        Args:
+            words: a text, or deltas of a language model.
+            options: voice and language; None = those of the line's settings.
 
-        Raises:
-            WrongState: the call is not answered, or over.
-            BadText: an empty text.
+        Raises WrongState: the call is not answered, or over; BadText: an empty text.
         """
         return self._voice().say(words, options)
 
     async def say(
         self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
     ) -> Spoken:
-        """Say a text, or deltas as a model writes them; returns when they were heard or stopped.
+        """Say a text, or deltas of a language model, and wait until it was heard or interrupted.
 
-        On a call of ours that still rings it waits for the answer. What is given back tells the
-        text that was ``heard``, right to the word, and what is ``remaining`` after an
-        interruption. Cancelled, it stops waiting, not the speech: that is for :meth:`interrupt`.
+        It waits for the answer of an outgoing call. The result tells the text that was ``heard``
+        and,
+        after an interruption, what is ``remaining``. Cancelling it stops the wait, not the speech.
 
         Raises:
-            WrongState: the call is over, or came in and is not answered.
-            CallError: the call that it waited for was not answered; as :meth:`answered`.
-            SpeechError: the words, the server or the engine failed; what had come was said.
+            WrongState: the call is over, or incoming and not answered.
+            CallError: the call was not answered, or ended meanwhile.
+            SpeechError: the source of the text, the server or the engine failed.
         """
         await self._audible()
         return await self.speak(words, options).spoken()
 
     async def play(self, samples: NDArray[np.int16], rate_hz: int) -> bool:
-        """Play samples of shape [n] as they are, behind what is being said.
+        """Play samples of shape [n], queued as an utterance; False where it was interrupted.
 
-        Waits for the answer as :meth:`say`. Returns True when they were heard to their end, False
-        where something stopped them.
-
-        Raises:
-            WrongState: the call is over, or came in and is not answered.
-            CallError: it ended before the samples did.
+        Raises as :meth:`say`.
         """
         await self._audible()
         return await self._voice().play(samples, rate_hz).played()
 
     def live(self, *, gives_way: bool = True) -> LiveSound:
-        """Put in sound while it comes, such as the microphone of somebody who joins the call:
-        ``await live.push(samples, rate_hz)``, piece by piece in real time, then ``live.close()``.
+        """Mix in live sound, such as a microphone: ``await live.push(samples, rate_hz)``,
+        ``close()``.
 
-        It waits nowhere for longer than 0.2 s. ``gives_way``: what is said and played goes first,
-        and live sound is dropped meanwhile; False: it has the line until it is closed, and what is
-        said waits. An interruption stops what is said, and leaves live sound on the line.
-
-        Raises:
-            WrongState: the call is not answered, or over.
+        Latency is at most 0.2 s. ``gives_way``: utterances go first and live sound is dropped
+        meanwhile;
+        False: utterances wait until it is closed. An interruption does not end live sound. Raises
+        WrongState.
         """
         sound = self._voice().live(gives_way=gives_way)
         self._core.outbound.add_live(sound)
         return sound
 
     def interrupt(self) -> list[Utterance]:
-        """Fall silent with the next frame: synchronous, and harmless where nothing is said.
+        """Flush all speech with the next frame; synchronous, harmless where there is none.
 
-        Returns the utterances that it stopped: ``await utterance.spoken()`` tells what was heard.
+        Returns the interrupted utterances: ``await utterance.spoken()`` tells what was heard.
         """
         return self._core.speaker.interrupt() if self._core.speaker is not None else []
 
     async def send_dtmf(
         self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80
     ) -> None:
-        """Press keys of ``0123456789*#ABCD``; speech waits meanwhile. Returns when the last is out.
+        """Send keys of ``0123456789*#ABCD`` while speech waits; returns after the last one.
 
-        Raises NotPossible where the line takes none, CallError where the call is not up.
+        Raises NotPossible where the line has no DTMF, CallError where the call is not up.
         """
         raise NotPossible("Pressing keys", self.line)
 
     # --- listening
-
-    @property
-    def audio(self) -> InboundAudio:
-        """What the far end says, frame by frame (`HeardFrame`), until the call ends.
-
-        For any number of readers: ``async for frame in call.audio`` gives frames as they come, at
-        once; ``call.audio(steady=True)`` on our clock, one for each packet time, without holes,
-        behind an adaptive jitter buffer.
-        """
-        return self._core.inbound
-
-    @property
-    def dtmf(self) -> Keypad:
-        """The keys that the far end presses: ``async for key in call.dtmf`` (`KeyPressed`), or
-        ``await call.dtmf.collect(most=4)``. Keys pressed before somebody reads wait for him."""
-        return self._core.keypad
 
     def hear(
         self,
@@ -339,24 +211,22 @@ class Call(ABC):
         *,
         turn_detector: TurnDetector | None = None,
     ) -> SpeechDetection:
-        """What the far end says, turn by turn: ``async for turn in call.hear(...)`` (`Turn`).
+        """Listen to the far end, turn by turn: ``async for turn in call.hear(...)`` (`Turn`).
 
-        From the first ``async for`` on, until the call or the loop ends, the far end that cuts in
-        interrupts what is being said, unless ``settings`` say otherwise. A call is listened to
-        once at a time: a further `hear` ends the one before.
+        Barge-in interrupts speech from the first ``async for`` on, unless ``settings`` say
+        otherwise. A
+        further `hear` ends the one before.
 
         Args:
-            settings: when sound counts as speech, as cutting in, and as the end of a turn.
-            recogniser: makes text of the turns: a `Recogniser`; a function that is given the
-                samples of a turn and their rate, async or not (`CallbackRecogniser`); or a name,
-                such as ``"whisper"`` (`recogniser_named`). What is made of a function or a name
-                is shared by all calls of the line. None: a turn has its times and its samples,
-                and no text.
-            turn_detector: may end a turn before its pause does, or let it wait.
+            settings: thresholds of speech detection, barge-in and endpointing.
+            recogniser: a `Recogniser`; a function of a turn's samples and their rate, async or not;
+                or a
+                name, such as ``"whisper"`` (shared by all calls of the line). None: turns without
+                    text.
+            turn_detector: may end a turn before its pause does, or extend it.
 
-        Raises:
-            MissingDetector: the voice activity detector of the settings is not installed.
-            BadRequest: it is no recogniser, or none has that name.
+        Raises MissingDetector: the voice activity detector is not installed; BadRequest: an unknown
+        recogniser.
         """
         from qwen3tts_phone.detection.speech_detection import SpeechDetection
 
@@ -381,52 +251,45 @@ class Call(ABC):
         tries: int = 1,
         again: str = "",
     ) -> Gathered:
-        """Say a question and wait for its answer: keys, or with ``hear`` words as well.
+        """Ask a question and wait for its answer: keys, or with ``hear`` speech as well.
 
-        The first key, or the far end's voice, silences the question. Keys that were pressed before
-        it count, and it is not said then. On a call of ours that still rings it waits for the
-        answer of the phone. While an `Agent` talks on the call, it asks; this is for other calls.
+        The first key or speech interrupts the question; keys pressed before it count as its answer.
+        On an
+        outgoing call it waits for the answer of the phone.
 
         Args:
-            question: what is said.
-            keys: most keys of an answer, which is complete with the last; None = any number, 0 =
-                keys are no answer.
-            hear: makes text of what is said, as in :meth:`Call.hear`; None = keys alone.
+            question: text of the question.
+            keys: maximum number of keys, which completes the answer; None = any number, 0 = no
+                keys.
+            hear: recogniser, as in :meth:`Call.hear`; None = keys alone.
             until: keys that complete the answer and are no part of it; empty = none.
-            first_s: seconds after the question's end within which the answer must begin.
+            first_s: seconds after the question within which the answer must begin.
             pause_s: seconds after a key within which the next one must come.
-            tries: how often it is asked in all where nothing comes, or nothing is understood.
-            again: said from the second time on; empty = the question.
+            tries: number of times it is asked, as long as there is no answer.
+            again: text from the second time on; empty = the question.
 
-        Raises:
-            ValueError: a bound that makes no sense; its text begins with the name.
-            WrongState: the call is over, or came in and is not answered.
-            SpeechError: the voice failed; as :meth:`Call.say`.
+        Raises ValueError: an argument out of bounds; else as :meth:`say`.
         """
         asked = Question(question, keys, until, first_s, pause_s, tries, again)
         await self._audible()
         return await ask(self, asked, hear)
 
     def sent_audio(self) -> SentAudio:
-        """What goes out from now on, as samples: ``take()`` gives what came since the last time.
-
-        For any number of takers; ``close`` it when it is needed no more.
-        """
+        """Buffer outbound audio from now on; ``take()`` reads it, ``close()`` ends it."""
         return SentAudio(self._core.outbound)
 
     def record(self, path: str | PathLike[str], *, notice: bool = True) -> Recording:
-        """Record both sides from now on, the caller left and the agent right, to the call's end.
+        """Record both sides in stereo from now on, the caller on the left, to the call's end.
 
-        ``path`` ends in ``.wav``, ``.opus`` or ``.ogg``, and is written over. On a call that is not
-        answered yet it begins with the answer. ``notice``: whether the far end first hears what
-        the settings' ``consent`` asks for, if it has not yet. What comes back can be awaited
-        (until it has begun), stopped, and used with ``async with``.
+        ``path`` ends in ``.wav``, ``.opus`` or ``.ogg``, and is overwritten. Before the answer it
+        begins
+        with the answer. ``notice``: whether the far end first hears the notice of the settings'
+        ``consent``. The result can be awaited (until it has begun), stopped, and used with ``async
+        with``.
 
-        Raises:
-            WrongState: the call is over.
-            ValueError: another kind of file, or one that this call is recorded into already.
-            OSError: the file cannot be written.
-            CallError: the library for Opus is not installed.
+        Raises WrongState, ValueError (another kind of file, or one in use), OSError, or CallError
+        (the
+        library for Opus is not installed).
         """
         self._core.check_up()
         return self._core.recordings.record(Path(path), notice=notice)
@@ -438,14 +301,14 @@ class Call(ABC):
         raise NotPossible("Hold", self.line)
 
     async def resume(self) -> None:
-        """Take the far end back; raises CallError as :meth:`hold`."""
+        """Resume from hold; raises CallError as :meth:`hold`."""
         raise NotPossible("Hold", self.line)
 
     async def transfer(self, target: str, *, headers: dict[str, str] | None = None) -> None:
-        """Hand the call on to ``target``; returns when it is there, and ours has ended.
+        """Transfer the call to ``target`` (blind); returns when it is there, and ours has ended.
 
         Raises:
-            CallNotAllowed: a rule of ours forbids that target.
+            CallNotAllowed: the guard forbids that target.
             CallRefused: the far end does not take transfers.
             TransferFailed: the target was not reached; the call goes on.
             NotPossible: the line has no transfer.
@@ -454,31 +317,29 @@ class Call(ABC):
 
     @abstractmethod
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
-        """End it, whatever its state. Harmless when it is over.
-
-        What is being said is interrupted; what has been said is let out of the far end's buffer.
-        """
+        """End the call in any state, after the far end's buffer has played what was said."""
 
     async def ended(self) -> str:
-        """Wait until it is over and cleared away; why, in plain words."""
+        """Wait until the call is over and its record written; return the cause, in words."""
         await self._core.cleared.wait()
         return self._core.cause
 
     async def successor(self) -> Call | None:
-        """Wait until another call goes on in place of this one, which is taken over by that.
+        """Wait for the call that goes on in place of this one, and take it over; None = there is
+        none.
 
-        So it is after a transfer by the far end that was followed (setting ``transfers``), and
-        where a call with the header Replaces took this one's place. The new call is up. None where
-        this call ends and none follows it. A call that nothing takes over is hung up.
+        It follows a transfer by the far end (setting ``transfers``) or a call with the header
+        Replaces,
+        and is up. A successor that is not taken over is hung up.
         """
         return cast("Call | None", await self._core.succession.wait())
 
     def claim(self) -> None:
-        """Take over a call that follows another one; else it is hung up. For `Succession`."""
+        """Take over a call that follows another one; else it is hung up."""
         self._core.claimed.set()
 
     async def claimed(self) -> None:
-        """Wait until a program has taken over a call that follows another one."""
+        """Wait until a program has taken over this call, which follows another one."""
         await self._core.claimed.wait()
 
     def await_claim(self) -> None:
@@ -486,21 +347,20 @@ class Call(ABC):
         self._core.await_claim()
 
     def screen(self, wanted: OnMachine, settings: AnsweringSettings | None = None) -> None:
-        """Listen to who answers this call of ours, before anything is said. For `Phone`."""
+        """Start answering machine detection on an outgoing call. For `Phone`."""
         self._greeting = asyncio.create_task(self._greeted(wanted, settings), name="greeting")
         self._greeting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     # --- inside
 
     async def _audible(self) -> None:
-        """Wait for the answer of a call of ours that still rings, and for a greeting."""
+        """Wait for the answer of an outgoing call, and for a greeting."""
         core = self._core
         rings = self.direction == "out" and not (core.may_speak or core.over.is_set())
         if rings or self._greeting is not None:
             await self.answered()
 
     async def _greeted(self, wanted: OnMachine, settings: AnsweringSettings | None) -> None:
-        """Return when it is time to speak; a machine that gets no message is hung up on."""
 
         def tell(heard: Answerer) -> None:
             self._core.tell(AnswererHeard(self.clock.now(), heard.kind, heard.words))
@@ -523,7 +383,7 @@ class Call(ABC):
         return core.speaker
 
     async def _linger(self) -> None:
-        """Stop speaking; what has been said is let out of the far end's buffer."""
+        """Interrupt speech, and wait until the far end's jitter buffer has played the rest."""
         self.interrupt()
         sink = self._core.sink
         if sink is not None and sink.last_at is not None:
@@ -532,9 +392,8 @@ class Call(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TransferAsked:
-    """The far end wants us to call ``target`` in its place (REFER).
-
-    Nobody has agreed to it yet: await ``accept()``, or call ``refuse()``.
+    """The far end asks for a transfer to ``target`` (REFER): await ``accept()``, or call
+    ``refuse()``.
     """
 
     at: float
@@ -548,10 +407,7 @@ class TransferAsked:
 
 @dataclass(frozen=True, slots=True, match_args=False)
 class CallTransferred:
-    """The far end has handed us on: ``call`` is the one to the other party, and up.
-
-    This call ends, as the far end hangs up.
-    """
+    """The far end has transferred us: ``call`` is the one to the other party, and up."""
 
     at: float
     _call: Call = field(repr=False)
@@ -560,27 +416,9 @@ class CallTransferred:
 
     @property
     def call(self) -> Call:
-        """The new call. Reading this takes it over; a call that nothing takes over is hung up."""
+        """The new call. Reading this takes it over; it is hung up otherwise."""
         self._call.claim()
         return self._call
 
 
-CallEvent = (
-    CallRinging
-    | CallForwarded
-    | CallQueued
-    | CallEarlyMedia
-    | CallAnswered
-    | AnswererHeard
-    | CodecChanged
-    | MediaBegan
-    | CallHeld
-    | CallResumed
-    | KeyPressed
-    | InfoHeard
-    | MediaSilent
-    | TransferProgress
-    | TransferAsked
-    | CallTransferred
-    | CallEnded
-)
+CallEvent = LineEvent | KeyPressed | TransferAsked | CallTransferred

@@ -59,7 +59,7 @@ from qwen3tts_wire.errors import SpeechError, log_text
 
 
 def end_cause(ended: Ended, error: SpeechError | None = None) -> str:
-    """One clause, without a full stop where it is no error's own message."""
+    """Return the cause of an end in one clause, or the error's own message."""
     if error is not None:
         return str(error)
     if ended.by == "local":
@@ -83,7 +83,7 @@ UNUSABLE = (BadSdp, NoCommonCodec)
 
 
 def warning_of(error: CallError, host: str) -> dict[str, str]:
-    """The header Warning of a 488 (RFC 3261 section 20.43); empty where no code fits."""
+    """Return the header Warning of a 488 (RFC 3261 section 20.43); empty where no code fits."""
     if isinstance(error, NoCommonFamily):
         return {"Warning": f'301 {bracketed(host)} "Incompatible network address formats"'}
     if isinstance(error, NoCommonCodec):
@@ -92,7 +92,7 @@ def warning_of(error: CallError, host: str) -> dict[str, str]:
 
 
 class CallControl:
-    """Joins a call's signalling to its media, from the first event to the record."""
+    """Control of a SIP call: it joins signalling and media, from the first event to the record."""
 
     def __init__(
         self, phone: CallHost, sip: SipCall, leg: MediaLeg, session: SdpSession, core: CallCore
@@ -119,11 +119,10 @@ class CallControl:
 
     @property
     def id(self) -> str:
-        """The SIP Call-ID."""
         return self.sip.call_id
 
     async def end_by(self, until: float) -> None:
-        """Hang up when a moment of the phone's clock has come."""
+        """Hang up at a time of the phone's clock."""
         await self._phone.clock.sleep_until(until)
         self.core.error = CallError(
             "The call has reached the longest time that it may last.",
@@ -132,7 +131,7 @@ class CallControl:
         await self.give_up()
 
     async def agree(self, agreed: Negotiated) -> None:
-        """Media flows as both ends have agreed; see `CallMedia.agree`."""
+        """Apply an agreement; see `CallMedia.agree`."""
         self.facts.media.peer_host = self.sip.remote_address[0]
         if await self.media.agree(agreed):
             self.core.check_up()  # it may have ended meanwhile
@@ -142,10 +141,11 @@ class CallControl:
                 self.core.start(self._await_caller(), "wait for the caller")
 
     async def _await_caller(self) -> None:
-        """Send no more to an address that may never have asked for it.
+        """Pause media to an address that may not have asked for it.
 
-        Whoever forges the source of an INVITE would have our sound sent to a third party until our
-        answer is given up for want of an ACK (32 s).
+        A forged source of an INVITE would have our sound sent to a third party until our answer
+        times out
+        for want of an ACK (32 s).
         """
         await self._phone.clock.sleep_until(self._now() + CALLER_WITHIN_S)
         if self.core.up.done() or self.core.speaks_early or self._leg.stats().received:
@@ -158,7 +158,7 @@ class CallControl:
         return self._phone.clock.now()
 
     async def describe(self) -> str:
-        """Our answer to a call that came in, or our offer where it has none; media is ready."""
+        """Return our answer to an incoming call, or our offer where it has none; media is ready."""
         if self._early_answer is not None:
             return self._early_answer
         offer = self.sip.offer
@@ -175,7 +175,7 @@ class CallControl:
         return answer
 
     async def speak_early(self) -> None:
-        """Let it ring with early media; see `Call.ringing`."""
+        """Ring with early media; see `PhoneCall.ringing`."""
         self.core.check_up()
         if not self.sip.can_send_early_media:
             self.sip.ringing()
@@ -186,7 +186,6 @@ class CallControl:
         self.core.speaks_early = self.core.speaker is not None
 
     async def _signalling(self) -> None:
-        """Follow the SIP call to its end, and clear away."""
         try:
             async for event in self.sip.events:
                 try:
@@ -207,7 +206,7 @@ class CallControl:
             await self._clear()
 
     async def give_up(self) -> None:
-        """Hang up, whatever the state."""
+        """Hang up in any state."""
         with contextlib.suppress(CallError):
             await self.sip.bye()
 
@@ -289,7 +288,6 @@ class CallControl:
             respond(answer)
 
     def _note_media(self) -> None:
-        """What both ends describe, for the record."""
         media, remote = self.facts.media, self.session.remote
         media.our_codecs = self.session.codecs
         if remote is not None:
@@ -352,7 +350,6 @@ class CallControl:
             await self.give_up()
 
     async def _clear(self) -> None:
-        """The call is over: settle what was being said, free the ports, finish what is kept."""
         core, facts, ended = self.core, self.facts, self._ended
         await core.settle()
         await self.media.close()

@@ -42,6 +42,7 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run ``work`` until it ends or is cancelled."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -63,7 +64,7 @@ class ClaimableCall(Protocol):
 
 
 class Succession:
-    """One call's. A REFER (RFC 3515) and an INVITE with Replaces (RFC 3891) both end in it."""
+    """Successor of a call, by a REFER (RFC 3515) or an INVITE with Replaces (RFC 3891)."""
 
     def __init__(self) -> None:
         self._next: asyncio.Future[ClaimableCall | None] = (
@@ -76,31 +77,28 @@ class Succession:
 
     @property
     def awaited(self) -> bool:
-        """Whether a program goes on with the next call."""
         return self._waiting > 0
 
     def begin(self) -> None:
-        """A transfer is under way; `goes_on` or `failed` follows."""
+        """Note a transfer under way; `goes_on` or `failed` follows."""
         self._under_way += 1
 
     def failed(self) -> None:
-        """It came to nothing."""
         self._under_way -= 1
         self._settle()
 
     def goes_on(self, call: ClaimableCall) -> None:
-        """It is up; where another one was up before, that one stays the successor."""
+        """Note the successor; the first one stays."""
         self._under_way -= 1
         if not self._next.done():
             self._next.set_result(call)
 
     def call_over(self) -> None:
-        """The call itself has ended."""
         self._over = True
         self._settle()
 
     async def wait(self) -> ClaimableCall | None:
-        """Wait for the next call, which is taken over by that; None where none follows."""
+        """Wait for the successor and take it over; None = there is none."""
         self._waiting += 1
         try:
             following = await asyncio.shield(self._next)
@@ -123,7 +121,7 @@ CLAIM_WITHIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CallVoice:
-    """What a call speaks with."""
+    """Speech server, voice and log of a call."""
 
     link: SpeechLink
     options: VoiceOptions
@@ -132,14 +130,23 @@ class CallVoice:
 
 
 class CallCore:
-    """One call's; made in a running event loop.
+    """State and services of one call; made in a running event loop.
+
+    A line (SIP, a carrier's stream, WebRTC) drives it:
+
+        core = CallCore(facts, clock, CallVoice(link, options), files)
+        core.begin(payload, sink, ptime_ms)     # format agreed: it can speak and be recorded
+        core.answered()
+        core.inbound.take(frame)                # a HeardFrame of the far end
+        core.pressed(KeyPressed(...))           # a key of the far end
+        await core.finish(EndFacts(by="remote"), "they hung up")
 
     Args:
-        facts: what is known of the call, and kept up to date here.
+        facts: facts of the call, kept up to date here.
         clock: the call's time, seconds.
-        voice: what speaks on it.
-        files: where its recording and its record go.
-        recognisers: those that calls ask for by name; None = this call has its own.
+        voice: speech server and voice.
+        files: store of recordings and records.
+        recognisers: shared by the line's calls; None = this call has its own.
     """
 
     def __init__(
@@ -192,16 +199,15 @@ class CallCore:
 
     @property
     def may_speak(self) -> bool:
-        """Whether something can be said."""
         return self.speaker is not None and (self.up.done() or self.speaks_early)
 
     def check_up(self) -> None:
-        """Raise WrongState when it is over."""
+        """Raise WrongState when the call is over."""
         if self.over.is_set():
             raise WrongState(f"The call is over: {self.cause or 'it was ended'}.")
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Something of the call's that is cancelled with its end."""
+        """Run a task that is cancelled with the call's end."""
         self._tasks.start(work, f"{name} of {self.facts.call_id}")
 
     def await_claim(self) -> None:
@@ -223,13 +229,12 @@ class CallCore:
     # --- what happens
 
     def tell(self, event: TimedEvent) -> None:
-        """Something happened: whoever follows the call's events is told."""
+        """Publish an event."""
         self.event_stream.tell(event)
 
     def begin(self, payload: Payload, sink: CallSink, ptime_ms: int = 20) -> None:
-        """The format is known, and ``sink`` takes it: the call can speak once it is answered.
-
-        What is recorded without a notice begins now. Raises CodecMissing.
+        """Attach the sink for an agreed format; recordings without a notice begin. Raises
+        CodecMissing.
         """
         self.outbound.begin(sink, payload)
         self.payload, self.sink = payload, sink
@@ -250,7 +255,7 @@ class CallCore:
         self.recordings.agreed()
 
     def change(self, payload: Payload, ptime_ms: int) -> None:
-        """Another codec in mid-call: what waits to be said goes on in it. Raises CodecMissing.
+        """Change the codec in mid-call; queued speech goes on in it. Raises CodecMissing.
 
         The sink takes the new format from now on; when it takes frames again: ``speaker.pump()``.
         """
@@ -260,12 +265,11 @@ class CallCore:
         self.payload = payload
 
     def changed(self) -> None:
-        """The codec has been changed, and all goes on."""
         assert self.payload is not None
         self.tell(CodecChanged(self.clock.now(), self.payload.name))
 
     def answered(self) -> None:
-        """Both ends agree; a second time does nothing."""
+        """Mark the call as answered; a second time does nothing."""
         if self.up.done():
             return
         assert self.payload is not None
@@ -275,7 +279,7 @@ class CallCore:
         self.recordings.answered()
 
     def pressed(self, key: KeyPressed) -> None:
-        """Take a key of the far end; one beyond what a person presses is counted and left out."""
+        """Take a key of the far end; keys beyond the rate limit are counted and ignored."""
         if not self._key_rate.take(self.clock.now()):
             if not self.facts.keys_ignored:
                 logger.warning(
@@ -290,14 +294,13 @@ class CallCore:
     # --- the end
 
     def silence(self) -> None:
-        """The far end has gone, or is about to: nothing goes out from this moment on, and nothing
-        more can be said."""
+        """Stop all outbound audio: the far end is gone, or about to be."""
         self.over.set()
         if self.speaker is not None and self.speaker.speaking:
             self.speaker.interrupt()
 
     async def settle(self) -> None:
-        """The call is over: nothing more is said, and what has been said is known."""
+        """End speech and fix what was heard of it."""
         self.over.set()
         if self.speaker is not None and self.sink is not None and not self._settled:
             self._settled = True
@@ -312,10 +315,9 @@ class CallCore:
         *,
         before_filing: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Clear away: recordings, listeners, the last event and the record.
+        """End the call: recordings, readers, the last event and the record.
 
-        ``before_filing`` is awaited when all have been told, and before the record is made. A
-        second time it waits for the first.
+        ``before_filing`` is awaited before the record is made. A second call waits for the first.
         """
         if self._finishing:
             await self.cleared.wait()
@@ -358,7 +360,6 @@ class CallCore:
             self.cleared.set()
 
     def _tell_sink(self, facts: CallFacts) -> None:
-        """What takes the utterances may want to know of the call, too, but of no name or number."""
         log, end, ended_at = self.voice.log, facts.end, facts.ended_at
         if not isinstance(log, EndOfCallSink) or end is None or ended_at is None:
             return
@@ -381,7 +382,6 @@ class CallCore:
         )
 
     async def _file(self) -> None:
-        """The record is written, at once where no Opus file is to be made first."""
         asked = self.recordings.asked
         filing = self.files.file(self.facts, self.recordings.automatic, asked)
 

@@ -11,14 +11,14 @@ from typing import Literal, Protocol
 
 @dataclass(frozen=True, slots=True)
 class CallRinging:
-    """The phone at the far end rings."""
+    """The far end rings (180)."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class CallForwarded:
-    """The call is being forwarded to another phone (181)."""
+    """The call is being forwarded (181)."""
 
     at: float
 
@@ -32,14 +32,14 @@ class CallQueued:
 
 @dataclass(frozen=True, slots=True)
 class CallEarlyMedia:
-    """The far end sends sound before it answers: a ring-back tone, an announcement."""
+    """The far end sends early media: a ring-back tone, an announcement."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class CallAnswered:
-    """Both ends agree; sound may flow."""
+    """The call is answered; sound may flow."""
 
     at: float
     codec: str
@@ -48,7 +48,7 @@ class CallAnswered:
 
 @dataclass(frozen=True, slots=True)
 class AnswererHeard:
-    """A person, a machine or nobody has taken a call of ours; where somebody listens for it."""
+    """Answering machine detection has a result."""
 
     at: float
     kind: Literal["human", "machine", "silence"]
@@ -58,7 +58,7 @@ class AnswererHeard:
 
 @dataclass(frozen=True, slots=True)
 class CodecChanged:
-    """What we send has another codec from now on; what is being said goes on in it."""
+    """The outbound codec changed; speech goes on in it."""
 
     at: float
     codec: str
@@ -66,28 +66,28 @@ class CodecChanged:
 
 @dataclass(frozen=True, slots=True)
 class MediaBegan:
-    """The first sound of the far end has come, or the first from another address."""
+    """The first packet of the far end arrived, or the first from another address."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class CallHeld:
-    """The far end put us on hold: speech waits, nothing of it is lost."""
+    """The far end put us on hold: speech waits."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class CallResumed:
-    """The far end took us back."""
+    """The far end resumed from hold."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class InfoHeard:
-    """The far end sent a SIP INFO that is no key."""
+    """A SIP INFO arrived that is no DTMF."""
 
     at: float
     content_type: str
@@ -96,7 +96,7 @@ class InfoHeard:
 
 @dataclass(frozen=True, slots=True)
 class MediaSilent:
-    """Nothing has come from the far end for so long, although it should."""
+    """No packet has arrived from the far end for some time, although it should send."""
 
     at: float
     silent_s: float
@@ -106,7 +106,7 @@ class MediaSilent:
 
 @dataclass(frozen=True, slots=True)
 class TransferProgress:
-    """How a transfer that we asked for goes: the far end's call to its target."""
+    """Progress of a transfer that we asked for."""
 
     at: float
     status: int
@@ -130,6 +130,23 @@ class CallEnded:
     remedy: str = ""
 
 
+LineEvent = (
+    CallRinging
+    | CallForwarded
+    | CallQueued
+    | CallEarlyMedia
+    | CallAnswered
+    | AnswererHeard
+    | CodecChanged
+    | MediaBegan
+    | CallHeld
+    | CallResumed
+    | InfoHeard
+    | MediaSilent
+    | TransferProgress
+    | CallEnded
+)
+
 MAX_UNREAD_EVENTS = 512
 """Events that wait for a reader; further ones are lost to him, but for the end."""
 
@@ -143,7 +160,7 @@ class TimedEvent(Protocol):
 
 
 class EventStream:
-    """One call's events: one reader gets all of them, others those from when they ask for them."""
+    """Events of a call: one reader gets all of them, further readers those from their start on."""
 
     def __init__(self) -> None:
         self._all = _EventReader()
@@ -151,22 +168,20 @@ class EventStream:
         self._over = False
 
     def tell(self, event: TimedEvent) -> None:
-        """Something happened."""
         for reader in (self._all, *self._followers):
             reader.put(event)
 
     def close(self) -> None:
-        """Nothing more will happen."""
         self._over = True
         for reader in (self._all, *self._followers):
             reader.put(None)
 
     def all(self) -> AsyncIterator[TimedEvent]:
-        """What happens, in order, to its end; for one reader."""
+        """Return the reader of all events."""
         return self._all
 
     def following(self) -> AsyncIterator[TimedEvent]:
-        """What happens from now on; for any number of readers. One that is dropped is forgotten."""
+        """Return a reader of the events from now on; it is dropped with its last reference."""
         reader = _EventReader()
         if self._over:
             reader.put(None)

@@ -22,17 +22,18 @@ RETRY_AFTER_S = 10
 
 
 async def refuse_with_retry_after(sip: SipCall) -> None:
-    """Answer 503 with Retry-After; a call that is over already is left alone."""
+    """Answer 503 with Retry-After; harmless for a call that is over."""
     with contextlib.suppress(CallError):
         await sip.reject(503, headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
 class Replacements:
-    """One phone's.
+    """Incoming calls that replace one of ours (RFC 3891).
 
     Args:
-        call_of: the phone's call with that signalling.
-        receive: opens media for a call that came in.
+        call_of: returns the phone's call with that signalling.
+        receive: opens media for an incoming call.
+        tasks: run until the phone is closed.
     """
 
     def __init__(
@@ -46,9 +47,8 @@ class Replacements:
         self._tasks = tasks
 
     def takes_place(self, sip: SipCall) -> bool:
-        """Answer a call with Replaces for the program that goes on with it; False where none does.
-
-        Then the call is one of those that come in.
+        """Answer a call with Replaces for the program that awaits a successor; False = there is
+        none.
         """
         old = self._call_of(sip.replaces)
         if old is None or not old.succession_awaited:
@@ -72,11 +72,11 @@ class Replacements:
 
 
 class SpeechOutages:
-    """The outages of the speech server as one line's callers meet them.
+    """Outages of the speech server, as seen by the callers of one line.
 
     Args:
         link: knows whether a speech server can be reached.
-        file: played to callers; None = they are refused. Raises ValueError as `read_announcement`.
+        file: WAV file played to callers; None = they are refused. Raises ValueError.
     """
 
     def __init__(self, link: SpeechLink, file: Path | None) -> None:
@@ -85,7 +85,7 @@ class SpeechOutages:
         self._turned_away = 0
 
     async def now(self) -> SpeechError | None:
-        """Return why no server can be reached, as `SpeechLink.outage`; log that it is back."""
+        """Return why no server can be reached, or None; log a recovery."""
         outage = await self._link.outage()
         if outage is None and self._turned_away:
             logger.warning("the speech server is back; %d callers missed it", self._turned_away)
@@ -100,11 +100,11 @@ class SpeechOutages:
 
 
 class OutageHandler:
-    """What one phone does with callers then.
+    """Refusal or announcement for callers during an outage of the speech server.
 
     Args:
-        outages: what is known of the speech server, and what is played.
-        receive: opens media for a call that came in.
+        outages: state of the speech server, and the announcement.
+        receive: opens media for an incoming call.
         tasks: run until the phone is closed.
     """
 
@@ -119,7 +119,7 @@ class OutageHandler:
         self._tasks = tasks
 
     async def turns_away(self, sip: SipCall) -> bool:
-        """Return whether a call is turned away, which then happens here."""
+        """Return whether a call is turned away, and start that."""
         outage = await self._outages.now()
         if outage is None:
             return False
@@ -127,7 +127,6 @@ class OutageHandler:
         return True
 
     async def _turn_away(self, sip: SipCall, outage: SpeechError) -> None:
-        """Refuse one call, or play the announcement to it and hang up."""
         self._outages.turned_away(outage)
         try:
             if self._outages.announcement is None:

@@ -20,7 +20,7 @@ UNREAD_KEYS = 64
 
 
 def validated_keys(keys: str) -> str:
-    """Keys to press, in capitals; raises CallError for what no telephone has, and for none."""
+    """Return keys in capitals; raises CallError for unknown ones, and for none."""
     wrong = next((key for key in keys.upper() if key not in KEYS), None)
     if wrong is not None or not keys:
         raise CallError(
@@ -31,10 +31,9 @@ def validated_keys(keys: str) -> str:
 
 
 class Keypad:
-    """One call's keys.
+    """Keys of the far end, for any number of readers.
 
-    Keys that are pressed while nobody reads wait for the next reader: a caller may type ahead of
-    the question. Several readers at once each get every key.
+    Keys pressed while there is no reader wait for the next one: a caller may type ahead.
 
     >>> async for key in call.dtmf: ...              # KeyPressed
     >>> pin = await call.dtmf.collect(most=4)        # "1234"
@@ -47,11 +46,10 @@ class Keypad:
         self._over = False
 
     def __aiter__(self) -> AsyncIterator[KeyPressed]:
-        """Each key as it comes, to the end of the call."""
         return self._all()
 
     def __call__(self) -> AsyncIterator[KeyPressed]:
-        """The same as iterating over it."""
+        """Yield keys to the end of the call, as iterating over it."""
         return self._all()
 
     async def collect(
@@ -63,15 +61,17 @@ class Keypad:
         first_s: float | None = 10.0,
         on_key: Callable[[KeyPressed], None] | None = None,
     ) -> str:
-        """The keys of one answer, such as a number that is asked for.
+        """Collect the keys of one answer, such as a number.
 
-        It is complete with ``most`` keys, with a key of ``until`` (which is not part of it; empty
-        = none), when ``pause_s`` seconds pass without a further key, when none comes within
-        ``first_s`` seconds (None = wait for ever), or when the call ends. Keys that were pressed
-        before it is called count; :meth:`clear` forgets them. ``on_key`` is given each key of it.
+        It is complete with ``most`` keys, with a key of ``until`` (no part of it; empty = none),
+        after
+        ``pause_s`` seconds without a further key, after ``first_s`` seconds without any (None = no
+        limit),
+        or when the call ends. Keys that wait count; :meth:`clear` drops them. ``on_key`` is given
+        each key.
 
-        Returns the keys that came, empty where none did.
-        Raises ValueError for bounds that make no sense.
+        Returns the keys, empty where none came.
+        Raises ValueError for arguments out of bounds.
         """
         if most is not None and most < 1:
             raise ValueError(f"most={most}: at least 1 key, or None for any number")
@@ -96,25 +96,23 @@ class Keypad:
         return keys
 
     def clear(self) -> None:
-        """Forget the keys that wait."""
+        """Drop the keys that wait."""
         self._unread.clear()
 
     @property
     def unread(self) -> str:
-        """The keys that wait for a reader."""
+        """Keys that wait for a reader."""
         return "".join(key.digit for key in self._unread)
 
     # --- for the call
 
     def pressed(self, key: KeyPressed) -> None:
-        """A key of the far end."""
         if not self._readers:
             self._unread.append(key)
         for reader in self._readers:
             reader.put(key)
 
     def close(self) -> None:
-        """No further key will come."""
         self._over = True
         for reader in self._readers:
             reader.news.set()
@@ -141,7 +139,7 @@ class Keypad:
             self._unread.extend(reader.keys)
 
     async def _next(self, reader: _KeyReader, within_s: float | None) -> KeyPressed | None:
-        """The next key; None: there is none in that time, or the call is over."""
+        """Return the next key; None = timeout, or the call is over."""
         if within_s is None:
             await self._news(reader)
         elif not (reader.keys or self._over):
@@ -178,7 +176,7 @@ DUPLICATE_WINDOW_S = 0.5
 
 
 class DtmfExchange:
-    """What is pressed on a call."""
+    """DTMF of one call in both directions: RFC 4733 with the media, or SIP INFO."""
 
     def __init__(self, leg: MediaLeg, sip: SipCall, clock: Clock, facts: CallFacts) -> None:
         self._leg = leg
@@ -188,7 +186,7 @@ class DtmfExchange:
         self._last: tuple[str, str, float] | None = None
 
     def heard(self, digit: str, duration_ms: int, by: str, at: float) -> KeyPressed | None:
-        """A key of the far end; None: it came by the other way already."""
+        """Return a key of the far end; None = a duplicate by the other transport."""
         if self._last is not None:
             known, way, before = self._last
             if known == digit and way != by and at - before < DUPLICATE_WINDOW_S:
@@ -198,10 +196,11 @@ class DtmfExchange:
         return KeyPressed(at, digit, duration_ms, by)
 
     async def press(self, keys: str, method: str, duration_ms: int, gap_ms: int) -> None:
-        """Press keys; ``auto``: with the media where the far end takes that, else by INFO.
+        """Send keys; ``auto``: RFC 4733 where the far end takes that, else INFO.
 
-        Raises WrongState: there is no sound yet; CallError: the far end takes neither, or these are
-        no keys; ValueError for a method that is none.
+        Raises WrongState: there is no media yet; CallError: the far end takes neither, or unknown
+        keys;
+        ValueError for an unknown method.
         """
         if method not in METHODS:
             raise ValueError(f"method={method!r}: {', '.join(METHODS)}")

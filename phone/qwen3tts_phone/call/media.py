@@ -31,12 +31,12 @@ _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 
 
 class CallMedia:
-    """Follows what both ends agree on, from the first agreement to the end of the call.
+    """Media of one call, from the first agreement to its end.
 
     Args:
         leg: the call's ports.
-        core: what speaks and hears.
-        trusts: whether a host of the signalling may describe any other one for its sound.
+        core: the call.
+        trusts: whether a signalling host may describe any other host for its media.
     """
 
     def __init__(
@@ -56,10 +56,11 @@ class CallMedia:
         self._agreeing = asyncio.Lock()
 
     async def agree(self, agreed: Negotiated) -> bool:
-        """Media flows as both ends have agreed; whether it is the first agreement.
+        """Apply an agreement; return whether it is the first one.
 
         Raises BadSdp for a media address that cannot be sent to, MediaRefused for what the media
-        process cannot do; nothing has changed then.
+        process
+        cannot do; nothing has changed then.
         """
         async with self._agreeing:
             remote = self._remote(agreed)
@@ -79,20 +80,20 @@ class CallMedia:
             return first
 
     async def pause(self, paused: bool) -> None:
-        """Send nothing for the time being, or go on as was agreed."""
+        """Pause sending, or resume as agreed."""
         async with self._agreeing:
             if self.agreed is not None:
                 remote = self._remote(self.agreed)
                 await self.leg.update(replace(remote, send=remote.send and not paused))
 
     def begin(self, agreed: Negotiated) -> None:
-        """The codec is known: the line can be built."""
+        """Build the line for the first codec."""
         payload = agreed_payload(agreed.payload_name, agreed.payload_type, agreed.parameters)
         self.sink = RtpSink(self.leg, agreed.ptime_ms, payload)
         self._core.begin(payload, self.sink, agreed.ptime_ms)
 
     async def close(self) -> None:
-        """The call is over, and has said its last: the ports are free."""
+        """Take the final counters and free the ports."""
         self._facts.media.stats = stats = self.leg.stats()
         self._facts.keys_ignored += stats.keys_ignored
         self._facts.first_rtp_out_at = self._facts.first_rtp_out_at or stats.first_sent_at
@@ -106,7 +107,6 @@ class CallMedia:
         return self._core.payload.name if self._core.payload is not None else ""
 
     async def _change(self, agreed: Negotiated, remote: RemoteMedia) -> None:
-        """Another codec in mid-call: what waits to be said goes on in it."""
         core = self._core
         assert self.sink is not None
         assert core.speaker is not None
@@ -146,7 +146,6 @@ class CallMedia:
         )
 
     def _also_receive(self, agreed: Negotiated) -> tuple[tuple[int, int], ...]:
-        """Payload types and clocks that may come besides the one that we send with."""
         also = {each.payload_type: each.clock_hz for each in agreed.also_receive}
         if self.agreed is not None:
             # RFC 3264 section 8.3.2: packets of the format before are on their way.
@@ -155,7 +154,6 @@ class CallMedia:
         return tuple(also.items())
 
     def _note(self, agreed: Negotiated) -> None:
-        """Keep what was agreed, and tell of a hold."""
         now, media = self._clock.now(), self._facts.media
         self.agreed = agreed
         self._count_holds(now)
@@ -183,15 +181,11 @@ class CallMedia:
 
 
 def confirm_within_s(host: str, peer: str, *, trusted: bool) -> float:
-    """How long sound goes to ``host`` before something must come from it; 0 = for any time."""
+    """Return how long ``host`` is sent to before something must come from it; 0 = without limit."""
     return 0.0 if trusted or same_address(host, peer) else CONFIRM_WITHIN_S
 
 
 def sendable(host: str, local: str, peer: str = "") -> str:
-    """The address, if media can and may be sent there from ``local``; raises BadSdp.
-
-    ``peer``: where the description came from; "" = not known.
-    """
     address = ipaddress.ip_address(host)
     ours = ipaddress.ip_address(local)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
@@ -214,10 +208,6 @@ def sendable(host: str, local: str, peer: str = "") -> str:
 
 
 def _forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
-    """What kind of address it is that no far end can have; empty = none of these.
-
-    0.0.0.0 and :: are not among them: they mean hold (RFC 3264 section 8.4), and nothing is sent.
-    """
     if address.is_loopback:
         return "the loopback address"
     if address.is_multicast:
@@ -231,12 +221,12 @@ def _forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
 
 
 class LivenessProbe:
-    """Asks a far end that has fallen silent, again and again, until it speaks or is gone.
+    """Probe of a far end whose media has stopped.
 
     Args:
         ask: whether it answers (an OPTIONS in the dialog).
-        received: how many packets of it have come.
-        vanished_s: it is asked after so long without a packet, and each such time again; 0: never.
+        received: number of its packets so far.
+        vanished_s: interval of the probes; 0 = none.
     """
 
     def __init__(
@@ -252,7 +242,7 @@ class LivenessProbe:
         self._vanished_s = vanished_s
 
     async def lost(self, silent_s: float) -> bool:
-        """It has sent nothing for ``silent_s`` seconds; True: it is gone. False: it is back."""
+        """Wait until the far end is gone (True) or back (False); it was silent for ``silent_s``."""
         if not self._vanished_s:
             return False
         received, due = self._received(), self._clock.now() - silent_s

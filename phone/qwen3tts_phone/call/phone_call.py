@@ -46,65 +46,59 @@ class PhoneCall(Call):
 
     @property
     def id(self) -> str:
-        """The SIP Call-ID."""
         return self._sip.call_id
 
     @property
     def direction(self) -> str:
-        """``in`` or ``out``."""
         return self._sip.direction
 
     @property
     def remote_uri(self) -> str:
-        """Whom we talk to."""
         return self._sip.remote_uri
 
     @property
     def dialled_uri(self) -> str:
-        """The address that was called, by them or by us."""
         return self._sip.dialled_uri
 
     @property
     def identity(self) -> str:
-        """Whom a server says the far end is (P-Asserted-Identity), else what it says itself."""
         return self._sip.asserted_identity or self._sip.remote_uri
 
     @property
     def display_name(self) -> str:
-        """The name that the far end gives itself; empty = none."""
         return self._sip.display_name
 
     @property
     def headers(self) -> CallHeaders:
-        """The header lines of a caller's INVITE; names in any case."""
+        """Header lines of a caller's INVITE; names in any case."""
         return self._sip.headers
 
     @property
     def answer_headers(self) -> CallHeaders:
-        """Those of the far end's answer to a call of ours."""
+        """Header lines of the far end's answer to an outgoing call."""
         return self._sip.answer_headers
 
     @property
     def replaces(self) -> PhoneCall | None:
-        """The call whose place this one takes (an attended transfer, RFC 3891); it ends with the
-        answer of this one."""
+        """The call that this one replaces (attended transfer, RFC 3891), which ends with its
+        answer.
+        """
         replaced = self._phone.call_of(self._sip.replaces)
         return replaced if isinstance(replaced, PhoneCall) else None
 
     @property
     def succession_awaited(self) -> bool:
-        """Whether a program goes on with the call that follows this one. For `Phone`."""
+        """Whether a program awaits the successor of this call. For `Phone`."""
         return self._core.succession.awaited
 
     @property
     def encrypted(self) -> bool:
-        """Whether its media is SRTP."""
         agreed = self._media.agreed
         return agreed is not None and agreed.srtp_send is not None
 
     @property
     def sip(self) -> SipCall:
-        """Its signalling."""
+        """SIP signalling of the call."""
         return self._sip
 
     def end_by(self, until: float) -> None:
@@ -116,17 +110,18 @@ class PhoneCall(Call):
         self._core.error = error
 
     def stats(self) -> LegStats:
-        """Counters of the media: packets, loss, jitter, starvations."""
+        """Return the media's counters: packets, loss, jitter, underruns."""
         return self._leg.stats()
 
     # --- taking it
 
     def ringing(self, *, early_media: bool = False) -> asyncio.Future[None]:
-        """Let it ring at the caller; for a call that came in.
+        """Send 180 for an incoming call.
 
-        ``early_media``: it hears what is said before the answer instead of a ringing tone. Then
-        await what this returns; it raises as :meth:`answer`. A caller that leaves the offer to us
-        and cannot acknowledge ours hears the ringing tone all the same.
+        ``early_media``: the caller hears our speech instead of a ringing tone; await the result,
+        which
+        raises as :meth:`answer`. A caller without an offer that cannot acknowledge ours hears the
+        tone.
         """
         if early_media:
             return asyncio.ensure_future(self._control.speak_early())
@@ -136,19 +131,18 @@ class PhoneCall(Call):
         return done
 
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
-        """Take a call that came in; sound flows when it returns.
+        """Answer an incoming call; sound flows when it returns.
 
         Raises:
-            NoCommonCodec: none of the caller's codecs is ours, or one side wants encryption that
-                the other has not; it was refused with 488.
+            NoCommonCodec: no common codec or encryption; it was refused with 488.
             BadSdp: the caller's offer cannot be used; it was refused with 488.
-            WrongState: it is over, the caller has hung up already; or it is a call of ours.
+            WrongState: the call is over, or an outgoing one.
         """
         self.claim()
         await self.take(headers)
 
     async def take(self, headers: Mapping[str, str] | None = None) -> None:
-        """Answer without taking it over from the call that it replaces. For `Phone`."""
+        """Answer without claiming the call that it replaces. For `Phone`."""
         self._core.check_up()
         if self._sip.direction != "in":
             raise WrongState("This is a call of ours; the far end answers it.")
@@ -172,7 +166,6 @@ class PhoneCall(Call):
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Refuse a call that came in."""
         await self._sip.reject(status, reason, headers)
 
     # --- speaking
@@ -180,12 +173,13 @@ class PhoneCall(Call):
     async def send_dtmf(
         self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80
     ) -> None:
-        """Press keys; speech waits meanwhile. Returns when the last is out.
+        """Send keys while speech waits; returns after the last one.
 
         ``method``: ``rfc4733`` (with the media), ``info`` (SIP INFO), or ``auto``: the phone's
-        setting, and where that is ``auto`` too, INFO for a far end that takes no events.
+        setting,
+        and where that is ``auto`` too, INFO for a far end that takes no events.
 
-        Raises CallError, as WrongState where there is no sound yet or any more.
+        Raises CallError, as WrongState where there is no media.
         """
         self._core.check_up()
         chosen = self._phone.settings.dtmf if method == "auto" else method
@@ -198,20 +192,18 @@ class PhoneCall(Call):
     # --- changing and ending it
 
     async def hold(self) -> None:
-        """Put the far end on hold; raises CallError when it refuses."""
         await self._control.agree(await self._sip.hold(self._session))
 
     async def resume(self) -> None:
-        """Take the far end back; raises CallError when it refuses."""
         await self._control.agree(await self._sip.resume(self._session))
 
     async def transfer(self, target: str, *, headers: dict[str, str] | None = None) -> None:
-        """Hand the call on to ``target`` (blind): the far end calls it, and we hang up.
+        """Transfer the call to ``target`` (blind): the far end calls it, and we hang up.
 
-        ``TransferProgress`` events tell how it goes.
+        `TransferProgress` events tell its progress.
 
         Raises:
-            CallNotAllowed: a rule of ours forbids that target.
+            CallNotAllowed: the guard forbids that target.
             CallRefused: the far end does not take transfers.
             TransferFailed: the target was not reached; the call goes on.
         """
@@ -220,7 +212,8 @@ class PhoneCall(Call):
         await self.hangup()
 
     async def transfer_to(self, other: PhoneCall) -> None:
-        """Hand the far end on to that of another call of this phone (attended); both of ours end.
+        """Join the far ends of this and another call of this phone (attended transfer); both of
+        ours end.
 
         Raises as :meth:`transfer`; both calls go on then.
         """
@@ -229,10 +222,7 @@ class PhoneCall(Call):
         await asyncio.gather(self.hangup(), other.hangup())
 
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
-        """End it, whatever its state: BYE, CANCEL or a refusal. Harmless when it is over.
-
-        What is being said is interrupted; what has been said is let out of the far end's buffer.
-        """
+        """End the call in any state, by BYE, CANCEL or a refusal."""
         if not self._core.over.is_set():
             await self._linger()
             with contextlib.suppress(CallError, TimeoutError):
@@ -241,6 +231,5 @@ class PhoneCall(Call):
         await self.ended()
 
     async def ended(self) -> str:
-        """Wait until it is over and cleared away; why, in plain words."""
         await asyncio.shield(self._control.task)
         return self._core.cause

@@ -25,7 +25,7 @@ def new_session(
     host: str,
     port: int,
 ) -> SdpSession:
-    """Return our side of a call's offers and answers; ``suites``: of SRTP, that are installed."""
+    """Return our side of a call's offers and answers; ``suites``: installed SRTP suites."""
     return SdpSession(
         host,
         port,
@@ -38,7 +38,7 @@ def new_session(
 
 
 def suites_for(settings: PhoneSettings) -> tuple[str, ...]:
-    """Return the crypto suites that can be used. Raises MissingEncryption where some are needed."""
+    """Return the SRTP suites that can be used. Raises MissingEncryption where some are required."""
     known = available()
     wanted = [each.srtp or settings.srtp for each in settings.all_accounts]
     if not known and "require" in (settings.srtp, *wanted):
@@ -56,7 +56,7 @@ def new_facts(
     settings: PhoneSettings,
     began: tuple[float, float],
 ) -> CallFacts:
-    """Return what is known of a call at its beginning; ``began``: by the wall clock and ours."""
+    """Return the initial facts of a call; ``began``: wall clock and monotonic clock."""
     return CallFacts(
         call_id=sip.call_id,
         direction="in" if sip.direction == "in" else "out",
@@ -78,7 +78,7 @@ def new_facts(
 
 
 def ready_words(settings: PhoneSettings, uri: str) -> str:
-    """Return where a phone can be called, for people."""
+    """Return the line that tells people where a phone can be called."""
     hosts = settings.sip_settings().hosts
     others = "" if not all(map(_is_loopback, hosts)) else " (this machine only; see host)"
     named = [each.name for each in settings.all_accounts if each.register]
@@ -87,17 +87,17 @@ def ready_words(settings: PhoneSettings, uri: str) -> str:
 
 
 def srtp_of(settings: PhoneSettings, suites: tuple[str, ...], account: Account | None) -> str:
-    """Return the setting ``srtp`` that holds for an account's calls."""
+    """Return the setting ``srtp`` of an account's calls."""
     wanted = (account.srtp if account is not None else None) or settings.srtp
     return wanted if suites else "off"
 
 
 def media_host(offer: str | None, local: str, srtp: str) -> str:
-    """Return our address for media: ``local``, that of signalling, where the offer has its family.
+    """Return our address for media: ``local``, that of signalling, if the offer has its family.
 
-    Else this machine's address on the way to the offered one, where it has one of that family: so
-    a phone that offers IPv6 media over IPv4 signalling gets IPv6. A phone that is bound to the
-    loopback address opens nothing else. ``srtp``: as the session will have it.
+    Else this machine's address towards the offered one, if it has one of that family (IPv6 media
+    over
+    IPv4 signalling). A phone bound to the loopback address opens nothing else.
     """
     if offer is None:
         return local
@@ -115,7 +115,7 @@ def media_host(offer: str | None, local: str, srtp: str) -> str:
 
 
 def _towards(host: str, port: int) -> str | None:
-    """Our address from which packets to a host leave; nothing is sent. None: there is no way."""
+    """Return our address from which packets to a host leave; nothing is sent."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -134,7 +134,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def registration_facts(line: Line | None, *, draining: bool = False) -> RegistrationFacts | None:
-    """What is known of an account's registration; None for a trunk, and without an account."""
+    """Return the state of an account's registration; None for a trunk, and without an account."""
     if line is None or line.registration is None:
         return None
     registration, error = line.registration, line.registration.error

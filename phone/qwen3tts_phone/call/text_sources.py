@@ -1,7 +1,6 @@
-"""Where a call's words come from: a string, a file, standard input, a script. All are iterators
-of text deltas, and what they yield is sound text: no binary data, no half characters.
+"""Sources of text to speak: a string, a file, standard input, a script.
 
-Words of a language model come from the agent (`chat.client`).
+All are iterators of text deltas without binary data or half characters.
 """
 
 from __future__ import annotations
@@ -33,17 +32,16 @@ END_OF_TRANSMISSION = b"\x04"
 
 
 class Utf8Reader:
-    """Bytes to text (pure); refuses what is no text and says at which byte."""
+    """Incremental UTF-8 decoder that names the byte at fault (pure)."""
 
     def __init__(self, name: str) -> None:
-        """``name`` is what the errors call the source."""
         self._name = name
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._offset = 0
         self._first = True
 
     def push(self, data: bytes, *, final: bool = False) -> str:
-        """The text that is complete by now; a character split between reads waits.
+        """Return the characters that are complete.
 
         Raises:
             BadText: the bytes are no UTF-8, or hold a NUL byte.
@@ -73,7 +71,7 @@ class Utf8Reader:
 
 
 async def from_text(text: str) -> AsyncIterator[str]:
-    """The whole text as one delta.
+    """Yield a text as one delta.
 
     Raises:
         BadText: there is nothing but white space in it.
@@ -86,10 +84,7 @@ async def from_text(text: str) -> AsyncIterator[str]:
 async def from_file(
     path: str | os.PathLike[str], *, max_chars: int = MAX_CHARS
 ) -> AsyncIterator[str]:
-    """The text of a file, in pieces, so that a long one is not held in memory.
-
-    Raises as `file_texts`; what came before is already spoken.
-    """
+    """Yield the text of a file in pieces. Raises as `file_texts`."""
     for text in file_texts(path, max_chars=max_chars):
         yield text
 
@@ -99,7 +94,7 @@ def file_texts(path: str | os.PathLike[str], *, max_chars: int = MAX_CHARS) -> I
 
     Raises:
         BadText: it is empty, cannot be read, or is not UTF-8 text.
-        LimitExceeded: it is longer than ``max_chars``; a file's size is seen before its text.
+        LimitExceeded: it is longer than ``max_chars``; the file's size is checked first.
     """
     name = str(path)
     with _open_text(Path(path), max_chars) as file:
@@ -158,11 +153,11 @@ async def from_stdin(
     by_key: bool = False,
     on_ready: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[str]:
-    """What is typed or piped in, as it comes; it ends at the end of file (Ctrl-D).
+    """Yield typed or piped text until the end of file (Ctrl-D).
 
-    A terminal hands over whole lines; with ``by_key`` each key is spoken at once and cannot be
-    taken back. Nothing is read ahead of what is spoken, and a pipe's writer is held up meanwhile.
-    ``on_ready`` is called when keys count.
+    ``by_key``: a terminal hands over each key instead of whole lines. Nothing is read ahead of
+    speech
+    (backpressure on a pipe's writer). ``on_ready`` is called when input is accepted.
 
     Raises:
         BadText: it is not UTF-8 text; what came before is already spoken.
@@ -188,7 +183,7 @@ async def from_stdin(
 
 
 def _key_by_key(fd: int) -> ExitStack:
-    """Let a terminal hand over each key; leaving the context restores it."""
+    """Switch a terminal to single keys; leaving the context restores it."""
     import termios
 
     before = termios.tcgetattr(fd)
@@ -202,10 +197,11 @@ def _key_by_key(fd: int) -> ExitStack:
 
 
 async def _read_when_ready(fd: int) -> bytes:
-    """One read that does not block the loop, without changing the descriptor's mode.
+    """Read once without blocking the loop, and without changing the descriptor's mode.
 
-    The mode belongs to the open file, which a terminal's standard output and the shell share; a
-    reading thread would keep the program from ending. So the loop says when there is something.
+    The mode belongs to the open file, which a terminal's output and the shell share; a reading
+    thread
+    would keep the program from ending.
     """
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
@@ -225,14 +221,12 @@ _TOKEN = re.compile(r"\s*\w{1,6}|\s*[^\w\s]|\s+")
 
 
 def tokens(text: str) -> list[str]:
-    """Cut text as a language model would write it; the pieces joined are the text."""
+    """Cut text into pieces of about a language model's tokens; joined they are the text."""
     return _TOKEN.findall(text)
 
 
 async def scripted(text: str, clock: Clock, *, ms_per_token: float = 20.0) -> AsyncIterator[str]:
-    """The text token by token, one every ``ms_per_token``, the first after as long.
-
-    Lateness does not add up: each token has its place on a grid from the first request on.
+    """Yield a text token by token, one every ``ms_per_token``, on a grid from the first request on.
 
     Raises:
         BadText: there is nothing but white space in it.

@@ -1,4 +1,4 @@
-"""Handing a call on, and being handed on: REFER (RFC 3515) in both directions."""
+"""Transfers by REFER (RFC 3515) in both directions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CallHost(Protocol):
 
 
 class CallTransfers:
-    """One call's transfers."""
+    """Transfers of one call."""
 
     def __init__(self, phone: CallHost, sip: SipCall, core: CallCore) -> None:
         self._phone = phone
@@ -85,10 +85,10 @@ class CallTransfers:
         replaces: SipCall | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Ask the far end to call ``target``; returns when it has reported that it talks to it.
+        """Ask the far end to call ``target``; returns when it has reported success.
 
         Raises:
-            CallNotAllowed: a rule of ours forbids that target.
+            CallNotAllowed: the guard forbids that target.
             CallRefused: the far end does not take transfers.
             TransferFailed: the target was not reached; the call goes on.
         """
@@ -107,7 +107,7 @@ class CallTransfers:
     # --- theirs
 
     def asked(self, refer: ReferReceived) -> None:
-        """The far end wants us to call somebody; the phone's setting says what becomes of it."""
+        """Handle a transfer that the far end asks for, as the phone's setting says."""
         policy = self._phone.settings.transfers
         # The far end must not fill the log: it is told of once.
         level = logging.DEBUG if self._refused else logging.WARNING
@@ -155,7 +155,7 @@ class CallTransfers:
         )
 
     def call_over(self) -> None:
-        """We have hung up: calls that were to take this one's place are not made any more."""
+        """Cancel transfers under way: we have hung up."""
         for task in list(self._going):
             task.cancel()
 
@@ -174,19 +174,18 @@ class CallTransfers:
                 self._core.start(self._end_handed_on(new), "hang-up")
 
     async def _end_handed_on(self, new: Call) -> None:
-        """End this call where the far end, which has handed us on, does not (RFC 5589 6.1)."""
+        """End this call where the far end, which transferred us, does not (RFC 5589 6.1)."""
         await new.claimed()
         await self._phone.clock.sleep_until(self._phone.clock.now() + HANDED_ON_S)
         await self._core.hang_up()
 
     async def _accept(self, refer: ReferReceived) -> Call:
-        """The program has decided for it, and gets the new call."""
         new = await self._go(refer)
         new.claim()
         return new
 
     async def _go(self, refer: ReferReceived) -> Call:
-        """Make the call that is asked for; it, once it is answered."""
+        """Make the call that is asked for, and return it once it is answered."""
         if not refer.accept():
             raise WrongState("The far end no longer waits for the transfer, or it was decided.")
         succession = self._core.succession
