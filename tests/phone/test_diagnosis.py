@@ -493,7 +493,7 @@ def test_a_description_that_cannot_be_used_has_a_remedy() -> None:
 
 
 def test_a_call_that_was_taken_and_never_rang_is_not_said_to_have_rung() -> None:
-    error = CalleeUnreachable("It rang, and nobody answered.", why="no_answer")
+    error = CalleeUnreachable("It rang without an answer.", why="no_answer")
     facts = unanswered(by="timeout", status=487, error=error)
     facts.ringing_at = None
     assert codes(facts) == ["timeout"]

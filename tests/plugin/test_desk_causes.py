@@ -25,8 +25,8 @@ def test_a_refusal_is_told_in_plain_words(status: int, cause: str) -> None:
 
 
 def test_other_errors_say_what_they_say() -> None:
-    assert failed_call(cause_of(CalleeUnreachable("It rang, and nobody answered."))) == (
-        "The call was not answered: It rang, and nobody answered."
+    assert failed_call(cause_of(CalleeUnreachable("It rang without an answer."))) == (
+        "The call was not answered: It rang without an answer."
     )
     assert cause_of(BadSip("Port 99999 is\nout of range.")) == "Port 99999 is?out of range"
 

@@ -1,4 +1,9 @@
-"""Accounts at a registrar or trunk, and the policy for answering challenges to their password."""
+"""Accounts at a registrar or trunk, and the policy for answering challenges with their password.
+
+A far end can steer in-dialog requests by its Contact and Record-Route, and could forward an answer
+to its challenge to the registrar. So credentials go only to the account's servers, only for their
+realms, and no request that could begin a call takes them past a server.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +37,7 @@ MAX_REALM_CHARS = 256
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account with a registrar or a server that asks for a password, or a trunk without one.
+    """Account at a registrar, at a server that asks for a password, or a trunk without one.
 
     Raises BadSip where a field cannot be used. The password stands in no ``repr``.
     """
@@ -136,23 +141,21 @@ class Account:
 
     @property
     def realms(self) -> tuple[str, ...]:
-        """``realm`` as a list."""
         if isinstance(self.realm, str):
             return (self.realm,) if self.realm else ()
         return tuple(self.realm)
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """SIP URIs to send to, best first: the proxy or the registrar, then the others."""
+        """SIP URIs to send to, best first: the proxy or registrar, then ``failover``."""
         return (self.proxy or self.registrar, *self.failover)
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """SIP URIs of all servers that the account names."""
         return (self.registrar, *((self.proxy,) if self.proxy else ()), *self.failover)
 
     def networks(self) -> tuple[Network, ...]:
-        """``allowed_sources`` as networks; raises BadSip."""
+        """Return ``allowed_sources`` as networks; raises BadSip."""
         try:
             return tuple(ipaddress.ip_network(text, strict=False) for text in self.allowed_sources)
         except ValueError as error:
@@ -167,7 +170,7 @@ def _is_realm(text: object) -> bool:
 
 
 def address_of_record(account: Account, user: str = "") -> str:
-    """``sip:user@domain`` of an account, or of another user of its registrar."""
+    """Return ``sip:user@domain`` of an account, or of another user of its registrar."""
     registrar = parse_uri(account.registrar)
     host = registrar.host if registrar.port is None else f"{registrar.host}:{registrar.port}"
     named = user or account.user
@@ -186,7 +189,7 @@ Resolve = Callable[[Hop], Hop | None]
 
 
 class AccountCredentials(ChallengePolicy):
-    """One account's password, with what is known of the servers and realms that may ask for it."""
+    """Challenge policy of one account, by what is known of its servers and realms."""
 
     def __init__(self, account: Account, resolve: Resolve) -> None:
         super().__init__()
@@ -202,27 +205,21 @@ class AccountCredentials(ChallengePolicy):
         self._hosts = _hosts(account)
 
     def digest(self) -> Digest | None:
-        """Return the answers for one call or registration; None without a password."""
+        """Return the credentials for one call or registration; None without a password."""
         account = self._account
         if not account.password:
             return None
         return Digest(account.auth_user or account.user, account.password, self)
 
     def trusts(self, hop: Hop) -> bool:
-        """Whether a hop is one of the account's servers, or in its allowed networks."""
         return self._server(hop) is not None
 
     def found(self, servers: Iterable[Hop]) -> None:
-        """Remember the servers that a look-up gave, and the last ones before them.
-
-        A call may still go by one that the DNS does not give this time.
-        """
         self.servers = tuple(dict.fromkeys((*servers, *self.servers)))[:MAX_SERVERS]
 
     # ChallengePolicy
 
     def address(self, request: Request, hop: Hop) -> Hop | str:
-        """Return the address of a server that a request with credentials goes to, or why not."""
         server = self._server(hop)
         if server is None:
             return f"{log_text(hop.words)} is no server of the account {self._account.name!r}"
@@ -231,7 +228,6 @@ class AccountCredentials(ChallengePolicy):
         return server
 
     def unasked(self, request: Request, hop: Hop) -> bool:
-        """Whether a request may use a nonce of an earlier one: none that a far end receives."""
         return not _inside(request) or self._ends_here(request, hop)
 
     def objection(
@@ -244,7 +240,6 @@ class AccountCredentials(ChallengePolicy):
         relayed: bool = False,
         passed: frozenset[str] = frozenset(),
     ) -> str:
-        """Return why a challenge is not answered; empty where it is."""
         where = self.address(request, hop)
         if isinstance(where, str):
             return where
@@ -266,7 +261,6 @@ class AccountCredentials(ChallengePolicy):
         )
 
     def answered(self, request: Request, challenge: Challenge) -> None:
-        """Remember a challenge that is answered: its realm is the account's from now on."""
         super().answered(request, challenge)
         if request.method == "REGISTER":
             self._registered.add(challenge.realm)
@@ -296,7 +290,6 @@ class AccountCredentials(ChallengePolicy):
         return ""
 
     def _server(self, hop: Hop) -> Hop | None:
-        """The hop as an address, if that is one of the account's servers."""
         real = self._resolve(hop)
         if real is None or not is_ip(real.host):
             return None
@@ -324,17 +317,12 @@ class AccountCredentials(ChallengePolicy):
         return known or port in self._hosts.get(host, ())
 
     def _is_named(self, hop: Hop) -> bool:
-        """Whether a hop is a name that the account has, at its port or at those of the DNS.
-
-        The name beside an address proves nothing: it may be that of a Contact.
-        """
         if is_ip(hop.host):
             return False
         ports = self._hosts.get(hop.host.lower(), ())
         return hop.port in ports or (bool(ports) and hop.lookup != "address")
 
     def _stays(self, request: Request, hop: Hop) -> bool:
-        """Whether a request goes by the account's servers alone, up to its Request-URI."""
         try:
             routes = [parse_address(value).uri for value in request.values("Route")]
             if routes and parse_uri(routes[0]).host.strip("[]").lower() in (hop.host, hop.name):
@@ -345,13 +333,11 @@ class AccountCredentials(ChallengePolicy):
         return all(map(self._names_server, routes))
 
     def _ends_here(self, request: Request, hop: Hop) -> bool:
-        """Whether nothing but a server of the account receives a request."""
         if not request.values("Route"):
             return True
         return self._stays(request, hop) and self._names_server(request.uri)
 
     def _names_server(self, text: str) -> bool:
-        """Whether a URI names one of the account's hosts. On the own machine the port counts."""
         try:
             uri = parse_uri(text)
         except BadSip:
@@ -373,7 +359,6 @@ def _inside(request: Request) -> bool:
 
 
 def _hosts(account: Account) -> dict[str, tuple[int, ...]]:
-    """The hosts that an account names, each with its ports."""
     hosts: dict[str, tuple[int, ...]] = {}
     for text in account.hosts:
         uri = parse_uri(text)

@@ -32,23 +32,22 @@ DialogId = tuple[str, str, str]
 
 
 def new_tag() -> str:
-    """A tag for From or To (RFC 3261 section 19.3: at least 32 random bits)."""
+    """Return a tag for From or To (RFC 3261 section 19.3: at least 32 random bits)."""
     return secrets.token_hex(8)
 
 
 def new_branch() -> str:
-    """A branch for Via (RFC 3261 section 8.1.1.7)."""
+    """Return a branch for Via (RFC 3261 section 8.1.1.7)."""
     return BRANCH_COOKIE + secrets.token_hex(12)
 
 
 def new_call_id() -> str:
-    """A Call-ID."""
     return secrets.token_hex(16)
 
 
 @dataclass(slots=True)
 class Dialog:
-    """One dialog."""
+    """Dialog state (RFC 3261 section 12)."""
 
     call_id: str
     local_tag: str
@@ -77,7 +76,7 @@ class Dialog:
 
     @classmethod
     def of_caller(cls, request: Request, response: Response) -> Dialog:
-        """The caller's side (section 12.1.2), from its request and a response with a tag."""
+        """Return the UAC's dialog (section 12.1.2) from its request and a response with a tag."""
         contact = response.contact
         # Section 12.1.2: in reverse order, since the nearest proxy added its entry first of all.
         routes = list(reversed(response.values("Record-Route")))
@@ -99,7 +98,7 @@ class Dialog:
 
     @classmethod
     def of_callee(cls, request: Request, tag: str, contact: str) -> Dialog:
-        """The callee's side (section 12.1.1), from the request and the tag we give it."""
+        """Return the UAS's dialog (section 12.1.1) from the request and our tag."""
         theirs = request.contact
         if theirs is None:
             raise BadSip("The INVITE has no Contact, so nothing could be sent back to the caller.")
@@ -123,11 +122,10 @@ class Dialog:
 
     @property
     def id(self) -> DialogId:
-        """What a request of this dialog is found by."""
         return (self.call_id, self.local_tag, self.remote_tag)
 
     def confirm(self, answered: Dialog, response: Response) -> None:
-        """An early dialog is answered: target and route are those of the 2xx (section 13.2.2.4)."""
+        """Confirm an early dialog with target and route of the 2xx (section 13.2.2.4)."""
         self.routes = answered.routes
         self.flow = answered.flow or self.flow
         self.remote = answered.remote
@@ -137,19 +135,18 @@ class Dialog:
         self.first_hop = answered.first_hop
 
     def next_cseq(self) -> int:
-        """The number of our next request."""
         self.local_cseq += 1
         return self.local_cseq
 
     def accept_cseq(self, number: int) -> bool:
-        """Section 12.2.2: a request out of order is refused (500); gaps are not errors."""
+        """Return False for a request out of order (500, section 12.2.2); gaps are allowed."""
         if self.remote_cseq is not None and number <= self.remote_cseq:
             return False
         self.remote_cseq = number
         return True
 
     def request(self, method: str, cseq: int | None = None) -> Request:
-        """A request of this dialog (section 12.2.1.1), still without Via."""
+        """Return a request of this dialog (section 12.2.1.1), still without Via."""
         routes = list(self.routes)
         uri = self.target
         if routes:
@@ -172,7 +169,7 @@ class Dialog:
 
     @property
     def next_hop(self) -> str:
-        """The URI whose host gets our requests (section 8.1.2)."""
+        """URI whose host receives our requests (section 8.1.2)."""
         return parse_address(self.routes[0]).uri if self.routes else self.target
 
 
@@ -189,7 +186,7 @@ _METHOD = re.compile(r";method=[^;]*", re.I)
 
 @dataclass(frozen=True, slots=True)
 class Replaces:
-    """A dialog as the one who is to be called knows it: its tags, seen from there."""
+    """Dialog to be replaced (RFC 3891), with its tags as the called side knows them."""
 
     call_id: str
     to_tag: str
@@ -201,7 +198,7 @@ class Replaces:
 
     @classmethod
     def parse(cls, value: str) -> Replaces:
-        """Read the value of the header; raises BadSip."""
+        """Parse the header value; raises BadSip."""
         call_id, *parameters = (part.strip() for part in value.split(";"))
         found: dict[str, str] = {}
         for parameter in parameters:
@@ -218,14 +215,13 @@ class Replaces:
 
     @property
     def value(self) -> str:
-        """The value of the header."""
         early = ";early-only" if self.early_only else ""
         return f"{self.call_id};to-tag={self.to_tag};from-tag={self.from_tag}{early}"
 
 
 @dataclass(frozen=True, slots=True)
 class ReferTo:
-    """Whom a REFER points to."""
+    """Target of a REFER."""
 
     target: str
     """The URI, without headers."""
@@ -234,7 +230,7 @@ class ReferTo:
 
     @classmethod
     def parse(cls, value: str) -> ReferTo:
-        """Read Refer-To; raises BadSip for what could not be called."""
+        """Parse Refer-To; raises BadSip for a target that could not be called."""
         whole = parse_address(value).uri
         uri_text, _, headers = whole.partition("?")
         uri = parse_uri(uri_text)
@@ -253,7 +249,7 @@ class ReferTo:
 
     @property
     def value(self) -> str:
-        """The value of Refer-To; raises BadSip where the target cannot be used."""
+        """Value of Refer-To; raises BadSip where the target cannot be used."""
         parse_uri(self.target)
         if len(self.target) > MAX_FIELD_CHARS or any(char in '<>"?' for char in self.target):
             raise BadSip("The target of the transfer cannot be written into a header.")
@@ -272,7 +268,7 @@ Role = Literal["uac", "uas"]
 
 
 class Due(Enum):
-    """What a timer asks for."""
+    """Action that a session timer asks for."""
 
     NOTHING = auto()
     REFRESH = auto()
@@ -280,7 +276,7 @@ class Due(Enum):
 
 
 def session_expires(message: Request | Response) -> tuple[int, Role | None] | None:
-    """Interval in seconds and refresher of a message, or None where there is none to be used."""
+    """Return interval in seconds and refresher of a message, or None."""
     value = message.get("Session-Expires")
     if value is None:
         return None
@@ -296,25 +292,26 @@ def session_expires(message: Request | Response) -> tuple[int, Role | None] | No
 
 
 def min_se(message: Request | Response) -> int:
-    """The least interval that a 422 wants."""
     least = delta_seconds(message.get("Min-SE"), MAX_SE_S)
     return MIN_SE_S if least is None else least
 
 
 def too_brief(request: Request) -> bool:
-    """Whether an INVITE asks for an interval below the least (section 9: 422)."""
+    """Return whether a request asks for an interval below the least (section 9: 422)."""
     asked = session_expires(request)
     return asked is not None and asked[0] < MIN_SE_S and supports_timer(request)
 
 
 def supports_timer(message: Request | Response) -> bool:
-    """Whether the sender knows session timers."""
     options = (*message.values("Supported"), *message.values("Require"))
     return any(option.lower() == "timer" for option in options)
 
 
 class SessionTimer:
-    """The timer of one call; off until both sides agree on one."""
+    """Session timer of one call (RFC 4028); off until both sides agree on one.
+
+    One side refreshes at half the interval; the other hangs up shortly before its end.
+    """
 
     def __init__(self, wanted_s: int) -> None:
         self.interval_s = 0
@@ -326,7 +323,7 @@ class SessionTimer:
         self._expires_at: float | None = None
 
     def ask(self, request: Request) -> None:
-        """Put what we want into an INVITE or re-INVITE of ours (section 7.1)."""
+        """Add our Session-Expires to a request (section 7.1)."""
         seconds = self.interval_s or self._wanted_s
         if not seconds:
             return
@@ -336,7 +333,7 @@ class SessionTimer:
         request.add("Min-SE", str(min(seconds, MIN_SE_S)))
 
     def answered(self, response: Response, now: float) -> None:
-        """A 2xx to an INVITE of ours: what it says is what holds (section 7.2)."""
+        """Apply the 2xx to a request of ours (section 7.2)."""
         agreed = session_expires(response)
         if agreed is None:
             self.stop()
@@ -346,13 +343,13 @@ class SessionTimer:
         self._start(agreed[0] and max(agreed[0], MIN_SE_S), agreed[1] != "uas", now)
 
     def answer(self, request: Request, response: Response, now: float) -> None:
-        """Put our part into a 2xx to an INVITE of theirs (section 9)."""
+        """Add our part to the 2xx to a request of theirs (section 9)."""
         asked = session_expires(request)
         if asked is None or asked[0] < MIN_SE_S:
             self.stop()
             return
         able = supports_timer(request)
-        # Whoever does not know the extension cannot be asked to refresh.
+        # A peer without the extension cannot be asked to refresh.
         role: Role = (asked[1] or "uac") if able else "uas"
         if role == "uac":
             response.add("Require", "timer")
@@ -360,22 +357,18 @@ class SessionTimer:
         self._start(asked[0], role == "uas", now)
 
     def refresh_failed(self, now: float) -> None:
-        """The far end refused a refresh; it is tried again in what is left of the interval."""
         if self._expires_at is not None:
             self._refresh_at = now + max(5.0, (self._expires_at - now) / 2)
 
     def stop(self) -> None:
-        """No timer from now on."""
         self.interval_s = 0
         self._refresh_at = self._expires_at = None
 
     def next_deadline(self) -> float | None:
-        """When :meth:`due` is next worth asking."""
         known = [at for at in (self._refresh_at, self._expires_at) if at is not None]
         return min(known, default=None)
 
     def due(self, now: float) -> Due:
-        """What is to be done now; each deadline is told once."""
         if self._expires_at is not None and now >= self._expires_at:
             self.stop()
             return Due.EXPIRE

@@ -1,4 +1,4 @@
-"""The SIP endpoint: sockets and time around the agent, and the calls that a program handles."""
+"""SIP endpoint: sockets and time around the user agent, and the calls that a program handles."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ DRAIN_WITHIN_S = 5.0
 class SipEndpoint:
     """Places and answers calls, over UDP, TCP and TLS, for any number of accounts.
 
-    Raises BadCertificate and PortBusy from ``start``, before anything can be called. All
-    operations belong to the event loop that started it.
+    Raises BadCertificate and PortBusy from ``start``. All operations belong to the event loop that
+    started it.
 
     Args:
-        gate: who may ask us for something; by default as the settings say.
+        gate: admission of requests; by default as the settings say.
         locator: finds servers; by default the DNS as the settings say.
-        on_account: is told when an account's registration or server comes or goes.
-        on_replacing: is given each call that is to replace another one (RFC 3891); True = it deals
-            with it, and ``incoming`` does not have it.
-        full: whether there is no room for another call; callers get 503 with Retry-After then.
+        on_account: receives changes of an account's registration or server.
+        on_replacing: receives each call that is to replace another one (RFC 3891); True = it
+            handles it, and ``incoming`` does not have it.
+        full: whether there is no room for another call; callers then get 503 with Retry-After.
     """
 
     def __init__(
@@ -124,18 +124,17 @@ class SipEndpoint:
         self._closed = False
 
     async def start(self) -> None:
-        """Bind and listen."""
         await self._listeners.start()
         self._started = True
 
     @property
     def port(self) -> int:
-        """The first bound port, the same for UDP and TCP; 0 before ``start``."""
+        """First bound port, the same for UDP and TCP; 0 before ``start``."""
         return self._listeners.port()
 
     @property
     def tls_port(self) -> int:
-        """The port for TLS; 0 where there is none."""
+        """Port for TLS; 0 without TLS."""
         return self._listeners.port("tls")
 
     @property
@@ -147,23 +146,23 @@ class SipEndpoint:
 
     @property
     def incoming(self) -> AsyncIterator[SipCall]:
-        """Calls that come in, until the endpoint is closed."""
+        """Incoming calls, until the endpoint is closed."""
         return self._incoming.calls()
 
     # Accounts
 
     @property
     def lines(self) -> Mapping[str, Line]:
-        """The accounts in use, by name."""
+        """Accounts in use, by name."""
         return self._lines.all
 
     async def add(self, account: Account, *, wait: bool = True) -> Line:
         """Use an account: register if it does, and begin its keepalive.
 
-        With ``wait`` it returns once it is registered, and raises RegistrationFailed, or
-        CalleeUnreachable where its servers have no address. Without, it returns at once and goes
-        on trying for ever; look at the line's ``state``. Raises BadSip for an account that cannot
-        be used here, WrongState for a name that is taken.
+        With ``wait`` it returns once registered, and raises RegistrationFailed, or
+        CalleeUnreachable where its servers have no address. Without, it returns immediately and
+        retries; see the line's ``state``. Raises BadSip for an account that cannot be used here,
+        WrongState for a taken name.
         """
         self._check_open()
         try:
@@ -178,25 +177,25 @@ class SipEndpoint:
         return line.registration
 
     async def remove(self, name: str) -> None:
-        """Use an account no more: its binding is removed, its keepalive ends.
+        """Remove an account with its binding and keepalive.
 
-        Raises WrongState for a name that is not there, RegistrationFailed where the registrar
-        did not answer; the account is gone all the same.
+        Raises WrongState for an unknown name, RegistrationFailed where the registrar did not
+        answer; the account is gone in either case.
         """
         self._check_open()
         await self._lines.remove(name)
 
     def account_of(self, call: SipCall) -> Account | None:
-        """Which account a call that came in is for, or None."""
+        """Return the account that an incoming call is for, or None."""
         core = call.core
         return self._lines.account_of(core) if isinstance(core, IncomingCall) else None
 
     def trusts(self, host: str) -> bool:
-        """Whether an address is of an account's servers or of the gate's trusted networks."""
+        """Return whether an address is of an account's servers or the gate's trusted networks."""
         return self._trusts(host)
 
     def best_account(self, *names: str) -> Account | None:
-        """The first of these accounts (or of all) that can take a call now; else the first."""
+        """Return the first of these accounts (or of all) ready for a call; else the first."""
         return self._lines.best(*names)
 
     # Calling
@@ -211,17 +210,17 @@ class SipEndpoint:
         check: CheckTarget = lambda target: None,
         theirs: bool = False,
     ) -> SipCall:
-        """Call someone; returns at once, follow the call's events or await ``answered()``.
+        """Place a call; returns immediately, follow its events or await ``answered()``.
 
-        With an account the target may be a bare number or name, known to its registrar. Where
-        DNS or the account names several servers, the next one is asked when one does not answer,
-        refuses the connection, or has no room (503). Only the account's own servers and allowed
-        networks may ask for its password.
+        With an account the target may be a bare number or name of its registrar. Where DNS or the
+        account names several servers, the next is tried when one does not answer, refuses the
+        connection or returns 503. Only the account's servers and allowed networks may ask for its
+        password.
 
-        Raises BadSip for an address that cannot be used, CalleeUnreachable for a host that has
-        no address, WrongState while the endpoint drains. Where 3xx answers are followed (settings
-        ``follow_redirects``), ``check`` raises CallError for an address that may not be called.
-        ``theirs``: a far end names the target; see `Locator.locate`.
+        Raises BadSip for an unusable address, CalleeUnreachable for a host without an address,
+        WrongState while the endpoint drains. ``check`` raises CallError for a redirection target
+        that may not be called (settings ``follow_redirects``). ``theirs``: a far end names the
+        target; see `Locator.locate`.
         """
         self._check_open()
         if self.draining:
@@ -253,9 +252,9 @@ class SipEndpoint:
         return call
 
     async def options(self, target: str, account: Account | None = None) -> OptionsReply:
-        """Ask somebody what he can (OPTIONS); any final answer is given.
+        """Send OPTIONS and return any final response.
 
-        Raises BadSip, CalleeUnreachable or BadCertificate where there is none.
+        Raises BadSip, CalleeUnreachable or BadCertificate without a response.
         """
         self._check_open()
         target = target_uri(target, account)
@@ -271,15 +270,15 @@ class SipEndpoint:
         )
 
     def address_for(self, uri: str, account: Account | None = None) -> str:
-        """Which of our addresses the far end of ``uri`` should send media to; raises BadSip."""
+        """Return our address that the far end of ``uri`` should send media to; raises BadSip."""
         return self._ways.address_for(uri, account)
 
     async def media_host(
         self, uri: str, account: Account | None = None, *, theirs: bool = False
     ) -> str:
-        """The same once it is known where the far end is; raises CalleeUnreachable as well.
+        """Return the same after the DNS look-up; raises CalleeUnreachable as well.
 
-        With both families bound, only DNS says which of them a name will be reached by.
+        With both families bound, only DNS says by which of them a name is reached.
         """
         self._check_open()
         hop = await self._ways.find(target_uri(uri, account), account, theirs=theirs)
@@ -293,11 +292,11 @@ class SipEndpoint:
         return bool(self.agent.draining)
 
     async def drain(self) -> None:
-        """Take no new calls, and let those under way go on.
+        """Refuse new calls, and let those under way go on.
 
-        Registrations are removed, so that calls come elsewhere; who calls all the same gets 503
-        with Retry-After, and so do those who only ask (OPTIONS). ``incoming`` ends with those who
-        have called before. Returns when the registrars have answered, or after 5 s.
+        Registrations are removed; further callers and OPTIONS get 503 with Retry-After.
+        ``incoming`` ends with the calls before. Returns when the registrars have answered, or after
+        5 s.
         """
         self._check_open()
         if self.draining:
@@ -339,16 +338,16 @@ class SipEndpoint:
     # For calls
 
     def now(self) -> float:
-        """The clock's time, in seconds."""
+        """Return the clock's time in seconds."""
         return self._clock.now()
 
     def flush(self) -> None:
-        """Send what the agent has to send, and set the timer."""
+        """Send what the user agent has to send, and set the timer."""
         self._send_out()
         self._time.look()
 
     async def until_over(self, call: Call) -> None:
-        """Wait until the agent has forgotten a call."""
+        """Wait until the user agent has forgotten a call."""
         if call in self.agent.calls:
             await self._over.setdefault(call, asyncio.Event()).wait()
 

@@ -1,4 +1,11 @@
-"""Admission of requests: limits for each source, and overload control by queueing delay."""
+"""Admission of requests: limits for each source, and overload control by queueing delay (pure).
+
+A user agent is neither registrar nor proxy: it forwards nothing and asks for no password. What a
+stranger must not get is the time of this process, the names that can be called, and call after
+call. Trusted sources (the accounts' servers, this machine) are exempt from the limits; what a local
+proxy forwards is judged by where it had that from. UDP source addresses can be forged: so a ban is
+short, and never holds for trusted sources.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +44,7 @@ LINE_EVERY_S = 10.0
 
 
 class Drop(Enum):
-    """No answer at all."""
+    """No response at all."""
 
     DROP = auto()
 
@@ -46,7 +53,7 @@ DROP: Final = Drop.DROP
 
 
 class Refusal(NamedTuple):
-    """An answer that says nothing but no."""
+    """Response to a refused request."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
@@ -57,14 +64,15 @@ Verdict = Refusal | Drop | None
 
 
 class Gate(Protocol):
-    """What the agent and the transports ask before they look further."""
+    """Admission policy that the user agent and the transports ask first."""
 
-    def message(self, data: bytes, source: Hop, now: float) -> bool:
-        """Whether a datagram, or a message of a stream, is read at all."""
+    def message(self, data: bytes, source: Hop, now: float) -> bool: ...
 
     def unreadable(self, source: Hop, now: float, request: Request | None = None) -> bool:
-        """A message could not be used; whether it is answered (400). ``request``: as far as it
-        could be read."""
+        """Return whether a message that could not be used is answered (400).
+
+        ``request``: as far as it could be parsed.
+        """
 
     def request(
         self,
@@ -75,27 +83,23 @@ class Gate(Protocol):
         known: bool = False,
         callers: Iterable[str] = (),
     ) -> Verdict:
-        """Whether a request is looked at.
+        """Return whether a request is processed.
 
-        ``known``: it belongs to a dialog or transaction that is here. ``callers``: the source host
-        of each incoming call that is not over; read only where a new call is asked for.
+        ``known``: it belongs to a dialog or transaction here. ``callers``: source host of each
+        incoming call that is not over; read only for a new call.
         """
 
     def connection(self, host: str, hosts: Iterable[str], now: float) -> bool:
-        """Whether a connection from ``host`` is taken; ``hosts``: one of each that is open."""
+        """Return whether a connection from ``host`` is accepted; ``hosts``: of the open ones."""
 
 
 class _Standing(NamedTuple):
-    """What an address is to us, whatever it sends."""
-
     site: str
     trusted: bool
     denied: bool
 
 
 class _Source:
-    """What is remembered of one source."""
-
     __slots__ = ("banned_until", "invites", "messages", "requests", "strikes")
 
     def __init__(self, settings: GateSettings, now: float) -> None:
@@ -107,12 +111,12 @@ class _Source:
 
 
 class SourceGate:
-    """The gate of an endpoint.
+    """Gate of an endpoint, with limits for each source.
 
     Args:
         settings: the limits.
-        own: whether a host (lower case, without brackets) and port mean us; without it requests
-            for any host are taken.
+        own: whether a host (lower case, no brackets) and port are ours; without it requests for
+            any host are accepted.
     """
 
     def __init__(
@@ -138,30 +142,24 @@ class SourceGate:
         self._lines: TokenBucket | None = None
 
     def __len__(self) -> int:
-        """How many sources are remembered."""
         return len(self._sources)
 
     def trust(self, name: str, hosts: Iterable[str]) -> None:
-        """The addresses and networks of an account's servers; they replace those of that name.
-
-        Raises ValueError for what is neither.
-        """
+        """Replace the trusted addresses and networks of an account; raises ValueError."""
         self._trusted[name] = networks(hosts, "trusted")
         self._standings.clear()
 
     def trusts(self, host: str, request: Request | None = None) -> bool:
-        """Whether an address, or who sent a request from there, is exempt from the limits."""
         if request is not None:
             host = self._origin_host(request, host)
         return self._standing(host).trusted
 
     def banned(self, host: str, now: float) -> bool:
-        """Whether that source gets no answer at the moment."""
         standing = self._standing(host)
         return not standing.trusted and self._sources.of(standing.site, now).banned_until > now
 
     def connection(self, host: str, hosts: Iterable[str], now: float) -> bool:
-        """Whether a connection is taken; see :class:`Gate`.
+        """Return whether a connection is accepted.
 
         It counts as a request: a handshake costs more than most of them.
         """
@@ -179,7 +177,6 @@ class SourceGate:
         return True
 
     def message(self, data: bytes, source: Hop, now: float) -> bool:
-        """Whether it is read at all; see :class:`Gate`. Answers to us always are."""
         standing = self._standing(source.host)
         if standing.trusted or data[:4].upper() == b"SIP/":
             return True
@@ -189,7 +186,6 @@ class SourceGate:
         return False
 
     def unreadable(self, source: Hop, now: float, request: Request | None = None) -> bool:
-        """A message could not be used; see :class:`Gate`."""
         self.counts["unreadable"] += 1
         if request is not None and self._is_scanner(request):
             return False
@@ -211,9 +207,8 @@ class SourceGate:
         known: bool = False,
         callers: Iterable[str] = (),
     ) -> Verdict:
-        """Whether a request is looked at; see :class:`Gate`."""
         if known:
-            # Whoever knows the tags of a call takes part in it, whatever his address is by now.
+            # A source that knows the tags of a call takes part in it, whatever its address is.
             return None
         host = self._origin_host(request, source.host)
         site, trusted, denied = self._standing(host)
@@ -223,7 +218,7 @@ class SourceGate:
         if stranger is not None:
             dropped = self._over_limit(stranger, request, now)
             if dropped:
-                # No answer: it would go to whoever's address was forged.
+                # No answer: it would go to the owner of a forged address.
                 return self._drop(dropped)
         if self._is_scanner(request):
             self._strike(stranger, host, now)
@@ -241,7 +236,6 @@ class SourceGate:
         return None
 
     def _over_limit(self, stranger: _Source, request: Request, now: float) -> str:
-        """Why a stranger gets no answer; empty where he does."""
         settings = self.settings
         if self._total is None:
             self._total = TokenBucket(settings.total_per_s, settings.total_burst, now)
@@ -256,9 +250,8 @@ class SourceGate:
         return ""
 
     def _no_such_target(self, request: Request, *, trusted: bool) -> str:
-        """Why nobody is here for a request; empty where somebody may be."""
         if request.method not in OUT_OF_DIALOG_METHODS:
-            # The same for all names: which of them are here is nobody's business.
+            # The same for all names, so that scanners do not learn which exist.
             return "" if trusted else "method"
         try:
             uri = parse_uri(request.uri)
@@ -306,8 +299,6 @@ class SourceGate:
         return _Standing(site_of(host), trusted, denied)
 
     def _origin_host(self, request: Request, host: str) -> str:
-        """The host whose limits a request counts for; see forwarded.py. A local proxy that is an
-        account's server speaks for its callers, as one elsewhere does."""
         address = address_of(host)
         if any(in_networks(address, each) for name, each in self._trusted.items() if name):
             return host
@@ -356,14 +347,21 @@ BUSY_S = 10
 
 
 class OverloadState(Enum):
-    """What an INVITE gets."""
+    """State of overload control."""
 
     OPEN = "open"
     SHEDDING = "shedding"
 
 
 class OverloadControl:
-    """One endpoint's. Times are seconds of its clock."""
+    """Overload control of one endpoint by queueing delay; times are seconds of its clock.
+
+    Above the rate that this process can set up, messages queue in the socket until the kernel drops
+    them, and callers retransmit. So while the queue does not drain (its least delay tells, as in
+    CoDel, RFC 8289), an INVITE gets 503 with Retry-After (RFC 3261 section 21.5.4). A socket buffer
+    of the common size (net.core.rmem_max of 212,992) holds 100 to 185 INVITEs, which are read
+    sooner than that: there the kernel's count of dropped datagrams tells.
+    """
 
     def __init__(self) -> None:
         self.state = OverloadState.OPEN
@@ -376,7 +374,7 @@ class OverloadControl:
         self._calm = 0
 
     def waited(self, wait_s: float, now: float, lost: int = 0) -> bool:
-        """A message was read ``wait_s`` after it had come; True = the state has changed by it.
+        """Record the queueing delay of a message; True where the state has changed.
 
         ``lost``: messages before it that the kernel dropped.
         """
@@ -387,7 +385,6 @@ class OverloadControl:
         return self.state is not before
 
     def admits(self, now: float) -> bool:
-        """Whether a call is set up now; one that is not is counted."""
         self._pass(now)
         if self.state is OverloadState.OPEN:
             return True
@@ -395,7 +392,6 @@ class OverloadControl:
         return False
 
     def _pass(self, now: float) -> None:
-        """Close the windows that are over."""
         if now < self._until:
             return
         empty = int((now - self._until) / WINDOW_S)
@@ -416,7 +412,7 @@ class OverloadControl:
 
 
 class CallAdmission:
-    """Whether an endpoint has room for another call: what `Agent.busy` asks.
+    """Room for another call: what `UserAgent.busy` asks.
 
     Args:
         now: the clock.
@@ -429,7 +425,6 @@ class CallAdmission:
         self._full = full
 
     def waited(self, wait_s: float, lost: int) -> None:
-        """Take the seconds that a datagram has waited, and how many before it were dropped."""
         if not self.overload.waited(wait_s, self._now(), lost):
             return
         if self.overload.state is OverloadState.SHEDDING:
@@ -438,5 +433,5 @@ class CallAdmission:
             log.info("calls are set up again; %d were refused so far", self.overload.shed)
 
     def busy_s(self) -> int:
-        """Seconds after which callers may come again; 0 = there is room."""
+        """Return the Retry-After in seconds; 0 = there is room."""
         return BUSY_S if self._full() or not self.overload.admits(self._now()) else 0

@@ -17,7 +17,7 @@ MAX_S = 600
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """The three base times of RFC 3261 section 17.1.1.1, in seconds; all others follow."""
+    """Base times of RFC 3261 section 17.1.1.1, in seconds; all others follow."""
 
     t1: float = 0.5
     """Estimate of the round trip; first retransmission."""
@@ -38,7 +38,7 @@ class Timers:
 
     @property
     def failover(self) -> float:
-        """16*T1: how long a silent server is asked where there is another one."""
+        """16*T1: patience with a silent server where there is another one."""
         return 16 * self.t1
 
 
@@ -52,27 +52,27 @@ SCANNERS = (
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """Limits for those who are not trusted, and what nobody gets."""
+    """Limits for sources that are not trusted."""
 
     requests_per_s: float = 20.0
     """Requests outside calls from one source, beyond the burst; what is over it is dropped."""
     burst: int = 60
-    """Requests outside calls that one source may send at once."""
+    """Requests outside calls that one source may send in one burst."""
     invites_per_s: float = 2.0
     """New calls from one source, beyond the burst; what is over it is answered 503."""
     invite_burst: int = 20
-    """New calls that one source may make at once."""
+    """New calls that one source may make in one burst."""
     messages_per_s: float = 500.0
     """Messages of any kind from one source that are read at all; its burst is twice that."""
     total_per_s: float = 500.0
     """Requests outside calls from all sources that are not trusted, beyond the burst: so a flood
     from forged addresses leaves time for the others. What is over it is dropped."""
     total_burst: int = 1000
-    """Requests outside calls that all those sources together may send at once."""
+    """Requests outside calls that all those sources together may send in one burst."""
     max_calls_per_source: int = 50
     """Incoming calls under way; further ones are answered 486."""
     max_connections_per_source: int = 32
-    """Connections by TCP and TLS; a further one is closed at once."""
+    """Connections by TCP and TLS; a further one is closed immediately."""
     max_sources: int = 4096
     """Sources remembered; the one not seen for longest is forgotten first."""
     allow: tuple[str, ...] | None = None
@@ -139,7 +139,7 @@ class TlsSettings:
     port: int = 5061
     """Port to listen at; 0 = any free one."""
     require_client_certificate: bool = False
-    """Whether whoever connects to us must show a certificate of ``ca``."""
+    """Whether a client that connects to us must show a certificate of ``ca``."""
     client_certificate: str | Path = ""
     """What we show where a server asks; empty = ``certificate``."""
     client_key: str | Path = ""
@@ -159,7 +159,6 @@ class TlsSettings:
 
     @property
     def listens(self) -> bool:
-        """Whether there is a certificate to listen with."""
         return bool(self.certificate)
 
 
@@ -194,7 +193,7 @@ class Listener:
     tls_port: int = 0
     """Port for TLS where that is among ``transports``; 0 = any free one."""
     advertised_host: str = ""
-    """Host in Via, Contact and SDP; empty = the bound one, or the one that routes to the peer."""
+    """Host in Via, Contact and SDP; empty = the bound one, or ours that routes to the peer."""
     advertised_port: int = 0
     """Port in Via and Contact of UDP and TCP; 0 = the bound one."""
     advertised_tls_port: int = 0
@@ -215,7 +214,6 @@ class Listener:
 
     @property
     def ipv6(self) -> bool:
-        """Whether it is of that family."""
         return ":" in self.host
 
 
@@ -236,9 +234,9 @@ class SipSettings:
     user_agent: str = "mr-qwen3tts"
     """What User-Agent and Server say; empty = neither is sent."""
     advertised_host: str = ""
-    """Host in Via and Contact; empty = the bound one, or the one that routes to the peer."""
+    """Host in Via and Contact; empty = the bound one, or our address that routes to the peer."""
     max_calls: int = MAX_CALLS
-    """Calls at once; further ones are answered 486."""
+    """Concurrent calls; further ones are answered 486."""
     follow_redirects: bool = False
     """Whether calls without an account go on to the addresses of a 3xx answer, each within the
     guard's rules; trunks do unless they say otherwise."""
@@ -247,7 +245,7 @@ class SipSettings:
     session_expires_s: int = 1800
     """Interval of session timers (RFC 4028) that our calls ask for; 0 = none."""
     max_redials: int = 3
-    """Most times one request is sent anew because of challenges."""
+    """Most retries of one request because of challenges."""
     timers: Timers = field(default_factory=Timers)
     tls: TlsSettings | None = None
     advertised_port: int = 0
@@ -297,17 +295,17 @@ class SipSettings:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The addresses to bind, where ``listeners`` is empty."""
+        """Addresses to bind, where ``listeners`` is empty."""
         return (self.host,) if isinstance(self.host, str) else self.host
 
     @property
     def enabled(self) -> tuple[str, ...]:
-        """The transports that can be used, the one to use by default first."""
+        """Enabled transports, the default one first."""
         named = [t for listener in self.listeners for t in listener.transports] or self.transports
         return tuple(dict.fromkeys([*named, *(("tls",) if self.tls is not None else ())]))
 
     def listening(self) -> tuple[Listener, ...]:
-        """Where to listen: ``listeners``, or one for each host. TLS needs a certificate, too."""
+        """Return the listeners, or one for each host. TLS needs a certificate, too."""
         tls = self.tls
         return self.listeners or tuple(
             Listener(
@@ -323,7 +321,7 @@ class SipSettings:
 
 
 def split_nameserver(text: str) -> tuple[str, int]:
-    """Address and port of a name server; raises ValueError."""
+    """Return address and port of a name server; raises ValueError."""
     host, port = text, 53
     if text.startswith("["):
         host, _, tail = text[1:].partition("]")

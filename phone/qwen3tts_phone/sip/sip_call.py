@@ -38,20 +38,17 @@ MAX_UNREAD_EVENTS = 64
 
 
 class CallHost(Protocol):
-    """What a call needs of its endpoint."""
+    """Endpoint as a call needs it."""
 
-    def now(self) -> float:
-        """Return the clock's time in seconds."""
+    def now(self) -> float: ...
 
-    def flush(self) -> None:
-        """Send what is in the outbox, and set the timer."""
+    def flush(self) -> None: ...
 
-    async def until_over(self, call: Call) -> None:
-        """Wait until the call is forgotten."""
+    async def until_over(self, call: Call) -> None: ...
 
 
 class SipCall:
-    """One call, in either direction. Made by :class:`SipEndpoint`.
+    """Call in either direction. Made by :class:`SipEndpoint`.
 
     ``events`` may be iterated by one reader; it ends after :class:`Ended`.
     """
@@ -71,7 +68,7 @@ class SipCall:
 
     @property
     def events(self) -> AsyncIterator[CallEvent]:
-        """What happens to the call, in order, to the end."""
+        """Events of the call, in order, to the end."""
         return self._events()
 
     async def _events(self) -> AsyncIterator[CallEvent]:
@@ -95,81 +92,78 @@ class SipCall:
 
     @property
     def state(self) -> CallState:
-        """Where the call stands."""
         return self._core.state
 
     @property
     def offer(self) -> str | None:
-        """The offer of a call that came in; None where it leaves the offer to us."""
+        """Offer of an incoming call; None where it leaves the offer to us."""
         return self._core.offer if isinstance(self._core, IncomingCall) else None
 
     @property
     def call_id(self) -> str:
-        """The Call-ID."""
         return self._core.call_id
 
     @property
     def local_sdp(self) -> str | None:
-        """What we last described, offer or answer, as far as it holds."""
+        """Our last offer or answer that holds."""
         return self._core.local_sdp
 
     @property
     def remote_uri(self) -> str:
-        """Whom we talk to: the far end's From, or the address called."""
+        """The far end's From, or the address called."""
         return self._core.remote_uri
 
     @property
     def dialled_uri(self) -> str:
-        """The address that was called, by them or by us."""
+        """Address that was called, by them or by us."""
         return self._core.dialled_uri
 
     @property
     def local_host(self) -> str:
-        """Our own address as the far end of this call is told; good for the SDP as well."""
+        """Our own address towards the far end; good for the SDP as well."""
         return self._core.local_host
 
     @property
     def local_uri(self) -> str:
-        """Who we are in this call: our From, or the To that they called."""
+        """Our From, or the To that they called."""
         return self._core.local_uri
 
     @property
     def display_name(self) -> str:
-        """The name that the caller gives; empty on a call of ours, or where there is none."""
+        """Name that the caller gives; empty on an outgoing call."""
         core = self._core
         return core.request.from_.name if isinstance(core, IncomingCall) else ""
 
     @property
     def transport(self) -> str:
-        """``udp``, ``tcp`` or ``tls``: how the INVITE went, or came."""
+        """Transport of the INVITE: ``udp``, ``tcp`` or ``tls``."""
         return self._core.hop.transport
 
     @property
     def remote_address(self) -> tuple[str, int]:
-        """Host and port that the INVITE went to, or that answers to it go to."""
+        """Host and port that the INVITE went to, or that responses to it go to."""
         return self._core.hop.host, self._core.hop.port
 
     @property
     def user_agent(self) -> str:
-        """What the far end says it is; empty where it does not."""
+        """User-Agent or Server of the far end; empty where it sent none."""
         return self._core.remote_agent
 
     @property
     def headers(self) -> CallHeaders:
-        """The header lines of their INVITE; empty on a call of ours."""
+        """Header fields of their INVITE; empty on an outgoing call."""
         return self._core.headers
 
     @property
     def answer_headers(self) -> CallHeaders:
-        """The header lines of their answer; empty before it, and on a call that came in."""
+        """Header fields of their answer; empty before it, and on an incoming call."""
         return self._core.answer_headers
 
     @property
     def asserted_identity(self) -> str | None:
-        """Who their network says they are (P-Asserted-Identity, RFC 3325), as a URI.
+        """P-Asserted-Identity (RFC 3325) as a URI.
 
-        None unless it came from a server of an account or a trusted network: of a stranger it is
-        no more than the From.
+        None unless it came from an account's server or a trusted network.
         """
         if not self._core.is_identity_trusted:
             return None
@@ -178,41 +172,41 @@ class SipCall:
 
     @property
     def diversion(self) -> str | None:
-        """Who sent the call on to us (Diversion, RFC 5806), as a URI: the last one to do so."""
+        """The last Diversion (RFC 5806) as a URI."""
         return self.headers.uri("Diversion")
 
     @property
     def replaces(self) -> SipCall | None:
-        """The call whose place this one takes when it is answered (RFC 3891), or None."""
+        """Call that this one replaces when it is answered (RFC 3891), or None."""
         core = self._core
         return _owner_of(core.replaced if isinstance(core, IncomingCall) else None)
 
     @property
     def replaced_by(self) -> SipCall | None:
-        """The call that took the place of this one, or None."""
+        """Call that replaced this one, or None."""
         return _owner_of(self._core.replaced_by)
 
     @property
     def can_send_early_media(self) -> bool:
-        """Whether :meth:`ringing` may describe early media.
+        """Whether :meth:`ringing` may have SDP.
 
-        Not where the caller leaves the offer to us and does not acknowledge provisional answers.
+        Not where the caller leaves the offer to us and does not acknowledge provisional responses.
         """
         core = self._core
         return isinstance(core, IncomingCall) and core.can_send_early_media
 
     def allows(self, method: str) -> bool:
-        """Whether the far end allows a method; True where it has not said."""
+        """Return whether the far end allows a method; True where it has not said."""
         return self._core.may_allow(method)
 
     # The caller's side
 
     async def answered(self) -> str | None:
-        """Wait until the call is up; gives the far end's SDP, raises CallError when it ends."""
+        """Wait until the call is up; returns the far end's SDP, raises CallError when it ends."""
         return await asyncio.shield(self._answered)
 
     async def cancel(self) -> None:
-        """Stop a call that has not been answered, and wait until it is over."""
+        """Cancel an unanswered call, and wait until it is over."""
         core = self._core
         if not isinstance(core, OutgoingCall):
             raise WrongState("Only a call of ours can be cancelled; reject this one.")
@@ -228,18 +222,17 @@ class SipCall:
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Let it ring at the caller; with an SDP it hears our early media instead.
+        """Send 180, or 183 with early media.
 
-        ``status`` is 180 to 199, by default 180, or 183 with an SDP. Where the caller can, it is
-        sent until it is acknowledged (RFC 3262).
+        ``status`` is 180 to 199. It is sent reliably (RFC 3262) where the caller supports that.
         """
         self._callee().ring(self._host.now(), sdp, status, headers)
         self._host.flush()
 
     async def answer(self, sdp: str, headers: Mapping[str, str] | None = None) -> None:
-        """Take the call; returns when the answer is sent. ``Answered`` follows with the ACK.
+        """Answer the call; returns when the 200 is sent. ``Answered`` follows with the ACK.
 
-        Where early media has not been acknowledged yet, the answer waits for that.
+        While early media has not been acknowledged, the answer waits for that.
         """
         self._callee().answer(sdp, self._host.now(), headers)
         self._host.flush()
@@ -254,29 +247,28 @@ class SipCall:
     # Both
 
     async def bye(self, headers: Mapping[str, str] | None = None) -> None:
-        """Hang up, whatever the state: BYE, CANCEL or 480; waits until that is answered."""
+        """Hang up in any state, by BYE, CANCEL or 480; waits for the response."""
         self._core.hang_up(self._host.now(), headers)
         self._host.flush()
         await self._host.until_over(self._core)
 
     async def wait_ended(self) -> Ended:
-        """Wait until the call is over."""
         await self._over.wait()
         if self.ended is None:
             raise WrongState("The endpoint was closed.")
         return self.ended
 
     async def reinvite(self, offer: Offer) -> str:
-        """Offer a changed session and give the far end's answer; raises CallError.
+        """Offer a changed session and return the far end's answer; raises CallError.
 
-        A function is asked for the offer when it goes out, which may be after a change of theirs.
+        A function is asked for the offer when it is sent, which may be after a change of theirs.
         """
         return await self._offer(offer, "INVITE")
 
     async def update(self, offer: Offer) -> str:
-        """The same by UPDATE (RFC 3311): also before the call is answered.
+        """Offer the same by UPDATE (RFC 3311): also before the call is answered.
 
-        Then it needs a first offer that has been answered reliably; else it is WrongState.
+        WrongState unless a first offer has been answered reliably.
         """
         return await self._offer(offer, "UPDATE")
 
@@ -300,7 +292,7 @@ class SipCall:
     # Requests that change nothing
 
     async def info(self, content_type: str, body: bytes) -> None:
-        """Send an INFO (RFC 6086) with a body; raises CallRefused where it is not taken."""
+        """Send an INFO (RFC 6086) with a body; raises CallRefused."""
         outcome = await self._ask("INFO", content_type, body)
         if isinstance(outcome, Failure):
             raise CalleeUnreachable("The far end did not answer to the INFO.", why="session")
@@ -308,13 +300,13 @@ class SipCall:
             raise call_refused(outcome, self._core.digest, what="INFO")
 
     async def send_dtmf_info(self, digit: str, duration_ms: int = DEFAULT_DURATION_MS) -> None:
-        """Press a key by INFO (``application/dtmf-relay``); raises CallRefused."""
+        """Send a key by INFO (``application/dtmf-relay``); raises CallRefused."""
         await self.info(DTMF_RELAY, dtmf_relay(digit, duration_ms))
 
     async def probe(self) -> bool:
-        """Ask the far end whether it still has this call (OPTIONS inside the dialog).
+        """Ask whether the far end still has this call (OPTIONS in the dialog).
 
-        False where it says no (481), or nothing, within 32 s.
+        False where it answers 481, or nothing within 32 s.
         """
         outcome = await self._ask("OPTIONS")
         return isinstance(outcome, Response) and outcome.status not in (408, 481)
@@ -325,7 +317,7 @@ class SipCall:
         core = self._core
         dialog = core.session_dialog()
         if dialog is None or core.state in (CallState.ENDING, CallState.ENDED):
-            raise WrongState(f"There is nobody to send the {method} to.")
+            raise WrongState(f"There is no dialog to send the {method} in.")
         request = dialog.request(method)
         core.agent.describe(request)
         if body:
@@ -348,11 +340,11 @@ class SipCall:
         replaces: SipCall | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Transfer:
-        """Ask the far end to call ``target`` (REFER); returns when it has said that it will.
+        """Ask the far end to call ``target`` (REFER); returns when it has accepted.
 
-        ``replaces``: a call of ours with the target, whose place the new one takes (attended
-        transfer). The call goes on until somebody hangs up. Raises CallRefused, BadSip for a
-        target that cannot be used, WrongState where the call is not up.
+        ``replaces``: a call of ours with the target, to be replaced (attended transfer). The call
+        goes on until one side hangs up. Raises CallRefused, BadSip for an unusable target,
+        WrongState where the call is not up.
         """
         core = self._core
         if core.state is not CallState.UP:
@@ -366,7 +358,7 @@ class SipCall:
         return transfer
 
     def as_replaced(self) -> Replaces:
-        """How the far end of this call knows it, for the header Replaces; raises WrongState."""
+        """Return the Replaces value of this call, for its far end; raises WrongState."""
         dialog = self._core.dialog
         if dialog is None or self._core.state is not CallState.UP:
             raise WrongState("Only a call that is up can be replaced.")
@@ -375,12 +367,12 @@ class SipCall:
     async def hold(self, session: SdpSession) -> Negotiated:
         """Put the far end on hold; ``session`` is our side of the call's offers and answers.
 
-        Raises CallError, and leaves the session as it was, when the far end refuses.
+        Raises CallError, and keeps the session, when the far end refuses.
         """
         return await self._change(session, session.holding)
 
     async def resume(self, session: SdpSession) -> Negotiated:
-        """Take the far end back; raises CallError when it refuses."""
+        """Take the far end off hold; raises CallError when it refuses."""
         return await self._change(session, "sendrecv")
 
     async def _change(self, session: SdpSession, direction: Direction) -> Negotiated:
@@ -399,7 +391,7 @@ class SipCall:
 
     def _notify(self, event: CallEvent) -> None:
         if self._queue.qsize() >= MAX_UNREAD_EVENTS:
-            # Nobody reads; the far end must not fill the memory with changes and previews.
+            # No reader: the far end must not fill the memory with changes and early media.
             if isinstance(event, ReinviteReceived):
                 event.respond(None)
             elif isinstance(event, ReferReceived):
@@ -422,7 +414,7 @@ class SipCall:
                     f"The call ended before it was answered ({event.by})."
                 )
                 self._answered.set_exception(error)
-                # Nobody needs to ask.
+                # Retrieved, so that asyncio logs nothing.
                 self._answered.exception()
             self._over.set()
         self._queue.put_nowait(event)
@@ -442,7 +434,7 @@ datagrams are read in time, until callers give up unanswered (`benchmarks/setup_
 
 
 class IncomingCallQueue:
-    """First come, first served; full at ``most`` calls, and until half of them are taken."""
+    """Queue of incoming calls; full at ``most`` calls, and until half of them are taken."""
 
     def __init__(self, most: int) -> None:
         self._most = min(most, MOST_WAITING)
@@ -450,16 +442,13 @@ class IncomingCallQueue:
         self._shedding = False
 
     def put(self, call: SipCall) -> None:
-        """Have a call wait."""
         self._queue.put_nowait(call)
 
     def close(self) -> None:
-        """No further call comes: `calls` ends with those that wait."""
         self._queue.put_nowait(None)
 
     @property
     def is_full(self) -> bool:
-        """Whether no further call should wait."""
         if self._queue.qsize() >= self._most:
             self._forget_ended()
         most = self._most // 2 + 1 if self._shedding else self._most
@@ -472,7 +461,7 @@ class IncomingCallQueue:
         return full
 
     async def calls(self) -> AsyncIterator[SipCall]:
-        """The calls that are not over, until it is closed."""
+        """Yield the calls that are not over, until it is closed."""
         while (call := await self._queue.get()) is not None:
             # Callers that gave up before anybody looked need no answer any more.
             if call.ended is None:

@@ -18,7 +18,7 @@ from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 
 class TargetResolver:
-    """Finds the way for calls and other requests that begin something."""
+    """Finds the server for calls and other requests outside dialogs."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class TargetResolver:
         self._now = now
 
     async def find(self, target: str, account: Account | None, *, theirs: bool = False) -> Hop:
-        """Return the server to ask first, which knows the others; ``theirs``: see `Locator.locate`.
+        """Return the server to try first, which knows the others; ``theirs``: see `Locator.locate`.
 
         Raises BadSip, CalleeUnreachable.
         """
@@ -50,7 +50,6 @@ class TargetResolver:
         return replace(order[0], others=tuple(order[1:]))
 
     async def _of_account(self, account: Account) -> Hop:
-        """The best of an account's servers; where we are registered, we are known."""
         try:
             hops = await self._lines.servers(account)
         except OSError as error:
@@ -64,7 +63,7 @@ class TargetResolver:
         return replace(order[0], others=tuple(order[1:]))
 
     def address_for(self, uri: str, account: Account | None) -> str:
-        """Which of our addresses the far end is to send media to; raises BadSip."""
+        """Return our address that the far end is to send media to; raises BadSip."""
         target = target_uri(uri, account)
         if account is not None and self._lines.serves(account, target):
             line = self._lines.all.get(account.name)
@@ -76,7 +75,6 @@ class TargetResolver:
 
 
 def host_not_found(server: str, error: OSError) -> CalleeUnreachable:
-    """A name that cannot be looked up, in words."""
     return CalleeUnreachable(
         f"The host of {server!r} has no address ({error.strerror or error}).",
         remedy="Check its spelling and the name server.",
@@ -89,7 +87,7 @@ CheckTarget = Callable[[str], None]
 
 
 class RedirectFollower:
-    """Makes the calls of an endpoint follow 3xx answers."""
+    """Makes the calls of an endpoint follow 3xx responses."""
 
     def __init__(
         self,
@@ -107,7 +105,7 @@ class RedirectFollower:
         self._flush = flush
 
     def attach(self, call: OutgoingCall, account: Account | None, check: CheckTarget) -> None:
-        """Have a call follow, within the rules that ``check`` knows."""
+        """Have a call follow redirections that ``check`` permits."""
 
         def locate(target: RedirectTarget) -> None:
             self._run(self._locate(call, account, check, target))

@@ -1,4 +1,4 @@
-"""Sleeps to the agent's deadlines, one after another."""
+"""Scheduler of the user agent's timers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class TimerScheduler:
         self._not_before = 0.0  # of time.perf_counter()
 
     def look(self) -> None:
-        """The deadline may be another one by now."""
         if self._look_due is None and not self._stopped:
             # Once for all datagrams of a burst: it looks at every call there is.
             loop = asyncio.get_running_loop()
@@ -47,7 +46,6 @@ class TimerScheduler:
             )
 
     def stop(self) -> None:
-        """Nothing is due any more."""
         self._stopped = True
         if self._look_due is not None:
             self._look_due.cancel()
@@ -66,7 +64,6 @@ class TimerScheduler:
         self._task = asyncio.get_running_loop().create_task(self._keep_time())
 
     def _find(self) -> float | None:
-        """The next deadline; how long it took to find says when it is looked for again."""
         began = time.perf_counter()
         deadline = self._next_deadline()
         ended = time.perf_counter()

@@ -36,11 +36,9 @@ ALLOW = "INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, REFER, NOTIFY"
 class Timed(Protocol):
     """Owner of a timer that the user agent fires, such as a registration."""
 
-    def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
+    def next_deadline(self) -> float | None: ...
 
-    def tick(self, now: float) -> None:
-        """Do what is due."""
+    def tick(self, now: float) -> None: ...
 
 
 class UserAgentCore:
@@ -81,13 +79,12 @@ class UserAgentCore:
 
     @property
     def outbox(self) -> deque[OutboundMessage]:
-        """Messages to be sent."""
         return self.layer.outbox
 
     # Addresses
 
     def hop(self, uri_text: str, flow: int = 0, transport: str = "") -> Hop:
-        """Where requests to a URI go; raises BadSip for what we cannot speak.
+        """Return where requests to a URI go; raises BadSip for an unsupported one.
 
         ``transport`` is used where the URI names none, and then not looked up.
         """
@@ -120,9 +117,9 @@ class UserAgentCore:
         )
 
     def tcp_hop(self, hop: Hop, size: int) -> Hop | None:
-        """The hop by TCP for a request that a datagram has no room for; None where it stays.
+        """Return the hop by TCP for a request too large for a datagram; None where UDP stays.
 
-        RFC 3261 section 18.1.1: larger ones would be cut into fragments, which many NATs lose.
+        RFC 3261 section 18.1.1: larger ones would be fragmented, which many NATs lose.
         """
         most = self.settings.udp_most_bytes
         if hop.transport != "udp" or hop.fixed or not most or size <= most:
@@ -133,32 +130,28 @@ class UserAgentCore:
         return replace(hop, transport="tcp", flow=max(0, hop.flow), lookup=lookup, others=())
 
     def via(self, hop: Hop) -> str:
-        """The start of our Via for a hop; the branch is the caller's."""
         host, port = self._local(hop)
         return f"SIP/2.0/{hop.transport.upper()} {bracketed(host)}:{port}"
 
     def uri(self, hop: Hop, user: str = "") -> str:
-        """Our own address as seen from a hop; ``user`` is by default the endpoint's."""
+        """Return our own address as seen from a hop; ``user`` is by default the endpoint's."""
         host, port = self._local(hop)
         scheme = "sips" if hop.secure else "sip"
         return f"{scheme}:{user or self.settings.user}@{bracketed(host)}:{port}"
 
     def local(self, hop: Hop) -> tuple[str, int]:
-        """Host and port by which a hop knows us."""
         return self._local(hop)
 
     def local_host(self, hop: Hop) -> str:
-        """Our own host as seen from a hop."""
         return self._local(hop)[0]
 
     def contact(self, hop: Hop, *, user: str = "") -> str:
-        """Our Contact value for a hop, with its transport where it is not UDP."""
         # Of a sips: address TLS is understood (RFC 3261 section 26.2.2).
         plain = hop.transport == "udp" or hop.secure
         return f"<{self.uri(hop, user)}{'' if plain else f';transport={hop.transport}'}>"
 
     def named(self, name: str = "") -> str:
-        """A display name as it stands before an address, by default ours; empty where none."""
+        """Return a display name as it stands before an address; empty where none."""
         name = name or self.settings.display_name
         if not name:
             return ""
@@ -176,7 +169,6 @@ class UserAgentCore:
         next_cseq: Callable[[], int],
         digest: Digest | None,
     ) -> ClientRequest:
-        """Send a request and answer its challenges."""
         exchange = ClientRequest(
             self.layer,
             request,
@@ -194,7 +186,7 @@ class UserAgentCore:
         return exchange
 
     def in_dialog_hop(self, dialog: Dialog) -> Hop:
-        """Where requests of a dialog go; raises BadSip."""
+        """Return where requests of a dialog go; raises BadSip."""
         hop = self.hop(dialog.next_hop, dialog.flow)
         for uri in (dialog.target, *(parse_address(route).uri for route in dialog.routes)):
             check_secure(uri)
@@ -205,10 +197,10 @@ class UserAgentCore:
     def ack(
         self, dialog: Dialog, invite: Request, cseq: int, sent_to: Hop, digest: Digest | None
     ) -> tuple[Request, Hop]:
-        """The ACK to a 2xx (RFC 3261 section 13.2.2.4): along the route set.
+        """Return the ACK to a 2xx (RFC 3261 section 13.2.2.4), along the route set.
 
-        It has the INVITE's credentials where it goes to ``sent_to`` as the INVITE did and no
-        further: the servers between need not take them out of it.
+        It has the INVITE's credentials only where it goes to ``sent_to`` and no further: the
+        servers between need not remove them.
         """
         request = dialog.request("ACK", cseq)
         hop = self.in_dialog_hop(dialog)
@@ -230,7 +222,7 @@ class UserAgentCore:
         return ack, hop
 
     def describe(self, message: Request | Response, *options: str) -> None:
-        """Say what we are and what we allow; ``options`` are extensions besides those we use."""
+        """Add Allow, Supported and User-Agent or Server; ``options`` are further extensions."""
         message.add("Allow", ALLOW)
         message.add("Supported", ", ".join(filter(None, ("timer", "replaces", *options))))
         if self.settings.user_agent:

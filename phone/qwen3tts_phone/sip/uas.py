@@ -28,7 +28,7 @@ MAX_INFO_BYTES = 8192
 def receive_in_dialog(
     call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
 ) -> None:
-    """A request of the far end inside a dialog of ours."""
+    """Dispatch a request of the far end inside a dialog (RFC 3261 section 12.2.2)."""
     method = request.method
     early = call.dialog is not dialog
     if method == "BYE" and not early:
@@ -42,7 +42,7 @@ def receive_in_dialog(
     elif method == "REFER":
         IncomingRefer.receive(call, request, transaction, dialog, now)
     elif method == "BYE":
-        # Section 15: whoever has not answered yet cannot hang up.
+        # Section 15: a callee that has not answered yet cannot hang up.
         transaction.send_response(reply(request, 481), now)
     else:
         response = reply(request, 405)
@@ -87,7 +87,6 @@ _KNOWN = {
 
 
 def refuse(request: Request, status: int, *headers: tuple[str, str]) -> Response:
-    """A refusal outside any dialog, with a tag of its own."""
     response = reply(request, status, to_tag=new_tag())
     for name, value in headers:
         response.add(name, value)
@@ -95,9 +94,9 @@ def refuse(request: Request, status: int, *headers: tuple[str, str]) -> Response
 
 
 def validate_request(request: Request, local: Callable[[Hop], tuple[str, int]]) -> Response | None:
-    """The answer to a request that is not looked into further, or None; raises BadSip (400).
+    """Return the refusal of a request before its purpose is looked at, or None.
 
-    ``local`` says which of our addresses and ports a hop knows us by.
+    Raises BadSip (400). ``local``: host and port by which a hop knows us.
     """
     method = request.method
     if method not in ALLOW.split(", "):
@@ -142,7 +141,7 @@ OURS_EARLY = (CallState.CALLING, CallState.PROCEEDING)
 
 
 def call_to_replace(registry: CallRegistry, request: Request) -> Call | int | None:
-    """The call to replace, the status to refuse with, or None where nothing is to be replaced.
+    """Return the call to replace (RFC 3891 section 3), the status to refuse with, or None.
 
     Raises BadSip for a header that names no dialog, or several.
     """
@@ -172,7 +171,7 @@ ACK_WITHIN_T1 = 4
 
 
 class UserAgentServer(UserAgentCore):
-    """Hands each received message to the transaction, dialog or call that it is for."""
+    """Hands each received message to its transaction, dialog or call."""
 
     def __init__(
         self,
@@ -200,18 +199,15 @@ class UserAgentServer(UserAgentCore):
 
     @property
     def calls(self) -> set[Call]:
-        """Calls that are not over."""
         return self.registry.calls
 
     def receive_response(self, response: Response, now: float) -> None:
-        """An answer: it belongs to a request of ours, or is dropped."""
         # RFC 3261 section 18.1.2: one Via, and it is ours (else it is somebody else's answer).
         # A response that belongs to no transaction is dropped (RFC 6026 section 8.9).
         if len(response.values("Via")) == 1:
             self.layer.receive_response(response, now)
 
     def knows(self, request: Request, source: Hop) -> bool:
-        """Whether a request belongs to a dialog or a transaction that is here already."""
         if self.layer.find(request) is not None:
             return True
         if request.method == "CANCEL" and self.layer.invite_of_cancel(request, source):
@@ -222,7 +218,7 @@ class UserAgentServer(UserAgentCore):
         return self.registry.find(request.call_id, tag, request.from_.tag or "") is not None
 
     def receive_request(self, request: Request, source: Hop, now: float) -> None:
-        """A request; raises BadSip for one that cannot even be answered."""
+        """Handle a request; raises BadSip for one that cannot even be answered."""
         stamp_via(request, source)
         hop = response_hop(request, source)
         if self.gate is not None:
@@ -282,12 +278,11 @@ class UserAgentServer(UserAgentCore):
         elif method == "INVITE":
             self._receive_invite(request, transaction, now)
         else:
-            # A transfer or notice without a call is nobody's here (no open relay).
+            # A REFER or NOTIFY without a call is refused (no open relay).
             status = 403 if method == "REFER" else 481
             transaction.send_response(refuse(request, status), now)
 
     def _no_room_s(self, request: Request) -> int:
-        """Seconds after which a new call or request may come again; 0 = there is room for it."""
         if request.method == "ACK" or self.layer.find(request) is not None:
             return 0
         new_call = request.method == "INVITE" and request.to.tag is None
@@ -326,8 +321,8 @@ class UserAgentServer(UserAgentCore):
             transaction.send_response(refuse(request, 481), now)
             return
         dialog = found[1] if found is not None else transfer.dialog if transfer else None
-        # Section 12.2.2: order is checked before anything else is believed. A PRACK is told by
-        # what it acknowledges, and may have been overtaken by what its sender did next.
+        # Section 12.2.2: order is checked before anything else is believed. A PRACK is
+        # matched by its RAck, and may have been overtaken by later requests of its sender.
         in_order = dialog is not None and dialog.accept_cseq(request.cseq)
         if not in_order and request.method != "PRACK":
             transaction.send_response(refuse(request, 500), now)
@@ -381,7 +376,7 @@ class UserAgentServer(UserAgentCore):
         self.on_call(call)
 
     def _capabilities(self, request: Request) -> Response:
-        """RFC 3261 section 11.2: what an INVITE would get."""
+        # Return the response to OPTIONS: what an INVITE would get (section 11.2).
         status = 486 if self._is_full() and request.to.tag is None else 200
         again_s = self.draining or self.busy()
         if again_s and request.to.tag is None:
@@ -394,17 +389,12 @@ class UserAgentServer(UserAgentCore):
         return response
 
     def _is_full(self) -> bool:
-        """Whether there are as many calls as there may be; those that are ending do not count."""
         if len(self.calls) < self.settings.max_calls:
             return False
         going = sum(call.state is not CallState.ENDING for call in self.calls)
         return going >= self.settings.max_calls
 
     def _make_room(self, now: float) -> bool:
-        """Give up the call whose answer has been without its ACK for longest, if for too long.
-
-        So callers that never complete a call cannot keep the others out.
-        """
         waiting = [
             (since, call)
             for call in self.calls
@@ -418,7 +408,6 @@ class UserAgentServer(UserAgentCore):
         return True
 
     def refuse_statelessly(self, request: Request, source: Hop, status: int) -> None:
-        """Answer a request that is wrong in itself, and remember nothing of it."""
         if request.method == "ACK":
             return
         try:

@@ -1,7 +1,7 @@
-"""The SIP user agent without I/O: bytes and ``now`` in; bytes to send and events out.
+"""User agent without I/O: bytes and ``now`` in; bytes to send and events out.
 
-After every call into it the shell drains ``outbox`` (what to send) and asks ``next_deadline``.
-Requests are checked in the order of RFC 3261 section 8.2.
+After every call the shell drains ``outbox`` and asks ``next_deadline``. Requests are checked in the
+order of RFC 3261 section 8.2.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ from qwen3tts_phone.sip.uas import UserAgentServer
 
 
 class UserAgent(UserAgentServer):
-    """Everything between the transport and the calls."""
+    """SIP user agent between the transports and the calls."""
 
     # What the shell calls
 
     def receive(self, data: bytes, source: Hop, now: float) -> None:
-        """A datagram, or one message of a stream. Garbage is counted and dropped, or gets 400."""
         if self.gate is not None and not self.gate.message(data, source, now):
             return
         if data[:4].upper() == b"SIP/":
-            # The gate lets answers pass whoever sends them: a flood of them must cost little.
+            # The gate lets responses of any source pass: a flood of them must cost little.
             wanted = self.layer.may_match(data)
         else:
             wanted = not self._banned(source, data, now)
@@ -63,7 +62,6 @@ class UserAgent(UserAgentServer):
                 self.gate.unreadable(source, now)
 
     def _banned(self, source: Hop, data: bytes, now: float) -> bool:
-        """Whether a request is dropped unread: a ban holds for all that belongs to no call here."""
         gate = self.gate
         if not isinstance(gate, SourceGate) or not gate.banned(source.host, now):
             return False
@@ -73,24 +71,21 @@ class UserAgent(UserAgentServer):
         return True
 
     def _concerns_call(self, data: bytes) -> bool:
-        """Whether the Call-ID of a message, still unread, is that of a call here."""
         found = CALL_ID.search(data, 0, MAX_HEAD_BYTES)
         if found is None:
             return False
         return self.registry.has_dialog_of(found[1].decode("utf-8", "replace").strip(" \t"))
 
     def transport_failed(self, hop: Hop, now: float, cause: CallError | None = None) -> None:
-        """Nothing could be delivered to that hop; ``cause`` where more is known."""
+        """Fail what was sent to that hop; ``cause`` where more is known."""
         self.layer.transport_failed(hop, now, cause)
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         deadlines = [self.layer.next_deadline()]
         deadlines += [timed.next_deadline() for timed in self._timed()]
         return min((at for at in deadlines if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Fire the timers that are due."""
         self.layer.tick(now)
         for timed in self._timed():
             deadline = timed.next_deadline()
@@ -114,11 +109,10 @@ class UserAgent(UserAgentServer):
         user: str = "",
         display_name: str = "",
     ) -> OutgoingCall:
-        """Call someone. ``identity`` is our address of record, by default the endpoint's own.
+        """Place a call. ``identity`` is our address of record, by default the endpoint's own.
 
-        ``hop`` is where DNS says that the proxy or target is; ``user`` stands in our Contact.
-
-        Raises BadSip when the target, the proxy or a header cannot be used.
+        ``hop`` is the located proxy or target; ``user`` stands in our Contact. Raises BadSip when
+        the target, the proxy or a header cannot be used.
         """
         target = target.strip()
         uri = parse_uri(target)
@@ -152,5 +146,4 @@ class UserAgent(UserAgentServer):
         return call
 
     def close(self) -> None:
-        """End the transfers that still wait for notices."""
         self.registry.close()

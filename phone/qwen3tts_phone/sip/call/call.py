@@ -33,7 +33,7 @@ from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 
 class Call:
-    """A call: sans-I/O, driven by the agent, telling its owner by ``notify``."""
+    """Call without I/O: driven by the user agent, reporting events by ``notify``."""
 
     direction: Literal["in", "out"]
     call_id: str
@@ -78,17 +78,15 @@ class Call:
 
     @property
     def hop(self) -> Hop:
-        """Where the INVITE went last, or where answers to it go."""
         raise NotImplementedError
 
     # The state
 
     def can(self, step: CallStep) -> bool:
-        """Whether the table knows that step now."""
         return (self.state, step) in CALL_TRANSITIONS
 
     def step(self, step: CallStep) -> None:
-        """Make a move; raises WrongState when the table has none."""
+        """Make a state transition; raises WrongState where the table has none."""
         state = CALL_TRANSITIONS.get((self.state, step))
         if state is None:
             raise WrongState(f"{step.name.lower()} is not possible while {self.state.name}.")
@@ -105,7 +103,7 @@ class Call:
         error: CallError | None = None,
         message: Request | Response | None = None,
     ) -> None:
-        """Tell the owner, once, that the call is over; ``message`` is theirs that ended it."""
+        """Report, once, that the call is over; ``message`` is theirs that ended it."""
         if self._told_end:
             return
         self._told_end = True
@@ -132,19 +130,15 @@ class Call:
     # The session
 
     def session_dialog(self) -> Dialog | None:
-        """The dialog whose session is changed: the call's, or an early one that has agreed."""
         return self.dialog
 
     def may_update_early(self) -> bool:
-        """Whether an UPDATE may change the session before the call is answered."""
         return False
 
     def initial_offer(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
-        """Whose first offer in a dialog is still unanswered."""
         return "done"
 
     def learn_capabilities(self, message: Request | Response) -> None:
-        """Remember what they say of themselves: what they allow, and their name."""
         if message.get("Allow") is not None:
             self._allow = frozenset(method.upper() for method in message.values("Allow"))
         name = message.get("User-Agent") or message.get("Server")
@@ -152,15 +146,14 @@ class Call:
             self.remote_agent = name[:200]
 
     def allows_explicitly(self, method: str) -> bool:
-        """Whether their Allow names a method; False where they sent none."""
+        """Return whether their Allow names a method; False where they sent none."""
         return self._allow is not None and method in self._allow
 
     def may_allow(self, method: str) -> bool:
-        """The same, but True where they sent none."""
         return self._allow is None or method in self._allow
 
     def refresh_target(self, dialog: Dialog, message: Request | Response) -> None:
-        """Section 12.2: their Contact moves the remote target, never the route set.
+        """Set the remote target from their Contact (section 12.2), never the route set.
 
         Raises BadSip, and changes nothing, where our requests could not be sent there.
         """
@@ -178,9 +171,8 @@ class Call:
     def may_be_steered_by(self, request: Request, dialog: Dialog) -> bool:
         """Return whether the source of a REFER or Replaces may transfer or replace this call.
 
-        The dialog's own peer may (RFC 3891 section 8): the host that the INVITE went to or came
-        from, or that our requests of the dialog go to. So may the servers of an account, and
-        trusted networks.
+        The dialog's peer may (RFC 3891 section 8): the host that the INVITE or our in-dialog
+        requests went to or came from. So may an account's servers, and trusted networks.
         """
         source = request.source
         if source is None:
@@ -194,12 +186,10 @@ class Call:
     # Hanging up
 
     def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
-        """End the call whatever its state; does nothing when it is over or about to be."""
         if self.can(CallStep.BYE):
             self.bye(now, headers)
 
     def bye(self, now: float, headers: Mapping[str, str] | None = None) -> None:
-        """Hang up an answered call; before the ACK it waits for it."""
         lines = check_headers(headers)
         already = self.state in (CallState.ENDING, CallState.LEAVING)
         self.step(CallStep.BYE)
@@ -208,26 +198,24 @@ class Call:
             self.report_end("local")
 
     def send_bye(self, now: float, lines: list[tuple[str, str]] | None = None) -> None:
-        """Send the BYE of the dialog; the state has been moved."""
         if self.dialog is not None:
             bye = self.dialog.request("BYE")
             bye.add_all(lines or [])
             self.send_in_dialog(bye, OutcomeListener(self._bye_done), now)
 
     def _bye_done(self, outcome: Response | Failure, now: float) -> None:
-        """Whatever the answer to our BYE is, and if there is none, the call is over."""
         if self.can(CallStep.BYE_DONE):
             self.step(CallStep.BYE_DONE)
 
     def dialog_lost(self, now: float, error: CallError) -> None:
-        """The dialog is gone at the far end (408, 481, no answer): RFC 3261 section 12.2.1.2."""
+        """End a dialog that is gone at the far end (408, 481, no response; section 12.2.1.2)."""
         if self.can(CallStep.LOST):
             self.step(CallStep.LOST)
             self.send_bye(now)
             self.report_end("error", error=error)
 
     def hand_over(self, call: Call, now: float) -> None:
-        """Another call has taken the place of this one (RFC 3891 section 3)."""
+        """Hang up: another call has taken the place of this one (RFC 3891 section 3)."""
         self.replaced_by = call
         self.hang_up(now)
 
@@ -236,7 +224,6 @@ class Call:
     def send_in_dialog(
         self, request: Request, listener: ResponseListener, now: float, dialog: Dialog | None = None
     ) -> ClientRequest:
-        """Send a request of our dialog."""
         dialog = dialog or self.dialog
         if dialog is None:
             raise WrongState("There is no dialog yet.")
@@ -250,7 +237,6 @@ class Call:
         )
 
     def remote_bye(self, request: Request, transaction: Transaction, now: float) -> None:
-        """They hang up."""
         transaction.send_response(reply(request, 200), now)
         if not self.can(CallStep.REMOTE_BYE):
             return
@@ -259,26 +245,21 @@ class Call:
         causes = reasons(request)
         self.report_end("remote", reason=str(causes[0]) if causes else "", message=request)
 
-    def on_remote_bye(self, now: float) -> None:
-        """For the callee: end a pending INVITE first."""
+    def on_remote_bye(self, now: float) -> None: ...
 
     def receive_prack(
         self, request: Request, transaction: Transaction, dialog: Dialog, now: float
     ) -> None:
-        """A PRACK: only a call that came in has anything to be acknowledged by it."""
         transaction.send_response(reply(request, 481), now)
 
     def receive_ack(self, request: Request, now: float) -> None:
-        """An ACK inside the dialog."""
         self.modification.receive_ack(request, now)
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         own = (self.modification.next_deadline(), self.timer.next_deadline())
         return min((at for at in own if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
         self.modification.tick(now)
         due = self.timer.due(now)
         if due is Due.EXPIRE:
@@ -298,36 +279,30 @@ class Call:
 
 
 class DialogUsage(Protocol):
-    """A usage of a call's dialog that may outlive the call (RFC 5057): a REFER and its notices."""
+    """Usage of a call's dialog that may outlive the call (RFC 5057): a REFER and its notices."""
 
     dialog: Dialog
 
-    def call_over(self, now: float) -> None:
-        """Take notice of the end of the call."""
+    def call_over(self, now: float) -> None: ...
 
-    def close(self) -> None:
-        """End it: the endpoint is closed."""
+    def close(self) -> None: ...
 
-    def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
+    def next_deadline(self) -> float | None: ...
 
-    def tick(self, now: float) -> None:
-        """Do what is due."""
+    def tick(self, now: float) -> None: ...
 
 
 class ReferSubscription(DialogUsage, Protocol):
-    """A REFER of ours, which receives notices."""
+    """REFER of ours, which receives notices."""
 
     @property
-    def cseq(self) -> int:
-        """Number of the REFER."""
+    def cseq(self) -> int: ...
 
-    def receive(self, request: Request, transaction: Transaction, now: float) -> None:
-        """Handle a NOTIFY."""
+    def receive(self, request: Request, transaction: Transaction, now: float) -> None: ...
 
 
 class CallRegistry:
-    """Calls of a user agent with their dialogs, early ones included, and REFER subscriptions."""
+    """Calls of a user agent with their dialogs, early ones included, and their REFERs."""
 
     def __init__(self) -> None:
         self.calls: set[Call] = set()
@@ -339,55 +314,45 @@ class CallRegistry:
         return len(self._dialogs) + len(self._notified)
 
     def remember(self, call: Call, dialog: Dialog) -> None:
-        """Have the call receive the requests of a dialog."""
         self.calls.add(call)
         if dialog not in call.dialogs:
             call.dialogs.append(dialog)
         self._dialogs[dialog.id] = (call, dialog)
 
     def find(self, call_id: str, local_tag: str, remote_tag: str) -> tuple[Call, Dialog] | None:
-        """Return the call and dialog that a request is for."""
         return self._dialogs.get((call_id, local_tag, remote_tag))
 
     def has_dialog_of(self, call_id: str) -> bool:
-        """Return whether there is a dialog with that Call-ID."""
         return any(each[0] == call_id for each in (*self._dialogs, *self._notified))
 
     def keep_only(self, call: Call, dialog: Dialog) -> None:
-        """Forget all dialogs of an answered call but one."""
         self.forget_dialogs(call)
         self.remember(call, dialog)
 
     def forget_dialogs(self, call: Call) -> None:
-        """Forget the dialogs of a call that goes on."""
         for dialog in call.dialogs:
             if self._dialogs.get(dialog.id, (None,))[0] is call:
                 del self._dialogs[dialog.id]
         call.dialogs.clear()
 
     def forget(self, call: Call) -> None:
-        """Forget a call that is over."""
         self.calls.discard(call)
         self.forget_dialogs(call)
 
     def call_ended(self, call: Call, now: float) -> None:
-        """Let the REFER subscriptions of a call end soon."""
         for usage in list(self.usages):
             if usage.dialog is call.dialog:
                 usage.call_over(now)
 
     def close(self) -> None:
-        """End all REFER subscriptions."""
         for usage in list(self.usages):
             usage.close()
 
     def subscribe(self, subscription: ReferSubscription) -> None:
-        """Have a REFER of ours receive its notices, even after the end of its call."""
         self.usages.append(subscription)
         self._notified.setdefault(subscription.dialog.id, []).append(subscription)
 
     def unsubscribe(self, subscription: ReferSubscription) -> None:
-        """Undo `subscribe`."""
         self.usages.remove(subscription)
         left = self._notified.get(subscription.dialog.id, [])
         left.remove(subscription)
@@ -395,7 +360,7 @@ class CallRegistry:
             del self._notified[subscription.dialog.id]
 
     def subscription_of(self, request: Request, local_tag: str) -> ReferSubscription | None:
-        """Return the REFER of ours that a NOTIFY is about (RFC 3515 section 2.4.6: its ``id``)."""
+        """Return the REFER that a NOTIFY is about, by its ``id`` (RFC 3515 section 2.4.6)."""
         here = self._notified.get((request.call_id, local_tag, request.from_.tag or ""), [])
         _, *parameters = (part.strip() for part in (request.get("Event") or "").split(";"))
         for parameter in parameters:

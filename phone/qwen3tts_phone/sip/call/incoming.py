@@ -26,15 +26,15 @@ MAX_WAITING = 4
 """Provisional answers that wait for the PRACK of the one before."""
 
 REPEAT_S = 60.0
-"""While nobody answers, the last one is said anew so often: proxies give up a call of which they
-have heard nothing for three minutes (RFC 3261 section 13.3.1.1)."""
+"""The last one is repeated at this interval: proxies give up a call of which they have heard
+nothing for three minutes (RFC 3261 section 13.3.1.1)."""
 
 Lines = list[tuple[str, str]]
 _RACK = re.compile(r"\s*([0-9]{1,10})\s+([0-9]{1,10})\s+([A-Za-z]{1,32})\s*")
 
 
 class ProvisionalResponses:
-    """The provisional answers of one incoming call."""
+    """Provisional responses of one incoming call, reliable where the caller supports it."""
 
     def __init__(self, call: IncomingCall) -> None:
         options = (*call.request.values("Supported"), *call.request.values("Require"))
@@ -58,11 +58,10 @@ class ProvisionalResponses:
 
     @property
     def holds_answer(self) -> bool:
-        """Section 3: no 2xx before the PRACK of an answer with a description."""
+        """Whether the 2xx must wait for the PRACK of a response with SDP (section 3)."""
         return self._unacked is not None and self._describes
 
     def send(self, status: int, sdp: str | None, lines: Lines, now: float) -> None:
-        """Send one, or keep it until the one before has been acknowledged."""
         call = self._call
         self._last, self._again_at = (status, sdp, lines), now + REPEAT_S
         if not self.reliable:
@@ -92,7 +91,7 @@ class ProvisionalResponses:
         )
 
     def knows(self, request: Request) -> bool:
-        """Whether a PRACK is for the answer that waits for it; raises BadSip."""
+        """Return whether a PRACK is for the response that awaits it; raises BadSip."""
         match = _RACK.fullmatch(request.get("RAck") or "")
         if match is None:
             raise BadSip("The PRACK does not say what it acknowledges.")
@@ -102,7 +101,6 @@ class ProvisionalResponses:
     def acknowledged(
         self, request: Request, transaction: Transaction, dialog: Dialog, now: float
     ) -> None:
-        """A PRACK; with the answer to our offer, or with a new offer of theirs."""
         if not self.knows(request):
             transaction.send_response(reply(request, 481), now)
             return
@@ -122,16 +120,14 @@ class ProvisionalResponses:
             self.send(status, described, lines, now)
 
     def stop(self) -> None:
-        """A final answer goes out: nothing is repeated any more; a PRACK may still come."""
         self._waiting.clear()
         self._unacked = self._again_at = None
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         return self._unacked.next_at if self._unacked is not None else self._again_at
 
     def tick(self, now: float) -> bool:
-        """Repeat what has no PRACK; False once it is given up (section 3: the call is refused)."""
+        """Retransmit what awaits its PRACK; False once given up (section 3: refuse the call)."""
         if self._unacked is None:
             if self._last is not None and self._again_at is not None and now >= self._again_at:
                 self.send(*self._last, now)
@@ -144,12 +140,12 @@ class ProvisionalResponses:
 
 MAX_EXPIRES_S = 24 * 3600
 UNANSWERED_S = 600.0
-"""A call that is neither answered nor made to ring once more for so long is refused with 480: a
-caller that has vanished must not keep its place for ever."""
+"""A call without an answer or another provisional response for this time is refused with 480: a
+caller that has vanished must not keep its place."""
 
 
 class IncomingCall(Call):
-    """The callee's side of a call."""
+    """Callee's side of a call."""
 
     direction: Literal["in", "out"] = "in"
 
@@ -196,7 +192,6 @@ class IncomingCall(Call):
 
     @property
     def hop(self) -> Hop:
-        """Where answers to the INVITE go."""
         return self._hop
 
     def ring(
@@ -206,10 +201,7 @@ class IncomingCall(Call):
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Say that it rings: 180, or 183 with early media, or the ``status`` given (180 to 199).
-
-        It is sent reliably (RFC 3262) where the caller can.
-        """
+        """Send 180, 183 with early media, or ``status`` (180 to 199); reliably where possible."""
         status = (183 if sdp else 180) if status is None else status
         if not 180 <= status <= 199:
             raise ValueError(f"status={status} is not between 180 and 199")
@@ -220,7 +212,6 @@ class IncomingCall(Call):
         self.provisionals.send(status, sdp or None, lines, now)
 
     def answer(self, sdp: str, now: float, headers: Mapping[str, str] | None = None) -> None:
-        """Take the call; while early media waits for its PRACK, the answer does as well."""
         lines = check_headers(headers)
         self._check_open()
         if self.can(CallStep.ANSWER) and self.provisionals.holds_answer:
@@ -235,7 +226,7 @@ class IncomingCall(Call):
         reason: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Refuse the call; ``status`` is 300 to 699."""
+        """Refuse the call with ``status`` 300 to 699."""
         if not 300 <= status <= 699:
             raise ValueError(f"status={status} is not between 300 and 699")
         lines = check_headers(headers)
@@ -245,7 +236,6 @@ class IncomingCall(Call):
         self.report_end("local", status, reason)
 
     def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
-        """480 before the answer, BYE after it."""
         if self.can(CallStep.REJECT):
             self.reject(480, now, headers=headers)
         else:
@@ -253,16 +243,13 @@ class IncomingCall(Call):
 
     @property
     def is_answering(self) -> bool:
-        """Whether an answer waits for a PRACK."""
         return self._held is not None
 
     @property
     def can_send_early_media(self) -> bool:
-        """Whether a description may be sent before the answer."""
         return self.offer is not None or self.provisionals.reliable
 
     def initial_offer(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
-        """Whose first offer is still unanswered."""
         reliable = self.provisionals
         if self.state in (CallState.RECEIVED, CallState.RINGING):
             if self.offer is not None:
@@ -273,7 +260,6 @@ class IncomingCall(Call):
         return "done"
 
     def may_update_early(self) -> bool:
-        """Once a reliable answer has been acknowledged (RFC 3311 section 5.1)."""
         return (
             self.state is CallState.RINGING
             and self.dialog is not None
@@ -285,7 +271,6 @@ class IncomingCall(Call):
     def receive_prack(
         self, request: Request, transaction: Transaction, dialog: Dialog, now: float
     ) -> None:
-        """A PRACK to a reliable provisional answer."""
         self.provisionals.acknowledged(request, transaction, dialog, now)
         if self._held is not None and not self.provisionals.holds_answer:
             (sdp, lines), self._held = self._held, None
@@ -293,20 +278,17 @@ class IncomingCall(Call):
                 self._answer_now(sdp, lines, now)
 
     def cancelled(self, transaction: Transaction, now: float, cancel: Request) -> None:
-        """They no longer want it: a CANCEL, already answered."""
         if transaction is not self.transaction:
             self.modification.cancelled(transaction, now)
         else:
             self._cancelled(now, cancel)
 
     def on_remote_bye(self, now: float) -> None:
-        """Section 15.1.2: a BYE while it rings ends the INVITE with 487."""
         if self.state in (CallState.RECEIVED, CallState.RINGING):
             self._refuse(487, now)
         self._answer = None
 
     def receive_ack(self, request: Request, now: float) -> None:
-        """The ACK to our 200, or to one of a re-INVITE."""
         if self._answer is None or request.cseq != self._answer.cseq:
             super().receive_ack(request, now)
             return
@@ -323,18 +305,14 @@ class IncomingCall(Call):
         self.modification.start_queued(now)
 
     def unacknowledged_since(self) -> float | None:
-        """When the answer was first sent, while it has no ACK."""
         return self._answer.sent_at if self._answer is not None else None
 
     def on_ack(self, request: Request, now: float) -> None:
-        """An ACK that reuses the INVITE's branch."""
         self.receive_ack(request, now)
 
-    def on_no_ack(self, now: float) -> None:
-        """Our refusal was never acknowledged; the call was over anyway."""
+    def on_no_ack(self, now: float) -> None: ...
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         answer = self._answer.next_at if self._answer else None
         own = (
             super().next_deadline(),
@@ -346,7 +324,6 @@ class IncomingCall(Call):
         return min((at for at in own if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Repeat the 200, or hang up where no ACK comes (section 13.3.1.4)."""
         super().tick(now)
         if self._expires_at is not None and now >= self._expires_at:
             self._expires_at = None
@@ -365,7 +342,6 @@ class IncomingCall(Call):
             self.no_ack(now)
 
     def no_ack(self, now: float) -> None:
-        """Our answer is not acknowledged: hang up."""
         self._answer = None
         if self.can(CallStep.NO_ACK):
             leaving = self.state is CallState.LEAVING
@@ -377,7 +353,6 @@ class IncomingCall(Call):
             self.report_end("timeout", error=_unheard("our answer"))
 
     def response(self, status: int, sdp: str | None, reason: str = "") -> Response:
-        """An answer to the INVITE, with its tag and, below 300, what makes a dialog."""
         dialog = self.dialog
         response = reply(self.request, status, reason, to_tag=dialog.local_tag if dialog else "")
         if dialog is not None and status < 300:

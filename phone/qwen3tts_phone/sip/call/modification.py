@@ -58,7 +58,7 @@ METHODS: dict[str, Literal["INVITE", "UPDATE", "PRACK"]] = {
 
 
 class ModifiedCall(Protocol):
-    """What a session modification needs of its call."""
+    """Call as a session modification needs it."""
 
     agent: UserAgentCore
     state: CallState
@@ -114,8 +114,8 @@ class SessionModification:
     def start(self, offer: Offer, done: Done, now: float, method: Method = "INVITE") -> None:
         """Offer a changed session; ``done`` gets the answer or the error. Waits for theirs.
 
-        Before the call is answered only an UPDATE can do that, and only once the first offer has
-        been answered reliably (RFC 3311 section 5.1).
+        Before the call is answered only an UPDATE may, once the first offer has been answered
+        reliably (RFC 3311 section 5.1).
         """
         state = self._call.state
         early = method == "UPDATE" and self._call.may_update_early()
@@ -152,11 +152,9 @@ class SessionModification:
         if self._method == "INVITE":
             self._exchange.limit(now + ANSWERED_WITHIN_S)
 
-    def on_provisional(self, response: Response, now: float) -> None:
-        """Ignore it."""
+    def on_provisional(self, response: Response, now: float) -> None: ...
 
     def on_final(self, response: Response, now: float) -> None:
-        """Take the response to our change, or a retransmitted 2xx."""
         dialog = self._dialog
         exchange = self._exchange
         if dialog is None or exchange is None:
@@ -218,7 +216,6 @@ class SessionModification:
         return True
 
     def on_failure(self, failure: Failure, now: float) -> None:
-        """Give up the dialog: there is no response to our change."""
         if self.phase is not ModificationState.SENT:
             return
         self.move(ModificationEvent.DONE)
@@ -240,10 +237,7 @@ class SessionModification:
     # Refreshes (RFC 4028)
 
     def refresh(self, now: float) -> None:
-        """Refresh the session: by an UPDATE without a body where they allow it (section 7.4).
-
-        Else by the session as it is in a re-INVITE.
-        """
+        """Refresh by an UPDATE without a body where allowed (section 7.4), else by a re-INVITE."""
         call = self._call
         if self._update_unknown or not call.allows_explicitly("UPDATE"):
             self._refresh_by_reinvite(now)
@@ -299,7 +293,6 @@ class SessionModification:
     def receive(
         self, request: Request, transaction: Transaction, dialog: Dialog, now: float
     ) -> None:
-        """Handle a re-INVITE or UPDATE of theirs, or a PRACK with a new offer."""
         state = self._call.state
         if state is CallState.ENDING:
             # Our BYE is out: there is no dialog any more (section 15.1.1).
@@ -345,7 +338,6 @@ class SessionModification:
         self._call.notify(ReinviteReceived(offer, respond, METHODS[request.method], early))
 
     def _conflict_status(self, request: Request, dialog: Dialog) -> int:
-        """Return 491 where an offer of ours is unanswered, 500 where one of theirs is, else 0."""
         phase, state = self.phase, self._call.state
         if request.method == "INVITE":
             if phase is ModificationState.RECEIVED or state in (
@@ -369,7 +361,6 @@ class SessionModification:
     def _answer_refresh(
         self, request: Request, transaction: Transaction, dialog: Dialog, now: float
     ) -> None:
-        """Answer an UPDATE without an offer: it moves the target and refreshes the session."""
         self._call.refresh_target(dialog, request)
         self._call.learn_capabilities(request)
         response = self._okay(request, dialog)
@@ -415,7 +406,6 @@ class SessionModification:
         self.start_queued(now)
 
     def receive_ack(self, request: Request, now: float) -> None:
-        """Take the ACK to our 200."""
         if self._answer is None or request.cseq != self._answer.cseq:
             return
         self._answer = None
@@ -425,7 +415,7 @@ class SessionModification:
             self.start_queued(now)
 
     def cancelled(self, transaction: Transaction, now: float) -> bool:
-        """Refuse their pending re-INVITE with 487; False where the transaction is another one."""
+        """Refuse their pending re-INVITE with 487; False where it is another one."""
         if self._incoming is not transaction:
             return False
         self.refuse(487, now)
@@ -434,12 +424,10 @@ class SessionModification:
     # Both
 
     def other_branch(self, dialog: Dialog, now: float) -> None:
-        """Abort the change of an early session whose branch of a fork has not answered."""
         if self.phase is not ModificationState.IDLE and self._dialog is not dialog:
             self._abort(WrongState("Another phone has answered."), now)
 
     def abort(self) -> None:
-        """End every change: the call is over."""
         over = WrongState("The call ended before the session was changed.")
         self._abort(over, self._call.agent.now())
 
@@ -458,13 +446,11 @@ class SessionModification:
             queued[1](over)
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         answer = self._answer.next_at if self._answer else None
         own = (self._retry_at, self._respond_by, answer)
         return min((at for at in own if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Send again, or give up, what is due."""
         if self._retry_at is not None and now >= self._retry_at:
             # While theirs is being answered, ours goes out right after it.
             self._retry_at = None
@@ -481,7 +467,6 @@ class SessionModification:
             self._call.dialog_lost(now, error)
 
     def start_queued(self, now: float) -> None:
-        """Begin the change that has waited, if none is under way."""
         call = self._call
         ready = call.state is CallState.UP or call.may_update_early()
         if self.phase is not ModificationState.IDLE or not ready:

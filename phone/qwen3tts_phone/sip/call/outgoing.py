@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[0-9]{1,10}")
 
 
 def rseq_of(response: Response) -> int | None:
-    """The number of a provisional answer that is sent reliably, or None where it is not."""
+    """Return the RSeq of a reliable provisional response; None where it is not reliable."""
     if not any(option.lower() == "100rel" for option in response.values("Require")):
         return None
     text = (response.get("RSeq") or "").strip()
@@ -38,7 +38,7 @@ def rseq_of(response: Response) -> int | None:
 
 
 class EarlyDialog:
-    """What has come from one phone before the answer."""
+    """Early dialog with one branch of a fork (RFC 3261 section 12.1.2, RFC 3262 section 4)."""
 
     def __init__(self, dialog: Dialog | None) -> None:
         self.dialog = dialog
@@ -52,7 +52,6 @@ class EarlyDialog:
 
     @classmethod
     def of(cls, invite: Request, response: Response) -> EarlyDialog:
-        """The branch that a provisional answer begins; without a tag there is no dialog yet."""
         try:
             whole = response.to.tag is not None and response.contact is not None
             return cls(Dialog.of_caller(invite, response) if whole else None)
@@ -60,9 +59,9 @@ class EarlyDialog:
             return cls(None)
 
     def takes(self, rseq: int) -> bool:
-        """Whether a reliable answer is the next one; else it came before, or one is missing.
+        """Return whether a reliable response is the next in order.
 
-        Section 4: those are neither processed nor acknowledged.
+        Section 4: others are neither processed nor acknowledged.
         """
         if self._rseq is not None and rseq != self._rseq + 1:
             return False
@@ -73,21 +72,21 @@ class EarlyDialog:
         return True
 
     def prack(self, response: Response, rseq: int) -> Request:
-        """The PRACK to a reliable provisional answer (section 7.2), still without Via."""
+        """Return the PRACK to a reliable provisional response (section 7.2), still without Via."""
         if self.dialog is None:
-            raise BadSip("There is nobody to acknowledge it to.")
+            raise BadSip("There is no early dialog to acknowledge it in.")
         request = self.dialog.request("PRACK")
         request.add("RAck", f"{rseq} {response.cseq} {response.cseq_method}")
         return request
 
 
-RANG = "It rang, and nobody answered."
+RANG = "It rang without an answer."
 MAX_FORKS = 16
 """Most answers of a fork, provisional or final, that one call keeps."""
 
 
 class OutgoingCall(Call):
-    """The caller's side of a call."""
+    """Caller's side of a call."""
 
     direction: Literal["in", "out"] = "out"
 
@@ -126,7 +125,6 @@ class OutgoingCall(Call):
         """Addresses of the servers of the account that it was placed with."""
 
     def start(self, now: float) -> None:
-        """Send the INVITE."""
         self._exchange = self.agent.exchange(
             self._request, self._hop, self, now, next_cseq=self.next_cseq, digest=self.digest
         )
@@ -134,7 +132,7 @@ class OutgoingCall(Call):
     def ask_at(
         self, target: RedirectTarget, request: Request, hop: Hop, digest: Digest | None, now: float
     ) -> None:
-        """Send the INVITE to the address that a 3xx has led to. For `Redirection`."""
+        """Send the INVITE to the target of a redirection."""
         self.registry.forget_dialogs(self)
         self._branches.clear()
         self._told.clear()
@@ -145,13 +143,11 @@ class OutgoingCall(Call):
 
     @property
     def invite(self) -> Request:
-        """The INVITE as it was sent last."""
         return self._sent
 
     # Answers
 
     def on_provisional(self, response: Response, now: float) -> None:
-        """A 1xx: it rings, it plays early media, and CANCEL is allowed from now on."""
         if not self.can(CallStep.PROVISIONAL):
             return
         self.step(CallStep.PROVISIONAL)
@@ -200,14 +196,12 @@ class OutgoingCall(Call):
             branch.dialog = None
 
     def session_dialog(self) -> Dialog | None:
-        """The call's dialog; before the answer, that of the branch that agreed last."""
         if self.dialog is not None:
             return self.dialog
         agreed = [branch.dialog for branch in self._branches.values() if branch.agreed]
         return agreed[-1] if agreed else None
 
     def may_update_early(self) -> bool:
-        """Once a reliable answer has come (RFC 3311 section 5.1)."""
         return (
             self.state is CallState.PROCEEDING
             and self.session_dialog() is not None
@@ -215,14 +209,12 @@ class OutgoingCall(Call):
         )
 
     def initial_offer(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]:
-        """Our offer is open until a branch answers it reliably, or finally."""
         if self.dialog is dialog:
             return "done"
         branches = self._branches.values()
         return "done" if any(b.agreed and b.dialog is dialog for b in branches) else "ours"
 
     def on_final(self, response: Response, now: float) -> None:
-        """The final answer; every 2xx is acknowledged, the first alone makes the call."""
         if response.status < 300:
             try:
                 self._success(response, now)
@@ -242,7 +234,7 @@ class OutgoingCall(Call):
             self._refused(response, cancelled=True)
 
     def end_with(self, outcome: Response | Failure, now: float) -> None:
-        """No address is left to be called. For `Redirection`."""
+        """End the call: no redirection target is left."""
         if isinstance(outcome, Response):
             self._refused(outcome)
         else:
@@ -265,7 +257,6 @@ class OutgoingCall(Call):
             self.report_end("remote", response.status, response.reason, error, response)
 
     def on_failure(self, failure: Failure, now: float) -> None:
-        """No answer at all."""
         if not self.can(CallStep.FAILURE):
             return
         if self.state is CallState.CANCELLING or not self.redirection.follows(failure, now):
@@ -345,7 +336,7 @@ class OutgoingCall(Call):
             return
         self.timer.answered(response, now)
         # Some phones give their description with the 183 alone, as those must that sent it
-        # reliably. Where a branch describes itself anew with its 200, that is what it does now.
+        # reliably. The SDP of a branch's 200, where there is one, replaces the earlier one.
         described = branch.described if branch is not None else ""
         self.notify(Answered(response.sdp or described or None, tag))
         self.modification.start_queued(now)
@@ -353,14 +344,13 @@ class OutgoingCall(Call):
     # Giving up
 
     def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
-        """CANCEL before the answer, BYE after it."""
         if self.can(CallStep.CANCEL):
             self.cancel(now, headers)
         else:
             super().hang_up(now, headers)
 
     def cancel(self, now: float, headers: Mapping[str, str] | None = None) -> None:
-        """Stop calling. Section 9.1: the CANCEL waits for a provisional answer."""
+        """Stop calling; the CANCEL waits for a provisional response (section 9.1)."""
         lines = check_headers(headers)
         proceeding = self.state is CallState.PROCEEDING
         self.step(CallStep.CANCEL)
@@ -384,12 +374,10 @@ class OutgoingCall(Call):
         self.agent.layer.send(cancel, self._exchange.hop, NullListener(), now)
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         own = (super().next_deadline(), self._ring_until)
         return min((at for at in own if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Give up a call that rings for ever."""
         super().tick(now)
         if self._ring_until is not None and now >= self._ring_until:
             self._ring_until = None
@@ -399,7 +387,6 @@ class OutgoingCall(Call):
 
     @property
     def hop(self) -> Hop:
-        """Where the INVITE went last."""
         return self._exchange.hop if self._exchange is not None else self._hop
 
     @property
@@ -410,6 +397,5 @@ class OutgoingCall(Call):
         self._ring_until = None
 
     def next_cseq(self) -> int:
-        """The number of the next request before there is a dialog."""
         self._cseq += 1
         return self._cseq

@@ -29,7 +29,7 @@ Key = tuple[str, str, str, int | None, str]
 
 @dataclass(frozen=True, slots=True)
 class RedirectTarget:
-    """Where the call goes next."""
+    """Target of a redirection."""
 
     uri: str
     """The Request-URI."""
@@ -40,14 +40,13 @@ class RedirectTarget:
 
     @property
     def callees(self) -> tuple[str, ...]:
-        """Addresses to be permitted: with a proxy also the same user at the proxy's host."""
         if not self.proxy:
             return (self.uri,)
         return self.uri, str(replace(parse_uri(self.proxy), user=parse_uri(self.uri).user))
 
 
 class TargetSet:
-    """One call's target set; every address is tried once."""
+    """Target set of one call (section 8.1.3.4); every address is tried once."""
 
     def __init__(self, first: str) -> None:
         self.taken = 0
@@ -74,7 +73,7 @@ class TargetSet:
                 self.problems.append(error.message.rstrip("."))
 
     def next(self) -> RedirectTarget | None:
-        """The next address by its q; None where none is left."""
+        """Return the next address by its q; None where none is left."""
         if not self._left:
             return None
         if self.taken >= MAX_TARGETS:
@@ -127,7 +126,7 @@ Outcome = Response | Failure
 
 
 class RedirectedCall(Protocol):
-    """What a redirection needs of its call."""
+    """Call as a redirection needs it."""
 
     agent: UserAgentCore
     local_host: str
@@ -142,7 +141,7 @@ class RedirectedCall(Protocol):
 
 
 class Redirection:
-    """One call's. It follows where ``locate`` is set; `found` or `not_found` answers it."""
+    """Redirection of one call where ``locate`` is set; `found` or `not_found` answers it."""
 
     def __init__(self, call: RedirectedCall, first: str) -> None:
         self.locate: Callable[[RedirectTarget], None] | None = None
@@ -155,7 +154,7 @@ class Redirection:
 
     @property
     def remedy(self) -> str:
-        """What to do about a redirection that led nowhere; empty where none was followed."""
+        """Advice on a redirection that led nowhere; empty where none was followed."""
         problems = list(dict.fromkeys(self._targets.problems))
         if self.locate is None or not problems:
             return ""
@@ -163,9 +162,9 @@ class Redirection:
         return f"The redirection was not followed further after {tried}: {'; '.join(problems)}."
 
     def follows(self, outcome: Outcome, now: float) -> bool:
-        """Go on to the next address after this final answer or silence; False where none is left.
+        """Go on to the next target after a final response or silence; False where none is left.
 
-        An answer of 600 and above is final for all of them (RFC 3261 section 8.1.3.4).
+        600 and above is final for all targets.
         """
         if self.locate is None:
             return False
@@ -184,7 +183,7 @@ class Redirection:
         leave_out: tuple[str, ...],
         now: float,
     ) -> None:
-        """The address is located: ask there. ``leave_out``: header lines that stay with us."""
+        """Send the INVITE to a located target, without the header fields ``leave_out``."""
         if not self.waits:
             return
         call = self._call
@@ -200,7 +199,6 @@ class Redirection:
         call.ask_at(target, request, hop, digest, now)
 
     def not_found(self, error: CallError, now: float) -> None:
-        """It may not, or cannot, be called: the next one, or the end."""
         if not self.waits:
             return
         self._targets.problems.append(error.message.rstrip("."))
@@ -210,7 +208,7 @@ class Redirection:
             self._call.end_with(self._last, now)
 
     def stop(self) -> bool:
-        """Nothing more is wanted; whether an address was being located."""
+        """Abandon the redirection; True where a target was being located."""
         waited, self.waits = self.waits, False
         return waited
 

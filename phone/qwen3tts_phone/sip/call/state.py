@@ -1,4 +1,4 @@
-"""State machines of a call and of changes of its session, and the events that a call reports."""
+"""State machines of a call and of session modification, and the events that a call reports."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from qwen3tts_phone.sip.message.message import Request, Response
 
 
 class ModificationState(Enum):
-    """Who is changing the session."""
+    """State of the offer/answer exchanges of an established session."""
 
     IDLE = auto()
     SENT = auto()
     """Our re-INVITE or UPDATE is out."""
     GLARE = auto()
-    """It met theirs (491, 500); waiting to send it anew."""
+    """Glare: it met theirs (491, 500); waiting to send it again."""
     RECEIVED = auto()
     """Theirs is here, the owner has not answered."""
     ANSWERED = auto()
@@ -29,7 +29,7 @@ class ModificationState(Enum):
 
 
 class ModificationEvent(Enum):
-    """What may happen to a change."""
+    """Trigger of a transition between modification states."""
 
     SEND = auto()
     DONE = auto()
@@ -69,9 +69,9 @@ MODIFICATION_TRANSITIONS: dict[tuple[ModificationState, ModificationEvent], Modi
 
 @dataclass(frozen=True, slots=True)
 class TransferProgress:
-    """How far a transfer of ours has come, as the far end tells it.
+    """Progress of a transfer of ours, by the far end's NOTIFY.
 
-    ``status`` is what the target answered: 100 to 199 while it goes on, then the final one.
+    ``status`` is the target's: 100 to 199 while it goes on, then the final one.
     """
 
     status: int
@@ -82,18 +82,18 @@ class TransferProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReferReceived:
-    """The far end asks us to call somebody (REFER).
+    """The far end asks us to call a target (REFER).
 
-    One of ``accept()`` and ``refuse(status)`` within 20 s, else it is refused with 603. After
-    ``accept``, ``notify(status, reason)`` tells the far end how the new call goes: 180 and the like
-    any number of times, the final status once. All of them do nothing where it is too late;
-    ``accept`` is False then, and nobody is to be called.
+    Call one of ``accept()`` and ``refuse(status)`` within 20 s, else it is refused with 603. After
+    ``accept``, ``notify(status, reason)`` reports the new call: provisional statuses any number of
+    times, the final one once. Too late, they do nothing; ``accept`` then returns False, and no call
+    is to be placed.
     """
 
     target: str
     """The URI to call."""
     referred_by: str | None
-    """Who sends us there (Referred-By, RFC 3892), as a URI; nobody has checked it."""
+    """URI of Referred-By (RFC 3892), unverified."""
     replaces: Replaces | None
     """The dialog at the target that our call is to replace: an INVITE with the header
     ``Replaces: {replaces.value}``."""
@@ -117,7 +117,7 @@ _NUMBERED = {"10": "*", "11": "#", "12": "A", "13": "B", "14": "C", "15": "D"}
 
 @dataclass(frozen=True, slots=True)
 class InfoReceived:
-    """The far end sent an INFO that is no key; it has been answered with 200."""
+    """INFO that is not DTMF; it has been answered with 200."""
 
     content_type: str
     """In lower case, without parameters; empty where there is no body."""
@@ -126,7 +126,7 @@ class InfoReceived:
 
 @dataclass(frozen=True, slots=True)
 class DtmfInfo:
-    """A key of the far end's telephone, told by INFO."""
+    """DTMF key of the far end, by INFO."""
 
     digit: str
     """One of ``0`` to ``9``, ``*``, ``#``, ``A`` to ``D``."""
@@ -134,7 +134,7 @@ class DtmfInfo:
 
 
 def read_dtmf(content_type: str, body: bytes) -> DtmfInfo:
-    """The key in a body of ``application/dtmf-relay`` or ``application/dtmf``; raises BadSip."""
+    """Parse an ``application/dtmf-relay`` or ``application/dtmf`` body; raises BadSip."""
     text = body[:256].decode("latin-1")
     duration_ms = DEFAULT_DURATION_MS
     signal = text.strip()
@@ -151,7 +151,7 @@ def read_dtmf(content_type: str, body: bytes) -> DtmfInfo:
 
 
 def dtmf_relay(digit: str, duration_ms: int) -> bytes:
-    """The body of ``application/dtmf-relay`` for a key; raises ValueError."""
+    """Return the ``application/dtmf-relay`` body for a key; raises ValueError."""
     digit = digit.upper()
     if len(digit) != 1 or digit not in DIGITS:
         raise ValueError(f"digit={digit!r} is not one of {DIGITS}")
@@ -168,7 +168,7 @@ _PARAMETER = re.compile(r';\s*([A-Za-z-]{1,32})\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason: ``SIP`` with a status code, ``Q.850`` with a cause of the telephone network."""
+    """One Reason value (RFC 3326): ``SIP`` with a status code, or ``Q.850`` with a cause."""
 
     protocol: str
     cause: int | None = None
@@ -180,7 +180,6 @@ class Reason:
 
 
 def reasons(message: Request | Response) -> list[Reason]:
-    """All that a message gives; what cannot be read is left out."""
     found = []
     for line in message.headers.getlist("Reason"):
         for value in split_list(line[:4096]):
@@ -201,7 +200,7 @@ def reasons(message: Request | Response) -> list[Reason]:
 
 
 class CallState(Enum):
-    """Where a call stands."""
+    """State of a call."""
 
     CALLING = auto()
     """Our INVITE is out, nothing has come back."""
@@ -225,7 +224,7 @@ class CallState(Enum):
 
 
 class CallStep(Enum):
-    """What may happen to a call."""
+    """Trigger of a transition between call states."""
 
     PROVISIONAL = auto()
     SUCCESS = auto()
@@ -287,7 +286,7 @@ CALL_TRANSITIONS: dict[tuple[CallState, CallStep], CallState] = {
     (S.ENDING, P.ACK): S.ENDING,
     (S.ENDING, P.BYE): S.ENDING,
     (S.ENDING, P.BYE_DONE): S.ENDED,
-    # Both hang up at once: each answers the other's BYE.
+    # Both hang up together: each answers the other's BYE.
     (S.ENDING, P.REMOTE_BYE): S.ENDED,
 }
 """What is not here does not happen: of ours it is WrongState, of theirs it is ignored."""
@@ -295,10 +294,9 @@ CALL_TRANSITIONS: dict[tuple[CallState, CallStep], CallState] = {
 
 @dataclass(frozen=True, slots=True)
 class Ringing:
-    """The phone at the far end rings, or something else goes on there.
+    """Provisional response: 180 (ringing), 181 (forwarded), 182 (queued) or 183 (progress).
 
-    ``status`` is 180 (it rings), 181 (the call is being forwarded), 182 (it is queued) or 183
-    (something goes on). Each status is told once, and 183 only where nothing was told before.
+    Each status is reported once, and 183 only where none was reported before.
     """
 
     status: int
@@ -307,7 +305,7 @@ class Ringing:
 
 @dataclass(frozen=True, slots=True)
 class EarlyMedia:
-    """The far end sends sound before it answers (an announcement, a ring-back tone)."""
+    """Early media of the far end (an announcement, a ring-back tone)."""
 
     sdp: str
     tag: str = field(default="", compare=False)
@@ -325,8 +323,8 @@ class EarlyAnswer:
 class Answered:
     """The call is up. ``sdp`` is the far end's answer, or its offer where we made none.
 
-    On a call that came in it is the caller's answer (of the ACK, or of an earlier PRACK), and None
-    where the INVITE had the offer.
+    On an incoming call it is the caller's answer (from the ACK or a PRACK), and None where the
+    INVITE had the offer.
     """
 
     sdp: str | None
@@ -336,12 +334,11 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class ReinviteReceived:
-    """The far end wants to change the session (hold, resume, another address).
+    """The far end wants to modify the session (hold, resume, another address).
 
-    ``offer`` is its description, or None when it asks for ours. ``respond(sdp)`` accepts;
-    ``respond(None)`` refuses with 488 and leaves the session as it was. Where the change has
-    been withdrawn in the meantime, responding does nothing. Who does not respond within 30 s (an
-    UPDATE or PRACK: 10 s) refuses with 500.
+    ``offer`` is its SDP, or None where it asks for ours. ``respond(sdp)`` accepts;
+    ``respond(None)`` refuses with 488 and keeps the session. Without a response within 30 s
+    (UPDATE, PRACK: 10 s) it is refused with 500; after a withdrawal, responding does nothing.
     """
 
     offer: str | None
@@ -355,7 +352,7 @@ class ReinviteReceived:
 class ReinviteConfirmed:
     """A change of theirs holds; ``sdp`` is its answer where the offer was ours.
 
-    After a re-INVITE it comes with the ACK, after an UPDATE or PRACK at once.
+    After a re-INVITE it comes with the ACK, after an UPDATE or PRACK immediately.
     """
 
     sdp: str | None
@@ -368,7 +365,7 @@ By = Literal["local", "remote", "timeout", "error"]
 class Ended:
     """The call is over; the last event of every call.
 
-    ``by`` says whose doing it was; ``status`` and ``reason`` are SIP's where there are any;
+    ``by`` says which side ended it; ``status`` and ``reason`` are SIP's where there are any;
     ``error`` is set when it ended otherwise than by hanging up.
     """
 

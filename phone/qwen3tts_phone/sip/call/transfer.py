@@ -1,4 +1,8 @@
-"""Call transfer by REFER in both directions (RFC 3515, RFC 3892, RFC 4488), with NOTIFY and sipfrag (RFC 3420)."""
+"""Call transfer by REFER in both directions (RFC 3515, RFC 3892, RFC 4488).
+
+NOTIFY bodies are ``message/sipfrag`` (RFC 3420). Notices come inside the dialog of the call and may
+come after its end (RFC 5057 section 4.1).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ MAX_UNREAD_NOTICES = 64
 
 
 class Transfer:
-    """Made by :meth:`SipCall.refer`."""
+    """Transfer of ours as a program sees it. Made by :meth:`SipCall.refer`."""
 
     def __init__(self) -> None:
         self.quiet = False
@@ -34,7 +38,7 @@ class Transfer:
 
     @property
     def events(self) -> AsyncIterator[TransferProgress]:
-        """The notices in order, for one reader; ends with the last one."""
+        """Notices in order, for one reader; ends with the last one."""
         return self._events()
 
     async def _events(self) -> AsyncIterator[TransferProgress]:
@@ -43,37 +47,34 @@ class Transfer:
         self._notices.put_nowait(None)
 
     async def done(self) -> int:
-        """Wait for the target's final status, whatever it is; raises TransferFailed.
+        """Wait for the target's final status; raises TransferFailed.
 
-        Where the far end tells nothing (``quiet``) it is the 2xx to the REFER itself.
+        Where the far end sends no notices (``quiet``) it is the 2xx to the REFER.
         """
         return await asyncio.shield(self._outcome)
 
     async def accepted(self) -> None:
-        """Wait until the far end has said that it will do it; raises CallRefused."""
+        """Wait until the far end has accepted the REFER; raises CallRefused."""
         await asyncio.shield(self._taken)
 
     # What the core tells
 
     def taken(self, status: int, *, quiet: bool) -> None:
-        """It was accepted."""
         self.quiet = quiet
         if not self._taken.done():
             self._taken.set_result(status)
 
     def progress(self, progress: TransferProgress) -> None:
-        """A notice came."""
         if self._notices.qsize() < MAX_UNREAD_NOTICES or progress.final:
             self._notices.put_nowait(progress)
 
     def over(self, outcome: int | CallError) -> None:
-        """Nothing more will come."""
         for future in (self._taken, self._outcome):
             if future.done():
                 continue
             if isinstance(outcome, CallError):
                 future.set_exception(outcome)
-                # Nobody needs to ask.
+                # Retrieved, so that asyncio logs nothing.
                 future.exception()
             else:
                 future.set_result(outcome)
@@ -88,7 +89,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def read_status(body: bytes) -> tuple[int, str] | None:
-    """Status and reason phrase of the status line that it begins with, or None."""
+    """Return status and reason phrase of a sipfrag's status line, or None."""
     match = _STATUS_LINE.match(body[:512].decode("utf-8", "replace").lstrip())
     if match is None:
         return None
@@ -98,7 +99,6 @@ def read_status(body: bytes) -> tuple[int, str] | None:
 
 
 def write_status(status: int, reason: str = "") -> bytes:
-    """A status line."""
     reason = _UNPRINTABLE.sub(" ", reason).strip()[:MAX_REASON_CHARS]
     return f"SIP/2.0 {status} {reason or REASONS.get(status, 'Answer')}\r\n".encode()
 
@@ -110,7 +110,7 @@ NO_NOTICE_REMEDY = "Ask at the target whether the call came; that telephone send
 
 
 class OutgoingReferState(Enum):
-    """How far a transfer has come."""
+    """State of a REFER of ours."""
 
     ASKED = auto()
     """REFER is out."""
@@ -122,20 +122,18 @@ class OutgoingReferState(Enum):
 
 
 class TransferListener(Protocol):
-    """Who wants to know."""
+    """Receiver of the outcome of a REFER."""
 
     def taken(self, status: int, *, quiet: bool) -> None:
-        """The far end will do it; ``quiet``: it will not tell how it goes."""
+        """Report acceptance; ``quiet``: no notices will come."""
 
-    def progress(self, progress: TransferProgress) -> None:
-        """A notice."""
+    def progress(self, progress: TransferProgress) -> None: ...
 
-    def over(self, outcome: int | CallError) -> None:
-        """The target's final status, or why none is known. The last that is told."""
+    def over(self, outcome: int | CallError) -> None: ...
 
 
 class OutgoingRefer:
-    """One REFER and its notices."""
+    """REFER of ours and its notices."""
 
     def __init__(
         self,
@@ -167,16 +165,13 @@ class OutgoingRefer:
 
     @property
     def cseq(self) -> int:
-        """What the notices of this REFER are told from others' by (RFC 3515 section 2.4.6)."""
         return self._exchange.request.cseq
 
     # The REFER
 
-    def on_provisional(self, response: Response, now: float) -> None:
-        """Nothing to do."""
+    def on_provisional(self, response: Response, now: float) -> None: ...
 
     def on_final(self, response: Response, now: float) -> None:
-        """Whether they will do it."""
         if self.stage is not OutgoingReferState.ASKED:
             # A notice was faster than the answer.
             return
@@ -196,7 +191,6 @@ class OutgoingRefer:
         self._deadline = now + self._timeout_s
 
     def on_failure(self, failure: Failure, now: float) -> None:
-        """No answer to the REFER: the dialog is lost."""
         if self.stage is not OutgoingReferState.ASKED:
             return
         error = CalleeUnreachable(
@@ -210,7 +204,6 @@ class OutgoingRefer:
     # The notices
 
     def receive(self, request: Request, transaction: Transaction, now: float) -> None:
-        """A NOTIFY of this transfer, checked for its order by the agent."""
         if self.stage is OutgoingReferState.ASKED:
             self.stage = OutgoingReferState.TAKEN
             self._listener.taken(202, quiet=False)
@@ -231,20 +224,16 @@ class OutgoingRefer:
             self._end(_unknown())
 
     def call_over(self, now: float) -> None:
-        """The call has ended: what is still to come comes soon."""
         if self._deadline is not None:
             self._deadline = min(self._deadline, now + self._timeout_s)
 
     def close(self) -> None:
-        """The endpoint is closed."""
         self._end(TransferFailed(487, "", message="The phone was closed before the transfer."))
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         return self._deadline
 
     def tick(self, now: float) -> None:
-        """No notice within the time."""
         if self._deadline is not None and now >= self._deadline:
             self._end(_unknown())
 
@@ -268,11 +257,11 @@ DECIDE_WITHIN_S = 20.0
 EXPIRES_S = 240
 """How long notices of one transfer go on."""
 MAX_REFERRALS = 4
-"""Transfers of one call that may be under way at once."""
+"""Concurrent transfers of one call."""
 
 
 class IncomingReferState(Enum):
-    """How far a transfer of theirs has come."""
+    """State of a REFER of theirs."""
 
     ASKED = auto()
     TAKEN = auto()
@@ -281,7 +270,7 @@ class IncomingReferState(Enum):
 
 
 class IncomingRefer:
-    """One REFER of theirs."""
+    """REFER of theirs and our notices."""
 
     def __init__(
         self, call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
@@ -300,7 +289,7 @@ class IncomingRefer:
     def receive(
         cls, call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
     ) -> None:
-        """Ask the owner about a REFER; raises BadSip for one that cannot be understood."""
+        """Report a REFER to the owner; raises BadSip for one that cannot be understood."""
         if call.state is not CallState.UP or call.dialog is not dialog:
             status = 481 if call.state is CallState.ENDING else 403
             transaction.send_response(reply(request, status), now)
@@ -348,7 +337,7 @@ class IncomingRefer:
         else:
             self.stage = IncomingReferState.TAKEN
             self._deadline = now + EXPIRES_S
-            # RFC 3515 section 2.4.4: the first notice goes out at once.
+            # RFC 3515 section 2.4.4: the first notice goes out immediately.
             self._tell(100, "", now)
         self._agent.flush()
         return True
@@ -405,25 +394,21 @@ class IncomingRefer:
 
     def _told(self, outcome: Response | Failure, now: float) -> None:
         if isinstance(outcome, Failure) or outcome.status >= 300:
-            # RFC 6665 section 4.2.2: nobody listens any more.
+            # RFC 6665 section 4.2.2: the subscription has ended.
             self._end()
 
     def call_over(self, now: float) -> None:
-        """The call has ended before the owner has decided."""
         if self.stage is IncomingReferState.ASKED:
             self._respond(self._answer(481), now)
             self._end()
 
     def close(self) -> None:
-        """The endpoint is closed."""
         self._end()
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         return self._deadline
 
     def tick(self, now: float) -> None:
-        """Nobody has decided, or nobody has said how it went."""
         if self._deadline is None or now < self._deadline:
             return
         if self.stage is IncomingReferState.ASKED:

@@ -1,8 +1,7 @@
-"""The fields inside SIP headers: lists, addresses, URIs and Via, read through ``sipmessage``.
+"""Fields inside SIP headers: lists, addresses, URIs and Via, parsed by ``sipmessage``.
 
-Values are kept as they came and echoed as they came (``sipmessage`` would write quoted
-parameters anew, percent-encoded); the parsed form serves for looking into them. What the parser
-raises on garbage becomes :class:`BadSip` here.
+Values are kept and echoed as received (``sipmessage`` would rewrite quoted parameters,
+percent-encoded). What the parser raises on garbage becomes :class:`BadSip`.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _RECEIVED_IPV6 = re.compile(r"(;\s*received\s*=\s*)[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*"
 
 @dataclass(frozen=True, slots=True)
 class NameAddr:
-    """An address of From, To, Contact, Route or Record-Route."""
+    """Address of From, To, Contact, Route or Record-Route."""
 
     text: str
     """The whole value, as it came."""
@@ -60,12 +59,10 @@ class NameAddr:
 
     @property
     def tag(self) -> str | None:
-        """The tag, or None."""
         return self.parameters.get("tag") or None
 
 
 def split_list(value: str) -> list[str]:
-    """Split a header value at the commas that are outside quotes and angle brackets."""
     return list(_split(value))
 
 
@@ -85,7 +82,6 @@ def _split(value: str) -> tuple[str, ...]:
 
 
 def _unquoted(text: str) -> Iterator[tuple[int, str]]:
-    """The commas and angle brackets outside quotes, with their places."""
     quoted = False
     escaped = -1
     for match in _STRUCTURE.finditer(text):
@@ -102,7 +98,7 @@ def _unquoted(text: str) -> Iterator[tuple[int, str]]:
 
 @lru_cache(MAX_CACHED)
 def parse_uri(text: str) -> URI:
-    """A sip, sips or tel URI; raises BadSip."""
+    """Parse a sip, sips or tel URI; raises BadSip."""
     _bounded(text, "A SIP URI")
     # RFC 3261 section 19.1.1: headers (after "?") belong to no request line; they are dropped.
     text = text.strip().partition("?")[0] if text.lower().startswith("sip") else text.strip()
@@ -127,7 +123,7 @@ def parse_uri(text: str) -> URI:
 
 @lru_cache(MAX_CACHED)
 def parse_address(text: str) -> NameAddr:
-    """A name-addr or addr-spec with its parameters; raises BadSip. The URI is not looked into."""
+    """Parse a name-addr or addr-spec with its parameters, not its URI; raises BadSip."""
     _bounded(text, "An address")
     text = text.strip()
     opening = next((index for index, char in _unquoted(text) if char == "<"), -1)
@@ -154,7 +150,7 @@ def parse_address(text: str) -> NameAddr:
 
 @lru_cache(MAX_CACHED)
 def parse_via(text: str) -> Via:
-    """One Via value; raises BadSip."""
+    """Parse one Via value; raises BadSip."""
     _bounded(text, "A Via")
     text = _RECEIVED_IPV6.sub(rf"\1{_STAND_IN}", text)
     match = _VIA.fullmatch(text)
@@ -172,13 +168,13 @@ def parse_via(text: str) -> Via:
 
 
 def delta_seconds(text: str | None, most: int) -> int | None:
-    """A time in whole seconds, bounded; None when there is none. ``10 (comment);x`` is 10."""
+    """Return whole seconds, bounded, or None; ``10 (comment);x`` is 10."""
     match = _SECONDS.match((text or "").strip())
     return min(int(match[0]), most) if match else None
 
 
 def uri_parameter(uri: URI, name: str) -> str | None:
-    """A URI parameter by its name in any case; None when absent, "" when it has no value."""
+    """Return a URI parameter by lower-case name; None when absent, "" without a value."""
     for key, value in uri.parameters.items():
         if key.lower() == name:
             return value or ""
@@ -188,7 +184,7 @@ def uri_parameter(uri: URI, name: str) -> str | None:
 def check_secure(uri_text: str, transport: str = "") -> None:
     """Raise BadSip for a sips: URI that names UDP, or would go by that ``transport``.
 
-    RFC 3261 section 26.2.2: it takes TLS on each hop, which UDP cannot carry.
+    RFC 3261 section 26.2.2: it takes TLS on each hop.
     """
     if uri_text.strip()[:5].lower() != "sips:":
         return
@@ -201,7 +197,6 @@ def check_secure(uri_text: str, transport: str = "") -> None:
 
 
 def is_ip(host: str) -> bool:
-    """Whether a host is an address rather than a name."""
     try:
         ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -243,7 +238,7 @@ OURS = frozenset(
 
 
 class CallHeaders(Mapping[str, str]):
-    """The header lines of one message; names in any case, each with its first value.
+    """Header fields of one message by name in any case, each with its first value.
 
     Compact names are written out. :meth:`getlist` gives all values of a name.
     """
@@ -273,14 +268,11 @@ class CallHeaders(Mapping[str, str]):
         return f"CallHeaders({', '.join(self)})"
 
     def getlist(self, name: str) -> tuple[str, ...]:
-        """All values of a header, one for each line; empty where there is none."""
+        """Return all values of a header, one for each line."""
         return self._values.get(_long(name), ("", ()))[1]
 
     def uri(self, name: str) -> str | None:
-        """The first SIP address in a header of addresses, else the first of any other kind.
-
-        None where the header is absent or holds nothing that can be used.
-        """
+        """Return the first usable SIP address in a header, else the first other URI, or None."""
         found: list[str] = []
         for line in self.getlist(name):
             for value in split_list(line):
@@ -294,10 +286,10 @@ class CallHeaders(Mapping[str, str]):
 
 
 def check_headers(headers: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    """Header lines that a program wants to add, as names and values; raises BadSip.
+    """Check header fields that a program wants to add; raises BadSip.
 
-    A name must be a token, must not be one that the agent writes itself, and a value holds neither
-    line breaks nor other control characters: else it would be somebody else's header.
+    A name must be a token that the user agent does not write itself; a value holds no control
+    characters, which could inject another header.
     """
     lines = list((headers or {}).items())
     if len(lines) > MAX_CUSTOM_HEADERS:
@@ -318,7 +310,7 @@ def check_headers(headers: Mapping[str, str] | None) -> list[tuple[str, str]]:
 
 
 def check_reason(reason: str) -> str:
-    """Words beside a status; raises BadSip where they would break the line."""
+    """Check a reason phrase; raises BadSip where it would break the line."""
     if _CONTROL.search(reason) or len(reason) > MAX_VALUE_CHARS:
         raise BadSip("The reason is too long, or holds a line break or control character.")
     return reason

@@ -1,9 +1,8 @@
-"""SIP messages: reading bytes from outside, and writing ours.
+"""SIP messages: parsing of received bytes, and writing of ours.
 
-Header names, compact forms and multiple values are ``sipmessage``'s; what it does not do is done
-here before it sees anything: bounds, folded lines, a space before the colon, a missing reason
-phrase, lengths, mandatory headers, and no stray control characters (a lone CR or LF echoed back
-would be somebody else's header). Garbage is :class:`BadSip`; nothing else leaves this file.
+``sipmessage`` knows header names, compact forms and multiple values; bounds, folded lines, a space
+before the colon, a missing reason phrase, lengths, mandatory headers and control characters (a lone
+CR or LF echoed back would inject a header) are checked here first. Garbage raises :class:`BadSip`.
 """
 
 from __future__ import annotations
@@ -98,38 +97,33 @@ class _Message:
     body: bytes = field(default=b"", kw_only=True)
 
     def get(self, name: str) -> str | None:
-        """The first value of a header, or None."""
+        """Return the first value of a header, or None."""
         return self.headers.get(name)
 
     def values(self, name: str) -> list[str]:
-        """All values of a header that may be a list, lines and commas alike."""
         return [part for line in self.headers.getlist(name) for part in split_list(line)]
 
     def add(self, name: str, value: str) -> None:
-        """Append one header line."""
         if _CONTROL.search(value):
             raise BadSip(f"The value of {name} holds a line break or control character.")
         self.headers.add(name, value)
 
     def add_all(self, lines: Iterable[tuple[str, str]]) -> None:
-        """Append several header lines."""
         for name, value in lines:
             self.add(name, value)
 
     def replace(self, name: str, value: str) -> None:
-        """Replace all lines of a header by one."""
         self.headers.remove(name)
         self.add(name, value)
 
     def copy_headers(self, other: _Message, *, without: tuple[str, ...] = ()) -> None:
-        """Append another message's header lines, but for some named in lower case."""
         for name in other.headers.keys():  # noqa: SIM118 (not a mapping)
             if name.lower() not in without:
                 for value in other.headers.getlist(name):
                     self.headers.add(name, value)
 
     def require(self, name: str) -> str:
-        """The first value of a header; raises BadSip when it is absent."""
+        """Return the first value of a header; raises BadSip when it is absent."""
         value = self.headers.get(name)
         if value is None:
             raise BadSip(f"The header {name} is missing.")
@@ -137,32 +131,26 @@ class _Message:
 
     @property
     def call_id(self) -> str:
-        """The Call-ID, as it came."""
         return self.require("Call-ID")
 
     @property
     def cseq(self) -> int:
-        """The number of CSeq."""
         return _cseq(self.require("CSeq"))[0]
 
     @property
     def cseq_method(self) -> str:
-        """The method of CSeq."""
         return _cseq(self.require("CSeq"))[1]
 
     @property
     def from_(self) -> NameAddr:
-        """The From address."""
         return parse_address(self.require("From"))
 
     @property
     def to(self) -> NameAddr:
-        """The To address."""
         return parse_address(self.require("To"))
 
     @property
     def via(self) -> Via:
-        """The topmost Via."""
         values = self.values("Via")
         if not values:
             raise BadSip("The header Via is missing.")
@@ -170,18 +158,16 @@ class _Message:
 
     @property
     def branch(self) -> str:
-        """The branch of the topmost Via; empty when it has none."""
         return next((v or "" for k, v in self.via.parameters.items() if k.lower() == "branch"), "")
 
     @property
     def contact(self) -> NameAddr | None:
-        """The first Contact, or None."""
         values = self.values("Contact")
         return parse_address(values[0]) if values and values[0] != "*" else None
 
     @property
     def contact_uri(self) -> str | None:
-        """The URI of the first Contact where that can be used, or None."""
+        """URI of the first Contact where it is usable, or None."""
         try:
             contact = self.contact
             if contact is not None:
@@ -192,14 +178,13 @@ class _Message:
 
     @property
     def sdp(self) -> str | None:
-        """The body when it is SDP, or None."""
+        """Body when it is SDP, or None."""
         content_type = (self.get("Content-Type") or "").partition(";")[0].strip().lower()
         if not self.body or content_type != "application/sdp":
             return None
         return self.body.decode("utf-8", "replace")
 
     def set_body(self, sdp: str | None) -> None:
-        """Give the message an SDP body, or none."""
         self.headers.remove("Content-Type")
         self.body = sdp.encode() if sdp else b""
         if sdp:
@@ -213,7 +198,7 @@ class _Message:
 
 @dataclass(slots=True)
 class Request(_Message):
-    """A request; ``uri`` is the Request-URI as it came or is to be sent."""
+    """Request; ``uri`` is the Request-URI as received or to be sent."""
 
     method: str
     uri: str
@@ -224,7 +209,7 @@ class Request(_Message):
 
 @dataclass(slots=True)
 class Response(_Message):
-    """A response."""
+    """Response."""
 
     status: int
     reason: str
@@ -236,11 +221,11 @@ class Response(_Message):
 
 
 class UnsupportedBody(BadSip):
-    """A body of a kind that is not understood: 415."""
+    """Body of an unsupported type: 415."""
 
 
 class InvalidRequest(BadSip):
-    """A request that is wrong and can still be answered with 400."""
+    """Invalid request that can still be answered."""
 
     def __init__(self, message: str, request: Request, status: int = 400) -> None:
         super().__init__(message)
@@ -249,7 +234,7 @@ class InvalidRequest(BadSip):
 
 
 def parse_message(data: bytes) -> Request | Response:
-    """Read one whole message (a datagram, or a frame of a stream); raises BadSip."""
+    """Parse one whole message (a datagram, or a frame of a stream); raises BadSip."""
     if len(data) > MAX_MESSAGE_BYTES:
         raise BadSip(f"A message of {len(data)} bytes is over the bound of {MAX_MESSAGE_BYTES}.")
     head, blank, body = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
@@ -316,7 +301,7 @@ def _read_headers(headers: Headers, lines: list[str]) -> None:
 
 
 def _check(message: Request | Response) -> None:
-    """The mandatory headers of RFC 3261 section 8.1.1 and the lengths of section 18.3."""
+    # Check the mandatory headers (RFC 3261 section 8.1.1) and lengths (section 18.3).
     for name in _ONCE:
         if len(message.headers.getlist(name)) != 1:
             raise BadSip(f"The message must have the header {name} once.")
@@ -359,7 +344,7 @@ def _cseq(value: str) -> tuple[int, str]:
 
 
 def reply(request: Request, status: int, reason: str = "", *, to_tag: str = "") -> Response:
-    """A response to a request, with the headers that RFC 3261 section 8.2.6 copies."""
+    """Return a response with the headers that RFC 3261 section 8.2.6 copies."""
     response = Response(status, reason or REASONS.get(status, "Answer"))
     for name in ("Via", "From", "To", "Call-ID", "CSeq"):
         for value in request.headers.getlist(name):
@@ -370,7 +355,7 @@ def reply(request: Request, status: int, reason: str = "", *, to_tag: str = "") 
 
 
 def checked_sdp(message: Request | Response) -> str | None:
-    """The SDP of a message, None when it has no body; raises WrongBody for another kind."""
+    """Return the SDP of a message, None without a body; raises UnsupportedBody."""
     if not message.body:
         return None
     sdp = message.sdp
@@ -388,7 +373,7 @@ _PINGS = re.compile(rb"(?:\r\n\r\n)+")
 
 
 class StreamFramer:
-    """Cuts a byte stream into messages; an error is final, the connection must be closed."""
+    """Splits a byte stream into messages (RFC 3261 section 18.3); an error is final."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -399,7 +384,7 @@ class StreamFramer:
         """Keep-alives (RFC 5626 section 3.5.1) seen and not yet answered with PONG."""
 
     def push(self, data: bytes) -> list[bytes]:
-        """Bytes as they came; gives whole messages. Raises BadSip when the stream is unusable."""
+        """Take bytes and return whole messages; raises BadSip when the stream is unusable."""
         self.feed(data)
         messages: list[bytes] = []
         while (message := self.next()) is not None:
@@ -407,11 +392,10 @@ class StreamFramer:
         return messages
 
     def feed(self, data: bytes) -> None:
-        """Bytes as they came; :meth:`next` gives what they hold."""
         self._buffer += data
 
     def next(self) -> bytes | None:
-        """The next whole message, None while there is none; raises BadSip as :meth:`push`."""
+        """Return the next whole message or None; raises BadSip."""
         while True:
             if self._total:
                 if len(self._buffer) < self._total:

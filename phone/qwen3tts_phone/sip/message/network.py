@@ -14,7 +14,7 @@ given; its servers, where the transport was; the transport as well."""
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """Where a message goes to or came from."""
+    """Transport, host and port that a message goes to or came from."""
 
     transport: str
     host: str
@@ -41,17 +41,16 @@ class Hop:
 
     @property
     def reliable(self) -> bool:
-        """Whether the transport itself retransmits."""
         return self.transport != "udp"
 
     @property
     def words(self) -> str:
-        """For people: ``pbx.example:5060 over UDP``."""
+        """Text for people: ``pbx.example:5060 over UDP``."""
         return _words(self.name or self.host, self)
 
     @property
     def at(self) -> str:
-        """The same with the address itself: ``192.0.2.1:5060 over UDP``."""
+        """The same with the IP address: ``192.0.2.1:5060 over UDP``."""
         return _words(self.host, self)
 
 
@@ -75,10 +74,7 @@ _PRIVATE: tuple[Network, ...] = (
 
 
 def networks(texts: Iterable[str], what: str = "networks") -> tuple[Network, ...]:
-    """Networks such as ``192.0.2.0/24``; a single address is one, too.
-
-    Raises ValueError, beginning with ``what``, for what is neither.
-    """
+    """Parse networks such as ``192.0.2.0/24``, or addresses; raises ValueError with ``what``."""
     found: list[Network] = []
     for text in texts:
         try:
@@ -91,7 +87,7 @@ def networks(texts: Iterable[str], what: str = "networks") -> tuple[Network, ...
 
 
 def address_of(host: str) -> Address | None:
-    """The address that a host is; None for a name. An IPv4 address inside IPv6 is the IPv4 one."""
+    """Return a host's IP address, None for a name; an IPv4-mapped one is IPv4."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -101,22 +97,15 @@ def address_of(host: str) -> Address | None:
 
 
 def in_networks(address: Address | None, among: Iterable[Network]) -> bool:
-    """Whether an address is in one of the networks."""
     return address is not None and any(address in network for network in among)
 
 
 def behind_nat(host: str, peer: str) -> bool:
-    """Whether a peer's Contact names an address that only its own network, or machine, knows.
-
-    That is so where the peer was seen at an address that is known more widely. What is sent to
-    the Contact would take its time to fail, or reach somebody else.
-    """
     address, seen = address_of(host), address_of(peer)
     return address is not None and seen is not None and _reach(address) < _reach(seen)
 
 
 def _reach(address: Address) -> int:
-    """From how far an address can be used: its machine, its link, its networks, everywhere."""
     if address.is_loopback or address.is_unspecified:
         return 0
     if address.is_link_local:
@@ -125,7 +114,6 @@ def _reach(address: Address) -> int:
 
 
 def site_of(host: str) -> str:
-    """What limits are kept for: an IPv4 address, or the /64 of an IPv6 one."""
     address = address_of(host)
     if address is None:
         return host.lower()

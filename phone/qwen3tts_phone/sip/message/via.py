@@ -1,4 +1,8 @@
-"""Via: where responses go, and where a request really came from (RFC 3581, NAT, local proxies)."""
+"""Via: where responses go, and where a request really came from.
+
+A phone behind a NAT often writes the address of its own network into Contact. Requests then go to
+where its message came from, never to another address of its choosing.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from qwen3tts_phone.sip.message.network import Address, Hop, address_of, behind_
 
 
 def stamp_via(request: Request, source: Hop) -> None:
-    """Note in the top Via where the request really came from (RFC 3581 section 4)."""
+    """Add ``received`` and ``rport`` to the top Via (RFC 3581 section 4)."""
     lines = request.headers.getlist("Via")
     values = request.values("Via")
     via = parse_via(values[0])
@@ -32,7 +36,6 @@ def stamp_via(request: Request, source: Hop) -> None:
 
 
 def _split_parameter(text: str, name: str) -> tuple[str, str, str]:
-    """Cut ``;name`` or ``;name=`` out of a header value."""
     parts = text.split(";")
     for index, part in enumerate(parts[1:], 1):
         if part.partition("=")[0].strip().lower() == name:
@@ -42,7 +45,7 @@ def _split_parameter(text: str, name: str) -> tuple[str, str, str]:
 
 
 def response_hop(request: Request, source: Hop) -> Hop:
-    """Where the answer goes (RFC 3261 section 18.2.2, RFC 3581 section 4)."""
+    """Return the hop of the response (RFC 3261 section 18.2.2, RFC 3581 section 4)."""
     via = request.via
     rport = any(name.lower() == "rport" for name in via.parameters)
     if source.reliable:
@@ -56,17 +59,15 @@ def response_hop(request: Request, source: Hop) -> Hop:
 
 
 def loose_route(uri: str) -> str:
-    """A URI for a preloaded Route: with ``lr``, as routers since RFC 3261 want it."""
+    """Return a URI with ``lr``, for a preloaded Route."""
     return uri if uri_parameter(parse_uri(uri), "lr") is not None else f"{uri};lr"
 
 
 def bracketed(host: str) -> str:
-    """A host as it stands in a URI or Via: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def uri_at_server(uri: str, server: str) -> str:
-    """A URI with another one's scheme, host, port and transport; a telephone number gets them."""
     wanted, other = parse_uri(uri), parse_uri(server)
     user = wanted.user if wanted.scheme != "tel" else uri.partition(":")[2].partition(";")[0]
     port = f":{other.port}" if other.port is not None else ""
@@ -76,7 +77,7 @@ def uri_at_server(uri: str, server: str) -> str:
 
 
 def mapped_address(response: Response) -> tuple[str, int] | None:
-    """Host and port that whoever answered saw our request come from (RFC 3581); None if unsaid."""
+    """Return host and port that our request was seen from (RFC 3581), or None."""
     values = response.values("Via")
     via = parse_via(values[0])
     said = {name.lower(): value or "" for name, value in via.parameters.items()}
@@ -89,7 +90,7 @@ def mapped_address(response: Response) -> tuple[str, int] | None:
 
 
 def received_host(value: str) -> str:
-    """The ``received`` parameter of a Via value; empty where there is none."""
+    """Return the ``received`` parameter of a Via value; empty when absent."""
     for part in value.split(";")[1:]:
         name, _, host = part.partition("=")
         if name.strip().lower() == "received":
@@ -98,7 +99,7 @@ def received_host(value: str) -> str:
 
 
 def observed_source(message: Request | Response) -> Hop | None:
-    """Where a message came from, if its Contact is of no use from outside; else None."""
+    """Return the source of a message whose Contact is unusable from outside; else None."""
     source, contact = message.source, message.contact
     if source is None or contact is None:
         return None
@@ -112,7 +113,7 @@ def observed_source(message: Request | Response) -> Hop | None:
 
 
 def contact_hop(hop: Hop, seen: Hop | None) -> Hop:
-    """The hop to a Contact, or the one to where its owner was seen. Secure ones stay as they are.
+    """Return the hop to a Contact, or to its observed source. Secure hops stay.
 
     A stream finds its connection by itself (see ``stream.py``), unless the Contact says UDP.
     """
@@ -124,10 +125,8 @@ def contact_hop(hop: Hop, seen: Hop | None) -> Hop:
 
 
 def _port_changed(message: Request | Response, uri: URI, source: Hop) -> bool:
-    """Whether a phone knows its NAT's host, but not its port for us.
-
-    It asks for ``rport`` (RFC 3581), and its Via, the only one, names an address of its network.
-    """
+    # Return whether a phone knows its NAT's host, but not its mapped port.
+    # It asks for ``rport`` (RFC 3581), and its only Via names an address of its network.
     if not isinstance(message, Request) or source.transport != "udp":
         return False
     if len(message.values("Via")) != 1 or not behind_nat(message.via.host, source.host):
@@ -146,14 +145,13 @@ MAX_PROXIES = 8
 def origin_of(request: Request, host: str) -> str:
     """Return the host that a request is judged by: its source, or what a local proxy saw.
 
-    A request from the loopback address with one Via was made on this machine, unless that Via names
-    a host that no program here answers under: a tunnel or port forwarder has passed it on. One with
-    more was passed on by a proxy here (RFC 3261 section 16.6), which has noted in the Via beneath
-    its own where it came from (section 18.2.1): ``received``, or sent-by where that is the same.
-    Where all of them are loopback addresses it never left this machine.
+    A loopback request with one Via was made on this machine, unless that Via names another host:
+    then a tunnel or port forwarder passed it on. With more, a local proxy forwarded it (RFC 3261
+    section 16.6), and the Via beneath its own holds the origin (section 18.2.1): ``received``, or
+    sent-by. Where all are loopback it never left this machine.
 
-    A stranger behind a tunnel may write a loopback address into his Via: where there is a tunnel,
-    no loopback network may be trusted (setting ``safety.gate.trusted``).
+    A stranger behind a tunnel may forge a loopback Via: there, no loopback network may be trusted
+    (setting ``safety.gate.trusted``).
     """
     source = address_of(host)
     if source is None or not source.is_loopback:
@@ -185,7 +183,6 @@ def _is_of_this_machine(value: str) -> bool:
 
 
 def _is_own(address: Address) -> bool:
-    """Return whether this machine has the address: then a socket can be bound to it."""
     if address.is_unspecified or address.is_multicast or address.is_reserved:
         return False
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET

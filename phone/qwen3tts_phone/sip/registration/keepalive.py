@@ -21,14 +21,14 @@ from qwen3tts_phone.sip.ua_core import UserAgentCore
 Located = Callable[[Sequence[Hop], OSError | None, float], None]
 """Gets the servers, best first, or why there are none, and the time."""
 Locate = Callable[[Located], None]
-"""Looks the servers of an account up, at once or later."""
+"""Looks up the servers of an account, synchronously or later."""
 Learn = Callable[[Hop, Response], None]
 """Looks at which address of ours a server saw."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptionsReply:
-    """What came back."""
+    """Response to OPTIONS."""
 
     status: int
     reason: str
@@ -41,7 +41,7 @@ class OptionsReply:
 
 
 class OptionsRequest:
-    """One OPTIONS request; ``done`` is called once, with the answer's status or None."""
+    """One OPTIONS request; ``done`` is called once, with the response's status or None."""
 
     def __init__(
         self,
@@ -53,7 +53,6 @@ class OptionsRequest:
         target: str = "",
         secret: bool = True,
     ) -> None:
-        """``secret``: whether a challenge is answered with the account's password."""
         self.response: Response | None = None
         self.failure: Failure | None = None
         self.cause: CallError | None = None
@@ -68,11 +67,9 @@ class OptionsRequest:
 
     @property
     def hop(self) -> Hop:
-        """Whom it was sent to last."""
         return self._exchange.hop if self._exchange is not None else self._hop
 
     def start(self, now: float) -> None:
-        """Send it."""
         account = self._account
         record = address_of_record(account) if account is not None else self._agent.uri(self._hop)
         target = self._target or (account.registrar if account is not None else record)
@@ -97,26 +94,21 @@ class OptionsRequest:
         )
 
     def abandon(self) -> None:
-        """Nobody wants the answer any more."""
         if self._exchange is not None:
             self._exchange.abandon()
 
-    def on_provisional(self, response: Response, now: float) -> None:
-        """Nothing to do."""
+    def on_provisional(self, response: Response, now: float) -> None: ...
 
     def on_final(self, response: Response, now: float) -> None:
-        """Somebody is there, whatever he says."""
         self.response = response
         self._done(response.status, now)
 
     def on_failure(self, failure: Failure, now: float) -> None:
-        """Nobody is."""
         self.failure = failure
         self.cause = self._exchange.cause if self._exchange is not None else None
         self._done(None, now)
 
     def round_trip_s(self, now: float) -> float:
-        """From the last sending to now."""
         return now - self._exchange.sent_at if self._exchange is not None else 0.0
 
     def _next_cseq(self) -> int:
@@ -134,7 +126,7 @@ async def send_options(
     now: Callable[[], float],
     flush: Callable[[], None],
 ) -> OptionsReply:
-    """Send OPTIONS and wait for a final answer; raises CalleeUnreachable or BadCertificate."""
+    """Send OPTIONS and wait for a final response; raises CalleeUnreachable or BadCertificate."""
     done: asyncio.Future[OptionsReply] = asyncio.get_running_loop().create_future()
 
     def answered(status: int | None, now: float) -> None:
@@ -177,20 +169,17 @@ PONG_S = 10.0
 
 
 class KeepaliveTransport(Protocol):
-    """The connections and sockets."""
+    """Transports as a keepalive needs them."""
 
-    def ping(self, hop: Hop) -> bool:
-        """Send a blank-line keepalive; False where there is no connection."""
+    def ping(self, hop: Hop) -> bool: ...
 
-    def heard_at(self, hop: Hop) -> float | None:
-        """When the connection last brought something; None where there is none."""
+    def heard_at(self, hop: Hop) -> float | None: ...
 
-    def abort(self, hop: Hop) -> None:
-        """Break the connection."""
+    def abort(self, hop: Hop) -> None: ...
 
 
 class Keepalive:
-    """Keeps one account's server in sight; ``changed`` is called when that is news."""
+    """Keepalive of one account's server; ``changed`` is called when reachability changes."""
 
     def __init__(
         self,
@@ -223,12 +212,10 @@ class Keepalive:
         self._stopped = False
 
     def start(self, now: float) -> None:
-        """Begin, with the first look at once."""
         self._agent.timed.append(self)
         self._at = now
 
     def stop(self) -> None:
-        """No more."""
         self._stopped = True
         self._at = None
         if self._probe is not None:
@@ -237,11 +224,9 @@ class Keepalive:
             self._agent.timed.remove(self)
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         return self._at
 
     def tick(self, now: float) -> None:
-        """Ask, or see whether the answer came."""
         if self._at is None or now < self._at:
             return
         self._at = None
@@ -311,7 +296,7 @@ class Keepalive:
         self._is(False, now, probe.cause or error)
 
     def _ping(self, hop: Hop, now: float) -> None:
-        """Blank lines: over a connection they are answered, over UDP they open the NAT alone."""
+        # Send a CRLF ping: over a connection it is answered, over UDP it only keeps the NAT open.
         there = self._wires.ping(hop)
         self.hop = hop
         if hop.reliable and there:
@@ -330,7 +315,7 @@ class Keepalive:
                 self.returned(now)
             return
         if heard is not None:
-            # It is dead and does not know it; whoever needs it makes another.
+            # The connection is half-open; the next request opens another.
             self._wires.abort(hop)
         error = CalleeUnreachable(
             f"The connection to {hop.words} is dead.",

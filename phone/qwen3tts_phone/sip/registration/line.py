@@ -21,7 +21,7 @@ EventKind = Literal["registered", "registration_lost", "reachable", "unreachable
 
 @dataclass(frozen=True, slots=True)
 class AccountEvent:
-    """Something happened to an account."""
+    """Change of an account's registration or server."""
 
     name: str
     """The account's."""
@@ -32,7 +32,7 @@ class AccountEvent:
 
 
 class Registration:
-    """A registration as a program sees it; it refreshes itself until ``unregister``."""
+    """Registration as a program sees it; it refreshes itself until ``unregister``."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class Registration:
 
     @property
     def state(self) -> RegistrationState:
-        """Where it stands; RETRYING means that the last attempt failed, see ``error``."""
+        """State; RETRYING means that the last attempt failed, see ``error``."""
         return self._core.state
 
     @property
     def error(self) -> CallError | None:
-        """What the last attempt failed with, or None."""
+        """Error of the last attempt, or None."""
         return self._core.error
 
     @property
@@ -65,18 +65,18 @@ class Registration:
 
     @property
     def expires_at(self) -> float | None:
-        """When the binding ends unless it is refreshed, in seconds of the endpoint's clock."""
+        """End of the binding unless it is refreshed, in seconds of the endpoint's clock."""
         return self._core.expires_at
 
     @property
     def server(self) -> str:
-        """The registrar that has us, or was asked last: ``192.0.2.1:5060 over UDP``."""
+        """Registrar in use, or tried last: ``192.0.2.1:5060 over UDP``."""
         hop = self._core.hop
         return hop.at if hop is not None else ""
 
     @property
     def bound(self) -> bool:
-        """Whether the registrar knows us now, as far as we know."""
+        """Whether the binding has not expired."""
         return self._core.is_bound(self._now())
 
     async def registered(self) -> None:
@@ -86,14 +86,14 @@ class Registration:
             raise self._core.error
 
     async def refreshed(self) -> None:
-        """Wait until the registrar has granted the binding once more, or it has ended."""
+        """Wait until the binding has been granted once more, or has ended."""
         grants = self._core.grants
         while self._core.grants == grants and self._core.state is not RegistrationState.ENDED:
             self._moved.clear()
             await self._moved.wait()
 
     async def unregister(self) -> None:
-        """Remove our binding and wait for the answer; raises RegistrationFailed when refused."""
+        """Remove our binding and wait for the response; raises RegistrationFailed."""
         self._core.stop(self._now())
         self._flush()
         await self._until(RegistrationState.ENDED)
@@ -111,7 +111,7 @@ class Registration:
 
 
 class Line:
-    """One account in use at an endpoint. Made by :meth:`SipEndpoint.add`."""
+    """Account in use at an endpoint. Made by :meth:`SipEndpoint.add`."""
 
     def __init__(
         self,
@@ -138,12 +138,11 @@ class Line:
 
     @property
     def name(self) -> str:
-        """The account's name."""
         return self.account.name
 
     @property
     def state(self) -> LineState:
-        """In one word."""
+        """State in one word."""
         if self.reachable is False:
             return "unreachable"
         if self.core is not None:
@@ -155,24 +154,23 @@ class Line:
 
     @property
     def ready(self) -> bool:
-        """Whether a call can go out by it, as far as we know."""
+        """Whether a call can go out by it, as far as known."""
         if self.core is not None and not self.core.is_bound(self._now()):
             return False
         return self.reachable is not False
 
     @property
     def reachable(self) -> bool | None:
-        """What the keepalive says; None where it does not know, or there is none."""
+        """Result of the keepalive; None where unknown, or without keepalive."""
         return self.keepalive.reachable if self.keepalive is not None else None
 
     @property
     def round_trip_s(self) -> float | None:
-        """Of the last keepalive that was answered."""
+        """Round trip of the last answered keepalive."""
         return self.keepalive.round_trip_s if self.keepalive is not None else None
 
     @property
     def hop(self) -> Hop | None:
-        """The server in use."""
         if self.core is not None and self.core.hop is not None:
             return self.core.hop
         if self.keepalive is not None and self.keepalive.hop is not None:
@@ -181,20 +179,20 @@ class Line:
 
     @property
     def server(self) -> str:
-        """The server in use: ``192.0.2.1:5060 over UDP``; empty before one was found."""
+        """Server in use: ``192.0.2.1:5060 over UDP``; empty before one was found."""
         hop = self.hop
         return hop.at if hop is not None else ""
 
     @property
     def error(self) -> CallError | None:
-        """What is wrong with it, or None."""
+        """Current error, or None."""
         if self.core is not None and self.core.error is not None:
             return self.core.error
         return self.keepalive.error if self.keepalive is not None else None
 
     @property
     def words(self) -> str:
-        """For people, on one line."""
+        """Text for people, on one line."""
         where = f" at {self.server}" if self.server else ""
         wrong = f": {self.error}" if self.error is not None else ""
         unknown = "not asked yet" if self.account.keepalive_s else "not watched (no keepalive)"
@@ -202,7 +200,6 @@ class Line:
         return f"{self.name}: {state}{where}{wrong}"
 
     def registration_moved(self) -> None:
-        """Tell what has changed. For the endpoint."""
         core = self.core
         if core is None:
             return
@@ -218,7 +215,6 @@ class Line:
             self._say("registration_lost", f"{self.name} could not be refreshed: {core.error}")
 
     def keepalive_changed(self) -> None:
-        """Tell what has changed. For the endpoint."""
         if self.reachable:
             self._say("reachable", f"{self.name} can be reached at {self.server}.")
         elif self.keepalive is not None:

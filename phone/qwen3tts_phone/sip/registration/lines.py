@@ -1,4 +1,4 @@
-"""The accounts in use at an endpoint: which servers they have, which calls are theirs."""
+"""Accounts in use at an endpoint: their servers, calls and credentials."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class AccountLines:
-    """All accounts of an endpoint, by name, in the order in which they were added."""
+    """Accounts of an endpoint, by name, in the order of addition."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class AccountLines:
                 f"There is an account named {account.name!r} already.",
                 remedy="Give the accounts different names.",
             )
-        # What can never work is said at once.
+        # What can never work is refused immediately.
         for uri in account.servers:
             hop = self._agent.hop(uri, transport=account.transport)
             check_secure(account.registrar, hop.transport)
@@ -90,7 +90,7 @@ class AccountLines:
                 await line.registration.registered()
         except BaseException:
             if line.core is not None:
-                # Whoever waited has gone away: a binding that was granted all the same goes, too.
+                # The waiting caller was cancelled: a binding granted since is removed.
                 line.core.stop(self._now())
                 self._flush()
             self.drop(line)
@@ -135,7 +135,6 @@ class AccountLines:
                 line.keepalive.returned = line.core.server_returned
 
     async def remove(self, name: str) -> None:
-        """Use an account no more; waits until its registration is removed."""
         line = self.all.get(name)
         if line is None:
             raise WrongState(f"There is no account named {name!r}.")
@@ -149,7 +148,6 @@ class AccountLines:
             self._trust(name, ())
 
     def drop(self, line: Line) -> None:
-        """Use it no more; its registration has ended or is abandoned."""
         self.all.pop(line.name, None)
         if line.keepalive is not None:
             line.keepalive.stop()
@@ -157,7 +155,6 @@ class AccountLines:
             self._agent.timed.remove(line.core)
 
     def stop(self) -> list[Coroutine[Any, Any, None]]:
-        """Stop all keepalives; gives what waits for the registrations to be removed."""
         self._watch_at = None
         farewells = []
         for line in self.all.values():
@@ -170,7 +167,7 @@ class AccountLines:
     # Servers
 
     async def servers(self, account: Account) -> tuple[Hop, ...]:
-        """All servers of an account, best first; raises OSError where there is none."""
+        """Return all servers of an account, best first; raises OSError without any."""
         hops: list[Hop] = []
         failure: OSError | None = None
         for number, uri in enumerate(account.servers):
@@ -206,14 +203,12 @@ class AccountLines:
         self._flush()
 
     def serves(self, account: Account, target: str) -> bool:
-        """Whether a call to that address goes to the account's servers."""
         if account.proxy:
             return True
         there, ours = parse_uri(target), parse_uri(account.registrar)
         return there.host.lower() == ours.host.lower() and there.port in (None, ours.port)
 
     def best(self, *names: str) -> Account | None:
-        """The first of these accounts (or of all) that can take a call; else the first."""
         lines = [self.all[name] for name in names if name in self.all] if names else []
         lines = lines if names else list(self.all.values())
         line = next((line for line in lines if line.ready), lines[0] if lines else None)
@@ -222,12 +217,6 @@ class AccountLines:
     # Incoming calls
 
     def account_of(self, call: IncomingCall) -> Account | None:
-        """Which account a call is for.
-
-        By where it comes from (the account's servers and allowed networks), then by what was
-        called: Request-URI and To. A call from elsewhere belongs to an account only if it was
-        called by the account's own address.
-        """
         best: tuple[int, Account | None] = (0, None)
         for line in self.all.values():
             score = self._score(line, call)
@@ -257,16 +246,15 @@ class AccountLines:
         return score if score >= 2 else 0
 
     def _comes_from(self, account: Account, call: IncomingCall) -> bool:
-        """Whether a call's source is a server of the account, or one of its allowed networks."""
         line = self.all.get(account.name)
         known = {hop.host for hop in line.hops} if line is not None else set()
         source = address_of(call.hop.host)
         return call.hop.host in known or in_networks(source, networks(account.allowed_sources))
 
     def digest_of(self, call: IncomingCall) -> Digest | None:
-        """What challenges inside a call that came in are answered with.
+        """Return the credentials for challenges inside an incoming call.
 
-        Only where it came from the account's servers: a stranger would hand our answer on to the
+        None unless it came from the account's servers: a stranger could forward our answer to the
         registrar, and call in our name.
         """
         account = self.account_of(call)
@@ -275,17 +263,11 @@ class AccountLines:
         return self.credentials(account).digest()
 
     def digest_for(self, account: Account) -> Digest | None:
-        """What challenges to requests of an account are answered with; None = it has no password.
-
-        Each request is looked at by itself: see :class:`AccountCredentials`.
-        """
+        """Return the credentials for an account's requests; None without a password."""
         return self.credentials(account).digest()
 
     def digest_towards(self, account: Account | None, hop: Hop) -> Digest | None:
-        """The same for a call to that place; None where none of its servers may ask.
-
-        A stranger has no part in the account, wherever he sends us later.
-        """
+        """Return the credentials for a call to a hop; None where it is no server of the account."""
         if account is None:
             return None
         credentials = self.credentials(account)
@@ -294,7 +276,6 @@ class AccountLines:
         return credentials.digest()
 
     def credentials(self, account: Account) -> AccountCredentials:
-        """The password of an account with what is known of its servers and realms."""
         line = self.all.get(account.name)
         if line is not None and line.account == account:
             return line.credentials
@@ -305,14 +286,13 @@ class AccountLines:
         return known
 
     def _reached(self, hop: Hop) -> Hop | None:
-        """Where a hop really leads now: its address, or the far end of the connection in use."""
+        # Return where a hop leads now: its address, or the far end of the open connection.
         there = self._locator.current(hop)
         if there is None:
             return None
         return self._listeners.reached(replace(there, flow=hop.flow, by_flow=hop.by_flow))
 
     def has_server(self, host: str) -> bool:
-        """Whether an address is that of a server of an account, or in its allowed networks."""
         address = address_of(host)
         return any(
             any(host == hop.host for hop in line.hops)
@@ -321,7 +301,6 @@ class AccountLines:
         )
 
     def is_domain(self, host: str) -> bool:
-        """Whether a host is the domain of an account."""
         host = host.strip("[]").lower()
         return any(
             parse_uri(line.account.registrar).host.strip("[]").lower() == host
@@ -331,17 +310,14 @@ class AccountLines:
     # Our own address
 
     def connection_lost(self, hop: Hop) -> None:
-        """A connection is gone."""
         for line in self.all.values():
             if line.core is not None:
                 line.core.connection_lost(hop, self._now())
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         return self._watch_at
 
     def tick(self, now: float) -> None:
-        """Look whether our address has changed, or that of a server."""
         self._watch_at = now + MOVED_EVERY_S
         self._listeners.forget_addresses()
         self._moved(now)
@@ -351,7 +327,6 @@ class AccountLines:
                 self._run(self._refresh(line.account))
 
     async def _refresh(self, account: Account) -> None:
-        """Know its servers: calls from them are the account's."""
         with contextlib.suppress(OSError):
             await self.servers(account)
 
@@ -378,9 +353,9 @@ class AccountLines:
 
 
 def target_uri(target: str, account: Account | None) -> str:
-    """A target as an address: with an account a bare number or name is its registrar's.
+    """Return a target as a URI: with an account a bare number or name is its registrar's.
 
-    So is a ``tel:`` address, unless the account has a proxy, which takes it as it is.
+    So is a ``tel:`` URI, unless the account has a proxy, which takes it as it is.
     """
     target = target.strip()
     if account is None or not target:

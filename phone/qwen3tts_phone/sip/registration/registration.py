@@ -1,4 +1,8 @@
-"""Registration: REGISTER with its refreshes (RFC 3261 section 10.2), until unregistered."""
+"""Registration: REGISTER with its refreshes (RFC 3261 section 10.2), until unregistered.
+
+The best server that answers is used; while it is not the best of all, that one is probed now and
+then.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 
 class RegistrationState(Enum):
-    """Where a registration stands."""
+    """State of a registration."""
 
     IDLE = auto()
     REGISTERING = auto()
@@ -35,7 +39,7 @@ class RegistrationState(Enum):
 
 
 class RegistrationEvent(Enum):
-    """What may happen to it."""
+    """Trigger of a transition between registration states."""
 
     START = auto()
     GRANTED = auto()
@@ -73,7 +77,7 @@ _REMEDIES = {
     401: "Check the user name and the password.",
     403: "Check the user name and the password; the account may be blocked.",
     404: "Check the user name; the registrar does not know it.",
-    405: "Check the registrar's address; what is there is none.",
+    405: "Check the registrar's address; what answers there is no registrar.",
     407: "Check the user name and the password.",
     423: "Ask for a longer time (expires).",
     503: "The registrar has no room or is being serviced; it is asked again.",
@@ -81,7 +85,6 @@ _REMEDIES = {
 
 
 def registration_refused(response: Response, account: Account) -> RegistrationFailed:
-    """The registrar's answer in words, with the realm and user that a password was asked for."""
     user = account.auth_user or account.user
     asked = challenges(response) if response.status in (401, 407) else []
     realm = asked[0].realm if asked else ""
@@ -115,7 +118,6 @@ def registration_refused(response: Response, account: Account) -> RegistrationFa
 def registration_unanswered(
     failure: Failure, hop: Hop, cause: CallError | None
 ) -> RegistrationFailed:
-    """No answer, in words."""
     if cause is not None:
         why = cause.why if isinstance(cause, CalleeUnreachable) else "tls"
         failed = RegistrationFailed(
@@ -132,7 +134,6 @@ def registration_unanswered(
 
 
 def registrar_not_found(error: OSError, account: Account) -> RegistrationFailed:
-    """Its servers cannot be looked up."""
     return RegistrationFailed(
         f"The registrar {account.proxy or account.registrar!r} has no address ({error}).",
         remedy="Check its spelling and the name server.",
@@ -142,7 +143,7 @@ def registrar_not_found(error: OSError, account: Account) -> RegistrationFailed:
 
 REFRESH_FROM, REFRESH_TO = 0.80, 0.90
 """A refresh goes out at a random point of this part of the granted time, so that many clients
-of a restarted registrar do not come at once."""
+of a restarted registrar do not come together."""
 RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
 """Waits before a failed attempt is repeated; the last one repeats."""
 REFUSED_S = (60.0, 120.0, 300.0)
@@ -151,7 +152,7 @@ REFUSALS = {400, 401, 403, 404, 405, 407, 501, 603, 604}
 JITTER = 0.25
 """Part by which waits are longer or shorter, at random."""
 LOST_WITHIN_S = 1.0
-"""A new connection is made within this after one is lost, so that not all come at once."""
+"""A new connection is made within this after one is lost, so that not all come together."""
 MOVE_EVERY_S = 5.0
 """Least time between two registrations because our address has changed."""
 MAX_MOVES = 3
@@ -169,7 +170,7 @@ MAX_RAISES = 3
 
 
 class RegistrationCore:
-    """The registration without I/O; ``changed`` is called after each move."""
+    """Registration without I/O; ``changed`` is called after each transition."""
 
     def __init__(
         self,
@@ -189,7 +190,7 @@ class RegistrationCore:
         self.grants = 0
         """How often it was granted."""
         self.expires_at: float | None = None
-        """When the binding ends if it is not refreshed, in seconds; None = there is none."""
+        """End of the binding unless it is refreshed, in seconds; None = no binding."""
         self.hop: Hop | None = None
         """The server that has us, or that was asked last."""
         self.changed: Callable[[], None] = lambda: None
@@ -222,12 +223,10 @@ class RegistrationCore:
     # What the shell calls
 
     def start(self, now: float) -> None:
-        """Register for the first time."""
         self._move(E.START)
         self._begin(now)
 
     def stop(self, now: float) -> None:
-        """Unregister: the binding of ours is removed with an expiry of 0."""
         if self.state in (S.ENDED, S.UNREGISTERING, S.IDLE):
             return
         nothing_there = self.state is S.RETRYING and not self.is_bound(now)
@@ -244,15 +243,11 @@ class RegistrationCore:
         self._send(self.hop, 0, now)
 
     def connection_lost(self, hop: Hop, now: float) -> None:
-        """A connection is gone: where the registrar knows us by it, it cannot call us any more."""
+        """Register again where the registrar reaches us by the lost connection."""
         if self.state is S.REGISTERED and hop.flow and hop.flow == self._flow:
             self._due_at = now + self._agent.random.uniform(0.0, LOST_WITHIN_S)
 
     def server_returned(self, now: float) -> None:
-        """The server answers again after it did not, or another one answers in its place.
-
-        Whether it still knows us cannot be seen from that: we register again.
-        """
         registration_refused = (
             isinstance(self.error, RegistrationFailed) and self.error.status is not None
         )
@@ -265,27 +260,23 @@ class RegistrationCore:
             self._returned_at = self._due_at = at
 
     def address_changed(self, now: float) -> None:
-        """Our address may be another one by now."""
         if self.state is not S.REGISTERED or self.hop is None or self._exchange is None:
             return
         if self._contact(self.hop) == self._bound:
             return
         if self._moves < MAX_MOVES:
-            # At once for the first time: a NAT is noticed by the first answer.
+            # Immediately for the first time: a NAT is noticed by the first response.
             at = max(now, self._exchange.sent_at + MOVE_EVERY_S) if self._moves else now
             self._moves += 1
             self._due_at = at if self._due_at is None else min(self._due_at, at)
 
     def is_bound(self, now: float) -> bool:
-        """Whether the registrar knows us, as far as we know."""
         return self.expires_at is not None and now < self.expires_at
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         return min((at for at in (self._due_at, self._return_at) if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Refresh when it is time, and look whether the best server is back."""
         if self._return_at is not None and now >= self._return_at:
             self._return_at = now + RETURN_S
             self._probe_best_server(now)
@@ -301,7 +292,6 @@ class RegistrationCore:
         located(self._hops, None, self._agent.now())
 
     def _begin(self, now: float, first: Hop | None = None) -> None:
-        """Look the servers up and ask the best; ``first`` is the one to begin with."""
         self._attempt += 1
         attempt = self._attempt
 
@@ -351,11 +341,9 @@ class RegistrationCore:
 
     # Answers
 
-    def on_provisional(self, response: Response, now: float) -> None:
-        """Nothing to do."""
+    def on_provisional(self, response: Response, now: float) -> None: ...
 
     def on_final(self, response: Response, now: float) -> None:
-        """The registrar's answer."""
         if self._exchange is not None:
             self.hop = self._exchange.hop
             self._learn(self.hop, response)
@@ -368,7 +356,6 @@ class RegistrationCore:
             self._failed(registration_refused(response, self._account), now, wait)
 
     def on_failure(self, failure: Failure, now: float) -> None:
-        """The registrar did not answer."""
         exchange = self._exchange
         if exchange is None:
             return
@@ -404,7 +391,7 @@ class RegistrationCore:
         self.address_changed(now)
 
     def _granted_seconds(self, response: Response, sent: str) -> int:
-        """Section 10.2.4: from our Contact, else from Expires, else what was asked."""
+        # Return the granted expiry (section 10.2.4): of our Contact, else of Expires.
         ours = parse_address(sent).uri
         for value in response.values("Contact"):
             try:
@@ -419,7 +406,7 @@ class RegistrationCore:
         return max(1, self._expires if seconds is None else seconds)
 
     def _raise(self, response: Response, now: float) -> bool:
-        """Section 10.2.8: the interval was too brief; ask for what the registrar wants."""
+        # Retry a 423 with the registrar's Min-Expires (section 10.2.8).
         least = delta_seconds(response.get("Min-Expires"), MAX_EXPIRES_S)
         if least is None or least <= self._expires or self._raises >= MAX_RAISES:
             return False
@@ -449,7 +436,6 @@ class RegistrationCore:
     # Returning to the best server
 
     def _best(self) -> Hop | None:
-        """A server that is better than the one that has us."""
         if self.hop is None or not self._hops:
             return None
         best = min(self._hops, key=lambda hop: hop.rank)
@@ -494,7 +480,6 @@ class RegistrationCore:
 
 
 def _with_others(order: Sequence[Hop]) -> Hop:
-    """The first of the servers, which knows the others."""
     return replace(order[0], others=tuple(order[1:]))
 
 

@@ -1,4 +1,8 @@
-"""Client request until its final response: challenges, failover (RFC 3263 section 4.3), UDP and TCP."""
+"""Client request until its final response.
+
+It is sent again with credentials when challenged, and to the next server when one does not answer
+or has no room (RFC 3263 section 4.3).
+"""
 
 from __future__ import annotations
 
@@ -17,24 +21,21 @@ from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction, Tra
 from qwen3tts_wire.errors import log_text
 
 OnOutcome = Callable[[Response | Failure, float], None]
-"""Gets the final answer, or why there is none, and the time."""
+"""Receives the final response or the failure, and the time."""
 
 
 class OutcomeListener:
-    """Hands the outcome on, once."""
+    """Hands the final response or the failure to a function, once."""
 
     def __init__(self, told: OnOutcome) -> None:
         self._told: OnOutcome | None = told
 
-    def on_provisional(self, response: Response, now: float) -> None:
-        """Nothing to do: the far end takes its time."""
+    def on_provisional(self, response: Response, now: float) -> None: ...
 
     def on_final(self, response: Response, now: float) -> None:
-        """The answer."""
         self._tell(response, now)
 
     def on_failure(self, failure: Failure, now: float) -> None:
-        """There is none."""
         self._tell(failure, now)
 
     def _tell(self, outcome: Response | Failure, now: float) -> None:
@@ -50,14 +51,13 @@ MAX_SERVERS = 1000
 
 
 class ServerHealth:
-    """Remembers failures by transport, address and port."""
+    """Recent failures by transport, address and port, so that other servers come first (pure)."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str, int], tuple[float, float]] = {}
         """Until when a server comes last, and for how long that was, in seconds."""
 
     def failed(self, hop: Hop, now: float) -> None:
-        """It did not answer, or has no room."""
         key = _key(hop)
         until, lasted = self._failed.pop(key, (0.0, 0.0))
         if now < until:
@@ -70,15 +70,12 @@ class ServerHealth:
         self._failed[key] = (now + lasts, lasts)
 
     def answered(self, hop: Hop) -> None:
-        """It is there."""
         self._failed.pop(_key(hop), None)
 
     def is_down(self, hop: Hop, now: float) -> bool:
-        """Whether it failed and its time is not over."""
         return now < self._failed.get(_key(hop), (0.0, 0.0))[0]
 
     def order(self, hops: Iterable[Hop], now: float) -> list[Hop]:
-        """As they came, but for those that have failed, which come last."""
         return sorted(hops, key=lambda hop: self.is_down(hop, now))
 
 
@@ -90,32 +87,25 @@ log = logging.getLogger(__name__)
 
 
 class ResponseListener(Protocol):
-    """Who wants the answer."""
+    """Receiver of the responses to a client request."""
 
-    def on_provisional(self, response: Response, now: float) -> None:
-        """A 1xx."""
+    def on_provisional(self, response: Response, now: float) -> None: ...
 
-    def on_final(self, response: Response, now: float) -> None:
-        """A final answer; an INVITE may bring several 2xx, repeated or of a fork."""
+    def on_final(self, response: Response, now: float) -> None: ...
 
-    def on_failure(self, failure: Failure, now: float) -> None:
-        """There will be no answer."""
+    def on_failure(self, failure: Failure, now: float) -> None: ...
 
 
 class NullListener:
-    """A listener for answers that change nothing."""
+    """Listener for responses that change nothing."""
 
-    def on_provisional(self, response: Response, now: float) -> None:
-        """Nothing."""
+    def on_provisional(self, response: Response, now: float) -> None: ...
 
-    def on_response(self, response: Response, now: float) -> None:
-        """Nothing."""
+    def on_response(self, response: Response, now: float) -> None: ...
 
-    def on_final(self, response: Response, now: float) -> None:
-        """Nothing."""
+    def on_final(self, response: Response, now: float) -> None: ...
 
-    def on_failure(self, failure: Failure, now: float) -> None:
-        """Nothing."""
+    def on_failure(self, failure: Failure, now: float) -> None: ...
 
 
 FAILOVER_STATUSES = {408, 500, 502, 503, 504}
@@ -124,14 +114,13 @@ RFC 3263 section 4.3 names 503 alone; the others are what proxies say of a serve
 
 
 class ContactFor(Protocol):
-    """How our Contact is made for a hop."""
+    """Maker of our Contact for a hop."""
 
-    def __call__(self, hop: Hop, *, user: str = "") -> str:
-        """The value, in angle brackets."""
+    def __call__(self, hop: Hop, *, user: str = "") -> str: ...
 
 
 class ClientRequest:
-    """A request, its retries against challenges and dead servers, and the answer that counts."""
+    """Request with its retries: challenges, failover, UDP and TCP; until the final response."""
 
     def __init__(
         self,
@@ -169,7 +158,7 @@ class ClientRequest:
         self._rerouted = False
         self._proceeding = False
         self.may_retry = True
-        """Cleared when nobody wants it to succeed any more."""
+        """Cleared when its success is no longer wanted."""
         self.transaction: Transaction | None = None
         self._layer = layer
         self._listener = listener
@@ -183,23 +172,19 @@ class ClientRequest:
         """Whether a far end has answered provisionally: no proxy of ours asks after that."""
 
     def start(self, now: float) -> None:
-        """Send the request for the first time."""
         self._send(self.request, now)
 
     def limit(self, at: float) -> None:
-        """Give up at that time if there is no final answer by then (INVITE only)."""
         self._limit = at
         self._others.clear()
         if self.transaction is not None:
             self.transaction.limit(at)
 
     def abandon(self) -> None:
-        """Let it run out unheard; nobody wants its answer any more."""
         self.may_retry = False
         self._listener = NullListener()
 
     def on_response(self, response: Response, now: float) -> None:
-        """From the transaction."""
         self._small = None
         if response.status == 503:
             self._health.failed(self.hop, now)
@@ -222,7 +207,6 @@ class ClientRequest:
             self._listener.on_final(response, now)
 
     def on_failure(self, failure: Failure, now: float) -> None:
-        """From the transaction."""
         self.cause = self.transaction.cause if self.transaction is not None else None
         self._health.failed(self.hop, now)
         if self._falls_back_to_udp(failure, now):
@@ -231,7 +215,6 @@ class ClientRequest:
             self._listener.on_failure(failure, now)
 
     def _fails_over(self, now: float) -> bool:
-        """Ask the next server, if there is one and somebody still wants it."""
         if not self._others or not self.may_retry:
             return False
         self.hop = self._others.pop(0)
@@ -246,13 +229,12 @@ class ClientRequest:
         return True
 
     def _once_more(self) -> Request:
-        """The same but for the branch, and for what names the way; it needs no new CSeq."""
         request = Request(self.request.method, self.request.uri, body=self.request.body)
         request.copy_headers(self.request, without=("via", "authorization", "proxy-authorization"))
         return request
 
     def _falls_back_to_udp(self, failure: Failure, now: float) -> bool:
-        """RFC 3261 section 18.1.1: where TCP is refused, UDP is what there is."""
+        # Retry by UDP where TCP is refused (RFC 3261 section 18.1.1).
         small, self._small = self._small, None
         if small is None or failure is not Failure.UNREACHABLE or not self.may_retry:
             return False
@@ -265,7 +247,6 @@ class ClientRequest:
         return True
 
     def _needs_tcp(self, request: Request, sent: Request, now: float) -> bool:
-        """Whether a request is too large for UDP; then its Contact says so, too."""
         hop = None if self._stays_udp else self._roomier(self.hop, len(bytes(sent)))
         if hop is None or self._health.is_down(hop, now):
             return False
@@ -280,7 +261,6 @@ class ClientRequest:
         return True
 
     def _fitting(self, contact: str, make: ContactFor) -> str:
-        """Our Contact as it fits the server asked now."""
         try:
             return make(self.hop, user=parse_uri(parse_address(contact).uri).user or "")
         except BadSip:
@@ -292,7 +272,7 @@ class ClientRequest:
         return response.status == 422 and self._raise_interval(response, now)
 
     def _answer_challenge(self, response: Response, now: float) -> bool:
-        """RFC 3261 section 22.2: once for each realm, again only where the nonce was stale."""
+        # Answer once for each realm, again only for a stale nonce (RFC 3261 section 22.2).
         if self._digest is None or not self.may_retry or self._retries_left <= 0:
             return False
         asked = self._digest.answerable(
@@ -319,7 +299,7 @@ class ClientRequest:
         return True
 
     def _raise_interval(self, response: Response, now: float) -> bool:
-        """RFC 4028 section 7.4: ask again for the interval that the far end can bear."""
+        # Retry with the interval that the far end accepts (RFC 4028 section 7.4).
         asked, least = session_expires(self.request), min_se(response)
         if not self.may_retry or self._retries_left <= 0 or asked is None or least <= asked[0]:
             return False
@@ -339,10 +319,6 @@ class ClientRequest:
         self._send(request, now)
 
     def _address(self, request: Request) -> Request:
-        """The request as the server asked now wants it, where it is one named by itself.
-
-        Behind a proxy that is the proxy's Route, else the host of the Request-URI.
-        """
         server = self.hop.server
         if self._uri is None:
             self._uri = request.uri
@@ -375,7 +351,6 @@ class ClientRequest:
             self.transaction.limit(now + self._layer.timers.failover)
 
     def _with_via(self, request: Request) -> Request:
-        """The Via goes first, as on any message."""
         sent = Request(request.method, request.uri, body=request.body)
         sent.add("Via", f"{self._via(self.hop)};branch={new_branch()};rport")
         sent.copy_headers(request)
@@ -383,5 +358,4 @@ class ClientRequest:
 
 
 def _host(contact: str) -> str:
-    """The host of our own Contact."""
     return parse_uri(parse_address(contact).uri).host.lower()

@@ -1,4 +1,8 @@
-"""Digest authentication as a client (RFC 2617, RFC 7616, RFC 8760), for 401 and 407 alike."""
+"""Digest authentication as a client (RFC 2617, RFC 7616, RFC 8760), for 401 and 407 alike.
+
+MD5, SHA-256 and SHA-512-256 with their ``-sess`` variants; qop ``auth`` and ``auth-int``, or none
+(RFC 2069). Of several challenges for one realm the strongest is answered, the topmost of equals.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ ALGORITHMS = tuple(
 
 @dataclass(slots=True)
 class Challenge:
-    """One Digest challenge and how often its nonce has been used."""
+    """Digest challenge with the use count of its nonce."""
 
     realm: str
     nonce: str
@@ -56,22 +60,20 @@ class Challenge:
 
     @property
     def space(self) -> tuple[bool, str]:
-        """The protection space: who asks, and for which realm."""
+        """Protection space: proxy or not, and realm."""
         return (self.proxy, self.realm)
 
     @property
     def is_md5(self) -> bool:
-        """Whether only MD5 protects the password."""
         return self.algorithm.startswith("MD5")
 
     @property
     def grade(self) -> int:
-        """How well it protects the password: 0 is MD5 without qop, above 1 there is no MD5."""
         return (0 if self.is_md5 else 2) + bool(self.qop)
 
 
 def parse_parameters(text: str) -> dict[str, str] | None:
-    """The comma-separated parameters of a challenge, names in lower case; None if malformed."""
+    """Parse comma-separated parameters, names in lower case; None if malformed."""
     found: dict[str, str] = {}
     position = 0
     while position < len(text):
@@ -86,7 +88,7 @@ def parse_parameters(text: str) -> dict[str, str] | None:
 
 
 def parse_challenge(value: str, *, proxy: bool = False) -> Challenge | None:
-    """A Digest challenge that can be answered, or None."""
+    """Parse a Digest challenge that can be answered, or return None."""
     scheme, _, rest = value.strip().partition(" ")
     if scheme.lower() != "digest" or len(value) > 4096:
         return None
@@ -113,7 +115,6 @@ def parse_challenge(value: str, *, proxy: bool = False) -> Challenge | None:
 
 
 def challenges(response: Response) -> list[Challenge]:
-    """The best challenge of each realm in a 401 or 407."""
     best: dict[tuple[bool, str], Challenge] = {}
     for name, proxy in (("WWW-Authenticate", False), ("Proxy-Authenticate", True)):
         for value in response.headers.getlist(name)[:MAX_CHALLENGES]:
@@ -132,10 +133,10 @@ def _strength(challenge: Challenge) -> tuple[int, bool]:
 
 
 class ChallengePolicy:
-    """Which challenges are answered, and where the answers may go. This one allows any place.
+    """Policy that decides which challenges are answered, and where. This one allows any place.
 
-    In every case an answer is never weaker than what the realm has asked for before: one between
-    could take the stronger challenges away (RFC 8760 section 4).
+    An answer is never weaker than what the realm asked for before: an attacker between could remove
+    the stronger challenges (RFC 8760 section 4).
     """
 
     def __init__(self) -> None:
@@ -143,14 +144,9 @@ class ChallengePolicy:
         """The best challenge of each realm that was answered."""
 
     def address(self, request: Request, hop: Hop) -> Hop | str:
-        """Return where a request with credentials goes, or why it must have none."""
         return hop
 
     def unasked(self, request: Request, hop: Hop) -> bool:
-        """Return whether a request may have credentials of a nonce that an earlier one was given.
-
-        A far end of a call could keep them, where the servers between do not take them out.
-        """
         return True
 
     def objection(
@@ -165,9 +161,9 @@ class ChallengePolicy:
     ) -> str:
         """Return why a challenge to a request is not answered; empty where it is.
 
-        ``reached``: another answer had come before from where the request ended. ``relayed``: a
-        provisional one had, from there or from a proxy. ``passed``: realms of the proxies whose
-        challenges to it were answered.
+        ``reached``: another response had come before from where the request ended. ``relayed``: a
+        provisional one had, from there or a proxy. ``passed``: realms of the proxies whose
+        challenges were answered.
         """
         best = self._grades.get(challenge.realm, 0)
         if challenge.grade < best:
@@ -178,7 +174,6 @@ class ChallengePolicy:
         return ""
 
     def answered(self, request: Request, challenge: Challenge) -> None:
-        """Remember a challenge that is answered."""
         best = max(challenge.grade, self._grades.pop(challenge.realm, 0))
         self._grades[challenge.realm] = best
         if len(self._grades) > MAX_REALMS:
@@ -190,7 +185,7 @@ _Domain = tuple[str, ...]
 
 
 class Digest:
-    """The nonces known to one call or registration, and the answers made from its password."""
+    """Nonces known to one call or registration, and the responses computed from its password."""
 
     def __init__(self, user: str, password: str, policy: ChallengePolicy | None = None) -> None:
         self.user = user
@@ -231,7 +226,6 @@ class Digest:
         return asked
 
     def learn(self, response: Response) -> list[Challenge]:
-        """Remember all challenges of a 401 or 407, for a place without a name; return them."""
         fresh = challenges(response)
         self._remember(fresh, "", None)
         return fresh
@@ -252,8 +246,7 @@ class Digest:
         ``asked``: it was challenged; else the nonces are those of earlier requests.
 
         Only nonces of the same realm, hop and protection domain are used (RFC 3261 section 22.2,
-        RFC 7616 section 3.5), and only where the policy allows. The hop is then an address, so
-        that no later look-up leads elsewhere.
+        RFC 7616 section 3.5). The hop is then an address, so that no later look-up leads elsewhere.
         """
         where = self.policy.address(request, hop)
         if isinstance(where, str) or not (asked or self.policy.unasked(request, hop)):
@@ -267,7 +260,6 @@ class Digest:
         return where if lines else hop
 
     def headers(self, method: str, uri: str, body: bytes) -> list[tuple[str, str]]:
-        """Return (header name, value) for each realm that :meth:`learn` has seen."""
         return [
             self._line(challenge, method, uri, body)
             for challenge, domain in self._known.values()
@@ -312,7 +304,7 @@ def response_digest(
     body: bytes,
     count: str,
 ) -> str:
-    """The request digest of RFC 7616 section 3.4.1, in hexadecimal."""
+    """Return the request digest of RFC 7616 section 3.4.1, in hexadecimal."""
     digest = _hash(challenge.algorithm)
     secret = digest(f"{user}:{challenge.realm}:{password}".encode())
     if challenge.algorithm.endswith("-SESS"):
@@ -352,7 +344,6 @@ def _quoted(text: str) -> str:
 def call_refused(
     response: Response, digest: Digest | None, *, what: str = "call", remedy: str = ""
 ) -> CallRefused:
-    """The error for a final response of 300 to 699."""
     realm = user = ""
     if response.status in (401, 407):
         realm = next((challenge.realm for challenge in challenges(response)), "")

@@ -1,8 +1,8 @@
-"""The four transaction machines of RFC 3261 section 17 as tables, with RFC 6026's Accepted states.
+"""Transaction state machines of RFC 3261 section 17 as tables, with RFC 6026's Accepted states.
 
-(state, event) -> (next state, actions). What is not in a table is illegal; what the RFC says to
-absorb stands there with no action. Timers belong to states: ``STATE_TIMERS`` says which run in a state, so
-entering one starts them and leaving it stops them.
+(state, event) -> (next state, actions). A pair that is absent is illegal; what the RFC absorbs has
+no action. Timers belong to states (``STATE_TIMERS``): entering one starts them, leaving it stops
+them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 
 class TransactionKind(Enum):
-    """Which of the four machines."""
+    """One of the four state machines."""
 
     INVITE_CLIENT = auto()
     CLIENT = auto()
@@ -32,7 +32,7 @@ class TransactionState(Enum):
 
 
 class TransactionEvent(Enum):
-    """What may happen to a transaction."""
+    """Trigger of a transition."""
 
     RECEIVE_1XX = auto()
     RECEIVE_2XX = auto()
@@ -43,7 +43,7 @@ class TransactionEvent(Enum):
     SEND_2XX = auto()
     SEND_FAILURE = auto()
     TRANSPORT_ERROR = auto()
-    """For requests only; whoever misses an answer repeats the request."""
+    """For requests only; a lost response is sent again when the request is."""
     TIMER_A = auto()
     TIMER_B = auto()
     TIMER_D = auto()
@@ -63,7 +63,7 @@ class TransactionEvent(Enum):
 
 
 class TransactionAction(Enum):
-    """What a move brings with it."""
+    """Action of a transition."""
 
     SEND_REQUEST = auto()
     SEND_RESPONSE = auto()

@@ -1,4 +1,11 @@
-"""Transactions (RFC 3261 section 17, RFC 6026), the layer that matches them, and retransmission of 2xx responses."""
+"""Transactions (RFC 3261 section 17, RFC 6026), their layer, and retransmission of 2xx responses.
+
+Nothing is sent or awaited here: bytes to send go to ``outbox``, events to the owner.
+
+A response belongs to a client transaction by the branch of its top Via and the method of its CSeq;
+a request to a server transaction by branch, sent-by and method, an ACK as its INVITE (sections
+17.1.3, 17.2.3). Requests without the magic cookie (RFC 2543) are matched by their headers.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +38,11 @@ S, E, A = TransactionState, TransactionEvent, TransactionAction
 
 
 class IllegalTransition(RuntimeError):
-    """A pair of state and event that no table holds: a mistake of ours, never of the peer."""
+    """Pair of state and event that no table holds: a mistake of ours, never of the peer."""
 
 
 class Failure(Enum):
-    """Why a client transaction ended without a final response."""
+    """Reason for a client transaction without a final response."""
 
     TIMED_OUT = auto()
     UNREACHABLE = auto()
@@ -50,27 +57,23 @@ class OutboundMessage:
 
 
 class ClientOwner(Protocol):
-    """Who sent the request."""
+    """Owner of a client transaction."""
 
-    def on_response(self, response: Response, now: float) -> None:
-        """A provisional or final response; an INVITE may bring several 2xx."""
+    def on_response(self, response: Response, now: float) -> None: ...
 
-    def on_failure(self, failure: Failure, now: float) -> None:
-        """No final response will come."""
+    def on_failure(self, failure: Failure, now: float) -> None: ...
 
 
 class ServerOwner(Protocol):
-    """Who answers the request."""
+    """Owner of a server transaction."""
 
-    def on_ack(self, request: Request, now: float) -> None:
-        """An ACK to a 2xx that reuses the INVITE's branch."""
+    def on_ack(self, request: Request, now: float) -> None: ...
 
-    def on_no_ack(self, now: float) -> None:
-        """Timer H: the failure that was sent was never acknowledged."""
+    def on_no_ack(self, now: float) -> None: ...
 
 
 class Transaction:
-    """One request and its answers, at either end."""
+    """Client or server transaction."""
 
     def __init__(
         self,
@@ -108,11 +111,9 @@ class Transaction:
 
     @property
     def deadline(self) -> float | None:
-        """When the next timer fires."""
         return min(self._deadlines.values(), default=None)
 
     def tick(self, now: float) -> None:
-        """Fire the timers that are due, one by one."""
         while self._deadlines:
             event = min(self._deadlines, key=self._deadlines.__getitem__)
             at = self._deadlines[event]
@@ -133,16 +134,14 @@ class Transaction:
             self._move(event, now)
 
     def receive_response(self, response: Response, now: float) -> None:
-        """A response that matches this client transaction."""
         self._move(_class_of(response.status), now, response)
 
     def receive_request(self, request: Request, now: float) -> None:
-        """The request once more, or the ACK that matches it."""
         event = E.RECEIVE_ACK if request.method == "ACK" else E.RECEIVE_REQUEST
         self._move(event, now, request)
 
     def send_response(self, response: Response, now: float) -> None:
-        """Answer the request; raises IllegalMove after a final response."""
+        """Send a response; raises IllegalTransition after a final one."""
         event = {1: E.SEND_1XX, 2: E.SEND_2XX}.get(response.status // 100, E.SEND_FAILURE)
         if (self.state, event) not in TRANSITIONS[self.kind]:
             raise IllegalTransition(f"{event.name} while {self.state.name} ({self.kind.name})")
@@ -154,10 +153,6 @@ class Transaction:
         self._move(event, now)
 
     def limit(self, at: float | None) -> None:
-        """Give up at that time if there is no final answer by then; None takes it back.
-
-        An INVITE at any time, other requests while there is no answer at all.
-        """
         if at is None:
             self._deadlines.pop(E.GIVE_UP, None)
         elif (self.state, E.GIVE_UP) in TRANSITIONS[self.kind]:
@@ -165,15 +160,12 @@ class Transaction:
         self._reschedule()
 
     def give_up(self, now: float) -> None:
-        """Forget a request that is answered and kept for its repetitions only."""
         self._move(E.GIVE_UP, now)
 
     def send_again(self) -> None:
-        """Send the request once more, by another way than the one that failed."""
         self._send(self._wire)
 
     def transport_error(self, now: float, cause: CallError | None = None) -> None:
-        """The transport could not carry what was sent."""
         self.cause = cause
         self._move(E.TRANSPORT_ERROR, now)
 
@@ -254,7 +246,7 @@ def _class_of(status: int) -> TransactionEvent:
 
 
 def ack_for_failure(invite: Request, response: Response) -> Request:
-    """The ACK of RFC 3261 section 17.1.1.3: the INVITE's branch, URI and route, the answer's To."""
+    """Return the ACK of RFC 3261 section 17.1.1.3: branch, URI and route of the INVITE."""
     ack = Request("ACK", invite.uri)
     ack.add("Via", invite.values("Via")[0])
     ack.add("Max-Forwards", "70")
@@ -268,7 +260,7 @@ def ack_for_failure(invite: Request, response: Response) -> Request:
 
 
 def cancel_for(invite: Request) -> Request:
-    """The CANCEL of RFC 3261 section 9.1: as the INVITE it ends, without what is not needed."""
+    """Return the CANCEL of RFC 3261 section 9.1."""
     cancel = Request("CANCEL", invite.uri)
     cancel.add("Via", invite.values("Via")[0])
     cancel.add("Max-Forwards", "70")
@@ -294,12 +286,10 @@ Due = tuple[float, int, Transaction]
 
 
 def client_key(message: Request | Response) -> Key:
-    """What a response and its request have in common."""
     return (message.branch.lower(), message.cseq_method)
 
 
 def server_key(request: Request) -> Key:
-    """What a request, its repetitions and the ACK of its failure have in common."""
     method = "INVITE" if request.method == "ACK" else request.method
     via = request.via
     branch = request.branch
@@ -317,7 +307,7 @@ def server_key(request: Request) -> Key:
 
 
 class TransactionLayer:
-    """Owns the transactions; the caller drains ``outbox`` after every call."""
+    """All transactions; the caller drains ``outbox`` after every call."""
 
     def __init__(self, timers: Timers) -> None:
         self.timers = timers
@@ -334,7 +324,6 @@ class TransactionLayer:
         return len(self._clients) + len(self._servers)
 
     def send(self, request: Request, hop: Hop, owner: ClientOwner, now: float) -> Transaction:
-        """Start a client transaction; the request has its Via. An ACK has none: use ``ack``."""
         kind = (
             TransactionKind.INVITE_CLIENT if request.method == "INVITE" else TransactionKind.CLIENT
         )
@@ -345,11 +334,9 @@ class TransactionLayer:
         return transaction
 
     def send_statelessly(self, message: Request | Response, hop: Hop) -> None:
-        """Send what belongs to no transaction: the ACK to a 2xx, or a stateless answer."""
         self.outbox.append(OutboundMessage(hop, bytes(message)))
 
     def may_match(self, data: bytes) -> bool:
-        """Whether an answer, still unread, may belong to a request of ours: by its branch."""
         found = _OUR_BRANCH.finditer(data)
         return any(each[0].decode().lower() in self._branches for each in found)
 
@@ -363,9 +350,9 @@ class TransactionLayer:
         return True
 
     def receive_request(self, request: Request, hop: Hop, now: float) -> Transaction | None:
-        """A new server transaction to be answered, or None when an old one has dealt with it.
+        """Return a new server transaction, or None when a known one has handled the request.
 
-        An ACK that matches nothing gives None as well; look with :meth:`find` first.
+        An unmatched ACK gives None as well; use :meth:`find` first.
         """
         key = server_key(request)
         known = self._servers.get(key)
@@ -385,34 +372,29 @@ class TransactionLayer:
         return transaction
 
     def find(self, request: Request) -> Transaction | None:
-        """The server transaction that a request belongs to."""
         return self._servers.get(server_key(request))
 
     def invite_of_cancel(self, cancel: Request, source: Hop) -> Transaction | None:
-        """The INVITE that a CANCEL means (RFC 3261 section 9.2).
+        """Return the INVITE that a CANCEL is for (RFC 3261 section 9.2).
 
-        Section 22.1: it comes from where the INVITE came from. Many phones count their branches,
-        so a stranger could guess one.
+        It must come from the INVITE's source (section 22.1): many phones count their branches, so a
+        stranger could guess one.
         """
         key = server_key(cancel)
         invite = self._servers.get((*key[:-1], "INVITE"))
         return invite if invite is not None and invite.hop.host == source.host else None
 
     def is_merged(self, request: Request) -> bool:
-        """RFC 3261 section 8.2.2.2: the same request came before by another path."""
+        """Return whether the same request came by another path (RFC 3261 section 8.2.2.2)."""
         return request.to.tag is None and self._identities[_identity(request)] > 1
 
     def transport_failed(self, hop: Hop, now: float, cause: CallError | None = None) -> None:
-        """What was on its way to that hop did not arrive.
-
-        For answers that is no news: whoever wants one repeats the request.
-        """
         for transaction in self._sent_to(hop):
             transaction.transport_error(now, cause)
             self._forget_if_done(transaction)
 
     def send_again(self, hop: Hop) -> bool:
-        """Send what nothing has come back for from that hop; False where there is no such thing."""
+        """Resend unanswered requests of a hop; False where there are none."""
         waiting = [
             t
             for t in self._sent_to(hop)
@@ -423,7 +405,6 @@ class TransactionLayer:
         return bool(waiting)
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` is next needed."""
         while self._heap:
             if _matters(self._heap[0]):
                 return self._heap[0][0]
@@ -431,7 +412,6 @@ class TransactionLayer:
         return None
 
     def tick(self, now: float) -> None:
-        """Fire the timers that are due."""
         while (at := self.next_deadline()) is not None and at <= now:
             _, _, transaction = heapq.heappop(self._heap)
             transaction.tick(now)
@@ -446,7 +426,6 @@ class TransactionLayer:
         ]
 
     def has_room(self, now: float) -> bool:
-        """Whether one more request can be remembered; a flood must not keep good ones out."""
         if len(self._servers) < MAX_SERVER_TRANSACTIONS:
             return True
         for transaction in self._servers.values():
@@ -496,9 +475,10 @@ def _identity(request: Request) -> tuple[str, str, str, int]:
 
 
 class ResponseRetransmitter:
-    """An answer, sent again at T1, 2*T1 and so on, given up after 64*T1.
+    """Response sent again at T1, 2*T1 and so on until acknowledged; given up after 64*T1.
 
-    A 2xx waits T2 at most (until its ACK); a provisional answer doubles on (until its PRACK).
+    A 2xx (RFC 3261 section 13.3.1.4) waits T2 at most, until its ACK; a reliable provisional
+    response (RFC 3262 section 3) doubles on, until its PRACK.
     """
 
     def __init__(
@@ -518,7 +498,7 @@ class ResponseRetransmitter:
         transaction.send_response(response, now)
 
     def tick(self, now: float) -> bool:
-        """Send it again if that is due; False once it is given up."""
+        """Retransmit if that is due; False once it is given up."""
         if now >= self._give_up_at:
             return False
         if now >= self.next_at:

@@ -23,10 +23,10 @@ WAITING = 64
 
 
 class ResolverThreads:
-    """A pool for work that cannot be interrupted, such as ``getaddrinfo``.
+    """Bounded thread pool for blocking look-ups such as ``getaddrinfo``.
 
-    Names of strangers may take as long as their servers like. Here they keep only each other
-    waiting: the default executor of the event loop, and other pools, stay free.
+    Slow names of strangers delay only each other: the loop's default executor, and other pools,
+    stay free.
     """
 
     def __init__(self, threads: int = THREADS, waiting: int = WAITING) -> None:
@@ -38,10 +38,10 @@ class ResolverThreads:
         self._askers: Counter[Hashable] = Counter()
 
     async def run(self, key: Hashable, work: Callable[[], T], within_s: float) -> T:
-        """Do the work in a thread; where it is under way for that key, wait for its result.
+        """Do the work in a thread, or wait for the same key's work under way.
 
-        Raises OSError where too much waits already, or when the seconds are over. A thread that
-        has begun goes on then and keeps its place; work that has not begun is left out.
+        Raises OSError where too much waits already, or when the seconds are over. A thread that has
+        begun keeps its place; work that has not begun is cancelled.
         """
         future = self._begun(key, work)
         self._askers[key] += 1
@@ -71,7 +71,6 @@ class ResolverThreads:
         return future
 
     def close(self) -> None:
-        """Begin nothing more; what is under way is not waited for."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
@@ -101,7 +100,7 @@ MAX_RECORDS = 32
 
 @dataclass(frozen=True, slots=True)
 class SrvRecord:
-    """A server (RFC 2782)."""
+    """SRV record (RFC 2782)."""
 
     priority: int
     weight: int
@@ -112,7 +111,7 @@ class SrvRecord:
 
 @dataclass(frozen=True, slots=True)
 class NaptrRecord:
-    """A way to reach a domain (RFC 3263 section 4.1)."""
+    """NAPTR record (RFC 3263 section 4.1)."""
 
     order: int
     preference: int
@@ -123,30 +122,28 @@ class NaptrRecord:
 
 @dataclass(frozen=True, slots=True)
 class DnsAnswer(Generic[Record]):
-    """Records, none where the name has none, and for how many seconds they hold."""
+    """Records, empty where the name has none, and their time to live in seconds."""
 
     records: tuple[Record, ...]
     ttl_s: float
 
 
 class Resolver(Protocol):
-    """Where answers come from. Each raises OSError when there is none to be had."""
+    """Source of DNS records; each method raises OSError where there is no answer."""
 
     async def srv(self, name: str) -> DnsAnswer[SrvRecord]:
-        """SRV records of a name such as ``_sip._udp.example.org``."""
+        """Return SRV records of a name such as ``_sip._udp.example.org``."""
 
-    async def naptr(self, name: str) -> DnsAnswer[NaptrRecord]:
-        """NAPTR records of a domain."""
+    async def naptr(self, name: str) -> DnsAnswer[NaptrRecord]: ...
 
-    async def addresses(self, name: str, families: tuple[Family, ...]) -> DnsAnswer[str]:
-        """IP addresses of a host, of the families, the preferred first."""
+    async def addresses(self, name: str, families: tuple[Family, ...]) -> DnsAnswer[str]: ...
 
 
 class SystemResolver:
     """The name servers given, or the system's.
 
-    Without name servers of its own, hosts are looked up as the system does it, ``/etc/hosts``
-    included; servers are asked for by dnspython in any case.
+    Without name servers of its own, hosts are resolved by the system, ``/etc/hosts`` included; SRV
+    and NAPTR always by dnspython.
     """
 
     def __init__(self, settings: DnsSettings) -> None:
@@ -155,11 +152,9 @@ class SystemResolver:
         self._threads = ResolverThreads()
 
     def close(self) -> None:
-        """Look nothing up any more."""
         self._threads.close()
 
     async def srv(self, name: str) -> DnsAnswer[SrvRecord]:
-        """SRV records."""
         found, ttl = await self._ask(name, "SRV")
         return DnsAnswer(
             tuple(
@@ -172,7 +167,6 @@ class SystemResolver:
         )
 
     async def naptr(self, name: str) -> DnsAnswer[NaptrRecord]:
-        """NAPTR records."""
         found, ttl = await self._ask(name, "NAPTR")
         return DnsAnswer(
             tuple(
@@ -189,7 +183,6 @@ class SystemResolver:
         )
 
     async def addresses(self, name: str, families: tuple[Family, ...]) -> DnsAnswer[str]:
-        """A and AAAA records, or what the system says."""
         if not self._settings.nameservers:
             return DnsAnswer(await self._of_system(name, families), KEPT_S)
         kinds = ["A" if family == 4 else "AAAA" for family in families]
@@ -204,7 +197,6 @@ class SystemResolver:
         return DnsAnswer(records, min(ttl for _, ttl in answers))
 
     async def _ask(self, name: str, kind: str) -> tuple[list[Any], float]:
-        """Records of dnspython and their time to live, in seconds; raises OSError."""
         if self._resolver is None:
             # In a thread: importing dnspython takes tenths of a second. A telephone that is called
             # by its address needs none of it.
@@ -227,7 +219,6 @@ class SystemResolver:
         return list(answer.rrset)[:MAX_RECORDS], ttl
 
     def _make(self) -> Any:
-        """A resolver of dnspython; raises OSError where the system has no name servers."""
         import dns.asyncresolver
         import dns.nameserver
         import dns.resolver

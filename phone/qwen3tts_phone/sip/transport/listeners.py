@@ -1,4 +1,4 @@
-"""Listeners of an endpoint: bound sockets, choice of the one for a hop, and our address there."""
+"""Listeners of an endpoint: sockets, choice of the one for a hop, and our address there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WILDCARDS = ("0.0.0.0", "::")
 
 
 def bind_sockets(host: str, port: int, transports: Sequence[str]) -> dict[str, socket.socket]:
-    """Sockets on one port for the transports; with port 0, on a port free for all of them."""
+    """Return sockets on one port for the transports; port 0 = one that is free for all."""
     attempts = 1 if port else ATTEMPTS
     for attempt in range(attempts):
         sockets: dict[str, socket.socket] = {}
@@ -75,7 +75,7 @@ def _bound(host: str, port: int, transport: str) -> socket.socket:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
         if transport != "udp":
-            # At once: until somebody listens, another program could bind the port as well.
+            # Immediately: until then another program could bind the port as well.
             sock.listen(128)
     except OSError:
         sock.close()
@@ -84,10 +84,7 @@ def _bound(host: str, port: int, transport: str) -> socket.socket:
 
 
 def local_address_towards(host: str) -> str | None:
-    """Which of our addresses routes to an IP address; connecting a datagram socket sends nothing.
-
-    None where no route leads there.
-    """
+    """Return our address that routes to an IP address, or None; nothing is sent."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -108,7 +105,7 @@ MAX_ADDRESSES = 1000
 
 @dataclass(slots=True)
 class BoundListener:
-    """One listener with what it has bound."""
+    """Listener with its bound transports."""
 
     listener: Listener
     udp: UdpTransport | None = None
@@ -118,12 +115,11 @@ class BoundListener:
     """By transport; TLS without a certificate has the port that it would have."""
 
     def has(self, transport: str) -> bool:
-        """Whether it can be sent by."""
         return self.udp is not None if transport == "udp" else transport in self.streams
 
 
 class Listeners:
-    """Everything bound. Raises BadCertificate before, and PortBusy when, it binds."""
+    """All listeners. Raises BadCertificate before, and PortBusy while, binding."""
 
     def __init__(
         self,
@@ -152,12 +148,10 @@ class Listeners:
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """The families that can be spoken, that of the first listener first."""
         both: list[Family] = [6 if one.ipv6 else 4 for one in self._settings.listening()]
         return tuple(dict.fromkeys(both))
 
     async def start(self) -> None:
-        """Bind and listen, at all addresses or none."""
         settings = self._settings
         if settings.tls is not None:
             hosts = {one.advertised_host for one in settings.listening()} - {""}
@@ -210,7 +204,6 @@ class Listeners:
             )
 
     def _sockets(self, listener: Listener, transports: list[str]) -> dict[str, socket.socket]:
-        """Sockets of a listener; without a port of its own, at the first one's if that is free."""
         first = next(iter(self.bound[0].ports.values()), 0)
         if not listener.port and first and not self._settings.listeners:
             with contextlib.suppress(PortBusy):
@@ -218,7 +211,6 @@ class Listeners:
         return bind_sockets(listener.host, listener.port, transports)
 
     async def close(self) -> None:
-        """Close all sockets."""
         for bound in self.bound:
             if bound.udp is not None:
                 bound.udp.close()
@@ -227,7 +219,7 @@ class Listeners:
         self.bound.clear()
 
     def port(self, transport: str = "") -> int:
-        """The port of the first listener that has the transport, or of its first; 0 = none."""
+        """Return the port of the first listener with the transport, or of its first; 0 = none."""
         for bound in self.bound:
             if not transport:
                 return next(iter(bound.ports.values()), 0)
@@ -238,7 +230,7 @@ class Listeners:
     # Sending
 
     def send(self, data: bytes, hop: Hop) -> None:
-        """Send to an IP address; what cannot go anywhere is told as failed."""
+        """Send to an IP address; failures are reported by ``failed``."""
         bound = self._choose(hop)
         if bound is None:
             self._failed(hop, None)
@@ -248,7 +240,7 @@ class Listeners:
             bound.streams[hop.transport].send(data, hop)
 
     def ping(self, hop: Hop) -> bool:
-        """Send a keepalive that is no request (RFC 5626); False where there is no connection."""
+        """Send a CRLF keepalive (RFC 5626); False where there is no connection."""
         bound = self._choose(hop)
         if bound is None:
             return False
@@ -258,16 +250,13 @@ class Listeners:
         return bound.streams[hop.transport].ping(hop)
 
     def heard_at(self, hop: Hop) -> float | None:
-        """When the connection to a hop last brought something; None where there is none."""
+        """Return when the connection to a hop last received something, or None."""
         bound = self._choose(hop)
         stream = bound.streams.get(hop.transport) if bound is not None else None
         return stream.heard_at(hop) if stream is not None else None
 
     def reached(self, hop: Hop) -> Hop:
-        """The hop with the address that something sent there now reaches.
-
-        A connection that is open may lead elsewhere than host and port say.
-        """
+        """Return the hop with the address that its open connection leads to."""
         if hop.transport == "udp":
             return hop
         bound = self._choose(hop)
@@ -278,14 +267,12 @@ class Listeners:
         return replace(hop, host=used.host, port=used.port, flow=used.flow, by_flow=True)
 
     def abort(self, hop: Hop) -> None:
-        """Break the connection to a hop."""
         bound = self._choose(hop)
         stream = bound.streams.get(hop.transport) if bound is not None else None
         if stream is not None:
             stream.abort(hop)
 
     def _choose(self, hop: Hop) -> BoundListener | None:
-        """The listener for a hop: the one it came by, or the one whose address routes there."""
         able = [bound for bound in self.bound if bound.has(hop.transport)]
         for bound in able:
             stream = bound.streams.get(hop.transport)
@@ -305,7 +292,6 @@ class Listeners:
     # What we are called
 
     def local(self, hop: Hop) -> tuple[str, int]:
-        """Host and port of ours as the far end of a hop is to know them."""
         if not self.bound:
             # Not started, or closed: what was asked for.
             first = self._settings.listening()[0]
@@ -327,7 +313,6 @@ class Listeners:
         return host, said or port
 
     def is_ours(self, host: str) -> bool:
-        """Whether a host means us: bound, advertised, learnt, or an address of this machine."""
         address = address_of(host)
         host = str(address) if address is not None else host.strip("[]").lower()
         said = {bound.listener.advertised_host.lower() for bound in self.bound} - {""}
@@ -340,7 +325,6 @@ class Listeners:
         return address.is_loopback or local_address_towards(str(address)) == str(address)
 
     def learn(self, hop: Hop, host: str, port: int) -> bool:
-        """A server sees us at that address; True where that is news."""
         key = (hop.transport, hop.host)
         if self._learnt.get(key) == (host, port):
             return False
@@ -351,16 +335,13 @@ class Listeners:
         return news and self.local(hop) == (host, port)
 
     def forget_addresses(self) -> None:
-        """Look anew which of our addresses leads where; routes may have changed."""
         self._addresses.clear()
 
     @property
     def may_move(self) -> bool:
-        """Whether our address is the system's to choose, so that it may change."""
         return any(one.host in WILDCARDS for one in self._settings.listening())
 
     def _towards(self, host: str, *, ipv6: bool) -> str:
-        """Which of our addresses routes to a host; names get the default route's."""
         if _family(host) is not ipv6:
             # A name that is not looked up yet: nothing may wait here.
             host = ELSEWHERE[ipv6]
@@ -373,7 +354,6 @@ class Listeners:
 
 
 def _family(host: str) -> bool | None:
-    """Whether an address is IPv6; None for a name."""
     try:
         return ipaddress.ip_address(host.strip("[]")).version == 6
     except ValueError:

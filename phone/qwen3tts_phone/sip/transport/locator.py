@@ -1,7 +1,6 @@
-"""Which servers a SIP address leads to, RFC 3263: NAPTR, then SRV, then addresses.
+"""Servers of a SIP address (RFC 3263): NAPTR, then SRV, then addresses.
 
-What DNS says is kept for its time to live. Where it cannot be asked any more, an old answer is
-better than none.
+Answers are cached for their time to live; an expired one is used while DNS fails.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class _Found:
 
 
 class Locator:
-    """Finds servers and remembers them; ``families`` are those that we can speak, best first."""
+    """Finds servers and caches them; ``families`` are ours, best first."""
 
     def __init__(
         self,
@@ -83,14 +82,12 @@ class Locator:
         self._answers: dict[_Side, tuple[DnsAnswer[Any], float]] = {}
 
     def known(self, hop: Hop, transports: Sequence[str] = ()) -> tuple[Hop, ...] | None:
-        """Where a hop leads, best first, if nothing has to be asked for it."""
         if is_ip(hop.host):
             return (hop,)
         found = self._found.get(_key(hop, transports))
         return found.hops if found is not None and self._now() < found.until else None
 
     def current(self, hop: Hop) -> Hop | None:
-        """The server in use of those that a hop leads to by its own transport, if known."""
         if is_ip(hop.host):
             return hop
         found = self._found.get(_key(hop, ()))
@@ -99,7 +96,6 @@ class Locator:
         return found.hops[found.turn]
 
     def use_next_address(self, address: Hop) -> list[tuple[Hop, bool]]:
-        """An address has failed: the names that led there, and whether they have another one."""
         there = (address.transport, address.host, address.port)
         turned: list[tuple[Hop, bool]] = []
         for key, found in self._found.items():
@@ -110,7 +106,6 @@ class Locator:
         return turned
 
     def close(self) -> None:
-        """Look nothing up any more."""
         for task in self._asking.values():
             task.cancel()
         for records in (self._records, self._strangers):
@@ -120,7 +115,7 @@ class Locator:
     async def locate(
         self, hop: Hop, transports: Sequence[str] = (), *, theirs: bool = False
     ) -> tuple[Hop, ...]:
-        """Where a hop leads, best first; raises OSError where there is nothing.
+        """Return where a hop leads, best first; raises OSError where there is nothing.
 
         ``transports``, the preferred first, are those that DNS may choose from where the address
         names none; without, it is the hop's own. ``theirs``: the name is a far end's, from its
@@ -149,7 +144,6 @@ class Locator:
     async def _locate(
         self, hop: Hop, transports: tuple[str, ...], theirs: bool
     ) -> tuple[tuple[Hop, ...], float]:
-        """Servers and the seconds that they hold for."""
         records = self._strangers if theirs else self._records
         domain = hop.host.rstrip(".")
         nowhere = "." not in domain or domain.endswith(_NOWHERE)
@@ -179,7 +173,6 @@ class Locator:
     async def _services(
         self, records: Resolver, domain: str, transports: tuple[str, ...], *, naptr: bool
     ) -> tuple[list[tuple[str, SrvRecord]], float]:
-        """SRV records in the order in which to try them, each with its transport."""
         asked = await _gather(
             [self._ask(records, "SRV", PREFIXES[t] + domain, records.srv) for t in transports]
         )
@@ -194,14 +187,13 @@ class Locator:
             if found:
                 return found, min([ttl, *(answer.ttl_s for _, answer in chosen)])
         chosen = [(t, answer) for t, answer in zip(transports, asked, strict=True) if answer]
-        # Name servers that do not answer are not asked anew for each call.
+        # Name servers that do not answer are not queried for each call.
         ttl = min((answer.ttl_s for _, answer in chosen), default=NEGATIVE_S)
         return self._ordered(chosen), ttl
 
     async def _ways(
         self, records: Resolver, domain: str, transports: tuple[str, ...]
     ) -> tuple[list[tuple[str, str]], float] | None:
-        """What NAPTR says: transports and the names of their SRV records, best first."""
         (answer,) = await _gather([self._ask(records, "NAPTR", domain, records.naptr)])
         if answer is None:
             return None
@@ -227,7 +219,6 @@ class Locator:
     async def _hosts(
         self, records: Resolver, hop: Hop, targets: list[tuple[str, str, int, int]]
     ) -> tuple[tuple[Hop, ...], float]:
-        """Addresses of (transport, host, port, rank), in order; raises OSError without any."""
         failures: list[OSError] = []
         asked = await _gather(
             [
@@ -268,7 +259,6 @@ class Locator:
         name: str,
         ask: Callable[[str], Coroutine[Any, Any, DnsAnswer[Record]]],
     ) -> DnsAnswer[Record]:
-        """One question, unless its answer still holds; raises OSError."""
         ours = records is self._records
         question = (kind, name.lower(), ours)
         kept = self._answers.get(question)
@@ -298,7 +288,7 @@ class Locator:
 
 
 def order_srv(records: Iterable[SrvRecord], rng: random.Random) -> list[SrvRecord]:
-    """The order in which to try servers (RFC 2782): by priority, then at random by weight."""
+    """Order servers (RFC 2782): by priority, then at random by weight."""
     left = sorted(records, key=lambda record: (record.priority, record.weight))
     ordered: list[SrvRecord] = []
     while left:
@@ -315,7 +305,6 @@ def order_srv(records: Iterable[SrvRecord], rng: random.Random) -> list[SrvRecor
 
 
 def _make_room(kept: dict[Kept, Any], side: Sequence[Kept]) -> None:
-    """Forget the oldest of one side, ours or that of others, where it is full."""
     if len(side) >= MAX_KEPT:
         del kept[side[0]]
 
@@ -329,7 +318,6 @@ async def _gather(
     questions: Sequence[Coroutine[Any, Any, DnsAnswer[Record]]],
     failures: list[OSError] | None = None,
 ) -> list[DnsAnswer[Record] | None]:
-    """Ask all at once; None where no answer came, which is then among the failures."""
     answers = await asyncio.gather(*questions, return_exceptions=True)
     given: list[DnsAnswer[Record] | None] = []
     for answer in answers:

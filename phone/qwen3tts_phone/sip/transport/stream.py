@@ -24,7 +24,7 @@ from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A TCP or TLS connection with the far end's address."""
+    """TCP or TLS connection with the far end's address."""
 
     flow: int
     """Its number, above 0."""
@@ -41,19 +41,18 @@ class Connection:
     """Whether we made it."""
 
     def hop(self, transport: str) -> Hop:
-        """Where it leads, for words."""
         return Hop(transport, self.host, self.port, self.flow, name=self.name)
 
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 256
-"""Connections at once; with one more the address that has most of them loses one: the first that
-has brought nothing, or that has been silent for longest."""
+"""Concurrent connections; with one more the address that has most of them loses one: the first that
+has received nothing, or that has been silent for longest."""
 MAX_HANDSHAKES = 64
-"""Connections at once whose TLS handshake is not done; one more ends the oldest."""
-LINE_EVERY_S = 10.0
-LINES_AT_ONCE = 5
+"""Concurrent TLS handshakes; one more ends the oldest."""
+LOG_EVERY_S = 10.0
+LOG_BURST = 5
 """Lines that the log gets of connections that are closed for what they bring."""
 ACCEPT_AGAIN_S = 1.0
 """Wait after a connection could not be taken."""
@@ -64,17 +63,17 @@ CONNECT_TIMEOUT_S = 5.0
 """For the connection and, over TLS, for the handshake, at both ends."""
 CLOSE_TIMEOUT_S = 0.5
 IDLE_LIMIT_S = 900.0
-"""A connection that has been silent for so long is closed."""
+"""A connection that has been silent for this time is closed."""
 
 Admit = Callable[[str, Iterable[str]], bool]
 """Whether a new connection from an address is taken, by those of the open ones."""
 
 
 class StreamTransport:
-    """Connections over ``tcp`` or ``tls``; with a socket it listens, too.
+    """Connections over ``tcp`` or ``tls``, and a listener where there is a socket.
 
-    Over TLS a connection is made to a name, which the certificate there must bear; another name at
-    the same address gets a connection of its own.
+    Over TLS a connection is made to a name that the certificate must bear; another name at the same
+    address gets its own connection.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class StreamTransport:
         """Where connections of ours come from; None = where the system likes."""
         self._accepting: asyncio.Task[None] | None = None
         self._connections: dict[int, Connection] = {}
-        """By flow; the one that has been silent for longest comes first."""
+        """By flow, longest silent first."""
         self._waiting: dict[tuple[str, int, str], list[tuple[bytes, Hop]]] = {}
         self._names: dict[tuple[str, int], str] = {}
         """Names that certificates at these addresses have borne."""
@@ -112,15 +111,14 @@ class StreamTransport:
         """Connections taken whose handshake is not done, with the far end's address; oldest
         first."""
         self._flows = flows or itertools.count(1)
-        self._lines = TokenBucket(1 / LINE_EVERY_S, LINES_AT_ONCE, now())
+        self._lines = TokenBucket(1 / LOG_EVERY_S, LOG_BURST, now())
 
     async def start(self) -> None:
-        """Listen, where there is a socket."""
         if self._sock is not None:
             self._accepting = asyncio.create_task(self._accept(self._sock), name="SIP connections")
 
     def send(self, data: bytes, hop: Hop) -> None:
-        """Send by the connection that is there, or make one."""
+        """Send by the open connection, or open one."""
         connection = self.find(hop)
         if connection is not None:
             self._write(connection, data)
@@ -138,7 +136,6 @@ class StreamTransport:
         self._run(self._connect(key))
 
     def has_flow(self, flow: int) -> bool:
-        """Whether a connection of that number is open here."""
         return flow in self._connections
 
     def ping(self, hop: Hop) -> bool:
@@ -150,18 +147,16 @@ class StreamTransport:
         return True
 
     def heard_at(self, hop: Hop) -> float | None:
-        """When a connection last brought something, in seconds; None where there is none."""
+        """Return when a connection last received something, in seconds, or None."""
         connection = self.find(hop)
         return connection.heard_at if connection is not None else None
 
     def abort(self, hop: Hop) -> None:
-        """Break the connection to a hop, which does not answer any more."""
         connection = self.find(hop)
         if connection is not None:
             connection.writer.transport.abort()
 
     async def close(self) -> None:
-        """Close the listener and all connections."""
         stopped = [self._accepting] if self._accepting is not None else []
         stopped += [*self._connecting, *self._shaking]
         for task in stopped:
@@ -180,7 +175,7 @@ class StreamTransport:
             self._sock.close()
 
     def find(self, hop: Hop) -> Connection | None:
-        """The connection for a hop, unless it is closing."""
+        """Return the connection for a hop, unless it is closing."""
         by_flow = self._connections.get(hop.flow)
         there = (hop.host, hop.port)
         name = self._name(hop)
@@ -196,10 +191,8 @@ class StreamTransport:
         return next((c for c in fits if not c.writer.transport.is_closing()), None)
 
     def _name(self, hop: Hop) -> str:
-        """What the certificate must bear; empty without TLS.
-
-        Where only an address is known (a Contact), it is what the certificate there has borne.
-        """
+        # Return the name that the certificate must bear; empty without TLS.
+        # For a bare address (a Contact) it is the name on the certificate seen there.
         if self._tls is None:
             return ""
         name = hop.name or hop.host
@@ -255,11 +248,9 @@ class StreamTransport:
         )
 
     async def _accept(self, sock: socket.socket) -> None:
-        """Take connections, as many as there may be.
-
-        Those whose handshake is not done count as well: they cost as much, and whoever only
-        connects must not use up the memory and file handles of the others.
-        """
+        # Accept connections.
+        # Those in the handshake count as well: a client that only connects must not use up memory
+        # and file handles.
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -294,7 +285,6 @@ class StreamTransport:
             log.error("a SIP connection broke\n%s", traceback_without_message(error))
 
     async def _taken(self, sock: socket.socket, host: str, port: int) -> None:
-        """A connection that was taken, to its end."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
@@ -325,11 +315,9 @@ class StreamTransport:
         await self._serve(self._add(host, port, writer), reader)
 
     def _make_room(self) -> bool:
-        """End a connection of others, of the address that has most of them.
-
-        Idle ones must not keep a caller out, nor a crowd end a carrier's, whose calls may be long.
-        Ours, as those to registrars, stay.
-        """
+        # Abort an inbound connection of the address that has most of them.
+        # Idle ones must not keep a caller out, nor a crowd end a carrier's. Outbound ones, as those
+        # to registrars, stay.
         theirs = [each for each in self._connections.values() if not each.ours]
         if not theirs:
             return False
@@ -377,7 +365,7 @@ class StreamTransport:
                         await asyncio.sleep(0)
                         until = self._now() + MAX_TURN_S
                 if framer.pings:
-                    # At once: a peer that sends nothing else must not take the time of the others.
+                    # Immediately: a peer that sends only pings must not delay the others.
                     self._write(connection, PONG * framer.pings)
                     framer.pings = 0
         except ssl.SSLError as error:
@@ -401,7 +389,6 @@ class StreamTransport:
                 self._failed(hop, cause)
 
     def _shut(self, connection: Connection) -> CallError | None:
-        """Why a connection of ours over TLS was closed before anything came by it."""
         if connection.heard or not connection.name:
             return None
         return CalleeUnreachable(
@@ -417,7 +404,6 @@ class StreamTransport:
 
 
 def _cause(error: OSError, hop: Hop) -> CallError | None:
-    """More than that nobody is there, where more is known."""
     if isinstance(error, ssl.SSLError):
         return handshake_error(error, hop)
     if isinstance(error, TimeoutError):

@@ -1,6 +1,6 @@
-"""Certificates for SIP over TLS: read and checked before anything is bound, and told in words.
+"""Certificates for SIP over TLS, read and checked before anything is bound.
 
-A certificate is looked into by a handshake with ourselves, in memory: so what is checked is what
+A certificate is inspected by an in-memory handshake with ourselves: so what is checked is what
 peers will see, and the standard library does the checking.
 """
 
@@ -37,7 +37,7 @@ _WANTS_OURS = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFI
 
 @dataclass(frozen=True, slots=True)
 class TlsContexts:
-    """What connections are made with."""
+    """TLS contexts of an endpoint."""
 
     server: ssl.SSLContext | None
     """None where we do not listen."""
@@ -48,10 +48,9 @@ class TlsContexts:
 def check_certificates(
     tls: TlsSettings, hosts: Iterable[str] = (), *, now_wall: float | None = None
 ) -> tuple[str, ...]:
-    """Read and check all files; raises BadCertificate, gives what is only to be warned of.
+    """Read and check all files; raises BadCertificate, returns warnings.
 
-    ``hosts`` are the names and addresses that we are called by; ``now_wall`` is for the tests:
-    seconds since 1970.
+    ``hosts``: our advertised names and addresses; ``now_wall``: seconds since 1970, for tests.
     """
     return load_contexts(tls, hosts, now_wall=now_wall).warnings
 
@@ -59,7 +58,7 @@ def check_certificates(
 def load_contexts(
     tls: TlsSettings, hosts: Iterable[str] = (), *, now_wall: float | None = None
 ) -> TlsContexts:
-    """The contexts of both directions; raises BadCertificate."""
+    """Return the contexts of both directions; raises BadCertificate."""
     now = time.time() if now_wall is None else now_wall
     warnings: list[str] = []
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -71,7 +70,7 @@ def load_contexts(
     if not tls.verify:
         client.check_hostname = False
         client.verify_mode = ssl.CERT_NONE
-        warnings.append("tls.verify is off: whoever answers at a server's address is believed.")
+        warnings.append("tls.verify is off: any certificate at a server's address is accepted.")
     if tls.client_certificate:
         shown = (tls.client_certificate, tls.client_key)
         _load(client, *shown, tls.key_password)
@@ -92,7 +91,7 @@ def load_contexts(
 
 
 def handshake_error(error: ssl.SSLError, hop: Hop) -> CallError:
-    """Why a TLS connection to a hop could not be made or kept, with the remedy."""
+    """Return why a TLS connection could not be made or kept, with the remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _untrusted(error, hop)
     reason = (error.reason or "").upper()
@@ -115,7 +114,7 @@ def handshake_error(error: ssl.SSLError, hop: Hop) -> CallError:
 
 
 def names_cover_host(names: Iterable[tuple[str, str]], host: str) -> bool:
-    """Whether a certificate's names, as (kind, name), cover a host; ``*.`` stands for one label."""
+    """Return whether (kind, name) pairs of a certificate cover a host; ``*.`` is one label."""
     host = host.strip("[]").rstrip(".").lower()
     try:
         address = ipaddress.ip_address(host)
@@ -135,15 +134,15 @@ def _same_ip(name: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) 
 def _untrusted(error: ssl.SSLCertVerificationError, hop: Hop) -> BadCertificate:
     code = error.verify_code
     if code == X509_EXPIRED:
-        remedy = "Whoever runs that server must renew it; check this machine's clock as well."
+        remedy = "The server's operator must renew it; check this machine's clock as well."
     elif code == X509_NOT_YET:
         remedy = "Check this machine's clock."
     elif code in X509_WRONG_NAME:
-        remedy = "Use the name that its certificate bears, or ask for one with this name."
+        remedy = "Use the name on its certificate, or ask for one with this name."
     elif code in X509_UNKNOWN_ISSUER:
         remedy = "Give the authority that signed it (tls.ca)."
     else:
-        remedy = "Ask whoever runs that server."
+        remedy = "Ask the server's operator."
     reason = error.verify_message or "not verified"
     return BadCertificate(
         f"The certificate of {hop.words} is not trusted: {reason.rstrip('.')}.", remedy=remedy
@@ -175,12 +174,11 @@ def _trust(context: ssl.SSLContext, path: Path) -> None:
     except ssl.SSLError as error:
         raise BadCertificate(
             f"The authority's certificate {str(path)!r} is damaged ({_plain(error.reason or '')}).",
-            remedy="Get the file anew.",
+            remedy="Get the file again.",
         ) from error
 
 
 def _load(context: ssl.SSLContext, certificate: str | Path, key: str | Path, password: str) -> None:
-    """Load a certificate with its key; raises BadCertificate by name."""
     key = key or certificate
     _read(Path(certificate), "The certificate", b"-----BEGIN CERTIFICATE-----")
     _read(Path(key), "The private key", b"PRIVATE KEY-----")
@@ -210,7 +208,7 @@ def _load(context: ssl.SSLContext, certificate: str | Path, key: str | Path, pas
         raise BadCertificate(
             f"The certificate {str(certificate)!r} with the key {str(key)!r} cannot be used "
             f"({_plain(reason) or 'damaged'}).",
-            remedy="Get the files anew.",
+            remedy="Get the files again.",
         ) from error
 
 
@@ -223,7 +221,6 @@ def _look(
     of_server: bool,
     hosts: Iterable[str] = (),
 ) -> list[str]:
-    """Times and names of our certificate; raises BadCertificate, gives warnings."""
     shown = repr(str(certificate))
     found = _decoded(certificate, key, password, of_server=of_server)
     ends = ssl.cert_time_to_seconds(found["notAfter"])
@@ -243,7 +240,7 @@ def _look(
         )
     names = found.get("subjectAltName", ())
     warnings += [
-        f"The certificate {shown} does not bear the name {host!r} that we are called by; it bears "
+        f"The certificate {shown} does not bear the name {host!r} that we are called by; it names "
         f"{', '.join(name for _, name in names) or 'none'}."
         for host in hosts
         if not names_cover_host(names, host)
@@ -257,10 +254,8 @@ def _look(
 def _decoded(
     certificate: str | Path, key: str | Path, password: str, *, of_server: bool
 ) -> dict[str, Any]:
-    """The fields of our certificate, as the standard library gives those of a verified peer.
-
-    ``notBefore``, ``notAfter`` as text, ``subjectAltName`` as pairs of kind and name.
-    """
+    # Return the fields of our certificate as the standard library gives those of a peer.
+    # ``notBefore``, ``notAfter`` as text, ``subjectAltName`` as pairs of kind and name.
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     calling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     calling.check_hostname = False
@@ -281,5 +276,4 @@ def _decoded(
 
 
 def _plain(reason: str | None) -> str:
-    """OpenSSL's word for what went wrong, as words."""
     return (reason or "").replace("_", " ").lower()

@@ -1,4 +1,4 @@
-"""UDP for SIP, on the loop's readers: datagrams in with their hop, datagrams out, failures told."""
+"""UDP transport on the event loop's readers, with ICMP errors and queueing delays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MSG_ERRQUEUE = 0x2000
 UNREACHABLE = {
     *(errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN),
 }
-"""ICMP errors that mean that nobody is there; a datagram that was too long is not among them."""
+"""ICMP errors of an unreachable peer; a datagram that was too long is not among them."""
 MAX_BURST = 64
 """Most datagrams read before other tasks get a turn."""
 MAX_TURN_S = 0.004
@@ -68,7 +68,6 @@ class UdpTransport:
         self._loop.add_reader(sock.fileno(), self._readable)
 
     def send(self, data: bytes, hop: Hop) -> None:
-        """Send a datagram to an IP address."""
         for _ in range(2):
             try:
                 self._sock.sendto(data, (hop.host, hop.port))
@@ -85,7 +84,6 @@ class UdpTransport:
                 return
 
     def close(self) -> None:
-        """Stop and close the socket."""
         self._loop.remove_reader(self._sock.fileno())
         self._sock.close()
 
