@@ -12,7 +12,7 @@ from qwen3tts_engine.qwen3.voices.audio_files import DamagedWav, NotWav, WavFile
 from qwen3tts_wire.errors import BadRequest
 from tests.engine.piper.tiny_vits import LOW, MANY, tiny_config
 from tests.fuzz.target import Target
-from tests.qwen3.recordings import ALAW, FLOAT, PCM, ULAW, chunk, extensible, riff, wav
+from tests.qwen3.voices.recordings import ALAW, FLOAT, PCM, ULAW, chunk, extensible, riff, wav
 
 SOUND = np.linspace(-1, 1, 40, dtype=np.float32)
 

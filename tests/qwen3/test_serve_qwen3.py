@@ -18,7 +18,7 @@ from qwen3tts_server.run import RunningServer, running_server
 from qwen3tts_wire.client import Alignment, Audio, Context, Done, SpeechClient, Started
 from qwen3tts_wire.errors import UnknownVoice
 from tests.fakes import settle
-from tests.qwen3.engine_world import made, recording
+from tests.qwen3.engine.engine_world import made, recording
 
 pytestmark = pytest.mark.network
 

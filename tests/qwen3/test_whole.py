@@ -12,8 +12,8 @@ import pytest
 from qwen3tts_engine.qwen3.api import Qwen3TTS
 from qwen3tts_wire.errors import BadRequest
 from tests.engine.speech_like import silence, voice
-from tests.qwen3.engine_world import GREEDY, assert_same, recording
-from tests.qwen3.scripted import ScriptedEngine, requests_of
+from tests.qwen3.engine.engine_world import GREEDY, assert_same, recording
+from tests.qwen3.engine.scripted import ScriptedEngine, requests_of
 
 TEXT = "Good morning. This is the line, and there is more of it. That is all."
 
