@@ -399,6 +399,35 @@ class PacerCore:
         self._deadline = deadline
         return slot
 
+    def due_ahead(self, at: float) -> Slot | None:
+        """Return the slot at ``at``, the next place, before its time, if nothing can change it.
+
+        That is in mid-utterance, with more of it queued. `take_back` undoes it.
+        """
+        queue = self._queue
+        if len(queue) < 2 or self._last is None or self._tick != self._sent + 1:
+            return None
+        if not queue[0].context == queue[1].context == self._playing:
+            return None
+        if self._state is not State.PLAYING and self._state is not State.DRAINING:
+            return None
+        return self.due(at)
+
+    def take_back(self, before: Frame) -> None:
+        """Undo `due_ahead`: its slot is not sent. ``before`` is the frame of the slot before it."""
+        frame = self._last
+        if frame is None:
+            raise PacerError("there is no slot to take back")
+        self._queue.appendleft(frame)
+        context = self._contexts[frame.context]
+        context.played = before.end
+        context.queued += 1
+        self.sent_frames -= 1
+        self._last = before
+        self._sent -= 1
+        self._tick -= 1
+        self._deadline = self._origin + self._tick * self.ptime_s - self._lead
+
     def _push_one(self, frames: Sequence[Frame], now: float) -> int:
         number = frames[0].context
         if number <= self._cut:

@@ -10,7 +10,7 @@ from typing import Any
 from qwen3tts_pacer.core import PacerCore
 from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord
 from qwen3tts_pacer.policy import FillingPolicy, FillingSettings
-from qwen3tts_pacer.slot import Slot
+from qwen3tts_pacer.slot import Frame, Slot
 from qwen3tts_phone.media.dtmf import DtmfSender
 from qwen3tts_phone.media.outbound import OutboundPacer, codec_number
 from qwen3tts_phone.media.rtp import FIRST_BYTE, HEADER, MARKER
@@ -68,6 +68,8 @@ class Sender:
         self.outbound = OutboundPacer(memory, self._core, origin_s, self._codec)
         self._reader = self.outbound.reader
         self._slot: Slot | None = None  # sent, and not yet noted
+        self._ahead: Slot | None = None  # the next one, taken out of the core already
+        self._last: Frame | None = None  # the frame before it
         self._sent_ns = 0
         self.first_ns = 0
         """When the first packet went out (CLOCK_MONOTONIC, nanoseconds); 0 = not yet."""
@@ -105,6 +107,7 @@ class Sender:
         translated, or else, for it would be noise, goes out as silence. A new clock or packet
         duration begins anew: the parent has interrupted what was queued.
         """
+        self._take_back()
         self._flush(self._next)
         self._codec = codec or codec_number(remote.payload_name) or OTHER_CODEC
         if remote.ptime_ms != self.ptime_ms:
@@ -159,6 +162,7 @@ class Sender:
 
     def skip(self, slots: int) -> None:
         """Let slots pass that this machine was too late for; time moves on."""
+        self._take_back()
         self._next += slots
         if self._started and self._sending:
             self.skipped += slots
@@ -172,18 +176,24 @@ class Sender:
         number = self._next
         self._next = number + 1
         if self._words[_EPOCH] != self._reader.epoch:
+            self._take_back()
             self._flush(number)
         at = self._origin + number * self._ptime_s  # the core's own expression: floats are equal
         target = self._target
         if not self._sending or target is None:
+            self._take_back()
             self._send_nothing(number, at)
             return
         if self._dtmf is not None:
+            self._take_back()
             self._send_key(number, self._dtmf)
             self._core.pass_slot(at)
             self._core.mark()
             return
-        slot = self.outbound.next(at)
+        slot = self._ahead
+        self._ahead = None
+        if slot is None:
+            slot = self.outbound.next(at)
         if slot is None:  # a pause
             if self._noise is not None and number >= self._noise_at:
                 self._send_noise(number, self._noise)
@@ -207,7 +217,7 @@ class Sender:
         self.octets += len(payload)
 
     def prepare(self) -> None:
-        """After `slot`: publish what was sent, and read the ring for the next slot."""
+        """After `slot`: publish what was sent, and fetch the next slot if that is certain."""
         words = self._words
         words[_SENT] = self.sent
         slot = self._slot
@@ -216,7 +226,15 @@ class Sender:
         self._slot = None
         self.speech_sent += 1
         words[_SPEECH_SENT] = self.speech_sent
-        self.outbound.sent(slot, self._sent_ns, self._origin + self._next * self._ptime_s)
+        self._last = slot.frame
+        self._ahead = self.outbound.sent(
+            slot.frame, slot.missed, self._sent_ns, self._origin + self._next * self._ptime_s
+        )
+
+    def _take_back(self) -> None:
+        if self._ahead is not None and self._last is not None:
+            self._core.take_back(self._last)
+        self._ahead = None
 
     def _send_nothing(self, number: int, at: float) -> None:
         """Hold, or nowhere to send to: after a fade, where it is a pause, the slot stays empty."""

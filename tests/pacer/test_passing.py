@@ -1,0 +1,101 @@
+"""Slots that the sender does not send, for which the core keeps its frames and the grid."""
+
+from __future__ import annotations
+
+import pytest
+
+from qwen3tts_pacer import Kind, PacerError
+from tests.pacer.playing import PTIME, SILENCE, core, frames, payloads, play
+
+
+def test_a_passed_slot_keeps_the_queue_and_what_follows_is_marked_and_faded_in() -> None:
+    pacer = core()
+    pacer.begin(1, 0.0)
+    pacer.push(frames(1, 0, 5), 0.0)
+    play(pacer, PTIME)
+    pacer.pass_slot(2 * PTIME)
+    pacer.pass_slot(3 * PTIME)
+    slot = pacer.due(4 * PTIME)
+    assert slot is not None
+    assert (slot.payload, slot.marker, slot.ticks, slot.missed) == (b"1/2 head", True, 3, 0)
+    assert pacer.skipped_slots == 0
+
+
+def test_slots_passed_in_an_underrun_are_none_of_its_length() -> None:
+    pacer = core()
+    pacer.begin(1, 0.0)
+    pacer.push(frames(1, 0, 1), 0.0)
+    play(pacer, 2 * PTIME)  # speech, fade, silence
+    pacer.pass_slot(3 * PTIME)
+    pacer.push(frames(1, 1, 2), 3.5 * PTIME)
+    slot = pacer.due(4 * PTIME)
+    assert slot is not None
+    assert (slot.payload, slot.missed) == (b"1/1 head", 2)
+    assert (pacer.starvations, pacer.starved_slots) == (1, 2)
+
+
+def test_lateness_in_mid_utterance_is_missed_speech() -> None:
+    pacer = core()
+    pacer.begin(1, 0.0)
+    pacer.push(frames(1, 0, 5), 0.0)
+    play(pacer, 0.0)
+    slot = pacer.due(4 * PTIME)
+    assert slot is not None
+    assert (slot.payload, slot.missed) == (b"1/1 head", 3)
+
+
+def test_a_pause_begins_with_the_fade_and_keeps_what_waits() -> None:
+    pacer = core()
+    pacer.begin(1, 0.0)
+    pacer.push(frames(1, 0, 3), 0.0)
+    assert pacer.fade(0.0) is None  # nothing was sent
+    play(pacer, PTIME)
+    fade = pacer.fade(2 * PTIME)
+    assert fade is not None
+    assert (fade.kind, fade.payload, fade.marker) == (Kind.FADE, b"1/1 tail", False)
+    assert pacer.fade(3 * PTIME) is None
+    assert pacer.queued == 1
+
+
+def test_a_slot_fetched_ahead_is_the_one_that_is_due_and_can_be_taken_back() -> None:
+    pacer, other = core(), core()
+    for each in (pacer, other):
+        each.begin(1, 0.0)
+        each.push(frames(1, 0, 6), 0.0)
+        play(each, 0.0)
+    first = frames(1, 0, 1)[0]
+    for _ in range(2):
+        ahead = pacer.due_ahead(PTIME)
+        assert ahead is not None
+        assert ahead.payload == b"1/1 speech"
+        assert (pacer.queued, pacer.sent_frames) == (4, 2)
+        pacer.take_back(first)
+        assert (pacer.queued, pacer.sent_frames) == (5, 1)
+    assert payloads(play(pacer, 1.0)) == payloads(play(other, 1.0))
+    assert pacer.sent_frames == other.sent_frames
+
+
+def test_no_slot_is_fetched_ahead_that_may_change() -> None:
+    pacer = core()
+    pacer.begin(1, 0.0)
+    pacer.push(frames(1, 0, 2), 0.0)
+    assert pacer.due_ahead(0.0) is None  # it has not begun
+    play(pacer, 0.0)
+    assert pacer.due_ahead(PTIME) is None  # the last of what waits: more may come, or its end
+    with pytest.raises(PacerError, match="take back"):
+        core().take_back(frames(1, 0, 1)[0])
+
+
+def test_silence_between_utterances_begins_and_ends_by_agreement() -> None:
+    pacer = core()
+    assert payloads(play(pacer, PTIME)) == [SILENCE.decode()] * 2
+    pacer.set_continuous(False, 2 * PTIME)
+    assert pacer.due(2 * PTIME) is None
+    pacer.set_continuous(True, 3 * PTIME)
+    slot = pacer.due(3 * PTIME)
+    assert slot is not None
+    assert (slot.payload, slot.marker) == (SILENCE, True)
+    pacer.mark()
+    slot = pacer.due(4 * PTIME)
+    assert slot is not None
+    assert slot.marker
