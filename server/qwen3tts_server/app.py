@@ -24,6 +24,8 @@ from qwen3tts_server.gate import AccessLog, Gate
 from qwen3tts_server.keys import ROUTES, ApiKeys, RouteRoles, grant_of
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
+from qwen3tts_settings.building import unknown_setting
+from qwen3tts_settings.entries import entry_of
 
 EXPOSED = ("X-Request-Id", "X-Sample-Rate", "X-Cache-Starter", "Retry-After")
 """Headers of answers that pages of other origins may read."""
@@ -87,6 +89,9 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
     add_guards(app, service.settings, roles)
     for dialect in served:
         dialect.add_routes(app, service)
+    for name in service.settings.dialects.keys() - service.dialects_configured:
+        path, known = f"server.dialects.{name}", sorted(service.dialects_configured)
+        raise unknown_setting(path, entry_of({}, "server.dialects"), known)
 
     @app.get("/health")
     async def health() -> dict[str, Any]:

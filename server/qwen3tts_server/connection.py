@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 GONE = (WebSocketDisconnect, RuntimeError)
 """Raised by a write to a client that has left."""
-TURN_CHARS = 4096
-"""Read from one client before the others have their turn; cutting it into clauses takes 10 ms."""
 MESSAGE_CHARS = 64
 """Least cost of a message: an empty one is answered too."""
 IDLE, TOO_BIG, RESTART, TRY_AGAIN = 4408, 1009, 1012, 1013
@@ -53,6 +51,8 @@ class ConnectionBounds:
     first_message_s: float
     idle_s: float
     in_bytes: bool = False
+    turn_chars: int = 4096
+    """Read from a client before the others have their turn: 10 ms of cutting into clauses."""
     turn_writes: int = 4
     """Writes in a row before the others have their turn: a write does not wait while the socket
     buffer has room, and a client that left is noticed only between turns."""
@@ -315,7 +315,7 @@ class Connection(ABC, Generic[C]):
             if session.backlog > session.bounds.backlog:
                 self._readable.clear()
             read += max(len(data), MESSAGE_CHARS)
-            if read >= TURN_CHARS:
+            if read >= session.bounds.turn_chars:
                 # ``receive`` does not wait while messages lie there.
                 read = 0
                 await asyncio.sleep(0)

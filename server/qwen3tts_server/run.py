@@ -20,7 +20,7 @@ from qwen3tts_server.app import create_app
 from qwen3tts_server.dialects.native.connection import SPEECH_PATH
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.sockets import Sockets, protocols
+from qwen3tts_server.sockets import BoundedConfig, Sockets
 from qwen3tts_server.tls import ServerTls, tls_of
 from qwen3tts_wire.errors import BadRequest, SpeechError
 from qwen3tts_wire.process import heap, raise_descriptor_limit
@@ -255,12 +255,9 @@ def _config(
     # its usual level whole addresses with what clients put into their queries.
     level = max(logging.WARNING, logging.getLogger("uvicorn.error").getEffectiveLevel())
     access = settings.access
-    http, ws = protocols(Sockets(access))
-    config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        # Not what is fastest of what happens to be installed: these two have bounds in time.
-        http=http,
-        ws=ws,
+    config = BoundedConfig(
+        app,
+        Sockets(access),
         ws_max_size=largest_message(settings),
         ws_ping_interval=settings.ping_interval_s,
         ws_ping_timeout=settings.ping_timeout_s,
@@ -273,7 +270,7 @@ def _config(
         server_header=False,
         proxy_headers=bool(access.trusted_proxies),
         forwarded_allow_ips=list(access.trusted_proxies),
-        timeout_keep_alive=access.keep_alive_s,  # type: ignore[arg-type]  # any number serves
+        timeout_keep_alive=access.keep_alive_s,
         timeout_graceful_shutdown=5,
     )
     config.load()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TypeVar
 
 from qwen3tts_engine.base import Engine
 from qwen3tts_server.dialects.encoding import EncodingThreads
@@ -13,8 +14,12 @@ from qwen3tts_server.recognition import Recognition
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import Observer, Speaking
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
+from qwen3tts_settings.building import build
+from qwen3tts_settings.entries import entry_of
 from qwen3tts_wire.errors import ServerBusy, SpeechError
 from qwen3tts_wire.messages import ContextOpen
+
+T = TypeVar("T")
 
 CLOSE_GRACE_S = 2.0
 """Time for clients to answer the close of their connection."""
@@ -44,6 +49,8 @@ class Service:
         self._under_way: dict[object, Callable[[float], None]] = {}
         """What is connected, with what it is told when the server drains."""
         self._speaking: set[Speaking] = set()
+        self.dialects_configured: set[str] = set()
+        """Dialects that have read their section of ``server.dialects``."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -90,6 +97,16 @@ class Service:
     def _end_speaking(self) -> None:
         for each in list(self._speaking):
             each.fail(ServerBusy("The server stopped before the end of the text."))
+
+    def dialect_settings(self, name: str, kind: type[T]) -> T:
+        """Return the settings of a dialect that ``ServerSettings`` does not name.
+
+        Raises:
+            BadConfiguration: its section of ``server.dialects`` is not what ``kind`` declares.
+        """
+        self.dialects_configured.add(name)
+        path = f"server.dialects.{name}"
+        return build(kind, entry_of(self.settings.dialects.get(name, {}), path), path)
 
     def observer(self, dialect: str) -> Observer:
         """What counts and logs the utterances of one protocol."""

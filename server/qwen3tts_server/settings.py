@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from qwen3tts_server.voices.names import KNOWN_NAMES, key_of
 from qwen3tts_settings.constraints import bounded, check_fields, one_of
@@ -294,6 +294,8 @@ class ServerSettings:
     """vLLM-Omni's WebSocket."""
     runvnc: RunvncSettings = field(default_factory=RunvncSettings)
     """The runvnc protocol."""
+    dialects: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings of further dialects, by their names."""
 
     def __post_init__(self) -> None:
         check_fields(self)

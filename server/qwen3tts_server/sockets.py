@@ -1,7 +1,9 @@
-"""What clients send is taken a little at a time.
+"""Bounded HTTP and WebSocket connections for uvicorn.
 
-Up to 256 KiB of what has come are handed over at once, which can be 40,000 WebSocket frames or
-pieces of an HTTP body: half a second of work in which nobody else's sound would move.
+uvicorn bounds the time between two requests and the size of a WebSocket message. What it and a
+reverse proxy cannot do is here: a bound on sockets by address, times for a request's head and body
+and for a client that reads nothing, and turns, so that one client's burst does not stall the others
+(asyncio hands over up to 256 KiB, which can be 40,000 WebSocket frames: half a second of work).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
@@ -162,194 +165,204 @@ class _Timers:
         act()
 
 
-def protocols(sockets: Sockets) -> tuple[type[asyncio.Protocol], type[asyncio.Protocol]]:
-    """uvicorn's classes for HTTP and for WebSockets, bounded by these settings."""
-    settings = sockets.settings
+class BoundedConfig(uvicorn.Config):
+    """uvicorn's configuration, with the sockets that its connections count in."""
 
-    class BoundedWebSocket(InTurns, WebSocketsSansIOProtocol):
-        """A WebSocket that is given up in a stated time."""
+    def __init__(self, app: Any, sockets: Sockets, **options: Any) -> None:
+        super().__init__(app, http=BoundedHttp, ws=BoundedWebSocket, **options)
+        self.sockets = sockets
 
-        address: str | None = None
-        """As it was counted by the HTTP connection that became this."""
-        timers: _Timers | None = None
-        pong: bytes | None = None
-        """Waits until the client takes what it was sent."""
 
-        def connection_made(self, transport: Any) -> None:
-            self.timers = _Timers(self.loop)
-            super().connection_made(transport)
+class BoundedWebSocket(InTurns, WebSocketsSansIOProtocol):
+    """A WebSocket that is given up in a stated time."""
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self.timers is not None:
-                self.timers.stop()
-            if self.address is not None:
-                sockets.went(self.address)
-                self.address = None
-            super().connection_lost(exc)
+    def __init__(self, config: BoundedConfig, *args: Any, **options: Any) -> None:
+        super().__init__(config, *args, **options)
+        self.sockets = config.sockets
+        self.address: str | None = None
+        """As counted by the HTTP connection that became this."""
+        self.timers: _Timers | None = None
+        self.pong: bytes | None = None
+        """Waits until the client reads."""
 
-        def take(self, data: bytes) -> None:
-            super().take(data)
-            if self.conn.handshake_exc is not None and not self.handshake_initiated:
-                # What HTTP's parser let pass, this one does not; it says so to nobody.
-                self.handshake_initiated = True
-                remedy = "Send RFC 6455's handshake: no body, header lines of at most 8 KiB."
-                what = "This is no request for a WebSocket."
-                self.transport.write(_answer(400, "bad_request", f"{what} {remedy}"))
-                self.transport.close()
-                self.loop.call_later(GRACE_S, self.transport.abort)
+    def connection_made(self, transport: Any) -> None:
+        self.timers = _Timers(self.loop)
+        super().connection_made(transport)
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            if self.timers is not None:
-                self.timers.start("unread", settings.unread_timeout_s, self.transport.abort)
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.timers is not None:
+            self.timers.stop()
+        if self.address is not None:
+            self.sockets.went(self.address)
+            self.address = None
+        super().connection_lost(exc)
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            if self.timers is not None:
-                self.timers.stop("unread")
-            pong, self.pong = self.pong, None
-            if pong is not None and self.conn.state is State.OPEN:
-                self.transport.write(pong)
-
-        async def send(self, message: Any) -> None:
-            await super().send(message)
-            if self.close_sent and self.initial_response is not None:
-                # Refused, which is complete; else uvicorn writes an error into the log for each.
-                self.handshake_complete = True
-
-        def handle_ping(self) -> None:
-            if self.transport.is_closing():
-                return
-            if self.writable.is_set() or self.conn.state is not State.OPEN:
-                super().handle_ping()
-            elif pongs := self.conn.data_to_send():
-                # Of the pings of a client that takes nothing, the last is answered when it does
-                # (RFC 6455 section 5.5.3); else it could make all memory one of pongs.
-                self.pong = pongs[-1]
-
-        def handle_cont(self, event: Frame) -> None:
-            # A list of pieces of a byte each would be fifty times as long as what they hold.
-            whole: Any = self.frames[0] if self.frames else b""
-            if not isinstance(whole, bytearray):
-                whole = bytearray(whole)
-            whole += event.data
-            self.frames = [bytes(whole) if event.fin else whole]
-            if event.fin:
-                self.send_receive_event_to_app()
-
-        def send_receive_event_to_app(self) -> None:
-            if self.curr_msg_data_type == "text" and not self.close_sent:
-                self.frames = [b"".join(self.frames)]
-                try:
-                    self.frames[0].decode()
-                except UnicodeDecodeError:
-                    # uvicorn does the same, and writes a traceback into the log for each.
-                    self.conn.send_close(1007)
-                    self.handle_parser_exception()
-                    return
-            super().send_receive_event_to_app()
-
-        def keepalive_timeout(self) -> None:
-            # A close waits until all is sent, to a client that takes nothing for ever.
-            super().keepalive_timeout()
-            if self.timers is not None:
-                self.timers.start("gone", GRACE_S, self.transport.abort)
-
-    class BoundedHttp(InTurns, H11Protocol):
-        """An HTTP connection whose requests have to come in a stated time."""
-
-        address: str | None = None
-        timers: _Timers | None = None
-
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            self.conn = _OneLength(h11.SERVER, HEAD_BYTES)
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            address = group_of(self.client[0]) if self.client else ""
-            if not sockets.came(address):
-                self._tell(503, "server_busy", "The server has all the connections it takes.")
-                return
-            self.address = address
-            self.timers = _Timers(self.loop)
-            self._watch()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self.timers is not None:
-                self.timers.stop()
-            if self.address is not None:
-                sockets.went(self.address)
-                self.address = None
-            super().connection_lost(exc)
-
-        def take(self, data: bytes) -> None:
-            if self.transport.is_closing():
-                return
-            super().take(data)
-            self._watch()
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            # What may come next is bounded by uvicorn's own time between two requests.
-            if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
-                self._watch()
-
-        def handle_websocket_upgrade(self, event: h11.Request) -> None:
-            if self.timers is not None:
-                self.timers.stop()
-            super().handle_websocket_upgrade(event)
-            protocol = self.transport.get_protocol()
-            if isinstance(protocol, BoundedWebSocket):
-                protocol.address, self.address = self.address, None
-
-        def _watch(self) -> None:
-            """Time what this connection waits for: a head, a body, or nothing."""
-            if self.timers is None or self.transport.is_closing():
-                return
-            if self.transport.get_protocol() is not self:
-                return
-            state = self.conn.their_state
-            if state is h11.IDLE:
-                self.timers.stop("body")
-                self.timers.start("head", settings.head_timeout_s, self._late)
-            elif state is h11.SEND_BODY:
-                self.timers.stop("head")
-                self.timers.start("body", settings.body_timeout_s, self._late)
-            else:
-                self.timers.stop("head", "body")
-
-        def _late(self) -> None:
-            if self.cycle is not None and not self.cycle.response_complete:
-                # The application learns that nobody is there any more.
-                self.cycle.disconnected = True
-                self.cycle.message_event.set()
-            self._tell(408, "request_timeout", "The request did not come in time.")
-
-        def _tell(self, status: int, code: str, message: str) -> None:
-            """One last answer, where none has begun; then the end."""
-            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                self.transport.write(_answer(status, code, message))
+    def take(self, data: bytes) -> None:
+        super().take(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            # What HTTP's parser let pass, this one does not; it says so to nobody.
+            self.handshake_initiated = True
+            remedy = "Send RFC 6455's handshake: no body, header lines of at most 8 KiB."
+            what = "This is no request for a WebSocket."
+            self.transport.write(_answer(400, "bad_request", f"{what} {remedy}"))
             self.transport.close()
             self.loop.call_later(GRACE_S, self.transport.abort)
 
-        def send_400_response(self, msg: str) -> None:
-            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                remedy = "Send HTTP/1.1 with a head of at most 16 KiB."
-                self.transport.write(_answer(400, "bad_request", f"{msg} {remedy}"))
-            self.transport.close()
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.timers is not None:
+            self.timers.start(
+                "unread", self.sockets.settings.unread_timeout_s, self.transport.abort
+            )
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            if self.timers is not None:
-                self.timers.start("unread", settings.unread_timeout_s, self.transport.abort)
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.timers is not None:
+            self.timers.stop("unread")
+        pong, self.pong = self.pong, None
+        if pong is not None and self.conn.state is State.OPEN:
+            self.transport.write(pong)
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            if self.timers is not None:
-                self.timers.stop("unread")
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.close_sent and self.initial_response is not None:
+            # Refused, which is complete; else uvicorn writes an error into the log for each.
+            self.handshake_complete = True
 
-    return BoundedHttp, BoundedWebSocket
+    def handle_ping(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self.writable.is_set() or self.conn.state is not State.OPEN:
+            super().handle_ping()
+        elif pongs := self.conn.data_to_send():
+            # Of the pings of a client that takes nothing, the last is answered when it does
+            # (RFC 6455 section 5.5.3); else it could make all memory one of pongs.
+            self.pong = pongs[-1]
+
+    def handle_cont(self, event: Frame) -> None:
+        # A list of pieces of a byte each would be fifty times as long as what they hold.
+        whole: Any = self.frames[0] if self.frames else b""
+        if not isinstance(whole, bytearray):
+            whole = bytearray(whole)
+        whole += event.data
+        self.frames = [bytes(whole) if event.fin else whole]
+        if event.fin:
+            self.send_receive_event_to_app()
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            self.frames = [b"".join(self.frames)]
+            try:
+                self.frames[0].decode()
+            except UnicodeDecodeError:
+                # uvicorn does the same, and writes a traceback into the log for each.
+                self.conn.send_close(1007)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
+
+    def keepalive_timeout(self) -> None:
+        # A close waits until all is sent, to a client that takes nothing for ever.
+        super().keepalive_timeout()
+        if self.timers is not None:
+            self.timers.start("gone", GRACE_S, self.transport.abort)
+
+
+class BoundedHttp(InTurns, H11Protocol):
+    """An HTTP connection whose requests have to come in a stated time."""
+
+    def __init__(self, config: BoundedConfig, *args: Any, **options: Any) -> None:
+        super().__init__(config, *args, **options)
+        self.conn = _OneLength(h11.SERVER, HEAD_BYTES)
+        self.sockets = config.sockets
+        self.address: str | None = None
+        self.timers: _Timers | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        address = group_of(self.client[0]) if self.client else ""
+        if not self.sockets.came(address):
+            self._tell(503, "server_busy", "The server has all the connections it takes.")
+            return
+        self.address = address
+        self.timers = _Timers(self.loop)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.timers is not None:
+            self.timers.stop()
+        if self.address is not None:
+            self.sockets.went(self.address)
+            self.address = None
+        super().connection_lost(exc)
+
+    def take(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().take(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # What may come next is bounded by uvicorn's own time between two requests.
+        if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+            self._watch()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        if self.timers is not None:
+            self.timers.stop()
+        super().handle_websocket_upgrade(event)
+        protocol = self.transport.get_protocol()
+        if isinstance(protocol, BoundedWebSocket):
+            protocol.address, self.address = self.address, None
+
+    def _watch(self) -> None:
+        """Time what this connection waits for: a head, a body, or nothing."""
+        if self.timers is None or self.transport.is_closing():
+            return
+        if self.transport.get_protocol() is not self:
+            return
+        state = self.conn.their_state
+        if state is h11.IDLE:
+            self.timers.stop("body")
+            self.timers.start("head", self.sockets.settings.head_timeout_s, self._late)
+        elif state is h11.SEND_BODY:
+            self.timers.stop("head")
+            self.timers.start("body", self.sockets.settings.body_timeout_s, self._late)
+        else:
+            self.timers.stop("head", "body")
+
+    def _late(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            # The application learns that nobody is there any more.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._tell(408, "request_timeout", "The request did not come in time.")
+
+    def _tell(self, status: int, code: str, message: str) -> None:
+        """One last answer, where none has begun; then the end."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.write(_answer(status, code, message))
+        self.transport.close()
+        self.loop.call_later(GRACE_S, self.transport.abort)
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            remedy = "Send HTTP/1.1 with a head of at most 16 KiB."
+            self.transport.write(_answer(400, "bad_request", f"{msg} {remedy}"))
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.timers is not None:
+            self.timers.start(
+                "unread", self.sockets.settings.unread_timeout_s, self.transport.abort
+            )
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.timers is not None:
+            self.timers.stop("unread")
 
 
 class _OneLength(h11.Connection):

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from urllib.parse import urlsplit, urlunsplit
 
 from qwen3tts_settings.constraints import is_secret
-from qwen3tts_settings.entries import BadConfiguration, Entry, from_text
+from qwen3tts_settings.entries import BadConfiguration, Entry, from_text, value_of
 
 T = TypeVar("T")
 
@@ -148,7 +148,7 @@ def _converted(kind: Any, entry: Entry, path: str, secret: bool) -> Any:
 def _scalar(kind: Any, entry: Entry, path: str, secret: bool) -> Any:
     value = entry.value
     if kind is Any:
-        return value
+        return value_of(entry)
     if isinstance(kind, type):
         if issubclass(kind, Enum):
             for each in kind:

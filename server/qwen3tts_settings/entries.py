@@ -52,6 +52,24 @@ class Entry:
         return entry.where
 
 
+def entry_of(value: Any, where: str) -> Entry:
+    """Return a plain value, with its lists and sections, as an entry that stands at ``where``."""
+    if isinstance(value, Mapping):
+        return Entry({str(name): entry_of(each, where) for name, each in value.items()}, where)
+    if isinstance(value, (list, tuple)):
+        return Entry([entry_of(each, where) for each in value], where)
+    return Entry(value, where)
+
+
+def value_of(entry: Entry) -> Any:
+    """Return the plain value of an entry."""
+    if isinstance(entry.value, dict):
+        return {name: value_of(each) for name, each in entry.value.items()}
+    if isinstance(entry.value, list):
+        return [value_of(each) for each in entry.value]
+    return entry.value
+
+
 def section(where: str) -> Entry:
     """A section that holds nothing."""
     return Entry({}, where)

@@ -26,7 +26,7 @@ from qwen3tts_server.speaking import NoObserver, Observer, utterance_for
 from qwen3tts_server.utterance import Done, Failed, Item, Sound, Utterance, Words
 from qwen3tts_text.segmenter import SegmenterSettings
 from qwen3tts_wire.endpoint import ContextBroken, Data, ServerEvent
-from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError
+from qwen3tts_wire.errors import BadRequest, ServerBusy, SpeechError
 from qwen3tts_wire.messages import (
     AudioCredit,
     ContextCancel,
@@ -382,11 +382,6 @@ class Session(ConnectionSession[Command]):
         return bool(self._loads.under_way) or speaking
 
     # --- the end ---
-
-    def _too_large(self) -> None:
-        most = self.bounds.message
-        self._protocol.send_error(LimitExceeded(f"A message had more than {most} bytes."))
-        super()._too_large()
 
     def _drain_announced(self, within_s: float) -> None:
         self._protocol.send_draining(within_s * 1000)

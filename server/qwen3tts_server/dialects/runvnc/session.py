@@ -117,6 +117,7 @@ class RunvncSession(ConnectionSession[Command]):
             backlog=settings.backlog_bytes,
             first_message_s=settings.first_message_s,
             idle_s=settings.runvnc.idle_s,
+            turn_chars=1,  # what a message starts is answered before the next, where it can be
             turn_writes=1,  # a cancel overtakes all frames but those of one write
         )
         super().__init__(bounds, now)
