@@ -12,9 +12,21 @@ from qwen3tts_phone.sdp.description import Direction, Media, PayloadOffer
 
 DEFAULT_PTIME_MS = 20
 EVENT_PTS = {8000: 101, 48000: 102}
-"""Payload types that our offers give to telephone-event, by its clock (RFC 4733 fixes none)."""
+"""Payload types that our offers give to telephone-event, by its clock (RFC 4733 fixes none); other
+clocks get the numbers above."""
 COMFORT_NOISE_PT = 13
 """RFC 3389 section 4."""
+
+
+def event_payload_types(codecs: Sequence[CodecSpec]) -> dict[int, int]:
+    """Return the payload type of telephone-event for each clock of our codecs, and for 8 kHz.
+
+    That one is offered beside other clocks as well: many phones know no other.
+    """
+    taken = {codec.payload_type for codec in codecs} | set(EVENT_PTS.values())
+    free = (number for number in range(103, 128) if number not in taken)
+    clocks = dict.fromkeys((*(codec.clock_hz for codec in codecs), 8000))
+    return {hz: EVENT_PTS[hz] if hz in EVENT_PTS else next(free) for hz in clocks}
 
 
 def fits(codec: CodecSpec, offer: PayloadOffer) -> bool:

@@ -27,11 +27,11 @@ from qwen3tts_phone.sdp.description import (
 )
 from qwen3tts_phone.sdp.negotiation import (
     COMFORT_NOISE_PT,
-    EVENT_PTS,
     AgreedPayload,
     LocalSide,
     Negotiated,
     answering,
+    event_payload_types,
     negotiate,
 )
 
@@ -122,9 +122,7 @@ class SdpSession:
         self._mux_allowed = rtcp_mux == "accept"
         self._mux = False
         self._events = telephone_event
-        # Those of 8 kHz are offered with Opus as well: many phones know no others.
-        clocks = dict.fromkeys((*(codec.clock_hz for codec in self._codecs), 8000))
-        self._event_pts = {clock_hz: EVENT_PTS[clock_hz] for clock_hz in clocks}
+        self._event_pts = event_payload_types(self._codecs)
         self._id = secrets.randbits(31)
         self._version = secrets.randbits(24)
         self._body = ""
