@@ -110,6 +110,7 @@ class AudioPacer:
         """What the last interruption dropped, the sink's own included."""
         self._write: Write | None = sink if sink is None or callable(sink) else sink.write
         self._clock: Clock = clock or LoopClock()
+        self._started = False
         self._task: asyncio.Task[None] | None = None
         self._nap: asyncio.Task[None] | None = None
         self._nap_until = 0.0
@@ -139,9 +140,11 @@ class AudioPacer:
 
     def start(self) -> None:
         """Begin to pace. Needs a running loop."""
-        if self._task is not None:
+        if self._started:
             raise PacerError("start() was called before")
-        self.core.start(self._clock.now())
+        self._started = True
+        if not self.core.started:
+            self.core.start(self._clock.now())
         if self._write is not None:
             run = self._run(self._write)
             self._task = asyncio.get_running_loop().create_task(run, name="audio pacer")

@@ -133,6 +133,11 @@ class PacerCore:
         return self._state
 
     @property
+    def started(self) -> bool:
+        """Whether the grid has begun: by `start`, or by the first `begin`."""
+        return self._started
+
+    @property
     def queued(self) -> int:
         """Frames waiting."""
         return len(self._queue)
