@@ -1,12 +1,5 @@
 """Agents in telephone calls: a language model, recognisers of speech, turn-taking and tools.
 
-    from qwen3tts_agent import Agent
-    from qwen3tts_phone import Phone
-
-    agent = Agent("http://127.0.0.1:11434/v1", model="llama3.2", greeting="Hello, how can I help?")
-    async with Phone(port=5060) as phone:
-        await agent.serve(phone)
-
 A module is loaded when one of its names is first used.
 """
 

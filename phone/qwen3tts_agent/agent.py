@@ -47,11 +47,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """End the block at the first Ctrl-C without an error, in the task that `asyncio.run` runs.
-
-    Python would cancel that task and raise KeyboardInterrupt at its end. In any other task, and
-    where the program handles SIGINT itself, nothing is changed.
-    """
+    """End the block at the first Ctrl-C without an error, in the task that `asyncio.run` runs."""
     current = asyncio.current_task()
     assert current is not None
     task: asyncio.Task[Any] = current
@@ -202,12 +198,9 @@ class Agent:
         return len(self._talks)
 
     async def warm(self) -> None:
-        """Load or reach the recogniser, so that no caller waits for it; may take minutes.
+        """Load or reach the recogniser, so that no caller waits for it; raises SpeechError.
 
-        No effect once it has succeeded. `answer` and `serve` do it, too.
-
-        Raises:
-            SpeechError: it cannot work here, or not now; with the remedy.
+        May take minutes; no effect once it has succeeded. `answer` and `serve` do it, too.
         """
         if self._warm:
             return
@@ -219,13 +212,9 @@ class Agent:
                 self._warm = True
 
     async def check(self, limit_s: float = CHECK_S) -> None:
-        """Request one token from the model, and `warm`, so that mistakes show before a call.
+        """Request one token from the model within ``limit_s``, and `warm`; raises SpeechError.
 
-        The model has ``limit_s`` seconds; a source of the program's own is not asked. `serve` does
-        it, too.
-
-        Raises:
-            SpeechError: the recogniser or the model cannot work, or not now; with the remedy.
+        `serve` does it, too. A source of the program's own is not asked.
         """
         work: list[Awaitable[object]] = [self.warm()]
         if self._chat is not None:
@@ -237,8 +226,8 @@ class Agent:
     async def answer(self, call: Call) -> Conversation:
         """Answer an inbound call, talk to its end and return the conversation.
 
-        It rings while the recogniser is loaded. If that fails the call is answered nevertheless,
-        and each turn of the caller carries the error. Raises as :meth:`talk`.
+        It rings while the recogniser is loaded; if that fails, each turn carries the error. Raises
+        as :meth:`talk`.
         """
         try:
             await self.warm()
@@ -250,13 +239,12 @@ class Agent:
     async def talk(self, call: Call) -> Conversation:
         """Talk on a call to its end; an outbound one is waited for until it is answered.
 
-        After a transfer by the far end, or where another call replaces it, the conversation goes on
-        there (`Call.successor`). Cancelled, it stops talking and leaves the call as it is.
+        After a transfer, or where another call replaces it, the conversation goes on there
+        (`Call.successor`). Cancelled, it leaves the call as it is.
 
         Raises:
             CallError: the call was not answered.
-            SpeechError: nothing can be heard on this machine, as where a package is missing; the
-                call is ended.
+            SpeechError: nothing can be heard on this machine; the call is ended.
         """
         source = ChatClient(self._chat) if self._chat is not None else self._source
         assert source is not None
@@ -322,12 +310,9 @@ class Agent:
     async def serve(self, lines: AsyncIterable[Call]) -> None:
         """Answer every call that comes in by ``lines``, concurrently, until they are closed.
 
-        In the main task of `asyncio.run` Ctrl-C ends it without an error. A failure on one call is
-        logged and ends that call alone. Cancelled, it answers no more calls; those under way go on.
-        A model that is unavailable or overloaded is logged, and calls are taken.
-
-        Raises:
-            SpeechError: as :meth:`check`, before the first call.
+        In the main task of `asyncio.run` Ctrl-C ends it. A failure ends its own call alone.
+        Cancelled, it answers no more; calls under way go on. Raises as :meth:`check`, but takes
+        calls while the model is unavailable.
         """
         with end_on_interrupt():
             await self._serve(lines)

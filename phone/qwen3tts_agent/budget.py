@@ -1,8 +1,7 @@
-"""Budgets of requests to a language model, per call and per process (pure: times in, times out).
+"""Budgets of requests to a language model, per call and per process (pure).
 
-A limit holds in a sliding window, so that no minute, wherever it begins, has more than the limit.
-Callers decide how often they press keys, make sounds and make the model use tools; they must not
-decide the number and the size of the requests that this costs.
+Callers decide how often they press keys and speak; they must not decide the cost of that. A limit
+holds in a sliding window of 60 s.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ class RequestMeter:
         self._now = -math.inf
 
     def earliest(self, chars: int, limits: RequestLimits, now: float) -> float:
-        """Return the earliest time for a request of ``chars``: ``now``, later, or `NEVER`."""
         now = self._advance(now)
         if limits.requests and self.requests >= limits.requests:
             return NEVER

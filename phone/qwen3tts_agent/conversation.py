@@ -1,8 +1,6 @@
-"""Conversation of an agent with its callers, as far as it was heard, as the model is sent it.
+"""Conversation of an agent with a caller, as far as it was heard, and as the model is sent it.
 
-A reply stands in the history as the model wrote it while it is spoken, and as it was heard once
-that is settled. Consecutive turns of one side are sent as one message, since many models accept
-none but alternating ones.
+Consecutive turns of one side are sent as one message: many models accept only alternating ones.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ from collections.abc import AsyncGenerator
 
 
 class ReplayableText:
-    """Text between its writer and the voice; bounded, and nothing of it is dropped.
+    """Text between its writer and the voice, without loss.
 
-    The writer waits while ``most_chars`` or more are unread. After an interruption, reading may
-    begin again at an earlier position.
+    The writer waits while ``most_chars`` or more are unread (backpressure).
     """
 
     def __init__(self, most_chars: int) -> None:
@@ -26,7 +25,6 @@ class ReplayableText:
         return len(self.text) - self._read
 
     async def write(self, delta: str) -> None:
-        """Append a delta, and wait until there is room for the next; cancelled, it has written."""
         self.text += delta
         self._changed.set()
         while self.unread >= self._most and not self.complete:
@@ -37,7 +35,6 @@ class ReplayableText:
         self._changed.set()
 
     async def read_from(self, position: int) -> AsyncGenerator[str, None]:
-        """Yield the text from ``position`` on, as it grows, to its end; one reader at a time."""
         self._read = position
         self._changed.set()
         while True:

@@ -1,9 +1,7 @@
 """One reply: requested from the model, spoken while it is written, with tools used beside it.
 
-    request ── first word ──► a SpokenReply begins ── more words ──► it grows ── end ──► heard
-        └─ nothing for a while: a filler      └─ tools: used while it is spoken; the next request
-
-The text of each request is a `SpokenReply` of its own, and an entry of the history.
+request ── first word ──► a SpokenReply begins ── more words ──► it grows ── end ──► heard
+    └─ nothing for a while: a filler      └─ tools: used while it is spoken; the next request
 """
 
 from __future__ import annotations
@@ -62,10 +60,10 @@ class Reply:
             context: of the call.
             record: of the turn.
             text: spoken as it is; None = the model is asked.
-            before: the reply before, given up: waited for shortly until it is known what was heard.
-            on_interrupt: called when its speech was interrupted.
-            on_end: called when it has ended by itself; not after `give_up`.
-            on_exhausted: called when the model may be asked no more in this call.
+            before: given up; awaited shortly until it is known what was heard of it.
+            on_interrupt: called at an interruption.
+            on_end: called at its end, not after `give_up`.
+            on_exhausted: called when the budget is used up.
         """
         self.record = record
         self.given_up = False
@@ -94,15 +92,12 @@ class Reply:
         return self._player.unsaid
 
     def hold_back(self, held: bool) -> None:
-        """Begin no speech while the caller speaks (True), or begin again (False)."""
         self._player.hold_back(held)
 
     def resume(self) -> None:
-        """Speak on from where it was interrupted; no effect where it was not."""
         self._player.resume()
 
     def give_up(self) -> None:
-        """Speak and ask no more; what was not heard stays in the history's entries."""
         if self.given_up or self._task.done():
             return
         self.given_up = self.record.interrupted = True
@@ -186,11 +181,7 @@ class Reply:
             await self._player.say("fixed", context.settings.used_up)
 
     async def _admitted(self) -> tuple[list[ChatMessage], list[ToolSpec]]:
-        """Return the next request, once the budget admits it.
-
-        Raises:
-            BudgetSpent: it never will again.
-        """
+        """Return the next request, once the budget admits it; raises BudgetSpent."""
         context = self._context
         while True:
             specs = [each.spec for each in context.toolbox.tools.values()]

@@ -54,8 +54,7 @@ SpokenReplyKind = Literal["reply", "fixed", "filler"]
 class SpokenReply(ReplayableText):
     """Text spoken over as many utterances as it takes; the reply writes, the voice reads.
 
-    It begins immediately, waits where it was interrupted, and resumes or is given up. A retryable
-    failure of the speech server is retried once, from the position that the caller has heard.
+    A retryable failure of the speech server is retried once, from the position heard.
     """
 
     def __init__(
@@ -68,18 +67,9 @@ class SpokenReply(ReplayableText):
         *,
         complete: bool = False,
     ) -> None:
-        """Begin to speak ``text`` as it grows, queued behind the current speech.
+        """Begin to speak ``text`` as it grows, queued behind ``before``; raises WrongState.
 
-        Args:
-            context: of the call.
-            kind: of what is spoken.
-            text: its beginning.
-            before: what is spoken first, also where both resume after an interruption.
-            on_interrupt: called when it was interrupted.
-            complete: whether ``text`` is all of it.
-
-        Raises:
-            WrongState: the call is over.
+        ``complete``: ``text`` is all of it.
         """
         super().__init__(context.settings.queue_chars)
         self.text, self.complete = text, complete
@@ -131,7 +121,6 @@ class SpokenReply(ReplayableText):
         return self.text[len(self.heard) :]
 
     async def write(self, delta: str) -> None:
-        """Append a delta of the model's; waits while the voice is too far behind."""
         self.entry.written += delta
         await super().write(delta)
 
@@ -148,7 +137,6 @@ class SpokenReply(ReplayableText):
         self._resume.set()
 
     async def wait(self, most_s: float | None = None) -> None:
-        """Wait, at most ``most_s``, until it was heard to its end, failed, or was given up."""
         await asyncio.wait([self._task], timeout=most_s)
 
     # --- inside
@@ -213,13 +201,7 @@ FILLER_BACKOFF = 4.0
 
 
 class ReplyPlayer:
-    """Player of one reply: it begins to speak only while the caller does not.
-
-    Args:
-        context: of the call.
-        record: of the turn.
-        on_interrupt: called when its speech was interrupted.
-    """
+    """Player of one reply: it begins to speak only while the caller does not."""
 
     def __init__(
         self, context: ReplyContext, record: TurnRecord, on_interrupt: Callable[[], None]
@@ -257,7 +239,6 @@ class ReplyPlayer:
         await self._may_begin.wait()
 
     def hold_back(self, held: bool) -> None:
-        """Begin nothing while the caller speaks (True), or begin again (False)."""
         if held:
             self._may_begin.clear()
         else:
@@ -266,11 +247,7 @@ class ReplyPlayer:
     async def begin(
         self, kind: SpokenReplyKind, text: str, *, complete: bool = False
     ) -> SpokenReply:
-        """Begin to speak as soon as the caller does not.
-
-        Raises:
-            WrongState: the call is over.
-        """
+        """Begin to speak as soon as the caller does not; raises WrongState."""
         filler = kind == "filler"
         if not filler:
             self._held_text = text
@@ -309,14 +286,12 @@ class ReplyPlayer:
             await self.begin(kind, text, complete=True)
 
     async def played(self) -> None:
-        """Wait until all of it was heard, failed, or was given up."""
         number = 0
         while number < len(self._spoken):
             await self._spoken[number].wait()
             number += 1
 
     def resume(self) -> None:
-        """Speak on from where it was interrupted; no effect where it was not."""
         if self.interrupted:
             self._record.resumed += 1
         for each in self._spoken:
@@ -332,12 +307,10 @@ class ReplyPlayer:
                 each.give_up()
 
     async def settled(self, most_s: float | None = None) -> None:
-        """Wait, at most ``most_s`` for each part, until it is known what was heard."""
         for each in list(self._spoken):
             await each.wait(most_s)
 
     def complete_record(self) -> None:
-        """Put what was heard, and when, into the turn's record; all is settled."""
         record = self._record
         record.heard = " ".join(text for each in self._spoken if (text := each.heard.strip()))
         record.unsaid = self.unsaid
@@ -360,7 +333,6 @@ class ReplyPlayer:
     # --- fillers
 
     def start_fillers(self) -> None:
-        """Speak fillers, if there are any, while the model or a tool is waited for."""
         if self._context.settings.filler and self._fillers is None:
             self._fillers = asyncio.create_task(self._speak_fillers(), name="fillers")
 

@@ -33,13 +33,13 @@ class AgentSession:
     All but `run` happens in callbacks, synchronously: nothing lies between a turn and its reply.
 
     Args:
-        context: of the call, for its replies.
+        context: for the replies.
         conversation: receives what is said.
         listening: yields the caller's turns.
-        greeting: spoken first; empty = see ``AgentSettings.greeting_prompt``.
-        log: each turn is written there.
-        on_turn: called with each turn when all of it is known.
-        ends_at: when the conversation has lasted as long as it may; None = counted from now.
+        greeting: spoken first.
+        log: of the turns.
+        on_turn: called with each complete turn.
+        ends_at: time limit; None = counted from now.
     """
 
     def __init__(
@@ -78,8 +78,7 @@ class AgentSession:
 
         Ends the call where the model, the caller's silence or the time limit says so.
 
-        Raises:
-            SpeechError: nothing can be heard on this machine, as where a package is missing.
+        Raises SpeechError.
         """
         self._listening.on_event = self._on_event
         self._conversation.go_on = self._continue
@@ -337,7 +336,6 @@ class AgentSession:
         return done
 
     def farewell(self) -> None:
-        """End the call when all is heard; for the model's tool ``hang_up``."""
         if self._reply is not None:
             self._reply.farewell = True
         self._handle(TurnEvent.FAREWELL, "the model has ended it")

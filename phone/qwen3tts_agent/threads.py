@@ -25,9 +25,7 @@ class BoundedThreads:
         """Return the function's result; cancelled, it leaves the thread running and drops the
         result.
 
-        Raises:
-            TooManyThreads: the limit is reached.
-            Exception: what the function raises.
+        Raises TooManyThreads, Exception.
         """
         if self.running >= self._most:
             raise TooManyThreads(f"{self.running} functions have not ended.")

@@ -61,8 +61,7 @@ _TYPES: Final[Mapping[type, str]] = {
 class ToolError(Exception):
     """Failure of a tool whose text, up to 500 characters, the model is sent.
 
-    Of any other exception the model gets the class alone: its text may hold addresses, queries or
-    words of a far end.
+    Of another exception the model gets the class alone: its text may hold addresses or queries.
     """
 
 

@@ -53,7 +53,6 @@ class TurnLog:
             self._finish(self.begin("caller", turn, now))
 
     def keep_unsaid(self, reply: Reply) -> None:
-        """Keep what the caller has not heard of a reply that was interrupted or has ended."""
         if reply.unsaid or reply is self._unsaid_of:
             self._conversation.unsaid, self._unsaid_of = reply.unsaid, reply
 
@@ -102,6 +101,5 @@ class TurnLog:
 
 
 def turn_text(turn: Turn) -> str:
-    """Return a caller's turn as the model reads it: the text, and keys that were pressed."""
     keys = f"[keys: {turn.keys}]" if turn.keys else ""
     return " ".join(part for part in (turn.text.strip(), keys) if part)

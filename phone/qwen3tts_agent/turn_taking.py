@@ -158,16 +158,11 @@ class TurnTaking:
         self._since = now
 
     def hold(self, held: bool, now: float) -> None:
-        """Note that the far end holds or resumes the call: no reprompts meanwhile."""
         if held != self._paused:
             self._paused, self._since = held, now
 
     def take(self, happened: TurnEvent, now: float, why: str = "") -> tuple[TurnAction, ...]:
-        """Return the actions for an event; none once it is over.
-
-        Raises:
-            ValueError: the event is impossible in this phase.
-        """
+        """Return the actions for an event; none once it is over; raises ValueError."""
         if self.phase is Phase.OVER:
             return ()
         move = TRANSITIONS.get((self.phase, happened))

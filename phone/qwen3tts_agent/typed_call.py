@@ -36,11 +36,7 @@ from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
 
 
 class TextUtterance:
-    """Utterance that is shown as text, delta by delta; what was shown counts as heard.
-
-    It begins when the one before it has ended. It has those members of `Utterance` that an agent
-    uses.
-    """
+    """Utterance that is shown as text, delta by delta; what was shown counts as heard."""
 
     def __init__(
         self,
@@ -114,8 +110,8 @@ class TypedCall(Call):
     """One typed conversation; it is answered from the beginning.
 
     Args:
-        show: called with each piece of text as it comes.
-        on_said: called with the text shown of each utterance when it has ended.
+        show: called with each piece of text.
+        on_said: called with the text shown of each ended utterance.
         clock: its time.
     """
 

@@ -1,8 +1,7 @@
-"""Check of a language model: one streamed request for one token, as calls make them.
+"""Check of a language model by one streamed request for one token, as calls make them.
 
-``GET /models`` would cost less and shows less: many servers list models without a key, list models
-that they cannot load, or have no list. The request meets address, key, model, quota, loading of the
-weights and the form of the stream.
+``GET /models`` shows less: many servers list models without a key, list models that they cannot
+load, or have no list.
 """
 
 from __future__ import annotations
@@ -80,11 +79,7 @@ async def check_model(
         limit_s: longest wait, in seconds.
         transport: replaces the network, in tests.
 
-    Raises:
-        ModelUnavailable: unreachable, overloaded, or its answer broke off; ModelStalled where no
-            answer came within ``limit_s``.
-        ModelRefused: the key, the path or the model is wrong, or a web page answered.
-        ProtocolError: the answer does not belong to the protocol.
+    Raises ModelUnavailable, ModelRefused, ProtocolError.
     """
     try:
         async with asyncio.timeout(limit_s):

@@ -42,10 +42,9 @@ REST_S = 1.0
 
 
 class ChatConnection:
-    """Opens the connection of one client ahead of a request, and keeps it after one.
+    """Connection of one client, opened ahead of a request by ``GET /models``, and kept after one.
 
-    It requests the list of models, which changes nothing there. The result does not matter: a
-    request never waits for it, and opens a connection of its own where none is idle.
+    A request never waits for it: it opens a connection of its own where none is idle.
     """
 
     def __init__(self, http: httpx.AsyncClient, settings: ChatSettings) -> None:

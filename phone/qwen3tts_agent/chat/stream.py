@@ -16,8 +16,8 @@ BEGIN, END = "<think>", "</think>"
 class ReasoningFilter:
     """Removes what a model reasons before its answer: ``<think>…</think>`` (pure).
 
-    Only a reply that *begins* with ``<think>`` has reasoning: the marks are in the text where a
-    server does not separate it. Reasoning that never ends leaves an empty answer.
+    Only a reply that *begins* with the mark has reasoning. Reasoning that never ends leaves an
+    empty answer.
     """
 
     def __init__(self) -> None:
@@ -64,11 +64,7 @@ class _Call:
 
 
 class ToolCalls:
-    """Assembler of tool calls from their deltas, by index, several at a time.
-
-    Servers without indices, or with 0 for all, are understood by the ids: another id is another
-    call.
-    """
+    """Assembler of tool calls from their deltas, by index, several at a time; else by id."""
 
     def __init__(self) -> None:
         self._calls: dict[object, _Call] = {}
@@ -78,9 +74,7 @@ class ToolCalls:
     def push(self, pieces: object) -> None:
         """Take the ``tool_calls`` of one delta, or of a whole message.
 
-        Raises:
-            ProtocolError: it is not a list of tool calls.
-            LimitExceeded: they are too many or too long.
+        Raises ProtocolError, LimitExceeded.
         """
         if not isinstance(pieces, list):
             raise ProtocolError("the language model sent tool calls that are no list.")
@@ -90,7 +84,6 @@ class ToolCalls:
             self._take(piece)
 
     def take(self) -> list[ToolCall]:
-        """Return the calls, in the order in which they began, and forget them."""
         calls, self._calls, self._last = list(self._calls.values()), {}, None
         taken = []
         for call in calls:
@@ -219,11 +212,7 @@ class ChatStream:
 
 
 def text_of(message: dict[str, Any]) -> str:
-    """Return the text of a delta or a message.
-
-    Raises:
-        ProtocolError: its content is not text.
-    """
+    """Return the text of a delta or a message; raises ProtocolError."""
     content = message.get("content")
     if content is None:
         content = message.get("refusal")  # what a model says that does not want to answer
@@ -254,10 +243,7 @@ def parsed(data: str | bytes) -> dict[str, Any]:
 def whole_answer(body: bytes) -> list[ChatEvent]:
     """Return the events of an answer that is not streamed.
 
-    Raises:
-        ModelUnavailable: the server reports a failure.
-        ProtocolError: it has neither text nor tool calls.
-        LimitExceeded: the tool calls are too many or too long.
+    Raises ModelUnavailable, ProtocolError, LimitExceeded.
     """
     raw = parsed(body)
     if raw.get("error"):
@@ -282,7 +268,6 @@ def stream_error(error: object) -> SpeechError:
 
 
 def refusal_words(body: bytes) -> str:
-    """Return a refusal's reason on one line; empty for web pages and noise."""
     try:
         raw = parsed(body)
     except ProtocolError:

@@ -30,8 +30,8 @@ class CallbackRecogniser:
         ...     return (await my_service(samples.tobytes(), rate_hz)).text
         >>> recogniser = CallbackRecogniser(ask)
 
-    An ``async`` function runs in the event loop and is cancelled when its answer is not needed any
-    more. Any other runs in a thread and may block; it runs to its end, and its answer is dropped.
+    An ``async`` function is cancelled when its answer is not needed any more; any other runs in a
+    thread and may block.
     """
 
     def __init__(
@@ -49,11 +49,10 @@ class CallbackRecogniser:
         Args:
             function: recognises the samples of a turn.
             rate_hz: rate of these samples.
-            early: call it at every pause, and use the answer if the turn ends there: the text comes
-                earlier by the length of the pause, and the function is called more often.
-            timeout_s: longest time for an answer after the end of a turn.
+            early: call it at every pause, for an earlier text.
+            timeout_s: time limit after the end of a turn.
             at_once: concurrent calls of it, over all telephone calls.
-            waiting: further turns that may wait; then a turn fails with `RecogniserBusy`.
+            waiting: further turns that may wait; then `RecogniserBusy`.
 
         Raises:
             ValueError: a number is out of its range; the text begins with its name.

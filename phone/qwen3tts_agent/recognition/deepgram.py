@@ -1,9 +1,4 @@
-"""Deepgram's streaming interface as a recogniser.
-
-Samples are sent as binary messages, and three texts; received are texts with a ``type``:
-``Results`` (words of a stretch of audio, interim or final), ``Metadata``, ``SpeechStarted``,
-``UtteranceEnd``, ``Warning`` and ``Error``.
-"""
+"""Deepgram's streaming interface as a recogniser."""
 
 from __future__ import annotations
 
@@ -69,11 +64,7 @@ class Results:
 
 
 def read_message(message: str | bytes) -> Results | Failed | None:
-    """Return the content of a message; None for one without words.
-
-    Raises:
-        ProtocolError: it does not belong to the interface.
-    """
+    """Return the content of a message; None for one without words; raises ProtocolError."""
     if not isinstance(message, str):
         raise ProtocolError("The recogniser sent a binary message.", remedy=_REMEDY)
     if len(message) > MOST_MESSAGE:
@@ -163,7 +154,6 @@ class _Turn:
     """Whether a ``Finalize`` was sent after its end."""
 
     def begin(self, first: int) -> None:
-        """Send it, or send it again, from this sample of the connection on."""
         self.first, self.sent, self.flushes = first, 0, 0
         self.fixed, self.chars, self.fixed_to, self.latest = [], 0, -1.0, None
         self.any = self.closing = False
@@ -190,7 +180,6 @@ class DeepgramStream:
     # --- the connection
 
     def greeted(self) -> tuple[Outgoing, list[int]]:
-        """Return the messages of unfinished turns for a new connection, and the turns given up."""
         self.ready, self._total = True, 0
         out: Outgoing = []
         given_up = []
@@ -328,7 +317,6 @@ class DeepgramStream:
             turn.chars += len(found.transcript.text)
 
     def _turn_of(self, found: Results) -> _Turn | None:
-        """Return the turn that these results overlap most; None for audio of a dropped turn."""
         turns = [*self._pending.values(), *([self._turn] if self._turn is not None else [])]
         best, most = None, 0.0
         for turn in turns:
@@ -375,7 +363,6 @@ class DeepgramRecogniser(ServiceRecogniser):
 
 
 async def check(settings: DeepgramSettings) -> RecogniserReport:
-    """Send a second of silence and wait for its results; see `RecogniserCheck`."""
     socket = await dial(settings, None)
     try:
         piece = bytes(2 * round(PIECE_S * settings.rate_hz))

@@ -131,11 +131,8 @@ def named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]:
 def recogniser_named(text: str, **options: Any) -> Recogniser:
     """Return the recogniser that a setting names; nothing is loaded or connected yet.
 
-    ``text``: a row of `qwen3tts_agent.recognition.kinds.KINDS`, such as ``whisper`` or
-    ``wss://HOST/PATH`` (docs/recognisers.md). ``options`` are fields of that kind's settings.
-
-    Raises:
-        BadRequest: no recogniser has that name, or an option is wrong.
+    ``text``: such as ``whisper`` or ``wss://HOST/PATH`` (docs/recognisers.md). ``options``: fields
+    of that kind's settings. Raises BadRequest.
     """
     kind, settings = named(text, options)
     return kind.recogniser(settings)
@@ -144,10 +141,7 @@ def recogniser_named(text: str, **options: Any) -> Recogniser:
 async def check_recogniser(text: str, **options: Any) -> RecogniserReport:
     """Try the recogniser that a setting names; arguments as `recogniser_named`.
 
-    Raises:
-        BadRequest: no recogniser has that name, or an option is wrong.
-        RecogniserUnavailable: it cannot work here; with the remedy.
-        RecognitionFailed: not now.
+    Raises BadRequest, RecogniserUnavailable, RecognitionFailed.
     """
     kind, settings = named(text, options)
     return await kind.check(settings)

@@ -37,17 +37,10 @@ RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 
 def read_text(body: bytes, kind: str, *, plain: bool, seconds: float) -> Transcript:
-    """Return the transcript in the body of an answer with status 200.
+    """Return the transcript in an answer with status 200.
 
-    Args:
-        body: of the answer.
-        kind: its Content-Type.
-        plain: whether text was asked for, not JSON.
-        seconds: length of the audio, which bounds the text that is plausible.
-
-    Raises:
-        RecogniserUnavailable: a web page answers.
-        ProtocolError: there is no text in it.
+    ``plain``: text was asked for, not JSON. ``seconds``: length of the audio, which bounds a
+    plausible text. Raises RecogniserUnavailable, ProtocolError.
     """
     kind = kind.partition(";")[0].strip().lower()
     if kind == "text/html":
@@ -196,9 +189,7 @@ class TranscriptionRecogniser:
     async def warm(self) -> None:
         """Have a second of silence transcribed, with which the server loads its model.
 
-        Raises:
-            RecogniserUnavailable: the key, the path or the model is wrong, or a web page answered.
-            RecognitionFailed: nothing answers, or not now.
+        Raises RecogniserUnavailable, RecognitionFailed.
         """
         await self._ask(np.zeros(round(CHECKED_S * RATE_HZ), np.int16))
 
@@ -289,7 +280,6 @@ class TranscriptionRecogniser:
 
 
 async def check(settings: TranscriptionSettings) -> RecogniserReport:
-    """Have a second of silence transcribed twice: loaded, then timed. See `RecogniserCheck`."""
     recogniser = TranscriptionRecogniser(settings)
     try:
         await recogniser.warm()

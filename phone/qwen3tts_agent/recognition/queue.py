@@ -109,10 +109,7 @@ class RecognitionQueue:
 
         ``spare``: only while the worker has nothing else to do.
 
-        Raises:
-            RecogniserBusy: the queue is full; or it was spare, and there is other work.
-            RecogniserUnavailable: there is no worker, and there will be none.
-            RecognitionFailed: the worker ended meanwhile, or none could be started now.
+        Raises RecogniserBusy, RecogniserUnavailable, RecognitionFailed.
         """
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")

@@ -94,17 +94,9 @@ class WhisperSettings:
 def check_service_url(
     url: str, schemes: tuple[str, ...], what: str, example: str, key_place: str
 ) -> SplitResult:
-    """Return the parts of a service's address.
+    """Return the parts of a service's address; raises ValueError for another one or a password.
 
-    Args:
-        url: as it was set.
-        schemes: allowed schemes.
-        what: kind of the service, for the error.
-        example: how an address is written, for the error.
-        key_place: where a key belongs, for the error.
-
-    Raises:
-        ValueError: it is not such an address, or holds a password.
+    ``what``, ``example`` and ``key_place`` are named in the error.
     """
     try:
         parts = urlsplit(url)
@@ -208,10 +200,7 @@ def key_variable(url: str) -> str:
 def key_for(url: str, given: str | None, environ: Mapping[str, str] | None = None) -> str:
     """Return the key for this address; empty = none. A key is sent only to its own hosts.
 
-    ``given``: of the settings; None = the environment's, see `key_variable`.
-
-    Raises:
-        ValueError: no header can hold it, or the service requires one.
+    ``given``: of the settings; None = the environment's. Raises ValueError.
     """
     variable = key_variable(url)
     key = given
@@ -311,8 +300,7 @@ IN_QUERY = ("model", "language", "prompt", "response_format", "early")
 def openai_options(text: str) -> dict[str, Any] | None:
     """Return the fields in ``openai``, ``openai:MODEL`` or ``openai:URL?model=NAME&language=en``.
 
-    None = another kind is named. A key of the query that is not in `IN_QUERY` is returned as it is,
-    for `RecogniserKind.settings` to refuse by name.
+    None = another kind is named. An unknown key of the query is kept, to be refused by name.
     """
     kind, colon, rest = text.partition(":")
     rest = rest.strip()

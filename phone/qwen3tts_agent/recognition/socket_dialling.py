@@ -51,9 +51,7 @@ class SocketAddress(Protocol):
 async def dial(settings: SocketAddress, hello: Outgoing | None) -> ClientConnection:
     """Connect; with ``hello`` send it in `SUBPROTOCOL`, and wait until the server is ready.
 
-    Raises:
-        RecogniserUnavailable: key, path, certificate or protocol is wrong.
-        RecognitionFailed: nothing answers, not in time, or not now.
+    Raises RecogniserUnavailable, RecognitionFailed.
     """
     shown = settings.shown
     try:

@@ -1,8 +1,7 @@
 """`qwen3tts.recogniser.v1`, the client's side (sans-I/O); docs/recognisers.md specifies it.
 
-One object is one call, over as many connections as it takes: what a server has not answered when
-its connection breaks is sent again to the next. Each method returns the messages to send; none
-while no server is ready.
+What a server has not answered when its connection breaks is sent again to the next. Methods return
+the messages to send; none while no server is ready.
 """
 
 from __future__ import annotations
@@ -80,8 +79,7 @@ class _Turn:
 def read_answer(message: str | bytes) -> Answer | None:
     """Return the content of a server's message; None for an unknown type, which is ignored.
 
-    Raises:
-        ProtocolError: it does not belong to the protocol.
+    Raises ProtocolError.
     """
     if not isinstance(message, str):
         raise ProtocolError("The recogniser sent a binary message.", remedy=_REMEDY)
@@ -238,11 +236,9 @@ class TurnStream:
         return [_say("turn.cancel", turn)] if turn is not None and self.ready else []
 
     def finished(self, number: int) -> Transcript | None:
-        """Return None: a turn's text comes after its end, as `Final`."""
         return None
 
     def known(self, number: int) -> Transcript | None:
-        """Return None: a partial text is no answer."""
         return None
 
     def read(self, message: str | bytes) -> list[Answer]:
@@ -311,10 +307,8 @@ def one_line(said: object) -> str:
 
 
 class CallStream(Protocol):
-    """One call's turns as messages of a protocol (pure): events in, messages out.
-
-    Methods return the messages to send; none while no server is ready. Events are those of
-    `Recognition`.
+    """One call's turns as messages of a protocol (pure): events of a `Recognition` in, messages
+    out.
     """
 
     def greeted(self) -> tuple[Outgoing, list[int]]:
@@ -330,8 +324,7 @@ class CallStream(Protocol):
 
     def push(self, samples: Samples, at: float) -> Outgoing: ...
 
-    def begin_turn(self, at: float) -> tuple[Outgoing, int]:
-        """Begin a turn; return messages and its number. One that goes on is given up."""
+    def begin_turn(self, at: float) -> tuple[Outgoing, int]: ...
 
     def pause(self, at: float) -> Outgoing: ...
 
@@ -339,13 +332,11 @@ class CallStream(Protocol):
 
     def drop_turn(self) -> Outgoing: ...
 
-    def end_turn(self, at: float) -> tuple[Outgoing, int | None, int | None]:
-        """End the turn; return messages, its number, and that of an older one given up for it."""
+    def end_turn(self, at: float) -> tuple[Outgoing, int | None, int | None]: ...
 
     def give_up(self, number: int) -> Outgoing: ...
 
-    def finished(self, number: int) -> Transcript | None:
-        """Return the text of an ended turn, where it is complete already; once."""
+    def finished(self, number: int) -> Transcript | None: ...
 
     def known(self, number: int) -> Transcript | None: ...
 

@@ -61,11 +61,8 @@ class WhisperReport(RecogniserReport):
 class WhisperRecogniser:
     """Recogniser with a Whisper model on this machine; needs the extra ``stt``.
 
-        >>> recogniser = WhisperRecogniser(WhisperSettings("small", languages=("en", "de")))
-        >>> await recogniser.warm()
-
-    The process is started by `warm` or with the first call, replaced when it ends by itself, and
-    ended by `close`.
+    >>> recogniser = WhisperRecogniser(WhisperSettings("small", languages=("en", "de")))
+    >>> await recogniser.warm()
     """
 
     rate_hz = RATE_HZ
@@ -94,22 +91,14 @@ class WhisperRecogniser:
     async def warm(self) -> None:
         """Load the model; takes seconds, or minutes where it is downloaded.
 
-        Raises:
-            RecogniserUnavailable: the packages, the model or the device are not there.
-            RecognitionFailed: the process ended, or was not ready in time.
+        Raises RecogniserUnavailable, RecognitionFailed.
         """
         await self._desk.ready()
 
     async def check(self, speech: Samples | None = None) -> WhisperReport:
-        """Load the model, and recognise audio with it.
+        """Load the model, and recognise ``speech`` with it: 16 kHz, int16 [n]; None = faint noise.
 
-        Args:
-            speech: audio for the test, 16 kHz, int16 [n]; None: a second of faint noise.
-
-        Raises:
-            RecogniserUnavailable: the packages, the model, its language or the device are not
-                there.
-            RecognitionFailed: the process ended, or was not ready in time.
+        Raises RecogniserUnavailable, RecognitionFailed.
         """
         began = time.monotonic()
         await self.warm()

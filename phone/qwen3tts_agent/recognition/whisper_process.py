@@ -68,9 +68,7 @@ class WhisperProcess:
     async def start(cls, settings: WhisperSettings) -> WhisperProcess:
         """Start the process and load the model in it: seconds to minutes.
 
-        Raises:
-            RecogniserUnavailable: the software, the model or the device are not there.
-            RecognitionFailed: it ended, or was not ready in time.
+        Raises RecogniserUnavailable, RecognitionFailed.
         """
         self = cls(settings)
         log.info("loading the Whisper model %s", settings.model)
@@ -102,8 +100,7 @@ class WhisperProcess:
 
         Cancellation is sent to the process, which takes work again once `idle` returns.
 
-        Raises:
-            RecognitionFailed: the process ended, or could not do it.
+        Raises RecognitionFailed.
         """
         if not self.alive:
             raise self._failure(self._child.reason)
@@ -157,7 +154,6 @@ class WhisperProcess:
 
 
 def model_line(facts: Mapping[str, Any]) -> str:
-    """Return the model in use, its origin, languages and device, as its process reported them."""
     known = tuple(map(str, facts.get("languages", ())))
     languages = ", ".join(known) or "any language"
     if len(known) > MOST_LANGUAGES:

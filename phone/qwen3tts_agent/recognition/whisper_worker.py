@@ -27,7 +27,6 @@ NICENESS = 5
 
 
 def serve(messages: int, answers: int) -> int:
-    """Load the model and recognise what comes, for as long as the parent lives."""
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     # Its thread sees the parent's end while this one is deep in a matrix product.
@@ -50,7 +49,6 @@ def serve(messages: int, answers: int) -> int:
 def recognise(
     model: WhisperModel, inbox: BackgroundInbox[Message], message: Message, answers: int
 ) -> None:
-    """Recognise one piece; an error is reported without a word of what was heard."""
     job = int(message.fields["job"])
 
     def wanted() -> bool:

@@ -33,7 +33,7 @@ class Gathered:
     """Answer of a far end to :meth:`Call.ask`; true where it answered."""
 
     keys: str = field(default="", repr=False)
-    """Keys that were pressed, without the one that ended them."""
+    """Keys that were pressed, without the final one."""
     text: str = field(default="", repr=False)
     """Recognised text."""
     why: WhyGathered = "nothing"
@@ -69,13 +69,9 @@ async def await_greeting(
     settings: AnsweringSettings | None = None,
     told: Callable[[Answerer], None] = lambda heard: None,
 ) -> None:
-    """Listen to who answers, and return when it is time to speak.
+    """Listen to who answers, and return after a person's greeting, or when a machine records.
 
-    That is after a person's greeting, or when a machine records. ``told`` is called with who
-    answered as soon as it is known.
-
-    Raises:
-        MachineAnswered: a machine answered, and it gets no message.
+    ``told``: called with who answered as soon as it is known. Raises MachineAnswered.
     """
     async for heard in who_answered(call.audio(steady=True), settings):
         if not isinstance(heard, Answerer):
@@ -147,6 +143,7 @@ class QuestionedCall(Protocol):
 async def ask(
     call: QuestionedCall, question: Question, hear: Recogniser | Recognise | str | None = None
 ) -> Gathered:
+    """Ask a question on a call that is up; see :meth:`Call.ask`."""
     gathered = Gathered()
     async with AsyncExitStack() as stack:
         listening: SpeechDetection | None = None
@@ -229,7 +226,6 @@ class _Asking:
         self._changed.set()
 
     async def _turn(self, listening: SpeechDetection) -> Gathered | None:
-        """Return the first turn that was speech; None: the call is over."""
         try:
             while True:
                 turn = await anext(listening)

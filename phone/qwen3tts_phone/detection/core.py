@@ -49,12 +49,7 @@ LOUD_PEAK: Final = 64
 class SpeechDetectionCore:
     """Core of one call; times are seconds of the clock of the frames' ``at``.
 
-    Args:
-        settings: of VAD, endpointing and barge-in.
-        now: the beginning.
-        detector: replaces the one of the settings.
-
-    Raises MissingDetector where the detector is not installed.
+    ``detector`` replaces the one of the settings. Raises MissingDetector.
     """
 
     def __init__(
@@ -69,7 +64,7 @@ class SpeechDetectionCore:
         self._steadiness = SteadySoundDetector(self._window / RATE_HZ)
         self._resampler: Resampler | None = None
         self._held: Samples = np.zeros(0, np.int16)  # of a window that is not complete
-        self._trusted = True  # whether all of it was heard, and not made up
+        self._trusted = True  # whether none of it is concealed
         self._loudest = FAINT_DBFS
         self._last_at: float | None = None
 
@@ -78,16 +73,15 @@ class SpeechDetectionCore:
         return self.turns.speaking
 
     def agent_speaking(self, speaking: bool, now: float) -> None:
-        """Note whether the agent has something to say, so that speech is a barge-in."""
         self.turns.agent(speaking, now)
 
     def push(
         self, frame: HeardFrame, sent: Sequence[SentFrame] = (), now: float | None = None
     ) -> list[ListenEvent]:
-        """Take a frame of the caller, and the frames sent since the last one.
+        """Take a frame of the caller, at any rate of the codecs, and the frames sent since the last
+        one.
 
-        ``now``: the time of the decision; None = the frame's arrival. A frame may hold any number
-        of samples at any rate of the codecs.
+        ``now``: the time of the decision; None = the frame's arrival.
         """
         now = frame.at if now is None else now
         self._sent(sent)
@@ -112,7 +106,6 @@ class SpeechDetectionCore:
         return events
 
     def tick(self, now: float, sent: Sequence[SentFrame] = ()) -> list[ListenEvent]:
-        """Take the passing of time, several times a second: a far end that sends nothing is silent."""
         self._sent(sent)
         if self._last_at is not None and now - self._last_at < SILENT_AFTER_S:
             return []

@@ -1,13 +1,12 @@
-"""Our own voice that comes back from the line is not the caller's.
+"""Echo guard: our own voice that comes back from the line is not the caller's.
 
     sent ---> delay (echo_search) ---> adaptive filter (echo_canceller) --> echo
-    heard ---------------------------------------------------- minus ------> the rest
+    heard ---------------------------------------------------- minus ------> residual
 
-The rest is judged. It is the caller's where it is some dB louder than what the filter usually
-leaves of what was sent (echo_level). While no path is known, what is heard is judged in the same
-way, by the most that any path has returned; speech within that bound waits for a moment, until it
-is found to be an echo or not to be one. Both sides are taken without what is below the telephone's
-band: hum would hide a faint echo. `benchmarks/echo_guard.py` has the figures.
+The residual is the caller's where it is some dB louder than the usual one. While no path is known,
+what is heard is compared with the most that any path has returned; speech within that bound waits
+for a moment for the decision. Hum below the telephone's band is filtered out first.
+`benchmarks/echo_guard.py` has the figures.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Where what we have sent comes back: the delay of an echo, and the filter that explains it.
+"""Search for an echo's delay and filter, and bounds of its power.
 
-The delay is that of the highest correlation. The spectra are whitened (generalised correlation with
-phase transform, Knapp & Carter 1976), so that neither the voice's pitch nor a coloured path hides
-it, and the correlation's energy is summed over windows of 16 ms, because a room spreads an echo
-over many taps.
+The delay is that of the highest correlation, with whitened spectra (generalised correlation with
+phase transform, Knapp & Carter 1976) and its energy summed over windows of 16 ms, because a room
+spreads an echo over many taps.
+
+A caller only adds to what is heard, so the least ratio of heard to sent bounds the gain of an echo
+also while he speaks; the usual residual in each band bounds that of the next sound.
 """
 
 from __future__ import annotations
@@ -81,7 +83,6 @@ def find_path(
     count: int,
     known: EchoCanceller | None = None,
 ) -> FoundPath:
-    """Search the newest ``count`` samples heard for an echo by another path than ``known``."""
     stop = heard.end
     start = stop - count
     piece = heard.get(start, stop)
@@ -270,11 +271,9 @@ class EchoLeakEstimate:
         return power, bound
 
     def begin(self, heard: Floats, sent: Floats) -> None:
-        """Take what was heard of a piece before the path was known."""
         self._take(bands(heard), self._excited(sent), len(heard))
 
     def scale(self, share: float) -> None:
-        """Note that the filter is better: it leaves this share of what it has left."""
         self._left *= share
         for left, _, _ in self._held:
             left *= share

@@ -47,7 +47,6 @@ class KeyTurns:
 
     @property
     def deadline(self) -> float | None:
-        """Time when :meth:`due` returns a turn; None: no key waits."""
         if not self._pressed:
             return None
         earliest = self._taken_at + TURN_GAP_S
@@ -72,7 +71,6 @@ class KeyTurns:
         return self._take(len(self._pressed), now)
 
     def restore(self) -> None:
-        """Put the keys of the last turn back: they belong to the open turn of speech."""
         self._pressed[:0], self._taken = self._taken, []
 
     def _complete_keys(self) -> int:

@@ -125,14 +125,11 @@ class Recognition(Protocol):
         ...
 
     async def end_turn(self, at: float) -> Transcript:
-        """End the turn, whose last voiced sample was ``at``, and return the text of all of it.
+        """End the turn, whose last voiced sample was ``at``, and return its text; raises
+        SpeechError.
 
-        The built-in ones end it with the call, not when it is first awaited: what is pushed in
-        between belongs to the next turn, which may begin meanwhile. Cancelled, it gives the turn
-        up.
-
-        Raises:
-            SpeechError: `RecognitionFailed` and its kinds, or `RecogniserUnavailable`.
+        What is pushed after the call belongs to the next turn, which may begin before this is
+        awaited. Cancelled, it gives the turn up.
         """
         ...
 
@@ -217,11 +214,7 @@ class RecogniserPool:
         self._made: dict[str | Recognise, Recogniser] = {}
 
     def chosen(self, given: Recogniser | Recognise | str | None) -> Recogniser | None:
-        """Return a recogniser as it is, or that of a name or a function.
-
-        It loads its model, or connects, with the first turn. Raises BadRequest for an unknown name
-        or another thing.
-        """
+        """Return a recogniser as it is, or that of a name or a function; raises BadRequest."""
         if given is None or hasattr(given, "open"):
             return cast("Recogniser | None", given)
         if not (isinstance(given, str) or callable(given)):

@@ -1,13 +1,13 @@
-"""When sound on the line counts as the caller speaking, cutting in, pausing and having finished.
+"""Settings of speech detection: VAD, endpointing, barge-in, keys.
 
 The defaults were chosen with `benchmarks/voice_activity.py` (112 utterances of the embedded voice
 through mu-law, each at four levels and in noise at five distances). Of the detectors
 
 - ``silero``: onset after 60 to 80 ms at -10 to -40 dBFS (median; 95th percentile 160 to 240), none
-  missed; no false onset in white, pink and street noise, hum, music, keypress tones, coughs, clicks
-  and ringing, 4.5 a minute in the babble of eight people; 0.05 ms of processor time for 20 ms.
-- ``webrtc``: 40 to 120 ms, but 20 false onsets a minute in coughs and 11 in music and street noise,
-  and in noise 20 dB below the speech four calls of five have one. 0.007 ms.
+  missed; no false onset in noise, hum, music, keypress tones, coughs, clicks and ringing, 4.5 a
+  minute in the babble of eight people; 0.05 ms of processor time for 20 ms.
+- ``webrtc``: 40 to 120 ms, but 20 false onsets a minute in coughs and 11 in music and street
+  noise, and in noise 20 dB below the speech four calls of five have one. 0.007 ms.
 - ``level``: 40 to 80 ms, and any sound is speech to it. 0.008 ms; needs nothing installed.
 """
 

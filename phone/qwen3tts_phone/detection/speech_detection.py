@@ -302,16 +302,12 @@ class SpeechDetection:
         self._unspoken(Turn(keys=keys.digits, why="keys", **moments))
 
     def typed(self, text: str) -> None:
-        """Take a turn that the caller typed; no effect where it is blank.
+        """Take a turn that the caller typed; no effect where it is blank. Raises WrongState.
 
-        It interrupts the agent as speech does, if ``barge_in``, and comes in its order among the
-        turns.
-
-        Raises:
-            WrongState: the detection has ended.
+        It interrupts the agent as speech does, if ``barge_in``.
         """
         if self._over:
-            raise WrongState("Nobody listens any more.", remedy="Call again.")
+            raise WrongState("The speech detection has ended.", remedy="Call again.")
         if not text.strip():
             return
         if self.settings.barge_in and self._call.speaking:

@@ -62,7 +62,6 @@ class TurnBuffer:
             self._add(kept)
 
     def begin(self, at: float) -> None:
-        """Begin a turn whose first voiced sample was ``at``; an open one is given up."""
         self._turn, self._turn_samples, self.lost = deque(), 0, 0
         first = max(self._floor, self._index(at - PRE_ROLL_S))
         for start, samples, _ in self._past:
@@ -102,7 +101,6 @@ class TurnBuffer:
         return whole[:place]
 
     def end(self, at: float | None = None) -> None:
-        """End the turn; audio up to ``at`` belongs to no later one."""
         if at is not None:
             self._floor = max(self._floor, self._index(at))
         self._turn, self._turn_samples = None, 0

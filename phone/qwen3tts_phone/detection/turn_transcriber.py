@@ -152,7 +152,6 @@ class TurnTranscriber:
     def end(
         self, ended: TurnEnded, stopped: tuple[Utterance, ...], keys: str, deliver: Deliver
     ) -> None:
-        """End the turn; it is delivered with its text, after all before it."""
         turn = Turn(
             keys=keys,
             began_at=ended.began_at,

@@ -47,7 +47,7 @@ def make_detector(name: DetectorName) -> VoiceActivityDetector:
 
 WINDOW: Final = 80
 FLOOR_S: Final = 1.5
-"""Span whose quietest 0.1 s is the line's noise: nobody speaks longer without a pause."""
+"""Span whose quietest 0.1 s is the line's noise: speech lasts no longer without a pause."""
 BLOCK: Final = 10
 """Windows of 0.1 s."""
 SPEECH_ABOVE_DB: Final = 9.0
@@ -103,8 +103,7 @@ MODE: Final = 3
 class WebRtcDetector:
     """WebRTC's VAD (package ``webrtcvad-wheels``: MIT, its C code BSD); 1.0 or 0.0.
 
-    It models six bands between 80 Hz and 4 kHz as speech and noise (Gaussian mixtures). Fast (10
-    ms, 2 us) and lenient: keys, music and coughs pass. Not thread-safe.
+    Fast (10 ms, 2 us) and lenient: keys, music and coughs pass. Not thread-safe.
     """
 
     window = WINDOW
@@ -161,7 +160,6 @@ class SteadySoundDetector:
         self._left = self._every
 
     def push(self, dbfs: float) -> bool:
-        """Take the level of one piece; return whether it belongs to a steady sound."""
         self._levels.append(dbfs)
         self._left -= 1
         if self._left <= 0:
