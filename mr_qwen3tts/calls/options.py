@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from qwen3tts_agent.budget import CallBudget, RequestMeter
-    from qwen3tts_phone.detection.key_turns import KeyTurns
+    from qwen3tts_phone.detection.endpointing import KeyTurns
 
 
 class CallSettings(Protocol):
@@ -149,7 +149,7 @@ MAX_WAITING_CHARS = 8_000
 
 def key_turns() -> KeyTurns:
     """The keys of one call, joined: a number is one message, not one for each digit."""
-    from qwen3tts_phone.detection.key_turns import KeyTurns
+    from qwen3tts_phone.detection.endpointing import KeyTurns
     from qwen3tts_phone.detection.settings import ListenSettings
 
     return KeyTurns(ListenSettings(keys_pause_ms=round(GAP_S * 1000), max_keys=MAX_KEYS))

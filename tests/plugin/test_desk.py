@@ -19,7 +19,7 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.phone_call import PhoneCall
-from qwen3tts_phone.detection.key_turns import TURN_GAP_S
+from qwen3tts_phone.detection.endpointing import TURN_GAP_S
 from qwen3tts_phone.errors import CallRefused, WrongState
 from qwen3tts_phone.phone import Phone
 from qwen3tts_server.run import running_server

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mr_qwen3tts.calls.options import MAX_KEYS, MAX_WAITING_CHARS, joined, key_turns
-from qwen3tts_phone.detection.key_turns import TURN_GAP_S, KeyGroup
+from qwen3tts_phone.detection.endpointing import TURN_GAP_S, KeyGroup
 
 
 def test_a_number_is_complete_when_no_further_key_comes() -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from qwen3tts_agent.agent import Agent
 from qwen3tts_agent.chat.messages import ChatMessage
 from qwen3tts_agent.settings import AgentSettings
-from qwen3tts_phone.detection.key_turns import TURN_GAP_S
+from qwen3tts_phone.detection.endpointing import TURN_GAP_S
 from qwen3tts_phone.detection.settings import ListenSettings
 from tests.fakes import settle
 from tests.streams.calls import streamed

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, SentAudio
 from qwen3tts_phone.detection.core import SpeechDetectionCore
-from qwen3tts_phone.detection.endpointing import TurnDetector, TurnSoFar
+from qwen3tts_phone.detection.endpointing import KeyGroup, KeyTurns, TurnDetector, TurnSoFar
 from qwen3tts_phone.detection.events import (
     CallerCutIn,
     ListenEvent,
@@ -30,7 +30,6 @@ from qwen3tts_phone.detection.events import (
     Turn,
     TurnEnded,
 )
-from qwen3tts_phone.detection.key_turns import KeyGroup, KeyTurns
 from qwen3tts_phone.detection.recogniser import Recogniser
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.turn_transcriber import TurnTranscriber

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from qwen3tts_phone.detection import core
-from qwen3tts_phone.detection.endpointing import TurnSoFar
+from qwen3tts_phone.detection.endpointing import TURN_GAP_S, TurnSoFar
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, Turn
-from qwen3tts_phone.detection.key_turns import TURN_GAP_S
 from qwen3tts_phone.detection.recogniser import RecogniserUnavailable, RecognitionFailed, Transcript
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.speech_detection import WAITING_TURNS, SpeechDetection
