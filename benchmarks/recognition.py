@@ -42,7 +42,7 @@ from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.events import OnsetHeard, SpeechPaused, SpeechResumed, TurnEnded
 from qwen3tts_phone.detection.recogniser import Recognition, RecognitionFailed, Transcript
 from qwen3tts_phone.detection.settings import ListenSettings
-from qwen3tts_wire.whisper.guards import Answer
+from qwen3tts_wire.whisper.guards import Decoding
 from qwen3tts_wire.whisper.model import RATE_HZ as HEARD_HZ
 from qwen3tts_wire.whisper.model import WhisperModel
 
@@ -128,7 +128,7 @@ class CountedModel:
         self._free_at = 0.0
         self._waiting: list[tuple[float, asyncio.Future[None]]] = []
 
-    async def hear(self, samples: Samples) -> Answer:
+    async def hear(self, samples: Samples) -> Decoding:
         """One piece."""
         began = time.process_time()
         encoded = began

@@ -31,7 +31,7 @@ EXPOSED = ("X-Request-Id", "X-Sample-Rate", "X-Cache-Starter", "Retry-After")
 """Headers of answers that pages of other origins may read."""
 
 
-def add_guards(app: FastAPI, settings: ServerSettings, roles: RouteRoles) -> None:
+def add_middleware(app: FastAPI, settings: ServerSettings, roles: RouteRoles) -> None:
     """Keys, origins, bounds, the access log and, where they are wanted, the profiler's routes.
 
     ``app.state.keys`` is the ApiKeys. Raises BadRequest for a file of keys that cannot be used.
@@ -41,7 +41,7 @@ def add_guards(app: FastAPI, settings: ServerSettings, roles: RouteRoles) -> Non
     if app.state.keys.required:
         _tell_of_keys(app)
     if settings.profiler:
-        add_routes(app, Path(settings.profile_folder))
+        add_profiler_routes(app, Path(settings.profile_folder))
     # The last one added is the first to see a request.
     refused = app.state.service.meter.refused
     app.add_middleware(Gate, settings=access, keys=app.state.keys, roles=roles, refused=refused)
@@ -86,7 +86,7 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
     app.state.service = service
     served = dialects()
     roles = RouteRoles(ROUTES, *(each.ROUTES for each in served))
-    add_guards(app, service.settings, roles)
+    add_middleware(app, service.settings, roles)
     for dialect in served:
         dialect.add_routes(app, service)
     for name in service.settings.dialects.keys() - service.dialects_configured:
@@ -190,7 +190,7 @@ class Profiler:
             self.stop()
 
 
-def add_routes(app: FastAPI, folder: Path) -> None:
+def add_profiler_routes(app: FastAPI, folder: Path) -> None:
     """``POST /start_profile`` and ``POST /stop_profile``, as vLLM has them."""
     profiler = Profiler(folder)
 

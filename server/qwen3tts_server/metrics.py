@@ -25,7 +25,7 @@ GAP_S = (0.02, 0.04, 0.06, 0.1, 0.2, 0.5, 1, 2, 5)
 LEAD_S = (0, 0.02, 0.04, 0.06, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 
 
-class Meter:
+class ServerMetrics:
     """All figures of one server, in a registry of its own."""
 
     def __init__(self, engine: Engine) -> None:
@@ -106,9 +106,9 @@ class Meter:
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
 
-    def dialect(self, name: str) -> DialectMeter:
+    def dialect(self, name: str) -> DialectMetrics:
         """What observes the utterances of one protocol."""
-        return DialectMeter(self, name)
+        return DialectMetrics(self, name)
 
     def connected(self, dialect: str, change: int) -> None:
         """A connection came (1) or went (-1)."""
@@ -128,10 +128,10 @@ class Meter:
         return encode(self.registry), content_type
 
 
-class DialectMeter:
+class DialectMetrics:
     """An Observer (speaking.py) of one protocol's utterances."""
 
-    def __init__(self, meter: Meter, name: str) -> None:
+    def __init__(self, meter: ServerMetrics, name: str) -> None:
         # Children are found once: ``labels`` costs more than the counting.
         self._open = meter._open.labels(name)
         self._ended = meter._ended
@@ -238,7 +238,7 @@ ERRORS_WRITTEN = 20
 client that sends nonsense could fill the disk."""
 
 
-class LoggedUtterances:
+class UtteranceLog:
     """An Observer that writes down what it passes on."""
 
     def __init__(self, observer: Observer, dialect: str) -> None:

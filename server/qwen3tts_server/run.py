@@ -20,7 +20,7 @@ from qwen3tts_server.app import create_app
 from qwen3tts_server.dialects.native.connection import SPEECH_PATH
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.sockets import BoundedConfig, Sockets
+from qwen3tts_server.sockets import BoundedConfig, SocketCounter
 from qwen3tts_server.tls import ServerTls, tls_of
 from qwen3tts_wire.errors import BadRequest, SpeechError
 from qwen3tts_wire.process import heap, raise_descriptor_limit
@@ -257,7 +257,7 @@ def _config(
     access = settings.access
     config = BoundedConfig(
         app,
-        Sockets(access),
+        SocketCounter(access),
         ws_max_size=largest_message(settings),
         ws_ping_interval=settings.ping_interval_s,
         ws_ping_timeout=settings.ping_timeout_s,

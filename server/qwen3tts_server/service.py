@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from qwen3tts_engine.base import Engine
 from qwen3tts_server.dialects.encoding import EncodingThreads
-from qwen3tts_server.metrics import LoggedUtterances, Meter
+from qwen3tts_server.metrics import ServerMetrics, UtteranceLog
 from qwen3tts_server.recognition import Recognition
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import Observer, Speaking
@@ -43,7 +43,7 @@ class Service:
         """Where compressed answers are encoded."""
         self.recognition = Recognition(self.engine, settings.openai.whisper)
         """Where recordings are written down."""
-        self.meter = Meter(self.engine)
+        self.meter = ServerMetrics(self.engine)
         self.started = False
         self.draining = False
         self._under_way: dict[object, Callable[[float], None]] = {}
@@ -110,7 +110,7 @@ class Service:
 
     def observer(self, dialect: str) -> Observer:
         """What counts and logs the utterances of one protocol."""
-        return LoggedUtterances(self.meter.dialect(dialect), dialect)
+        return UtteranceLog(self.meter.dialect(dialect), dialect)
 
     @contextlib.contextmanager
     def serving(

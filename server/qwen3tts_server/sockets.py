@@ -28,7 +28,7 @@ TURN_BYTES = 4096
 """Taken of one connection before the others have their turn; some 10 ms where all is small."""
 
 
-class Valve:
+class ReadGate:
     """A transport, and whether its protocol wants to read; turns hold reading up besides."""
 
     def __init__(self, inner: Any, on_open: Callable[[], None]) -> None:
@@ -50,7 +50,7 @@ class Valve:
         return getattr(self.inner, name)
 
 
-class InTurns(asyncio.Protocol):
+class TurnedProtocol(asyncio.Protocol):
     """Stands before a protocol's class: its ``data_received`` gets at most TURN_BYTES in a turn."""
 
     def connection_made(self, transport: Any) -> None:
@@ -58,8 +58,8 @@ class InTurns(asyncio.Protocol):
         self._held = bytearray()
         """What has come and was not taken yet; while there is some, nothing is read."""
         self._due = False
-        inner = transport.inner if isinstance(transport, Valve) else transport
-        self._valve = Valve(inner, self._go_on)
+        inner = transport.inner if isinstance(transport, ReadGate) else transport
+        self._valve = ReadGate(inner, self._go_on)
         super().connection_made(self._valve)  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
@@ -115,7 +115,7 @@ HEAD_BYTES = 16 * 1024
 """Of a request before its body."""
 
 
-class Sockets:
+class SocketCounter:
     """All sockets of one server, by address."""
 
     def __init__(self, settings: AccessSettings) -> None:
@@ -168,12 +168,12 @@ class _Timers:
 class BoundedConfig(uvicorn.Config):
     """uvicorn's configuration, with the sockets that its connections count in."""
 
-    def __init__(self, app: Any, sockets: Sockets, **options: Any) -> None:
+    def __init__(self, app: Any, sockets: SocketCounter, **options: Any) -> None:
         super().__init__(app, http=BoundedHttp, ws=BoundedWebSocket, **options)
         self.sockets = sockets
 
 
-class BoundedWebSocket(InTurns, WebSocketsSansIOProtocol):
+class BoundedWebSocket(TurnedProtocol, WebSocketsSansIOProtocol):
     """A WebSocket that is given up in a stated time."""
 
     def __init__(self, config: BoundedConfig, *args: Any, **options: Any) -> None:
@@ -268,7 +268,7 @@ class BoundedWebSocket(InTurns, WebSocketsSansIOProtocol):
             self.timers.start("gone", GRACE_S, self.transport.abort)
 
 
-class BoundedHttp(InTurns, H11Protocol):
+class BoundedHttp(TurnedProtocol, H11Protocol):
     """An HTTP connection whose requests have to come in a stated time."""
 
     def __init__(self, config: BoundedConfig, *args: Any, **options: Any) -> None:

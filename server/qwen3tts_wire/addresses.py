@@ -23,7 +23,7 @@ does not even refuse."""
 T = TypeVar("T")
 
 
-async def first_there(
+async def first_connected(
     addresses: Sequence[str],
     dial: Callable[[str], Awaitable[T]],
     leave: Callable[[T], Awaitable[None]],
@@ -120,7 +120,7 @@ def frame_log() -> logging.Logger:
     return frames
 
 
-def closed(socket: ClientConnection) -> SpeechError:
+def close_error(socket: ClientConnection) -> SpeechError:
     """Why the server closed, as an error with its remedy."""
     code, reason = socket.close_code, socket.close_reason or ""
     said = f" ({code} {reason})".rstrip() if code not in (None, 1005, 1006) else ""
@@ -147,7 +147,7 @@ def key_headers(api_key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"}
 
 
-def refused(url: str, status: int) -> SpeechError:
+def handshake_error(url: str, status: int) -> SpeechError:
     """What an HTTP answer means that opened no WebSocket."""
     if status == 401:
         return BadRequest(
@@ -162,7 +162,7 @@ def refused(url: str, status: int) -> SpeechError:
     )
 
 
-def not_encrypted(url: str, error: ssl.SSLError) -> SpeechError:
+def tls_error(url: str, error: ssl.SSLError) -> SpeechError:
     """What it means that no TLS connection came about."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConnectionLost(

@@ -16,9 +16,9 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 
-from qwen3tts_wire.addresses import check_address, first_there, key_for
+from qwen3tts_wire.addresses import check_address, first_connected, key_for
 from qwen3tts_wire.client_end import ClientProtocol
-from qwen3tts_wire.connection import ClientBroke, Line
+from qwen3tts_wire.connection import ClientBroke, ServerConnection
 from qwen3tts_wire.context import Context
 from qwen3tts_wire.errors import ConnectionLost, ProtocolError, ServerBusy, SpeechError
 from qwen3tts_wire.events import Alignment, Audio, Cancelled, Done, Event, Resumed, Started
@@ -73,12 +73,12 @@ class SpeechClient:
         set with ``resume``, where this is done here."""
         self.error: SpeechError | None = None
         """Why this client is over; None while it is not."""
-        self._line: Line
+        self._line: ServerConnection
         self._clock = clock
         self._ping_interval = ping_interval
         self._open_timeout = open_timeout
         self._api_key = api_key
-        self._leaving: set[Line] = set()
+        self._leaving: set[ServerConnection] = set()
         """Connections that are left, with contexts on them still."""
         self._waiting: dict[Context, str] = {}
         """Contexts without a server, and the address where each had one."""
@@ -129,8 +129,10 @@ class SpeechClient:
         client._line = await client._dial(open_timeout)
         return client
 
-    async def _dial(self, timeout_s: float, last_no: int = 0, url: str | None = None) -> Line:
-        return await Line.dial(
+    async def _dial(
+        self, timeout_s: float, last_no: int = 0, url: str | None = None
+    ) -> ServerConnection:
+        return await ServerConnection.dial(
             url or self.url,
             self,
             open_timeout=timeout_s,
@@ -318,7 +320,7 @@ class SpeechClient:
 
     # --- called by the connection ---
 
-    def leaving(self, line: Line) -> None:
+    def leaving(self, line: ServerConnection) -> None:
         """The server has asked to leave."""
         if self.resume is None:
             self.draining.set()
@@ -326,7 +328,7 @@ class SpeechClient:
             self._leaving.add(line)
             self._look()
 
-    def lost(self, line: Line, contexts: list[Context], error: SpeechError) -> None:
+    def lost(self, line: ServerConnection, contexts: list[Context], error: SpeechError) -> None:
         """These contexts have no server any more."""
         gone = line.error is not None
         if self.resume is None:
@@ -364,7 +366,7 @@ class SpeechClient:
 
     # --- looking for another server ---
 
-    async def _usable(self) -> Line:
+    async def _usable(self) -> ServerConnection:
         """A connection on which a context may be opened."""
         if self.draining.is_set() and self.error is None:
             raise ServerBusy("The server is about to stop.", remedy="Connect again.")
@@ -393,7 +395,7 @@ class SpeechClient:
             try:
                 left = max(0.05, until - self._clock())
                 dial = functools.partial(self._dial_usable, min(self._open_timeout, left))
-                self._line = await first_there(self._addresses(), dial, Line.close)
+                self._line = await first_connected(self._addresses(), dial, ServerConnection.close)
                 self._last = None
                 break
             except SpeechError as error:
@@ -418,7 +420,7 @@ class SpeechClient:
         all_of_them = dict.fromkeys((self.url, *self.resume.elsewhere))
         return sorted(all_of_them, key=lambda url: url == self._last)
 
-    async def _dial_usable(self, timeout_s: float, url: str) -> Line:
+    async def _dial_usable(self, timeout_s: float, url: str) -> ServerConnection:
         line = await self._dial(timeout_s, self.protocol.last_no, url)
         if line.usable:
             return line

@@ -7,7 +7,7 @@ from typing import Any
 
 from qwen3tts_wire.endpoint import ClientEvent, ContextRecord, Data, Endpoint, Violation
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError
-from qwen3tts_wire.fields import Fault, decode, encode, kinds, read, write
+from qwen3tts_wire.fields import DecodeError, decode, encode, kinds, read, write
 from qwen3tts_wire.formats import AudioFormat, AudioFrame
 from qwen3tts_wire.messages import (
     SERVER_MESSAGES,
@@ -195,7 +195,7 @@ class ClientProtocol(Endpoint[ClientEvent]):
         message = decode(data, SERVER_MESSAGES, strict=False)
         if message is None:
             return
-        if isinstance(message, Fault):
+        if isinstance(message, DecodeError):
             self._events.append(
                 Violation(
                     ProtocolError(f"The server sent what it may not: {message.error.message}"),

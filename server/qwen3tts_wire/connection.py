@@ -15,7 +15,14 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from qwen3tts_wire.addresses import DIRECT, closed, frame_log, key_headers, not_encrypted, refused
+from qwen3tts_wire.addresses import (
+    DIRECT,
+    close_error,
+    frame_log,
+    handshake_error,
+    key_headers,
+    tls_error,
+)
 from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.context import STOPPABLE, Context
 from qwen3tts_wire.endpoint import ClientEvent, Violation
@@ -39,7 +46,7 @@ from qwen3tts_wire.messages import (
 
 
 @dataclass(frozen=True)
-class Sample:
+class OffsetSample:
     """One ping."""
 
     offset_s: float
@@ -54,13 +61,13 @@ class ClockOffset:
     """
 
     def __init__(self, keep: int = 8) -> None:
-        self._samples: deque[Sample] = deque(maxlen=keep)
+        self._samples: deque[OffsetSample] = deque(maxlen=keep)
 
     def add(self, sent: float, received: float, answered: float, returned: float) -> None:
         """One exchange: ours, theirs, theirs, ours; seconds."""
         rtt = max(0.0, (returned - sent) - (answered - received))
         offset = ((received - sent) + (answered - returned)) / 2
-        self._samples.append(Sample(offset, rtt))
+        self._samples.append(OffsetSample(offset, rtt))
 
     @property
     def known(self) -> bool:
@@ -68,9 +75,9 @@ class ClockOffset:
         return bool(self._samples)
 
     @property
-    def best(self) -> Sample:
+    def best(self) -> OffsetSample:
         """The sample to trust; zero offset before the first ping."""
-        return min(self._samples, key=lambda each: each.rtt_s, default=Sample(0.0, 0.0))
+        return min(self._samples, key=lambda each: each.rtt_s, default=OffsetSample(0.0, 0.0))
 
 
 log = logging.getLogger(__name__)
@@ -87,25 +94,25 @@ DONE_KEPT = 64
 """Contexts that are done and whose cancel still goes to the server."""
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Who is told what becomes of a line."""
 
-    def lost(self, line: Line, contexts: list[Context], error: SpeechError) -> None:
+    def lost(self, line: ServerConnection, contexts: list[Context], error: SpeechError) -> None:
         """These contexts have no server any more."""
         ...
 
-    def leaving(self, line: Line) -> None:
+    def leaving(self, line: ServerConnection) -> None:
         """The server has asked to leave."""
         ...
 
 
-class Line:
+class ServerConnection:
     """A WebSocket, the protocol on it, and who waits for what on it."""
 
     def __init__(
         self,
         socket: ClientConnection,
-        owner: Owner,
+        owner: ConnectionOwner,
         url: str,
         *,
         clock: Callable[[], float],
@@ -139,14 +146,14 @@ class Line:
     async def dial(
         cls,
         url: str,
-        owner: Owner,
+        owner: ConnectionOwner,
         *,
         open_timeout: float,
         ping_interval: float,
         clock: Callable[[], float],
         last_no: int = 0,
         api_key: str | None = None,
-    ) -> Line:
+    ) -> ServerConnection:
         """Connect, and wait for the greeting and the first clock answer; see SpeechClient."""
         try:
             async with asyncio.timeout(open_timeout):
@@ -187,14 +194,14 @@ class Line:
                 remedy="Check the address, and that the server is not overloaded.",
             ) from error
         except InvalidStatus as error:
-            raise refused(url, error.response.status_code) from error
+            raise handshake_error(url, error.response.status_code) from error
         except (InvalidHandshake, EOFError) as error:
             raise ProtocolError(
                 f"What answers at {url} is not a WebSocket server.",
                 remedy="Check host and port.",
             ) from error
         except ssl.SSLError as error:
-            raise not_encrypted(url, error) from error
+            raise tls_error(url, error) from error
         except OSError as error:
             raise ConnectionLost(
                 f"No speech server answers at {url}: {error.strerror or error}.",
@@ -306,9 +313,9 @@ class Line:
                     code = 1002 if isinstance(self.error, ProtocolError) else 1000
                     await self.socket.close(code, self.error.message[:120])
                     return
-            self.lose(closed(self.socket))
+            self.lose(close_error(self.socket))
         except ConnectionClosed:
-            self.lose(closed(self.socket))
+            self.lose(close_error(self.socket))
 
     async def _write(self) -> None:
         with contextlib.suppress(ConnectionClosed):

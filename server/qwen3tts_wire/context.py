@@ -8,9 +8,18 @@ from dataclasses import fields, replace
 from typing import Protocol
 
 from qwen3tts_wire.client_end import ClientProtocol
-from qwen3tts_wire.context_attempt import Leg, Tail
+from qwen3tts_wire.context_attempt import ContextAttempt, UnalignedTail
 from qwen3tts_wire.errors import BadRequest, ProtocolError, SpeechError
-from qwen3tts_wire.events import Alignment, Audio, Cancelled, Done, Event, Inbox, Resumed, Started
+from qwen3tts_wire.events import (
+    Alignment,
+    Audio,
+    Cancelled,
+    Done,
+    Event,
+    EventQueue,
+    Resumed,
+    Started,
+)
 from qwen3tts_wire.formats import CLAUSE_START, AudioFormat, AudioFrame
 from qwen3tts_wire.heard import Heard, Word, heard
 from qwen3tts_wire.messages import (
@@ -23,7 +32,7 @@ from qwen3tts_wire.messages import (
     ContextStarted,
     Limits,
 )
-from qwen3tts_wire.resume import Manuscript
+from qwen3tts_wire.resume import ReplayBuffer
 from qwen3tts_wire.states import ContextState
 
 STOPPABLE = frozenset({ContextState.OPEN, ContextState.ENDING, ContextState.DONE})
@@ -65,14 +74,14 @@ class Context:
         self._line: ContextConnection | None = line
         """The connection that it is on; None while there is none."""
         self._opened = opened
-        self._leg = Leg(opened)
-        self._tail = Tail(opened.format) if resumable else None
-        self._inbox = Inbox(opened.format)
+        self._leg = ContextAttempt(opened)
+        self._tail = UnalignedTail(opened.format) if resumable else None
+        self._inbox = EventQueue(opened.format)
         self._taken = 0
         """Samples taken from the queue and not yet given back as credit."""
         self._told = False
         """Whether ``Started`` was given out."""
-        self._manuscript = Manuscript()
+        self._manuscript = ReplayBuffer()
         self._limits = Limits() if line.protocol.session is None else line.protocol.session.limits
         self._reported = 0
         self._finished = False

@@ -14,13 +14,13 @@ from qwen3tts_wire.messages import ContextOpen
 
 TAIL_S = 5.0
 """Sound kept for the match; words that are told so late count as not told."""
-PATIENCE_S = 2.0
+JOIN_TIMEOUT_S = 2.0
 """Sound in which no word is told beyond the tail's length; then the cut is made by length alone."""
 MARGIN_S = 0.02
 """Before a word's start the quietest place is looked for within this, or the word's precision."""
 
 
-class Tail:
+class UnalignedTail:
     """The last sound received of a context, as far as its words may not be known."""
 
     def __init__(self, form: AudioFormat) -> None:
@@ -66,7 +66,7 @@ class Tail:
 
 
 @dataclass(frozen=True)
-class Cut:
+class ResumePoint:
     """Where a context goes on. Positions are of the context that was lost."""
 
     char: int
@@ -97,7 +97,9 @@ class Cut:
         )
 
 
-def cut(text: str, words: Sequence[Word], received: int, tail: Tail, written: int) -> Cut:
+def resume_point(
+    text: str, words: Sequence[Word], received: int, tail: UnalignedTail, written: int
+) -> ResumePoint:
     """Where ``text`` goes on after so many samples, of which ``words`` are told.
 
     ``written`` is how much of the text was there when the server was lost.
@@ -106,9 +108,9 @@ def cut(text: str, words: Sequence[Word], received: int, tail: Tail, written: in
     count, char = known.words_heard, len(known.text_heard)
     if count < len(words):
         fragment = max(0, received - max(words[count].start, words[count - 1].end if count else 0))
-        return Cut(char, count, fragment, received, received, received, written)
+        return ResumePoint(char, count, fragment, received, received, received, written)
     start, end = tail.after(min(words[-1].end, received) if words else 0)
-    return Cut(char, count, 0, start, min(end, received), received, written)
+    return ResumePoint(char, count, 0, start, min(end, received), received, written)
 
 
 @dataclass
@@ -118,14 +120,14 @@ class _Piece:
     flags: int
 
 
-class Splice:
+class ResumeJoin:
     """Takes sound and words of the new context until it is known where to join them.
 
     Then ``joined`` is true; ``skip`` samples of the new sound are left out, ``passed`` are its
     words that were received before, and ``pieces`` and ``words`` are what follows.
     """
 
-    def __init__(self, made: Cut, form: AudioFormat) -> None:
+    def __init__(self, made: ResumePoint, form: AudioFormat) -> None:
         self.cut = made
         self._form = form
         self._onset: int | None = None
@@ -205,7 +207,7 @@ class Splice:
                 self._before(word, reached)
                 return
             self._taken += 1
-        if self._end >= reached + PATIENCE_S * self._form.sample_rate:
+        if self._end >= reached + JOIN_TIMEOUT_S * self._form.sample_rate:
             last = self._known[-1].end if self._known else 0
             self._join(max(last, reached))
 
@@ -235,7 +237,7 @@ class Splice:
         self.joined = True
 
 
-class Leg:
+class ContextAttempt:
     """Between the positions of a context and those of the context that its server knows.
 
     There is one for the life of a context; ``begin`` and ``join`` move it to the next server.
@@ -248,7 +250,7 @@ class Leg:
         """Position in the context at which the sound of this server begins."""
         self.char = 0
         """Where its text begins in that of the context."""
-        self.splice: Splice | None = None
+        self.splice: ResumeJoin | None = None
         """Set while it is not known where its sound joins."""
         self.paid = 0
         """Samples in the queue for which credit was given already."""
@@ -305,15 +307,21 @@ class Leg:
     # --- another server ---
 
     def lose(
-        self, reason: str, offset_s: float, text: str, words: Sequence[Word], got: int, tail: Tail
-    ) -> Cut:
+        self,
+        reason: str,
+        offset_s: float,
+        text: str,
+        words: Sequence[Word],
+        got: int,
+        tail: UnalignedTail,
+    ) -> ResumePoint:
         """The server is lost; ``offset_s`` is the offset of its clock. Where to go on."""
         if self._first_offset_s is None:
             self._first_offset_s = offset_s
         self._reason = reason
         self._written = len(text)
         self.splice = None
-        return cut(text, words, got, tail, self._written)
+        return resume_point(text, words, got, tail, self._written)
 
     def count_attempt(self, most: int) -> None:
         """One more server is tried.
@@ -335,14 +343,14 @@ class Leg:
         text: str,
         words: Sequence[Word],
         got: int,
-        tail: Tail,
+        tail: UnalignedTail,
     ) -> None:
         """Another server has the rest of the text, from ``char`` on."""
-        made = cut(text, words, got, tail, self._written)
+        made = resume_point(text, words, got, tail, self._written)
         self.opened = opened
         self.base = got
         self.char = made.char
-        self.splice = Splice(made, opened.format)
+        self.splice = ResumeJoin(made, opened.format)
         self._skip = 0
         if self._first_offset_s is not None:
             self._marks_ms = 1000 * (self._first_offset_s - offset_s)

@@ -99,7 +99,7 @@ class Resumed:
 Event = Started | Audio | Alignment | Done | Resumed
 
 
-class Inbox:
+class EventQueue:
     """Events in order, for one reader."""
 
     def __init__(self, form: AudioFormat) -> None:

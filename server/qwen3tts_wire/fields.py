@@ -274,7 +274,7 @@ def _json_type(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Fault:
+class DecodeError:
     """A message that could not be read."""
 
     error: SpeechError
@@ -285,7 +285,7 @@ class Fault:
     request_id: str | None = None
 
 
-def decode(text: str, kinds: Mapping[str, type], *, strict: bool) -> Any | Fault | None:
+def decode(text: str, kinds: Mapping[str, type], *, strict: bool) -> Any | DecodeError | None:
     """Read one JSON message of the given types.
 
     ``strict`` refuses unknown types and fields by name (a server); without it unknown fields are
@@ -298,14 +298,14 @@ def decode(text: str, kinds: Mapping[str, type], *, strict: bool) -> Any | Fault
     except (ValueError, RecursionError) as error:
         # JSONDecodeError repeats none of the text in ``msg``; a deep nest ends in RecursionError.
         what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)[:80]
-        return Fault(BadRequest(f"The message is not JSON: {what}."))
+        return DecodeError(BadRequest(f"The message is not JSON: {what}."))
     except SpeechError as error:
-        return Fault(error)
+        return DecodeError(error)
     if not isinstance(fields, dict):
-        return Fault(BadRequest("The message is not a JSON object."))
+        return DecodeError(BadRequest("The message is not a JSON object."))
     kind_name = fields.pop("type", None)
     if not isinstance(kind_name, str):
-        return Fault(BadRequest("The message has no type."))
+        return DecodeError(BadRequest("The message has no type."))
     context_id, request_id = _name(fields, "context_id"), _name(fields, "request_id")
     kind = kinds.get(kind_name)
     if kind is None:
@@ -316,12 +316,12 @@ def decode(text: str, kinds: Mapping[str, type], *, strict: bool) -> Any | Fault
             remedy=f"The types are: {', '.join(kinds)}.",
             context_id=context_id,
         )
-        return Fault(unknown, None, context_id, request_id)
+        return DecodeError(unknown, None, context_id, request_id)
     try:
         return read(kind, fields, where=kind_name, strict=strict)
     except SpeechError as error:
         error.context_id = context_id
-        return Fault(error, kind_name, context_id, request_id)
+        return DecodeError(error, kind_name, context_id, request_id)
 
 
 def encode(message: Any) -> str:

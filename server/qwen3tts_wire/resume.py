@@ -49,7 +49,7 @@ class Resume:
             wait = min(2 * wait, self.max_wait_s)
 
 
-class Manuscript:
+class ReplayBuffer:
     """The text, where it was flushed, and whether it has ended. Positions are code points."""
 
     def __init__(self) -> None:

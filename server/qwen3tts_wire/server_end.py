@@ -9,7 +9,7 @@ from typing import Any
 
 from qwen3tts_wire.endpoint import ContextBroken, ContextRecord, Data, Endpoint, ServerEvent
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, SpeechError
-from qwen3tts_wire.fields import Fault, decode, encode
+from qwen3tts_wire.fields import DecodeError, decode, encode
 from qwen3tts_wire.formats import AudioFrame
 from qwen3tts_wire.messages import (
     CLIENT_MESSAGES,
@@ -69,7 +69,7 @@ class ServerProtocol(Endpoint[ServerEvent]):
             self._answer(LimitExceeded(f"The message has {len(data)} characters; {most}."))
             return
         message = decode(data, CLIENT_MESSAGES, strict=True)
-        if isinstance(message, Fault):
+        if isinstance(message, DecodeError):
             self._fault(message)
         elif isinstance(message, ContextOpen):
             self._open(message)
@@ -164,7 +164,7 @@ class ServerProtocol(Endpoint[ServerEvent]):
             return False
         return True
 
-    def _fault(self, fault: Fault) -> None:
+    def _fault(self, fault: DecodeError) -> None:
         context = self._contexts.get(fault.context_id or "")
         if fault.type == "context.open" and fault.context_id is not None and context is None:
             self._refuse(fault.context_id, fault.error)

@@ -31,7 +31,7 @@ from qwen3tts_phone.detection.events import MissingDetector
 from qwen3tts_phone.detection.settings import DETECTORS, ListenSettings
 from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.whisper import models
-from qwen3tts_wire.whisper.models import Found
+from qwen3tts_wire.whisper.models import FoundModel
 from tests.conftest import require_package
 
 MODEL = Words(chat=ChatSettings("http://model.test/v1", api_key="sk-1"), system="Be brief.")
@@ -82,7 +82,7 @@ def test_a_size_that_few_processors_run_in_real_time_must_be_named(
     monkeypatch.setattr(models, "_folder_of", lambda name: None)
     here: list[str] = ["large-v3", "medium.en"]
     monkeypatch.setattr(
-        models, "_cached", lambda name: Found(name, tmp_path, "") if name in here else None
+        models, "_cached", lambda name: FoundModel(name, tmp_path, "") if name in here else None
     )
     assert not whisper_is_here("en")
     assert not whisper_is_here(None)

@@ -13,13 +13,13 @@ from qwen3tts_server.voices.fetch import Fetcher, redirected, target_of
 from qwen3tts_server.voices.names import checked_name, key_of
 from qwen3tts_server.voices.reference import decode_inline, parse_reference
 from qwen3tts_server.voices.stored import (
-    Content,
     StoredVoice,
+    VoiceContent,
     entry_file,
-    kept_as,
     named_as,
     pack,
     pack_entry,
+    recording_file,
     unpack,
     unpack_entry,
 )
@@ -90,7 +90,7 @@ def run_answer(data: bytes) -> None:
         raise AssertionError("it waits for more than the end")
 
 
-CONTENT = Content(b"RIFF....", "What is said.")
+CONTENT = VoiceContent(b"RIFF....", "What is said.")
 ENTRY = StoredVoice("Anna", "id", 1.7e9, 8, 1.5, None, "", "", False, CONTENT.hash)
 
 
@@ -101,7 +101,7 @@ def run_stored(data: bytes) -> None:
     assert voice is None or entry_file(voice) == entry_file(ENTRY)
     name = data.decode("latin-1")
     named_as(name)
-    kept_as(name, len(data))
+    recording_file(name, len(data))
 
 
 TARGETS: dict[str, Target] = {

@@ -20,7 +20,7 @@ from qwen3tts_server.dialects.http_bodies import (
 )
 from qwen3tts_server.dialects.http_errors import speech_error_response
 from qwen3tts_server.dialects.openai.batch import Batch, merged, read_batch
-from qwen3tts_server.dialects.openai.request import Order, order, parse
+from qwen3tts_server.dialects.openai.request import SpeechOrder, order, parse
 from qwen3tts_server.dialects.openai.transcription import wanted
 from qwen3tts_server.settings import OpenAISettings
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
@@ -69,11 +69,11 @@ def run_batch(data: bytes) -> None:
             assert meant.context.format.producible
 
 
-def _understood(read: Batch, item: object) -> Order:
+def _understood(read: Batch, item: object) -> SpeechOrder:
     return done(item_order(read, item))
 
 
-async def item_order(read: Batch, item: object) -> Order:
+async def item_order(read: Batch, item: object) -> SpeechOrder:
     return await order(parse(merged(read.defaults, item)), VOICES, SETTINGS, "")
 
 

@@ -12,7 +12,7 @@ from qwen3tts_phone.softphone.messages import (
     read_page,
 )
 from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.fields import Fault
+from qwen3tts_wire.fields import DecodeError
 from tests.fuzz.target import Target
 
 HOSTS = (AllowedHosts("127.0.0.1", ["box.local"]), AllowedHosts("0.0.0.0"))
@@ -21,7 +21,7 @@ HOSTS = (AllowedHosts("127.0.0.1", ["box.local"]), AllowedHosts("0.0.0.0"))
 def run_page(data: bytes) -> None:
     """One text message."""
     read = read_page(data.decode("utf-8", "replace"))
-    if isinstance(read, Fault):
+    if isinstance(read, DecodeError):
         assert isinstance(read.error, SpeechError)
         told = Error(read.error.code, read.error.message, read.error.remedy, read.type or "")
         encoded(told).encode()
@@ -32,7 +32,7 @@ def run_page(data: bytes) -> None:
     text = encoded(read)
     text.encode()
     again = read_page(text)
-    assert not isinstance(again, Fault)
+    assert not isinstance(again, DecodeError)
     assert read_page(encoded(again)) == again
 
 

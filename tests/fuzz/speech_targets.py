@@ -8,7 +8,7 @@ from qwen3tts_text.segmenter import Segment, Segmenter
 from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.endpoint import Data
 from qwen3tts_wire.errors import EngineFailed, LimitExceeded, SpeechError
-from qwen3tts_wire.fields import Fault, decode
+from qwen3tts_wire.fields import DecodeError, decode
 from qwen3tts_wire.formats import AudioFrame
 from qwen3tts_wire.messages import SERVER_MESSAGES, ContextOpen
 from qwen3tts_wire.server_end import ServerProtocol
@@ -34,7 +34,7 @@ def _checked(data: Data) -> None:
     data.encode("utf-8")
     message = decode(data, SERVER_MESSAGES, strict=True)
     assert message is not None
-    assert not isinstance(message, Fault), message
+    assert not isinstance(message, DecodeError), message
 
 
 def run_wire_server(data: bytes) -> None:

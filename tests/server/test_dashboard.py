@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from qwen3tts_engine.base import EngineLoad
 from qwen3tts_engine.wrapped import WrappedEngine
-from qwen3tts_server.metrics import Meter
+from qwen3tts_server.metrics import ServerMetrics
 from tests.engine.fake_engine import FakeEngine
 
 FILE = Path(__file__).parents[2] / "deploy" / "grafana" / "speech_server.json"
@@ -28,7 +28,7 @@ class Starters(WrappedEngine):
 
 
 def served() -> set[str]:
-    meter = Meter(Starters(Busy()))
+    meter = ServerMetrics(Starters(Busy()))
     body, _ = meter.exposition("", ready=True)
     names = set()
     for family in text_string_to_metric_families(body.decode()):

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from qwen3tts_engine.wrapped import WrappedEngine
 from qwen3tts_server.app import create_app
 from qwen3tts_server.dialects.native.connection import NAME as NATIVE
-from qwen3tts_server.metrics import Meter
+from qwen3tts_server.metrics import ServerMetrics
 from qwen3tts_server.run import running_server
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
@@ -20,7 +20,7 @@ from qwen3tts_wire.events import Audio, Done
 from tests.engine.fake_engine import FakeEngine
 
 
-def figures(meter: Meter) -> dict[str, float]:
+def figures(meter: ServerMetrics) -> dict[str, float]:
     """Every sample as ``name{label=value}``, without buckets."""
     body, _ = meter.exposition("", ready=True)
     found = {}
@@ -127,7 +127,7 @@ async def test_the_page_has_the_engines_load_and_what_runs() -> None:
 
 
 def test_two_servers_in_one_process_count_apart() -> None:
-    one, other = Meter(FakeEngine()), Meter(FakeEngine())
+    one, other = ServerMetrics(FakeEngine()), ServerMetrics(FakeEngine())
     one.connected("x", 1)
     assert figures(one)["connections,x"] == 1
     assert "connections,x" not in figures(other)

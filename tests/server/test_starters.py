@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from qwen3tts_engine.base import Engine, PcmChunk, SynthesisRequest
 from qwen3tts_engine.starter.engine import StarterEngine
 from qwen3tts_engine.starter.settings import StarterSettings
-from qwen3tts_server.metrics import Meter
+from qwen3tts_server.metrics import ServerMetrics
 from qwen3tts_server.run import running_server
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings, VoiceSettings
@@ -308,7 +308,7 @@ async def test_the_figures_tell_hits_and_what_is_kept() -> None:
     memory = await started()
     await said(memory, [TEXT])
     await said(memory, ["Hello there."])
-    text = Meter(memory).exposition("text/plain", ready=True)[0].decode()
+    text = ServerMetrics(memory).exposition("text/plain", ready=True)[0].decode()
     figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if "_starter_" in line)
     assert float(figures["qwen3tts_starter_hits_total"]) == 1
     assert float(figures["qwen3tts_starter_misses_total"]) == 1

@@ -11,7 +11,7 @@ from qwen3tts_phone.softphone.webrtc.statistics import (
     RemoteStatistics,
     TransportStatistics,
 )
-from qwen3tts_wire.fields import Fault
+from qwen3tts_wire.fields import DecodeError
 
 
 def test_impossible_delays_are_left_out_of_a_report() -> None:
@@ -26,7 +26,7 @@ def test_impossible_delays_are_left_out_of_a_report() -> None:
 @pytest.mark.parametrize("value", ["NaN", "-1", "1e300", "true", '"5"'])
 def test_what_is_no_delay_or_count_is_refused(value: str) -> None:
     for name in ("jitter_buffer_ms", "rtt_ms", "lost", "concealed", "received"):
-        assert isinstance(read_page(f'{{"type": "report", "{name}": {value}}}'), Fault)
+        assert isinstance(read_page(f'{{"type": "report", "{name}": {value}}}'), DecodeError)
 
 
 def test_what_lies_behind_is_the_buffer_and_half_the_round_trip() -> None:

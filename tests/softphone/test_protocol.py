@@ -9,10 +9,10 @@ import pytest
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import encoded, read_page
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
-from qwen3tts_wire.fields import Fault
+from qwen3tts_wire.fields import DecodeError
 
 
-def page(**fields: Any) -> protocol.PageMessage | Fault:
+def page(**fields: Any) -> protocol.PageMessage | DecodeError:
     return read_page(json.dumps(fields))
 
 
@@ -41,7 +41,7 @@ def test_what_a_page_sends_is_read_field_by_field() -> None:
 )
 def test_what_is_wrong_is_named(fields: dict[str, Any], error: type[Exception], named: str) -> None:
     fault = page(**fields)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, DecodeError)
     assert isinstance(fault.error, error)
     assert named in fault.error.message
 
@@ -50,7 +50,7 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], error: type[Exception], 
     "text", ["", "[]", "{", "null", '{"type": "ping", "time": NaN}', "[" * 9000]
 )
 def test_what_is_no_message_is_a_fault(text: str) -> None:
-    assert isinstance(read_page(text), Fault)
+    assert isinstance(read_page(text), DecodeError)
 
 
 def test_a_token_and_spoken_words_are_in_no_representation() -> None:

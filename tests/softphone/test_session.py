@@ -12,7 +12,7 @@ from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.session import MAX_WAITING, PageSession
 from qwen3tts_phone.softphone.settings import SoftphoneSettings
 from qwen3tts_wire.errors import BadRequest
-from qwen3tts_wire.fields import Fault
+from qwen3tts_wire.fields import DecodeError
 from tests.fakes import FakeClock, settle
 
 CALL = protocol.Call("v=0")
@@ -169,7 +169,7 @@ async def test_the_call_is_given_what_the_page_asks_for(page: Page) -> None:
 async def test_an_engine_that_is_none_and_a_second_hello_are_refused(page: Page) -> None:
     assert page.refused(protocol.Voice(engine="other")) == "no_such_engine"
     assert page.refused(protocol.Hello("token")) == "bad_request"
-    told = page.says(Fault(BadRequest("The message is not JSON."), None))
+    told = page.says(DecodeError(BadRequest("The message is not JSON."), None))
     assert [each.type for each in told] == ["error"]
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from qwen3tts_wire.addresses import first_there
+from qwen3tts_wire.addresses import first_connected
 from qwen3tts_wire.errors import ConnectionLost
 from tests.fakes import settle
 
@@ -33,7 +33,7 @@ class Places:
         self.left.append(line)
 
     async def first(self, head_start_s: float) -> str:
-        return await first_there(["a", "b"], self.dial, self.leave, head_start_s=head_start_s)
+        return await first_connected(["a", "b"], self.dial, self.leave, head_start_s=head_start_s)
 
 
 async def test_the_second_address_is_not_asked_while_the_first_answers() -> None:

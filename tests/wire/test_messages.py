@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_wire import messages as m
-from qwen3tts_wire.fields import Fault, decode, encode, kinds
+from qwen3tts_wire.fields import DecodeError, decode, encode, kinds
 from qwen3tts_wire.formats import FORMATS, AudioFormat
 from qwen3tts_wire.messages import CLIENT_MESSAGES, SERVER_MESSAGES
 
@@ -30,9 +30,9 @@ def read(fields: object) -> Any:
     return decode(json.dumps(fields), CLIENT_MESSAGES, strict=True)
 
 
-def fault(fields: object) -> Fault:
+def fault(fields: object) -> DecodeError:
     got = read(fields)
-    assert isinstance(got, Fault)
+    assert isinstance(got, DecodeError)
     return got
 
 
@@ -64,7 +64,7 @@ def test_an_unknown_field_is_refused_by_name(name: str) -> None:
 def test_a_field_of_a_wrong_type_or_size_is_named(name: str, wrong: object) -> None:
     for field in VALID[name]:
         got = read({"type": name, **VALID[name], field: wrong})
-        if isinstance(got, Fault):
+        if isinstance(got, DecodeError):
             assert field in got.error.message
         else:
             assert field in ("text", "played", "state") or name == "ping"
@@ -99,7 +99,7 @@ def test_a_field_of_a_wrong_type_or_size_is_named(name: str, wrong: object) -> N
 )
 def test_what_cannot_be_read_is_a_fault_that_says_why(text: str, says: str) -> None:
     got = decode(text, CLIENT_MESSAGES, strict=True)
-    assert isinstance(got, Fault)
+    assert isinstance(got, DecodeError)
     assert says in got.error.message
 
 
@@ -187,11 +187,11 @@ JSON = st.recursive(
 )
 def test_any_fields_give_a_message_or_a_fault(name: str, fields: dict[str, Any]) -> None:
     got = decode(json.dumps({**fields, "type": name}), CLIENT_MESSAGES, strict=True)
-    assert isinstance(got, (Fault, CLIENT_MESSAGES[name]))
+    assert isinstance(got, (DecodeError, CLIENT_MESSAGES[name]))
 
 
 @settings(deadline=None)
 @given(st.text(st.characters(categories=None)), st.booleans())
 def test_any_text_gives_a_message_or_a_fault(text: str, strict: bool) -> None:
     got = decode(text, CLIENT_MESSAGES, strict=strict)
-    assert got is None or isinstance(got, Fault)
+    assert got is None or isinstance(got, DecodeError)

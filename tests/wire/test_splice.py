@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_wire.context_attempt import TAIL_S, Leg, Splice, Tail, cut
+from qwen3tts_wire.context_attempt import (
+    TAIL_S,
+    ContextAttempt,
+    ResumeJoin,
+    UnalignedTail,
+    resume_point,
+)
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, LimitExceeded, ProtocolError
 from qwen3tts_wire.formats import FORMATS, AudioFormat, audible, levels, quietest
 from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import ContextOpen
-from qwen3tts_wire.resume import Manuscript
+from qwen3tts_wire.resume import ReplayBuffer
 
 PCM, *_, MULAW, ALAW = FORMATS
 
@@ -30,7 +36,7 @@ def pcm(*values: int) -> bytes:
 def test_the_rest_of_a_manuscript_is_the_rest_of_its_text_with_its_flushes(
     steps: list[str | None], data: st.DataObject
 ) -> None:
-    written = Manuscript()
+    written = ReplayBuffer()
     for step in steps:
         if step is None:
             written.flush()
@@ -44,7 +50,7 @@ def test_the_rest_of_a_manuscript_is_the_rest_of_its_text_with_its_flushes(
 
 
 def test_halves_of_a_character_are_joined_and_one_that_stays_alone_is_replaced() -> None:
-    written = Manuscript()
+    written = ReplayBuffer()
     assert [written.add(each, 10) for each in ("a\ud83d", "\ude00", "\ud83d")] == [
         "a",
         "\U0001f600",
@@ -58,7 +64,7 @@ def test_halves_of_a_character_are_joined_and_one_that_stays_alone_is_replaced()
 
 
 def test_what_is_too_long_or_no_text_changes_nothing() -> None:
-    written = Manuscript()
+    written = ReplayBuffer()
     written.add("ab\ud83d", 3)
     with pytest.raises(LimitExceeded, match="at most 3"):
         written.add("cd", 3)
@@ -109,7 +115,7 @@ def test_any_bytes_are_sound(data: bytes, form: AudioFormat) -> None:
 
 
 def test_a_tail_keeps_what_is_not_known_and_no_more_than_it_needs() -> None:
-    tail = Tail(PCM)
+    tail = UnalignedTail(PCM)
     for second in range(20):
         tail.push(24_000 * second, bytes(48_000 - 2) + pcm(900))
     start, end = tail.after(0)
@@ -160,15 +166,15 @@ def test_whatever_a_server_tells_the_join_is_found_and_lies_within_its_sound(
     new: list[bytes],
     told: list[Word],
 ) -> None:
-    tail = Tail(PCM)
+    tail = UnalignedTail(PCM)
     position = 0
     for data in old:
         tail.push(position, data)
         position += len(data) // 2
-    made = cut(text, words, received, tail, len(text))
+    made = resume_point(text, words, received, tail, len(text))
     assert 0 <= made.char <= len(text)
     assert 0 <= made.words <= len(words)
-    splice = Splice(made, PCM)
+    splice = ResumeJoin(made, PCM)
     position = 0
     for data in new:
         if splice.joined:
@@ -192,10 +198,10 @@ def test_whatever_a_server_tells_the_join_is_found_and_lies_within_its_sound(
 
 
 def test_sound_without_words_is_joined_by_its_length() -> None:
-    tail = Tail(PCM)
+    tail = UnalignedTail(PCM)
     tail.push(0, pcm(*[900] * 24_000))
-    made = cut("Hello there.", (), 24_000, tail, 12)
-    splice = Splice(made, PCM)
+    made = resume_point("Hello there.", (), 24_000, tail, 12)
+    splice = ResumeJoin(made, PCM)
     for second in range(4):
         assert not splice.joined or second == 3
         splice.audio(24_000 * second, pcm(*[900] * 24_000), 0)
@@ -207,8 +213,8 @@ def test_sound_without_words_is_joined_by_its_length() -> None:
 
 
 def test_times_of_the_next_server_are_told_on_the_clock_of_the_first() -> None:
-    leg = Leg(ContextOpen("a", 1))
-    tail = Tail(PCM)
+    leg = ContextAttempt(ContextOpen("a", 1))
+    tail = UnalignedTail(PCM)
     assert leg.marks({"done": 5.0}) == {"done": 5.0}
     for offset_s in (100.0, 250.0):
         leg.lose("lost", offset_s, "", (), 0, tail)
@@ -218,7 +224,7 @@ def test_times_of_the_next_server_are_told_on_the_clock_of_the_first() -> None:
 
 
 def test_attempts_count_until_sound_comes() -> None:
-    leg = Leg(ContextOpen("a", 1))
+    leg = ContextAttempt(ContextOpen("a", 1))
     for _ in range(3):
         leg.count_attempt(3)
     leg.fruitful(1.0)
@@ -230,7 +236,7 @@ def test_attempts_count_until_sound_comes() -> None:
 
 @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 3000))
 def test_positions_there_and_here_are_the_same_places(base: int, skip: int, there: int) -> None:
-    leg = Leg(ContextOpen("a", 1))
+    leg = ContextAttempt(ContextOpen("a", 1))
     leg.base, leg._skip = base, skip
     here = leg.position(there)
     assert here == base + max(0, there - skip)

@@ -28,7 +28,7 @@ from qwen3tts_phone.detection.recogniser import (
     Transcript,
 )
 from qwen3tts_wire.errors import ProtocolError, SpeechError
-from qwen3tts_wire.whisper.guards import Answer, believable, silent
+from qwen3tts_wire.whisper.guards import Decoding, is_plausible, silent
 
 MOST_BYTES = 1 << 20
 """Longest body of an answer."""
@@ -50,7 +50,7 @@ def read_text(body: bytes, kind: str, *, plain: bool, seconds: float) -> Transcr
     if len(body) > MOST_BYTES:
         raise ProtocolError("the recogniser's answer is too long for a turn.")
     if plain and kind != "application/json":
-        return _believed(Answer(_clean(body.decode("utf-8", "replace"))), seconds)
+        return _believed(Decoding(_clean(body.decode("utf-8", "replace"))), seconds)
     try:
         raw = json.loads(body)
     except (ValueError, RecursionError):
@@ -98,7 +98,7 @@ def refusal(status: int, body: bytes, model: str, variable: str) -> SpeechError:
     )
 
 
-def _answer(raw: dict[str, Any]) -> Answer:
+def _answer(raw: dict[str, Any]) -> Decoding:
     language = raw.get("language")
     code = language if isinstance(language, str) and language.isprintable() else ""
     text = _clean(raw["text"])
@@ -106,9 +106,9 @@ def _answer(raw: dict[str, Any]) -> Answer:
     known = [_doubt(each) for each in segments] if isinstance(segments, list) else []
     sure = [each for each in known if each is not None]
     if not sure or len(sure) != len(known):
-        return Answer(text, code[:64])
+        return Decoding(text, code[:64])
     logprob, no_speech = max(sure, key=lambda each: each[0] - each[1])
-    return Answer(text, code[:64], logprob, no_speech)
+    return Decoding(text, code[:64], logprob, no_speech)
 
 
 def _doubt(segment: object) -> tuple[float, float] | None:
@@ -126,8 +126,8 @@ def _doubt(segment: object) -> tuple[float, float] | None:
     return min(0.0, logprob), min(1.0, max(0.0, no_speech))
 
 
-def _believed(answer: Answer, seconds: float) -> Transcript:
-    if not believable(answer, seconds):
+def _believed(answer: Decoding, seconds: float) -> Transcript:
+    if not is_plausible(answer, seconds):
         return Transcript("")
     # Without likelihoods there is no confidence.
     sure = answer.confidence if answer.logprob else None

@@ -13,7 +13,7 @@ from typing import Protocol
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.detection.recogniser import RecogniserBusy, RecognitionFailed, Samples
 from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.whisper.guards import Answer
+from qwen3tts_wire.whisper.guards import Decoding
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class RecognitionWorker(Protocol):
     @property
     def alive(self) -> bool: ...
 
-    async def hear(self, samples: Samples) -> Answer:
+    async def hear(self, samples: Samples) -> Decoding:
         """Recognise one piece; one call at a time. Raises RecognitionFailed."""
         ...
 
@@ -41,10 +41,10 @@ class RecognitionWorker(Protocol):
 @dataclass(eq=False, slots=True)
 class _Piece:
     samples: Samples
-    answer: asyncio.Future[Answer]
+    answer: asyncio.Future[Decoding]
     spare: bool = False
     """Whether it is a partial text, given up for any other piece."""
-    work: asyncio.Task[Answer] | None = None
+    work: asyncio.Task[Decoding] | None = None
 
     def give_up(self) -> None:
         _fail(self, RecogniserBusy("A piece that is needed came."))
@@ -104,7 +104,7 @@ class RecognitionQueue:
         finally:
             self._awaited -= 1
 
-    async def ask(self, samples: Samples, *, spare: bool = False) -> Answer:
+    async def ask(self, samples: Samples, *, spare: bool = False) -> Decoding:
         """Recognise one piece, int16 [n], in its turn; cancellation gives it up.
 
         ``spare``: only while the worker has nothing else to do.

@@ -20,7 +20,7 @@ from qwen3tts_phone.detection.recogniser import (
     Samples,
     Transcript,
 )
-from qwen3tts_wire.whisper.guards import believable, silent
+from qwen3tts_wire.whisper.guards import is_plausible, silent
 from qwen3tts_wire.whisper.model import RATE_HZ
 
 PIECE_S = 12.0
@@ -120,7 +120,7 @@ class WhisperRecogniser:
             dtype=str(facts.get("dtype", "")),
             threads=int(facts.get("threads", 0)),
             load_s=load_s,
-            text=answer.text if believable(answer, seconds) else "",
+            text=answer.text if is_plausible(answer, seconds) else "",
         )
 
     async def open(self, on_partial: PartialCallback | None = None) -> TurnRecognition:
@@ -154,7 +154,7 @@ class WhisperRecogniser:
         if silent(samples, RATE_HZ):
             return Transcript("")
         answer = await self._desk.ask(samples, spare=spare)
-        if not believable(answer, len(samples) / RATE_HZ):
+        if not is_plausible(answer, len(samples) / RATE_HZ):
             return Transcript("")
         return Transcript(answer.text, answer.language, answer.confidence)
 

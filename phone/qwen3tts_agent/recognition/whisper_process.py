@@ -27,7 +27,7 @@ from qwen3tts_wire.child.process import (
     command,
     environment,
 )
-from qwen3tts_wire.whisper.guards import Answer
+from qwen3tts_wire.whisper.guards import Decoding
 from qwen3tts_wire.whisper.models import variables_for
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class WhisperProcess:
     def alive(self) -> bool:
         return not self._child.ended and not self._child.reason
 
-    async def hear(self, samples: Samples) -> Answer:
+    async def hear(self, samples: Samples) -> Decoding:
         """Recognise at most 30 s at 16 kHz, int16 [n]; one call at a time.
 
         Cancellation is sent to the process, which takes work again once `idle` returns.
@@ -172,11 +172,11 @@ def _environment(model: str) -> dict[str, str]:
     }
 
 
-def _answer(message: Message) -> Answer:
+def _answer(message: Message) -> Decoding:
     fields = message.fields
     if message.kind == "text":
         try:
-            return Answer(
+            return Decoding(
                 str(fields["text"]),
                 str(fields["language"]),
                 float(fields["logprob"]),

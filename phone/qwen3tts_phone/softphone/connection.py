@@ -1,4 +1,4 @@
-"""One WebSocket of a page: its hello, what it sends, what waits for it."""
+"""WebSocket connection of a page: hello, reading, writing, close codes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import Hello, encoded, read_page
 from qwen3tts_wire.errors import BadRequest, SpeechError
-from qwen3tts_wire.fields import Fault
+from qwen3tts_wire.fields import DecodeError
 
 if TYPE_CHECKING:
     from qwen3tts_phone.softphone.session import PageSession
@@ -20,50 +20,50 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BAD_TOKEN, NO_HELLO, TAKEN_OVER, SESSION_OVER = 4401, 4408, 4409, 4410
-"""Close codes of ours (RFC 6455 section 7.4.2)."""
+"""Private close codes (RFC 6455 section 7.4.2)."""
 LEAVING_CODES = (WSCloseCode.OK, WSCloseCode.GOING_AWAY, 0)
-"""With these a browser closes when its page is closed or left, or a script does; 0 is no code."""
+"""Close codes of a page that is closed or left; 0 = no code."""
 ENDED = (WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 SEND_S = 10.0
-"""A page that takes nothing for so long is given up, even if it goes on talking."""
+"""Longest backpressure of a page."""
 CLOSE_S = 2.0
-"""Longest wait for a page to take what is left for it."""
+"""Longest closing handshake."""
 
 
 class SoftphoneSessions(Protocol):
-    """Where a page's hello leads to."""
+    """Admission and sessions of pages."""
 
     def admit(self, token: str, address: str) -> None:
-        """Raises BadToken, SlowDown."""
+        """Check a token; raises BadToken, SlowDown."""
 
     async def refresh(self) -> None:
-        """Learn what can be told of the engines."""
+        """Query the engines."""
 
     def session(self, resume: str | None, address: str, program: str) -> tuple[PageSession, bool]:
-        """The session that goes on, or a new one, and whether it goes on. Raises ServerBusy."""
+        """Return the session to resume (True), or a new one (False); raises ServerBusy."""
 
 
 class PageConnection:
-    """It serves one session, until either of them ends."""
+    """Connection that serves one session."""
 
     def __init__(
-        self, front: SoftphoneSessions, address: str, program: str, hello_s: float
+        self, sessions: SoftphoneSessions, address: str, program: str, hello_s: float
     ) -> None:
-        self._front = front
+        self._sessions = sessions
         self._address = address
         self._program = program
         self._hello_s = hello_s
         self.socket: web.WebSocketResponse
         self.abort: Callable[[], None] = _nothing
-        """Ends the connection at once, with all that waits for the page."""
+        """Aborts the connection without a closing handshake."""
         self.admitted: Callable[[], None] = _nothing
-        """Called when it has shown the token."""
+        """Called after a valid token."""
         self._resumed = False
         self._closed: asyncio.Event | None = None
-        """Set when a close that we began is done; None = we began none."""
+        """Set at the end of our closing handshake; None = not begun."""
 
     async def serve(self, socket: web.WebSocketResponse) -> None:
-        """To its end; never raises for what a page does."""
+        """Serve the connection to its end."""
         self.socket = socket
         try:
             session = await self._greeted()
@@ -95,34 +95,32 @@ class PageConnection:
             await self._close(int(WSCloseCode.OK))
 
     async def take_over(self) -> None:
-        """Another connection serves the session."""
+        """Close because another connection serves the session."""
         await self._close(TAKEN_OVER)
 
     async def leave(self) -> None:
-        """The server goes."""
+        """Close because the server ends."""
         await self._close(int(WSCloseCode.GOING_AWAY))
 
-    # --- inside
-
     async def _greeted(self) -> PageSession | None:
-        """The session that its first message asks for; None = it has gone."""
+        """Return the session of the first message (hello); None = the page has left."""
         async with asyncio.timeout(self._hello_s):
             message = await self.socket.receive()
         if message.type is not WSMsgType.TEXT:
             return None
         hello = read_page(message.data)
-        if isinstance(hello, Fault):
+        if isinstance(hello, DecodeError):
             raise hello.error
         if not isinstance(hello, Hello):
             raise BadRequest("The first message is hello.")
-        self._front.admit(hello.token, self._address)
+        self._sessions.admit(hello.token, self._address)
         self.admitted()
-        await self._front.refresh()
-        session, self._resumed = self._front.session(hello.resume, self._address, self._program)
+        await self._sessions.refresh()
+        session, self._resumed = self._sessions.session(hello.resume, self._address, self._program)
         return session
 
     async def _read(self, session: PageSession) -> bool:
-        """What the page sends, to its end; whether it has said goodbye."""
+        """Read to the end; returns whether the page was closed or left."""
         while True:
             message = await self.socket.receive()
             if message.type is WSMsgType.CLOSE:
@@ -132,10 +130,9 @@ class PageConnection:
             if message.type is WSMsgType.TEXT:
                 session.take(read_page(message.data))
             elif message.type is WSMsgType.BINARY:
-                session.take(Fault(BadRequest("Messages are text.")))
+                session.take(DecodeError(BadRequest("Messages are text.")))
 
     async def _write(self, session: PageSession) -> None:
-        """What waits for the page goes out as fast as it takes it."""
         while not self.socket.closed and session.connection is self:
             message = session.outbox.take()
             if message is not None:
@@ -143,7 +140,7 @@ class PageConnection:
                     async with asyncio.timeout(SEND_S):
                         await self.socket.send_str(encoded(message))
                 except (ConnectionError, RuntimeError):
-                    return  # reading tells the end
+                    return  # reported by reading
                 except TimeoutError:
                     self.abort()
                     return
@@ -180,4 +177,4 @@ class PageConnection:
 
 
 def _nothing() -> None:
-    """There is no connection yet."""
+    """Do nothing: there is no connection yet."""

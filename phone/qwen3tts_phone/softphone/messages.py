@@ -8,6 +8,7 @@ the page ignores them.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -24,8 +25,9 @@ from qwen3tts_phone.softphone.entries import (
     SipEntry,
     Yes,
 )
+from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.fields import (
-    Fault,
+    DecodeError,
     Many,
     Numbers,
     OneOf,
@@ -35,6 +37,7 @@ from qwen3tts_wire.fields import (
     Whole,
     decode,
     encode,
+    read,
 )
 
 PROTOCOL = "qwen3tts.softphone.v1"
@@ -437,12 +440,24 @@ SERVER_MESSAGES: dict[str, type[ServerMessage]] = {
 }
 
 
-def read_page(text: str) -> PageMessage | Fault:
-    """Read a message of the page; a `Fault` says what is wrong with it."""
+def read_page(text: str) -> PageMessage | DecodeError:
+    """Read a message of the page; a `DecodeError` says what is wrong with it."""
     message = decode(text, PAGE_MESSAGES, strict=True)
     assert message is not None, "strict reading gives a message or a fault"
-    read: PageMessage | Fault = message
-    return read
+    page: PageMessage | DecodeError = message
+    return page
+
+
+def read_leave(data: bytes) -> Leave:
+    """Read the beacon of a page that is being closed; raises BadRequest."""
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise BadRequest("A page that leaves gives token and session.")
+    leave: Leave = read(Leave, fields, where="leave", strict=False)
+    return leave
 
 
 def encoded(message: ServerMessage | PageMessage) -> str:

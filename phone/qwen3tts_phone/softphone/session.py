@@ -1,4 +1,4 @@
-"""What waits to be sent to a page: bounded, whatever the page's network does (pure)."""
+"""Session of a page: its requests, its call, and the messages that wait for it."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ from qwen3tts_phone.softphone.messages import (
 from qwen3tts_phone.softphone.page_call import PageCall
 from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_wire.errors import BadRequest, SpeechError
-from qwen3tts_wire.fields import Fault
+from qwen3tts_wire.fields import DecodeError
 
 MAX_WAITING = 1_000
-"""A page for which more than that waits is too slow to go on with."""
+"""Messages that may wait for a page (backpressure); a slower page is disconnected."""
 LATEST = (Caller, Calls, Heard, Line, Utterance)
-"""Of these only the newest counts: it takes the place of an older one that still waits. An
-utterance's text is whole each time, and positions only grow."""
+"""A newer one of these replaces one that still waits."""
 
 
 class Outbox:
-    """Messages in their order, those that are out of date left out."""
+    """Queue of messages to a page, without outdated ones (pure)."""
 
     def __init__(self) -> None:
         self._order: deque[tuple[int, ServerMessage]] = deque()
         self._latest: dict[tuple[str, int], int] = {}
-        """Number of the newest of a kind (and utterance) that waits."""
+        """Number of the newest waiting one by type (and utterance)."""
         self._number = 0
 
     def __len__(self) -> int:
         return len(self._order)
 
     def put(self, message: ServerMessage) -> bool:
-        """One more; False = so many wait that the page should be given up."""
+        """Append a message; False = too many wait."""
         self._number += 1
         if isinstance(message, LATEST):
             self._latest[_key(message)] = self._number
@@ -55,11 +54,11 @@ class Outbox:
         return len(self._order) <= MAX_WAITING
 
     def put_first(self, message: ServerMessage) -> None:
-        """One that goes before all that waits, such as the answer to a hello."""
+        """Put a message first, such as the answer to a hello."""
         self._order.appendleft((0, message))
 
     def take(self) -> ServerMessage | None:
-        """The next one; None = nothing waits."""
+        """Remove and return the next message; None = the queue is empty."""
         while self._order:
             number, message = self._order.popleft()
             if self._stands(number, message):
@@ -83,18 +82,17 @@ logger = logging.getLogger(__name__)
 
 
 class PageSession:
-    """One page's, from its hello until it leaves or its connection stays away for too long.
+    """Session of a page; with its call it outlives a lost connection for ``resume_s``.
 
     Args:
-        desk: what all pages share.
         host: the page's address.
-        program: what its browser calls itself.
-        on_over: called once, when it has ended.
+        program: its User-Agent.
+        on_over: called once, at the end.
     """
 
     def __init__(
         self,
-        desk: SoftphoneServices,
+        services: SoftphoneServices,
         *,
         host: str = "",
         program: str = "",
@@ -102,22 +100,21 @@ class PageSession:
     ) -> None:
         self.id = secrets.token_urlsafe(16)
         self.outbox = Outbox()
-        """What waits to be sent; it outlives a connection."""
         self.news = asyncio.Event()
-        """Set when something waits, or the session is over."""
+        """Set by a new message, or the end."""
         self.closed = False
-        """Whether it ends: nothing that the page asks for is done any more."""
+        """Whether it is ending: requests are ignored."""
         self.over = False
-        """Whether it has ended, and all of it was told."""
+        """Whether it has ended."""
         self.connection: object | None = None
-        """The one that serves it; None = the page is away."""
-        self._desk = desk
+        """None = the page is disconnected."""
+        self._services = services
         self._host = host
         self._program = program
         self._on_over = on_over
         self._call: PageCall | None = None
         self._ending: list[PageCall] = []
-        """Calls before it that are hung up, and still clear themselves away."""
+        """Previous calls that are still ending."""
         self._grace: asyncio.Task[None] | None = None
         self._calls: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -125,7 +122,7 @@ class PageSession:
     # --- its connection
 
     def attach(self, connection: object, *, resumed: bool = False) -> None:
-        """A connection serves it from now on; the page is greeted."""
+        """Attach a connection, and welcome the page."""
         self.connection = connection
         if self._grace is not None:
             self._grace.cancel()
@@ -133,15 +130,15 @@ class PageSession:
         call = self._call
         going_on = call is not None and not call.over
         call_id = call.id if call is not None and going_on else None
-        self.outbox.put_first(self._desk.welcome(self.id, resumed=resumed, call_id=call_id))
+        self.outbox.put_first(self._services.welcome(self.id, resumed=resumed, call_id=call_id))
         self.news.set()
         if call is not None and going_on:
             call.repeat()
-        if self._calls is None and self._desk.gateway is not None:
+        if self._calls is None and self._services.gateway is not None:
             self._calls = asyncio.create_task(self._follow_calls(), name="calls for a page")
 
     def detach(self, connection: object, *, gone: bool) -> None:
-        """A connection has ended; ``gone``: the page said goodbye, and does not come back."""
+        """Detach a connection that has ended; ``gone``: the page was closed."""
         if self.connection is not connection:
             return  # another one has taken over
         self.connection = None
@@ -151,23 +148,23 @@ class PageSession:
             self._grace = asyncio.create_task(self._wait_for_it(), name="wait for a page")
 
     def tell(self, message: ServerMessage) -> None:
-        """Something for the page, as soon as it takes it."""
+        """Queue a message for the page."""
         if self.over:
             return
         if not self.outbox.put(message) and not self.closed:
-            logger.warning("a page takes nothing any more; its session is closed")
-            self.close("it took nothing any more")
+            logger.warning("a page does not accept data any more; its session is closed")
+            self.close("it did not accept data any more")
         self.news.set()
 
-    # --- what the page asks for
+    # --- requests
 
-    def take(self, message: PageMessage | Fault) -> None:
-        """One message of the page; never raises: what cannot be done is told."""
+    def take(self, message: PageMessage | DecodeError) -> None:
+        """Handle a message of the page; errors are reported to it."""
         if self.closed:
             return
-        about = message.type or "" if isinstance(message, Fault) else message.type
+        about = message.type or "" if isinstance(message, DecodeError) else message.type
         try:
-            if isinstance(message, Fault):
+            if isinstance(message, DecodeError):
                 raise message.error
             self._do(message)
         except SpeechError as error:
@@ -176,7 +173,7 @@ class PageSession:
     def _do(self, message: PageMessage) -> None:
         match message:
             case protocol.Ping(time=time):
-                self.tell(protocol.Pong(time, self._desk.now_ms))
+                self.tell(protocol.Pong(time, self._services.now_ms))
             case protocol.Report():
                 if self._call is not None and not self._call.over:
                     self._call.report(message)
@@ -188,7 +185,7 @@ class PageSession:
                 if self._call is not None:
                     self._call.leave()
             case protocol.Voice():
-                self._desk.engines.chosen(message.engine)
+                self._services.engines.chosen(message.engine)
                 if self._call is not None and not self._call.over:
                     self._call.choose_voice(message)
             case protocol.Mute():
@@ -215,7 +212,7 @@ class PageSession:
             self._ending.append(self._call)
         self._ending = [each for each in self._ending if not each.over]
         before = self._ending[-1] if self._ending else None
-        self._call = PageCall(self._desk, self.tell, host=self._host, program=self._program)
+        self._call = PageCall(self._services, self.tell, host=self._host, program=self._program)
         self._call.begin(message, before)
 
     def _running(self) -> PageCall:
@@ -226,7 +223,7 @@ class PageSession:
     # --- the end
 
     def close(self, reason: str = "") -> None:
-        """It ends, and its call with it; returns at once."""
+        """End the session and its call, without waiting."""
         if self.closed:
             return
         self.closed = True
@@ -235,7 +232,7 @@ class PageSession:
         self._closing = asyncio.create_task(self._clear_away(), name="end of a page")
 
     async def ended(self) -> None:
-        """Wait until nothing of it runs any more."""
+        """Wait for the end of all tasks."""
         if self._closing is not None:
             await asyncio.shield(self._closing)
 
@@ -252,13 +249,13 @@ class PageSession:
             self._on_over(self)
 
     async def _wait_for_it(self) -> None:
-        clock = self._desk.clock
-        await clock.sleep_until(clock.now() + self._desk.settings.resume_s)
+        clock = self._services.clock
+        await clock.sleep_until(clock.now() + self._services.settings.resume_s)
         self._grace = None
         self.close("it did not come back")
 
     async def _follow_calls(self) -> None:
-        assert self._desk.gateway is not None
-        async with aclosing(self._desk.gateway.calls.follow()) as lists:
+        assert self._services.gateway is not None
+        async with aclosing(self._services.gateway.calls.follow()) as lists:
             async for calls in lists:
                 self.tell(protocol.Calls(tuple(calls)))

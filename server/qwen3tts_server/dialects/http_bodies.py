@@ -221,11 +221,11 @@ PIECE_BYTES = 1 << 16
 """Of one message: the client has to take so much within the time."""
 
 
-class Stalled(Exception):
+class ClientStalled(Exception):
     """The client takes nothing."""
 
 
-class Sending:
+class PacedSender:
     """An HTTP answer. An answer that is never ended is cut off, so that the client knows.
 
     Raises:
@@ -268,7 +268,7 @@ class Sending:
             async with asyncio.timeout(self._timeout_s):
                 await self._send(message)
         except TimeoutError:
-            raise Stalled from None
+            raise ClientStalled from None
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:

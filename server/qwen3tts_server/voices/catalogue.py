@@ -25,7 +25,7 @@ from qwen3tts_server.voices.names import (
     key_of,
     spread,
 )
-from qwen3tts_server.voices.stored import Content, StoredVoice
+from qwen3tts_server.voices.stored import StoredVoice, VoiceContent
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
 from qwen3tts_wire.names import near_hint, near_voices
 
@@ -306,7 +306,7 @@ class VoiceCatalogue(WrappedEngine):
         """Make a voice ready; see base.ClonesVoices. ``voice_id`` may be any name."""
         cloner = self._library.cloner()
         if ref_audio is not None:
-            return await self._library.load(Content(ref_audio, ref_text, x_vector_only))
+            return await self._library.load(VoiceContent(ref_audio, ref_text, x_vector_only))
         if voice_id is None:
             raise BadRequest("Neither voice_id nor ref_audio is given.", remedy="Give one.")
         found: str | None = voice_id
@@ -358,9 +358,9 @@ class VoiceCatalogue(WrappedEngine):
                 "The voice's name is that of a voice of the engine.", remedy="Choose another name."
             )
         if isinstance(source, bytes):
-            content = Content(source, ref_text, bool(x_vector_only))
+            content = VoiceContent(source, ref_text, bool(x_vector_only))
         else:
-            content = Content.of_embedding(source)
+            content = VoiceContent.of_embedding(source)
         stored = await self._library.add(
             name,
             content,

@@ -22,8 +22,8 @@ from qwen3tts_server.settings import VoiceSettings
 from qwen3tts_server.voices.fetch import Fetcher
 from qwen3tts_server.voices.files import open_files
 from qwen3tts_server.voices.reference import (
-    Gate,
-    Turns,
+    KeyedLocks,
+    LoadLimiter,
     decode_inline,
     parse_reference,
     read_file,
@@ -31,7 +31,7 @@ from qwen3tts_server.voices.reference import (
     too_large,
 )
 from qwen3tts_server.voices.store import Index, VoiceStore
-from qwen3tts_server.voices.stored import REF_TEXT_MAX, Content, StoredVoice
+from qwen3tts_server.voices.stored import REF_TEXT_MAX, StoredVoice, VoiceContent
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError, UnknownVoice
 
 log = logging.getLogger(__name__)
@@ -67,9 +67,9 @@ class VoiceLibrary:
             self._store = VoiceStore(open_files(None), settings)
         self._pool: ThreadPoolExecutor | None = None
         self._opening = asyncio.Lock()
-        self._loads = Gate(settings.max_loads, settings.max_waiting)
-        self._fetches = Gate(settings.max_loads, settings.max_waiting)
-        self._turns = Turns()
+        self._loads = LoadLimiter(settings.max_loads, settings.max_waiting)
+        self._fetches = LoadLimiter(settings.max_loads, settings.max_waiting)
+        self._turns = KeyedLocks()
         self._looks = 0
         self._looking = asyncio.Lock()
         self._here: OrderedDict[str, str] = OrderedDict()
@@ -268,7 +268,7 @@ class VoiceLibrary:
         self._remember(content, loaded.voice_id)
         return loaded
 
-    async def _make(self, content: str, recording: Content) -> LoadedVoice:
+    async def _make(self, content: str, recording: VoiceContent) -> LoadedVoice:
         if (numbers := recording.embedding) is not None:
             loaded = await self.embedder().load_embedding(numbers)
         else:
@@ -291,7 +291,7 @@ class VoiceLibrary:
             self._contents.pop(old, None)
             self._used.pop(old, None)
 
-    async def load(self, recording: Content) -> LoadedVoice:
+    async def load(self, recording: VoiceContent) -> LoadedVoice:
         """Make a voice of a recording ready, and keep it for other replicas.
 
         Raises:
@@ -319,7 +319,7 @@ class VoiceLibrary:
                     log.warning("the voice store is full; a recording is not kept")
         return loaded
 
-    def _check(self, recording: Content) -> None:
+    def _check(self, recording: VoiceContent) -> None:
         if len(recording.audio) > self.settings.max_bytes:
             raise too_large(self.settings.max_bytes)
         if not recording.audio:
@@ -350,7 +350,7 @@ class VoiceLibrary:
     async def add(
         self,
         name: str,
-        recording: Content,
+        recording: VoiceContent,
         *,
         consent: str,
         description: str,
@@ -402,7 +402,7 @@ class VoiceLibrary:
         self._looked()
         return voice
 
-    async def _made(self, recording: Content) -> LoadedVoice:
+    async def _made(self, recording: VoiceContent) -> LoadedVoice:
         content = await self._in_thread(lambda: recording.hash)
         async with self._turns.of(content), self._loads.entered():
             return await self._make(content, recording)

@@ -229,7 +229,7 @@ def _seconds(audio: bytes, most: float) -> float:
     return round(file.frames / max(1, file.rate), 3)
 
 
-class Gate:
+class LoadLimiter:
     """Lets ``most`` in at once; ``waiting`` more may wait."""
 
     def __init__(self, most: int, waiting: int) -> None:
@@ -256,7 +256,7 @@ class Gate:
             self._here -= 1
 
 
-class Turns:
+class KeyedLocks:
     """Whoever wants the same thing waits for who has it."""
 
     def __init__(self) -> None:

@@ -20,19 +20,19 @@ from qwen3tts_server.voices.names import key_of
 from qwen3tts_server.voices.stored import (
     ENTRY_MAX,
     HEADER_MAX,
-    Content,
-    Kept,
     NameFile,
+    RecordingFile,
     StoredVoice,
+    VoiceContent,
     VoiceExists,
     entry_file,
     file_name,
     id_hash,
-    kept_as,
     key_hash,
     named_as,
     pack,
     pack_entry,
+    recording_file,
     unpack,
     unpack_entry,
 )
@@ -51,7 +51,7 @@ class Index:
 
     names: Mapping[str, StoredVoice] = field(default_factory=dict)
     """By ``key_of`` their name, the oldest first."""
-    contents: Mapping[str, Kept] = field(default_factory=dict)
+    contents: Mapping[str, RecordingFile] = field(default_factory=dict)
     """By hash."""
     ids: Mapping[str, str] = field(default_factory=dict)
     """The content of each engine's id, by ``id_hash``."""
@@ -105,9 +105,9 @@ class VoiceStore:
             self._index = _indexed(recordings, files)
             return self._index
 
-    def _recordings(self) -> list[Kept]:
+    def _recordings(self) -> list[RecordingFile]:
         """The oldest first."""
-        found = (kept_as(*each) for each in self._files.listed("voices").items())
+        found = (recording_file(*each) for each in self._files.listed("voices").items())
         return sorted(filter(None, found), key=lambda each: (each.created, each.file))
 
     def _read(self, file: str) -> StoredVoice | None:
@@ -121,7 +121,7 @@ class VoiceStore:
 
     # --- recordings ---
 
-    def fetch(self, content: str) -> Content | None:
+    def fetch(self, content: str) -> VoiceContent | None:
         """A recording; None if there is none, or it is damaged (the log tells)."""
         kept = self._index.contents.get(content) or self.refresh().contents.get(content)
         if kept is None:
@@ -132,7 +132,7 @@ class VoiceStore:
             log.warning("the recording %s of the voice store is damaged", kept.file)
         return found
 
-    def keep(self, content: Content, voice_id: str) -> bool:
+    def keep(self, content: VoiceContent, voice_id: str) -> bool:
         """Keep a recording without a name, for as long as there is room; False: there is none."""
         now = self._clock()
         kept = self._index.contents.get(content.hash)
@@ -147,7 +147,7 @@ class VoiceStore:
             self._put(content, voice_id, data, now)
             return True
 
-    def _put(self, content: Content, voice_id: str, data: bytes, now: float) -> None:
+    def _put(self, content: VoiceContent, voice_id: str, data: bytes, now: float) -> None:
         file = file_name(content.hash, voice_id, now)
         self._files.write("voices", file, data)
         for each in self._files_of(content.hash):
@@ -156,7 +156,7 @@ class VoiceStore:
                 self._files.remove("voices", each.file)
         self.refresh()
 
-    def _files_of(self, content: str) -> list[Kept]:
+    def _files_of(self, content: str) -> list[RecordingFile]:
         return [each for each in self._recordings() if each.content == content]
 
     @property
@@ -183,7 +183,7 @@ class VoiceStore:
         return True
 
     @staticmethod
-    def _nameless(index: Index) -> list[Kept]:
+    def _nameless(index: Index) -> list[RecordingFile]:
         """The oldest first."""
         named = {each.content for each in index.names.values()}
         found = [each for each in index.contents.values() if each.content not in named]
@@ -198,7 +198,7 @@ class VoiceStore:
     def add(
         self,
         voice: StoredVoice,
-        content: Content,
+        content: VoiceContent,
         may_manage: Manages = EVERYTHING.may_manage,
         *,
         replace_old: bool,
@@ -290,7 +290,7 @@ def _exists(name: str, *, mine: bool = True) -> VoiceExists:
     return VoiceExists(f"There is a voice {name!r} already.", remedy=remedy)
 
 
-def _indexed(recordings: list[Kept], files: dict[str, StoredVoice]) -> Index:
+def _indexed(recordings: list[RecordingFile], files: dict[str, StoredVoice]) -> Index:
     voices = sorted(files.values(), key=lambda each: (each.created, each.name))
     return Index(
         names={key_of(each.name): each for each in voices},

@@ -28,7 +28,7 @@ _CONTENT_NAME = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})-([0-9]{13})\.voice")
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class VoiceContent:
     """What a voice is made of."""
 
     audio: bytes
@@ -65,7 +65,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RecordingFile:
     """A file with a recording, as its name tells."""
 
     file: str
@@ -88,15 +88,15 @@ def file_name(content_hash: str, voice_id: str, created: float) -> str:
     return f"{content_hash}-{id_hash(voice_id)}-{round(created * 1000):013d}.voice"
 
 
-def kept_as(name: str, size: int) -> Kept | None:
+def recording_file(name: str, size: int) -> RecordingFile | None:
     """What a file's name tells; None: it is not one of these."""
     match = _CONTENT_NAME.fullmatch(name)
     if match is None:
         return None
-    return Kept(name, match[1], match[2], int(match[3]) / 1000, size)
+    return RecordingFile(name, match[1], match[2], int(match[3]) / 1000, size)
 
 
-def pack(content: Content) -> bytes:
+def pack(content: VoiceContent) -> bytes:
     """The bytes of its file."""
     header = {
         "ref_text": _words(content),
@@ -106,7 +106,7 @@ def pack(content: Content) -> bytes:
     return b"%b%b\n%b" % (MAGIC, json.dumps(header).encode("ascii"), content.audio)
 
 
-def unpack(data: bytes, content_hash: str) -> Content | None:
+def unpack(data: bytes, content_hash: str) -> VoiceContent | None:
     """The content of a file; None if it is damaged, or not the one that it is taken for."""
     if not data.startswith(MAGIC):
         return None
@@ -123,11 +123,11 @@ def unpack(data: bytes, content_hash: str) -> Content | None:
         return None
     if kind not in get_args(Kind) or (kind == "speaker_embedding" and (len(data) - end - 1) % 4):
         return None
-    content = Content(data[end + 1 :], words, x_vector_only, kind)
+    content = VoiceContent(data[end + 1 :], words, x_vector_only, kind)
     return content if content.hash == content_hash else None
 
 
-def _words(content: Content) -> str | None:
+def _words(content: VoiceContent) -> str | None:
     """Words that are used; blank ones are none."""
     return None if content.x_vector_only else (content.ref_text or "").strip() or None
 

@@ -40,7 +40,7 @@ WIDE_LETTERS = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Decoding:
     """What the model made of one piece."""
 
     text: str = field(repr=False)
@@ -66,7 +66,7 @@ def silent(samples: Samples, rate_hz: int, threshold_dbfs: float = SILENT_DBFS) 
     return bool(loudest < 32768.0 * 10.0 ** (threshold_dbfs / 20.0))
 
 
-def believable(answer: Answer, seconds: float) -> bool:
+def is_plausible(answer: Decoding, seconds: float) -> bool:
     """Return whether an answer can be what was said in sound of this length."""
     text = answer.text.strip()
     no_speech = any(
@@ -76,7 +76,7 @@ def believable(answer: Answer, seconds: float) -> bool:
     return not (no_speech or too_much) and any(char.isalnum() for char in text)
 
 
-def most_tokens(seconds: float) -> int:
+def token_limit(seconds: float) -> int:
     """How many tokens this much sound can need: what is more is made up.
 
     Fast speech has 5 words a second; scripts that Whisper's tokenizer does not know well need up to
@@ -85,7 +85,7 @@ def most_tokens(seconds: float) -> int:
     return 32 + math.ceil(20 * seconds)
 
 
-def circling(tokens: Sequence[int]) -> int:
+def repeated_tail(tokens: Sequence[int]) -> int:
     """How many tokens at the end only repeat what stands before them; 0 = it goes on.
 
     A phrase of one or two tokens eight times in a row, a longer one (up to 32) four times: callers
@@ -102,15 +102,15 @@ def circling(tokens: Sequence[int]) -> int:
     return 0
 
 
-def without_circles(tokens: Sequence[int]) -> list[int]:
+def without_repetition(tokens: Sequence[int]) -> list[int]:
     """Return the tokens up to where they begin to go round in circles, and one round."""
     for end in range(1, len(tokens) + 1):
-        if again := circling(tokens[:end]):
+        if again := repeated_tail(tokens[:end]):
             return list(tokens[: end - again])
     return list(tokens)
 
 
-def said_once(text: str, seconds: float) -> str:
+def without_repeated_words(text: str, seconds: float) -> str:
     """Return the first round of a text that is one phrase twice or more often, where there was no
     time to say it all. The last round may be cut off.
 

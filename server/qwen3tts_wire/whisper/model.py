@@ -17,14 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_wire.whisper.guards import (
-    Answer,
+    Decoding,
     UnknownLanguage,
     codes_of,
-    most_tokens,
-    said_once,
-    without_circles,
+    token_limit,
+    without_repeated_words,
+    without_repetition,
 )
-from qwen3tts_wire.whisper.models import AUTO, Found, ModelMissing, find_model, package, why
+from qwen3tts_wire.whisper.models import (
+    AUTO,
+    FoundModel,
+    ModelMissing,
+    failure_reason,
+    find_model,
+    package,
+)
 
 Samples = NDArray[np.int16]
 
@@ -59,7 +66,7 @@ class Segment:
 class WhisperModel:
     """A model that is loaded; `load` makes one. One call at a time."""
 
-    def __init__(self, model: Any, found: Found, languages: Sequence[str], place: Any) -> None:
+    def __init__(self, model: Any, found: FoundModel, languages: Sequence[str], place: Any) -> None:
         """Take a model of faster-whisper; raises ModelMissing for languages it does not know."""
         self.found = found
         self._model = model
@@ -171,7 +178,7 @@ class WhisperModel:
             **self._place,
         }
 
-    def hear(self, samples: Samples, wanted: Callable[[], bool] = lambda: True) -> Answer | None:
+    def hear(self, samples: Samples, wanted: Callable[[], bool] = lambda: True) -> Decoding | None:
         """Return the words of at most 30 s at 16 kHz, int16 [n]; None when not wanted any more.
 
         ``wanted`` is asked between the encoder's work and the decoder's.
@@ -185,7 +192,7 @@ class WhisperModel:
             language = self._language(encoded)
             prompt.append(self._languages[language])
         prompt += self._after
-        most = min(len(prompt) + most_tokens(seconds), self._model.max_length)
+        most = min(len(prompt) + token_limit(seconds), self._model.max_length)
         (result,) = self._model.model.generate(
             encoded,
             [prompt],
@@ -194,12 +201,12 @@ class WhisperModel:
             return_scores=True,
             return_no_speech_prob=True,
         )
-        tokens = without_circles(result.sequences_ids[0])
+        tokens = without_repetition(result.sequences_ids[0])
         text = self._model.hf_tokenizer.decode(tokens, skip_special_tokens=True).strip()
-        text = said_once(text, seconds)
+        text = without_repeated_words(text, seconds)
         count = len(result.sequences_ids[0])
         logprob = float(result.scores[0]) * count / (count + 1)  # the end counts, as in openai's
-        return Answer(text, language, logprob, float(result.no_speech_prob))
+        return Decoding(text, language, logprob, float(result.no_speech_prob))
 
     def recording(self, samples: NDArray[np.float32], language: str = "") -> Iterator[Segment]:
         """Yield the segments of a recording of any length, 16 kHz, full scale 1, shape [n].

@@ -92,7 +92,7 @@ class ModelMissing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundModel:
     """A model's place."""
 
     name: str
@@ -108,7 +108,9 @@ def is_name(model: str) -> bool:
     return bool(model) and (path.is_dir() if path.exists() else bool(NAME.fullmatch(model)))
 
 
-def find_model(model: str = AUTO, languages: Sequence[str] = (), *, offline: bool = False) -> Found:
+def find_model(
+    model: str = AUTO, languages: Sequence[str] = (), *, offline: bool = False
+) -> FoundModel:
     """Find a model, and fetch it from the hub where it is nowhere else.
 
     Args:
@@ -122,7 +124,7 @@ def find_model(model: str = AUTO, languages: Sequence[str] = (), *, offline: boo
     path = Path(model).expanduser()
     if path.is_dir():
         check_folder(path)
-        return Found(str(path.resolve()), path.resolve(), "folder")
+        return FoundModel(str(path.resolve()), path.resolve(), "folder")
     if model != AUTO:
         name = _size(model)
         found = _cached(name) or _packaged(name)
@@ -195,7 +197,7 @@ def model_kind(head: bytes) -> str:
     return text if text.isascii() and text.isalnum() else ""
 
 
-def why(error: Exception) -> str:
+def failure_reason(error: Exception) -> str:
     """Return an error's kind, and its first line as far as that is plain text."""
     first = _SAFE.match(next(iter(str(error).splitlines()), ""))
     kind = type(error).__name__
@@ -224,7 +226,7 @@ def _torch_files(folder: Path) -> bool:
     return any((folder / name).exists() for name in ("model.safetensors", "pytorch_model.bin"))
 
 
-def _cached(name: str) -> Found | None:
+def _cached(name: str) -> FoundModel | None:
     utils = package("faster_whisper.utils")
     # Broad: the hub's library has errors of its own for what is not there, which differ by version.
     try:
@@ -232,7 +234,7 @@ def _cached(name: str) -> Found | None:
         check_folder(folder)
     except Exception:
         return None
-    return Found(name, folder, "hub's cache")
+    return FoundModel(name, folder, "hub's cache")
 
 
 def _is_cached(name: str) -> bool:
@@ -248,7 +250,7 @@ def _is_cached(name: str) -> bool:
     return all((folder / "snapshots" / commit / each).is_file() for each in FILES)
 
 
-def _fetched(name: str, *, offline: bool) -> Found:
+def _fetched(name: str, *, offline: bool) -> FoundModel:
     utils = package("faster_whisper.utils")
     sizes = utils.available_models()
     if "/" not in name and name not in sizes:
@@ -263,11 +265,11 @@ def _fetched(name: str, *, offline: bool) -> Found:
             hub.HfApi().model_info(_hub_id(utils, name), timeout=HUB_S)
             folder = Path(utils.download_model(name))
             check_folder(folder)
-            return Found(name, folder, "hub")
+            return FoundModel(name, folder, "hub")
         except ModelMissing:
             raise
         except Exception as error:
-            reason = why(error)
+            reason = failure_reason(error)
     raise ModelMissing(
         f"The Whisper model {name} is not on this machine and could not be fetched: {reason}.",
         f"Fetch it where there is a network (hf download {_hub_id(utils, name)}) and name the"
@@ -301,15 +303,15 @@ def _is_packaged(name: str) -> bool:
     return name == "tiny.en" and _folder_of(ENGLISH) is not None
 
 
-def _packaged(name: str) -> Found | None:
+def _packaged(name: str) -> FoundModel | None:
     if name == "tiny.en" and (folder := _folder_of(ENGLISH)):
         check_folder(folder / "model")
-        return Found(name, folder / "model", f"package {ENGLISH.replace('_', '-')}")
+        return FoundModel(name, folder / "model", f"package {ENGLISH.replace('_', '-')}")
     if name == "base":
         parts = [_folder_of(each) for each in PARTS]
         if parts[0] and parts[1]:
             folder = joined(parts[0] / "data", parts[1] / "data")
-            return Found(name, folder, f"package {PARTS[0].replace('_', '-')} and -part2")
+            return FoundModel(name, folder, f"package {PARTS[0].replace('_', '-')} and -part2")
     return None
 
 

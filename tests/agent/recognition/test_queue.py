@@ -12,7 +12,7 @@ from qwen3tts_phone.detection.recogniser import (
     RecognitionFailed,
     Samples,
 )
-from qwen3tts_wire.whisper.guards import Answer
+from qwen3tts_wire.whisper.guards import Decoding
 from tests.agent.recognition.sounds import tone
 from tests.fakes import FakeClock, settle
 
@@ -25,12 +25,12 @@ class FakeWorker:
     def __init__(self) -> None:
         self.on_gone: Callable[[], None] = lambda: None
         self.alive = True
-        self.asked: list[asyncio.Future[Answer]] = []
+        self.asked: list[asyncio.Future[Decoding]] = []
         self.dropped = 0
         self.at_once = 0
         self.is_idle = asyncio.Event()
 
-    async def hear(self, samples: Samples) -> Answer:
+    async def hear(self, samples: Samples) -> Decoding:
         self.at_once += 1
         assert self.at_once == 1
         self.asked.append(asyncio.get_running_loop().create_future())
@@ -75,7 +75,7 @@ class House:
         self.workers.append(FakeWorker())
         return self.workers[-1]
 
-    def ask(self, *, spare: bool = False) -> asyncio.Task[Answer]:
+    def ask(self, *, spare: bool = False) -> asyncio.Task[Decoding]:
         return asyncio.ensure_future(self.desk.ask(PIECE, spare=spare))
 
 
@@ -85,7 +85,7 @@ async def test_pieces_of_all_calls_are_heard_one_after_the_other() -> None:
     await settle()
     for number in range(3):
         assert len(house.workers[0].asked) == number + 1
-        house.workers[0].asked[number].set_result(Answer(str(number)))
+        house.workers[0].asked[number].set_result(Decoding(str(number)))
         await settle()
         assert (await answers[number]).text == str(number)
     await house.desk.close()
@@ -116,9 +116,9 @@ async def test_a_piece_that_nobody_wants_any_more_makes_room() -> None:
     second.cancel()
     third = house.ask()
     await settle()
-    house.workers[0].asked[0].set_result(Answer("first"))
+    house.workers[0].asked[0].set_result(Decoding("first"))
     await settle()
-    house.workers[0].asked[1].set_result(Answer("third"))
+    house.workers[0].asked[1].set_result(Decoding("third"))
     assert [(await first).text, (await third).text] == ["first", "third"]
     await house.desk.close()
 
@@ -134,7 +134,7 @@ async def test_a_piece_that_is_dropped_while_it_is_heard_holds_up_nobody() -> No
     assert len(worker.asked) == 1  # until it has let go
     worker.is_idle.set()
     await settle()
-    worker.asked[1].set_result(Answer("second"))
+    worker.asked[1].set_result(Decoding("second"))
     assert (await second).text == "second"
     await house.desk.close()
 
@@ -147,7 +147,7 @@ async def test_a_worker_that_dies_costs_its_piece_and_is_replaced() -> None:
     with pytest.raises(RecognitionFailed, match="It died"):
         await first
     await settle()
-    house.workers[1].asked[0].set_result(Answer("second"))
+    house.workers[1].asked[0].set_result(Decoding("second"))
     assert (await second).text == "second"
     assert house.desk.started == 2
     await house.desk.close()
@@ -206,7 +206,7 @@ async def test_everybody_waits_for_one_start() -> None:
     assert [*loading, house.desk.loading] == [True, False]
     assert house.starts == 1
     await asyncio.gather(*ready[1:])
-    house.workers[0].asked[0].set_result(Answer("x"))
+    house.workers[0].asked[0].set_result(Decoding("x"))
     await answer
     await house.desk.close()
 
@@ -232,7 +232,7 @@ async def test_a_defect_costs_one_piece(caplog: pytest.LogCaptureFixture) -> Non
     with pytest.raises(RecognitionFailed, match="KeyError"):
         await first
     await settle()
-    house.workers[0].asked[1].set_result(Answer("second"))
+    house.workers[0].asked[1].set_result(Decoding("second"))
     assert (await second).text == "second"
     assert "could not be heard" in caplog.text
     await house.desk.close()
@@ -263,7 +263,7 @@ async def test_a_partial_text_is_made_when_there_is_nothing_else_to_do() -> None
     await settle()
     with pytest.raises(RecogniserBusy):
         await house.ask(spare=True)
-    house.workers[0].asked[0].set_result(Answer("so far"))
+    house.workers[0].asked[0].set_result(Decoding("so far"))
     assert (await spare).text == "so far"
     await house.desk.close()
 
@@ -281,6 +281,6 @@ async def test_a_partial_text_makes_way_for_a_turn_that_is_waited_for() -> None:
     assert worker.dropped == 1
     worker.is_idle.set()
     await settle()
-    worker.asked[1].set_result(Answer("all of it"))
+    worker.asked[1].set_result(Decoding("all of it"))
     assert (await needed).text == "all of it"
     await house.desk.close()

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_server.sockets import TURN_BYTES, InTurns, Valve
+from qwen3tts_server.sockets import TURN_BYTES, ReadGate, TurnedProtocol
 
 
 class Wire:
@@ -50,7 +50,7 @@ class Reader(asyncio.Protocol):
         self.lost = True
 
 
-class Patient(InTurns, Reader):
+class Patient(TurnedProtocol, Reader):
     """In turns."""
 
 
@@ -126,7 +126,7 @@ async def test_what_is_held_goes_to_the_protocol_that_comes_after() -> None:
         await turn()
     assert heir.pieces == [b"b" * TURN_BYTES, b"c"]
     assert wire.reading
-    assert isinstance(heir.transport, Valve)
+    assert isinstance(heir.transport, ReadGate)
     assert heir.transport.inner is wire
 
 

@@ -6,7 +6,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
-from qwen3tts_server.dialects.http_bodies import Sending, until_gone
+from qwen3tts_server.dialects.http_bodies import PacedSender, until_gone
 from qwen3tts_server.dialects.http_errors import FieldRefused, handle_errors
 from qwen3tts_server.dialects.qwen_fields import (
     check_task,
@@ -79,7 +79,7 @@ async def test_work_is_done_though_more_of_the_body_comes() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    sending = Sending(send, 1.0)
+    sending = PacedSender(send, 1.0)
 
     async def work() -> None:
         await sending.start("audio/pcm", {"X-A": "b"})

@@ -23,7 +23,7 @@ from qwen3tts_server.logs import (
     configure_logs,
     request_id,
 )
-from qwen3tts_server.metrics import LoggedUtterances
+from qwen3tts_server.metrics import UtteranceLog
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speaking import NoObserver, Speaking
 from qwen3tts_wire.formats import AudioFormat
@@ -233,7 +233,7 @@ async def say(words: str) -> None:
     order = ContextOpen(
         context_id="c", context_no=1, voice="tone", format=AudioFormat("pcm_s16le", 24000)
     )
-    observer = LoggedUtterances(NoObserver(), "openai")
+    observer = UtteranceLog(NoObserver(), "openai")
     async with Speaking(engine, order, ServerSettings(), observer) as speaking:
         speaking.append(words)
         speaking.end()

@@ -23,7 +23,7 @@ from qwen3tts_server.run import (
     running_server,
 )
 from qwen3tts_server.settings import AccessSettings, ServerSettings
-from qwen3tts_server.sockets import Sockets
+from qwen3tts_server.sockets import SocketCounter
 from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.messages import PROTOCOL, Limits
 from qwen3tts_wire.process import raise_descriptor_limit
@@ -157,13 +157,13 @@ async def test_a_websocket_keeps_the_place_of_its_socket() -> None:
 
 
 def test_sockets_are_counted_and_forgotten() -> None:
-    sockets = Sockets(AccessSettings(max_sockets=3, max_sockets_per_address=2))
+    sockets = SocketCounter(AccessSettings(max_sockets=3, max_sockets_per_address=2))
     assert [sockets.came(each) for each in "aaabb"] == [True, True, False, True, False]
     for each in "aab":
         sockets.went(each)
     assert sockets.open == 0
     assert not sockets._by_address
-    assert Sockets(AccessSettings(max_sockets=0)).came("")
+    assert SocketCounter(AccessSettings(max_sockets=0)).came("")
 
 
 async def test_a_client_that_takes_nothing_is_given_up_and_its_work_stops() -> None:

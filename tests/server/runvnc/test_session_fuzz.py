@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_server.dialects.runvnc.messages import FRAME, Frames
+from qwen3tts_server.dialects.runvnc.messages import FRAME, FrameQueue
 from tests.fuzz.runvnc_target import run_runvnc
 from tests.fuzz.target import story
 from tests.server.runvnc.client import AUDIO
@@ -68,7 +68,7 @@ def test_any_fields_have_an_answer_or_an_effect(kind: str, fields: dict[str, Any
 @given(st.lists(st.binary(max_size=400)), st.integers(1, 9))
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_frames_hold_all_that_was_pushed_and_nothing_else(pieces: list[bytes], most: int) -> None:
-    frames, out = Frames(), list[bytes]()
+    frames, out = FrameQueue(), list[bytes]()
     for piece in pieces:
         frames.push(piece)
         out += frames.take(most, 0.0)
@@ -81,7 +81,7 @@ def test_frames_hold_all_that_was_pushed_and_nothing_else(pieces: list[bytes], m
 
 
 def test_frames_that_are_cleared_are_gone() -> None:
-    frames = Frames(0.01)
+    frames = FrameQueue(0.01)
     frames.push(bytes(500))
     assert len(frames) == 3
     assert frames.due(1.0) == pytest.approx(1.0)

@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 
 from qwen3tts_server.voices.stored import (
     MAGIC,
-    Content,
     StoredVoice,
+    VoiceContent,
     entry_file,
     file_name,
     id_hash,
-    kept_as,
     named_as,
     pack,
     pack_entry,
+    recording_file,
     unpack,
     unpack_entry,
 )
 
 contents = st.builds(
-    Content, st.binary(max_size=200), st.none() | st.text(max_size=20), st.booleans()
+    VoiceContent, st.binary(max_size=200), st.none() | st.text(max_size=20), st.booleans()
 )
 stored = st.builds(
     StoredVoice,
@@ -41,7 +41,7 @@ stored = st.builds(
 
 
 @given(contents)
-def test_a_recording_comes_back_as_it_went_in(content: Content) -> None:
+def test_a_recording_comes_back_as_it_went_in(content: VoiceContent) -> None:
     found = unpack(pack(content), content.hash)
     assert found is not None
     assert found.audio == content.audio
@@ -49,13 +49,17 @@ def test_a_recording_comes_back_as_it_went_in(content: Content) -> None:
 
 
 @given(contents, contents)
-def test_recordings_that_differ_have_different_hashes(one: Content, other: Content) -> None:
+def test_recordings_that_differ_have_different_hashes(
+    one: VoiceContent, other: VoiceContent
+) -> None:
     same = pack(one) == pack(other)
     assert (one.hash == other.hash) == same
 
 
 @given(contents, st.data())
-def test_a_recording_that_was_changed_is_not_used(content: Content, data: st.DataObject) -> None:
+def test_a_recording_that_was_changed_is_not_used(
+    content: VoiceContent, data: st.DataObject
+) -> None:
     packed = pack(content)
     cut = data.draw(st.integers(0, len(packed) - 1))
     flipped = bytes([packed[cut] ^ data.draw(st.integers(1, 255))])
@@ -66,8 +70,10 @@ def test_a_recording_that_was_changed_is_not_used(content: Content, data: st.Dat
 
 
 @given(contents, st.text(max_size=20), st.floats(0, 9e9))
-def test_a_files_name_tells_what_it_is(content: Content, voice_id: str, created: float) -> None:
-    kept = kept_as(file_name(content.hash, voice_id, created), 7)
+def test_a_files_name_tells_what_it_is(
+    content: VoiceContent, voice_id: str, created: float
+) -> None:
+    kept = recording_file(file_name(content.hash, voice_id, created), 7)
     assert kept is not None
     assert (kept.content, kept.id_hash, kept.bytes) == (content.hash, id_hash(voice_id), 7)
     assert abs(kept.created - created) < 0.001
@@ -85,7 +91,7 @@ def test_an_entry_comes_back_as_it_went_in(voice: StoredVoice) -> None:
 def test_a_header_of_the_wrong_kind_is_damage() -> None:
     for header in (b"{}", b"[]", b"1", b"{", b'{"ref_text": 1, "x_vector_only": false}',
                    b'{"ref_text": null, "x_vector_only": 0}', b"x" * 99_999):  # fmt: skip
-        assert unpack(MAGIC + header + b"\nsound", Content(b"sound").hash) is None
+        assert unpack(MAGIC + header + b"\nsound", VoiceContent(b"sound").hash) is None
 
 
 @given(st.binary(max_size=100))

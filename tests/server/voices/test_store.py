@@ -19,7 +19,7 @@ from qwen3tts_server.settings import VoiceSettings
 from qwen3tts_server.voices.files import FolderFiles, MemoryFiles, UrlFiles, open_files
 from qwen3tts_server.voices.names import key_of
 from qwen3tts_server.voices.store import DAY_S, VoiceStore
-from qwen3tts_server.voices.stored import Content, StoredVoice, VoiceExists
+from qwen3tts_server.voices.stored import StoredVoice, VoiceContent, VoiceExists
 from qwen3tts_wire.errors import EngineUnavailable, LimitExceeded, ServerBusy, UnknownVoice
 
 NUMBERS = itertools.count()
@@ -50,11 +50,11 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Clock], 
     return lambda clock: VoiceStore(open_files(url), VoiceSettings(store=url), clock)
 
 
-def recording(number: int = 0, size: int = 100) -> Content:
-    return Content(bytes([number]) * size, f"words {number}")
+def recording(number: int = 0, size: int = 100) -> VoiceContent:
+    return VoiceContent(bytes([number]) * size, f"words {number}")
 
 
-def voice(name: str, content: Content) -> StoredVoice:
+def voice(name: str, content: VoiceContent) -> StoredVoice:
     return StoredVoice(
         name=name,
         voice_id=f"id of {content.hash}",
@@ -67,7 +67,9 @@ def voice(name: str, content: Content) -> StoredVoice:
     )
 
 
-def add(store: VoiceStore, name: str, content: Content, *, replace: bool = False) -> StoredVoice:
+def add(
+    store: VoiceStore, name: str, content: VoiceContent, *, replace: bool = False
+) -> StoredVoice:
     return store.add(voice(name, content), content, replace_old=replace)
 
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_wire.whisper.guards import (
-    Answer,
-    believable,
-    circling,
-    most_tokens,
-    said_once,
+    Decoding,
+    is_plausible,
+    repeated_tail,
     silent,
-    without_circles,
+    token_limit,
+    without_repeated_words,
+    without_repetition,
 )
 from tests.agent.recognition.sounds import RATE, quiet, tone
 
@@ -32,44 +32,44 @@ def test_one_soft_syllable_is_not_silent() -> None:
 
 
 def test_a_sure_answer_is_believed() -> None:
-    answer = Answer(" Yes, please. ", "en", -0.2, 0.1)
-    assert believable(answer, 1.0)
+    answer = Decoding(" Yes, please. ", "en", -0.2, 0.1)
+    assert is_plausible(answer, 1.0)
     assert answer.confidence == math.exp(-0.2)
 
 
 @pytest.mark.parametrize(
     ("answer", "seconds"),
     [
-        (Answer("Thanks for watching!", "en", -1.2, 0.9), 1.0),
-        (Answer("you", "en", -0.62, 0.78), 1.0),
-        (Answer("you", "en", -0.37, 0.95), 1.0),
-        (Answer("Thank you. " * 20, "en", -0.1, 0.0), 1.0),  # 220 letters in a second
-        (Answer(" ... ", "en", -0.1, 0.0), 1.0),
-        (Answer("♪♪", "en", -0.1, 0.0), 1.0),
-        (Answer("", "", 0.0, 0.0), 1.0),
+        (Decoding("Thanks for watching!", "en", -1.2, 0.9), 1.0),
+        (Decoding("you", "en", -0.62, 0.78), 1.0),
+        (Decoding("you", "en", -0.37, 0.95), 1.0),
+        (Decoding("Thank you. " * 20, "en", -0.1, 0.0), 1.0),  # 220 letters in a second
+        (Decoding(" ... ", "en", -0.1, 0.0), 1.0),
+        (Decoding("♪♪", "en", -0.1, 0.0), 1.0),
+        (Decoding("", "", 0.0, 0.0), 1.0),
     ],
 )
-def test_what_nobody_said_is_thrown_away(answer: Answer, seconds: float) -> None:
-    assert not believable(answer, seconds)
+def test_what_nobody_said_is_thrown_away(answer: Decoding, seconds: float) -> None:
+    assert not is_plausible(answer, seconds)
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer("No.", "en", -0.3, 0.9),  # short, sure words in noise
-        Answer("Grüezi mitenand.", "de", -1.5, 0.2),  # a dialect
-        Answer("好的", "zh", -0.5, 0.1),
-        Answer("4", "en", -0.5, 0.1),
+        Decoding("No.", "en", -0.3, 0.9),  # short, sure words in noise
+        Decoding("Grüezi mitenand.", "de", -1.5, 0.2),  # a dialect
+        Decoding("好的", "zh", -0.5, 0.1),
+        Decoding("4", "en", -0.5, 0.1),
     ],
 )
-def test_one_doubt_alone_is_no_reason(answer: Answer) -> None:
-    assert believable(answer, 0.5)
+def test_one_doubt_alone_is_no_reason(answer: Decoding) -> None:
+    assert is_plausible(answer, 0.5)
 
 
 def test_figures_said_several_times_go_on() -> None:
-    assert circling([1, 2, 3, 0, 0, 0, 0]) == 0
-    assert circling([5, 6] * 7) == 0
-    assert circling([1, 2, 3] * 3) == 0
+    assert repeated_tail([1, 2, 3, 0, 0, 0, 0]) == 0
+    assert repeated_tail([5, 6] * 7) == 0
+    assert repeated_tail([1, 2, 3] * 3) == 0
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_figures_said_several_times_go_on() -> None:
 )
 def test_a_phrase_again_and_again_is_said_once(phrase: list[int], times: int) -> None:
     tokens = [100, 101, *phrase * times]
-    again = circling(tokens)
+    again = repeated_tail(tokens)
     assert tokens[: len(tokens) - again] == [100, 101, *phrase]
-    assert without_circles([*tokens, 300, 301]) == [100, 101, *phrase]
+    assert without_repetition([*tokens, 300, 301]) == [100, 101, *phrase]
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_a_phrase_again_and_again_is_said_once(phrase: list[int], times: int) ->
     ],
 )
 def test_a_sentence_twice_in_the_time_of_one_was_said_once(phrase: str, seconds: float) -> None:
-    assert said_once(f"{phrase} {phrase.lower()}", seconds) == phrase
-    assert said_once(f"{phrase} {phrase}", 2.2 * seconds) == f"{phrase} {phrase}"
-    assert said_once(f"{phrase} And {phrase}", seconds) == f"{phrase} And {phrase}"
+    assert without_repeated_words(f"{phrase} {phrase.lower()}", seconds) == phrase
+    assert without_repeated_words(f"{phrase} {phrase}", 2.2 * seconds) == f"{phrase} {phrase}"
+    assert without_repeated_words(f"{phrase} And {phrase}", seconds) == f"{phrase} And {phrase}"
 
 
 @pytest.mark.parametrize(
@@ -104,20 +104,20 @@ def test_a_sentence_up_to_the_last_token_was_said_once(more: str) -> None:
     """As whisper-tiny.en wrote it of 2.1 s."""
     phrase = "Good morning. How can I help you today?"
     text = f"{phrase} {phrase} {phrase}{more}"
-    assert said_once(text, 2.1) == phrase
-    assert believable(Answer(said_once(text, 2.1), logprob=-0.1), 2.1)
-    assert said_once(text, 10.0) == text
+    assert without_repeated_words(text, 2.1) == phrase
+    assert is_plausible(Decoding(without_repeated_words(text, 2.1), logprob=-0.1), 2.1)
+    assert without_repeated_words(text, 10.0) == text
 
 
 @pytest.mark.parametrize("text", ["", "...", "No, no.", "7 7", "Yes. Yes.", "Hello, hello."])
 def test_a_short_word_twice_stays(text: str) -> None:
-    assert said_once(text, 0.3) == text
+    assert without_repeated_words(text, 0.3) == text
 
 
 @given(text=st.text(max_size=60), twice=st.booleans(), seconds=st.floats(0, 3))
 def test_any_text_stays_or_loses_what_only_repeats(text: str, twice: bool, seconds: float) -> None:
     said = text + text if twice else text
-    kept = said_once(said, seconds)
+    kept = without_repeated_words(said, seconds)
     assert said.startswith(kept)
     letters, left = (
         "".join(char.lower() for char in each if char.isalnum()) for each in (said, kept)
@@ -126,9 +126,9 @@ def test_any_text_stays_or_loses_what_only_repeats(text: str, twice: bool, secon
 
 
 def test_a_long_turn_may_have_more_tokens() -> None:
-    assert most_tokens(0.0) >= 8
-    assert most_tokens(30.0) > most_tokens(1.0) > most_tokens(0.0)
+    assert token_limit(0.0) >= 8
+    assert token_limit(30.0) > token_limit(1.0) > token_limit(0.0)
 
 
 def test_what_was_heard_is_in_no_repr() -> None:
-    assert "secret" not in repr(Answer("secret"))
+    assert "secret" not in repr(Decoding("secret"))

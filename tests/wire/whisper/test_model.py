@@ -138,7 +138,7 @@ class Multilingual:
 
 
 def several(*languages: str) -> WhisperModel:
-    found = models.Found("base", Path("base"), "hub")
+    found = models.FoundModel("base", Path("base"), "hub")
     loaded: Any = Multilingual
     return WhisperModel(loaded, found, languages, {})
 

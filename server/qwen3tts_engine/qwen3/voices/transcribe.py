@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from qwen3tts_engine.base import Heard, LanguageUnknown, WordsMissing
-from qwen3tts_engine.qwen3.voices.recording import (
-    Recording,
-    ReferenceLimits,
-    Samples,
-    read_recording,
-)
+from qwen3tts_engine.qwen3.model.config import Samples
+from qwen3tts_engine.qwen3.voices.recording import Recording, ReferenceLimits, read_recording
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
-from qwen3tts_wire.whisper.guards import Answer, UnknownLanguage, believable, code_of
+from qwen3tts_wire.whisper.guards import Decoding, UnknownLanguage, code_of, is_plausible
 from qwen3tts_wire.whisper.model import RATE_HZ, WhisperModel
 from qwen3tts_wire.whisper.models import ModelMissing, check_folder, is_name
 
@@ -119,8 +115,8 @@ class WhisperTranscriber:
         try:
             segments = model.recording(samples, "" if language is None else code_of(language))
             for each in segments:
-                answer = Answer(each.text, "", each.logprob, each.no_speech)
-                if believable(answer, each.end_s - each.start_s):
+                answer = Decoding(each.text, "", each.logprob, each.no_speech)
+                if is_plausible(answer, each.end_s - each.start_s):
                     found.append(Heard(each.start_s, each.end_s, each.text))
                 if stopped():
                     break

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from qwen3tts_server.dialects.encoding import JOB_BYTES, SoundEncoder, content_type
-from qwen3tts_server.dialects.http_bodies import Sending, Stalled, until_gone
+from qwen3tts_server.dialects.http_bodies import ClientStalled, PacedSender, until_gone
 from qwen3tts_server.dialects.http_errors import about, code_of, speech_error_body
-from qwen3tts_server.dialects.openai.request import Order
+from qwen3tts_server.dialects.openai.request import SpeechOrder
 from qwen3tts_server.dialects.qwen_fields import embedded_voice, reference_voice
 from qwen3tts_server.service import Service
 from qwen3tts_server.speaking import Speaking
@@ -31,7 +31,7 @@ FRAME_MS = 80
 """A codec frame: what ``output_tokens`` counts."""
 
 
-async def with_reference(service: Service, order: Order) -> ContextOpen:
+async def with_reference(service: Service, order: SpeechOrder) -> ContextOpen:
     """The order's context with the voice of its recording or embedding, made ready.
 
     Raises:
@@ -56,7 +56,7 @@ async def with_reference(service: Service, order: Order) -> ContextOpen:
 
 
 async def spoken_whole(
-    service: Service, order: Order, context: ContextOpen
+    service: Service, order: SpeechOrder, context: ContextOpen
 ) -> tuple[bytes, Utterance]:
     """Say an order as ``context``; returns its file and what is known of the speech.
 
@@ -137,17 +137,17 @@ class SpeechAnswer(Response):
     stream of events. When the client goes, the engine stops at once.
     """
 
-    def __init__(self, service: Service, order: Order) -> None:
+    def __init__(self, service: Service, order: SpeechOrder) -> None:
         super().__init__()
         self._service = service
         self._order = order
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        sending = Sending(send, self._service.settings.openai.send_timeout_s)
+        sending = PacedSender(send, self._service.settings.openai.send_timeout_s)
         await until_gone(receive, self._serve(sending))
 
-    async def _serve(self, sending: Sending) -> None:
+    async def _serve(self, sending: PacedSender) -> None:
         order = self._order
         with self._service.serving(DIALECT):
             context = await with_reference(self._service, order)
@@ -156,10 +156,10 @@ class SpeechAnswer(Response):
                     await self._send_whole(sending, context)
                 else:
                     await self._send_stream(sending, context)
-            except Stalled:
+            except ClientStalled:
                 log.info("a client took nothing for too long and was cut off")
 
-    async def _send_whole(self, sending: Sending, context: ContextOpen) -> None:
+    async def _send_whole(self, sending: PacedSender, context: ContextOpen) -> None:
         """One file. The engine is free before it is encoded and sent."""
         order = self._order
         body, utterance = await spoken_whole(self._service, order, context)
@@ -171,7 +171,7 @@ class SpeechAnswer(Response):
         await sending.body(body)
         await sending.end()
 
-    async def _send_stream(self, sending: Sending, context: ContextOpen) -> None:
+    async def _send_stream(self, sending: PacedSender, context: ContextOpen) -> None:
         """The sound as it is made."""
         order, rate = self._order, context.format.sample_rate
         async with self._service.speaking(context, DIALECT) as speaking:
@@ -204,7 +204,7 @@ class SpeechAnswer(Response):
         await sending.end()
 
     async def _send_piece(
-        self, sending: Sending, encoder: SoundEncoder, utterance: Utterance, data: bytes
+        self, sending: PacedSender, encoder: SoundEncoder, utterance: Utterance, data: bytes
     ) -> None:
         if not data:
             return
@@ -218,7 +218,7 @@ class SpeechAnswer(Response):
             data = event({"type": "speech.audio.delta", **delta})
         await sending.body(data)
 
-    async def _send_error(self, sending: Sending, error: SpeechError) -> None:
+    async def _send_error(self, sending: PacedSender, error: SpeechError) -> None:
         """When the status is out already: the last event, or an answer that is not complete."""
         if self._order.delivery == "sse":
             body = {"type": "speech.audio.error", **speech_error_body(error)}

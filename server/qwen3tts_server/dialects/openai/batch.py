@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from qwen3tts_server.dialects.encoding import content_type
-from qwen3tts_server.dialects.http_bodies import PIECE_BYTES, Sending, Stalled, until_gone
+from qwen3tts_server.dialects.http_bodies import PIECE_BYTES, ClientStalled, PacedSender, until_gone
 from qwen3tts_server.dialects.http_errors import FieldRefused, about, code_of, speech_error_body
 from qwen3tts_server.dialects.openai.answer import (
     DIALECT,
@@ -30,7 +30,7 @@ from qwen3tts_server.dialects.openai.answer import (
     with_reference,
     word_times,
 )
-from qwen3tts_server.dialects.openai.request import Order, SpeechFields, order, parse
+from qwen3tts_server.dialects.openai.request import SpeechFields, SpeechOrder, order, parse
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import OpenAISettings
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
@@ -152,17 +152,17 @@ class BatchAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        sending = Sending(send, self._service.settings.openai.send_timeout_s)
+        sending = PacedSender(send, self._service.settings.openai.send_timeout_s)
         await until_gone(receive, self._serve(sending))
 
-    async def _serve(self, sending: Sending) -> None:
+    async def _serve(self, sending: PacedSender) -> None:
         with self._service.serving(DIALECT):
             try:
                 await self._send(sending)
-            except Stalled:
+            except ClientStalled:
                 log.info("a client took nothing for too long and was cut off")
 
-    async def _send(self, sending: Sending) -> None:
+    async def _send(self, sending: PacedSender) -> None:
         waiting = deque(enumerate(self._batch.items))
         under_way: deque[asyncio.Task[tuple[dict[str, Any], bytes]]] = deque()
         most = self._service.settings.openai.batch_slots
@@ -225,7 +225,7 @@ class BatchAnswer(Response):
             result["word_timestamps"] = word_times(utterance)
         return result, file
 
-    async def _context(self, meant: Order) -> ContextOpen:
+    async def _context(self, meant: SpeechOrder) -> ContextOpen:
         reference = (meant.ref_audio, meant.ref_text, meant.embedding)
         if reference == (None, None, None):
             return meant.context
@@ -243,7 +243,7 @@ class BatchAnswer(Response):
         return replace(meant.context, voice=found.voice)
 
 
-async def _send_result(sending: Sending, members: Mapping[str, Any], file: bytes) -> None:
+async def _send_result(sending: PacedSender, members: Mapping[str, Any], file: bytes) -> None:
     """Write one result; the file's base64, which JSON need not escape, in pieces.
 
     17 MB in one piece keep the event loop for 38 ms (json and the copy), and calls wait for it.

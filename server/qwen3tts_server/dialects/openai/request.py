@@ -193,7 +193,7 @@ class SpeechRequest(SpeechFields):
 
 
 @dataclass(frozen=True)
-class Order:
+class SpeechOrder:
     """What a request means; its reference recording is not looked at yet."""
 
     context: ContextOpen
@@ -225,7 +225,7 @@ def parse(body: Mapping[str, Any]) -> SpeechRequest:
 
 async def order(
     asked: SpeechRequest, voices: VoiceCatalogue, settings: OpenAISettings, accept: str
-) -> Order:
+) -> SpeechOrder:
     """What the request means; ``accept`` is its header.
 
     Raises:
@@ -251,7 +251,7 @@ async def order(
     voice = None if reference or embedding is not None else asked.named_voice
     if not recorded and embedding is None:
         await _check_voice(voice, language, voices)
-    return Order(
+    return SpeechOrder(
         ContextOpen(
             context_id="speech",
             context_no=1,

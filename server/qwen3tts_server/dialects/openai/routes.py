@@ -21,7 +21,7 @@ from qwen3tts_server.dialects.openai.openapi import (
     UPLOAD,
     exact_integers,
 )
-from qwen3tts_server.dialects.openai.request import Models, Order, order, parse
+from qwen3tts_server.dialects.openai.request import Models, SpeechOrder, order, parse
 from qwen3tts_server.dialects.openai.transcription import TranscriptAnswer, understood_recording
 from qwen3tts_server.keys import Role, grant_of
 from qwen3tts_server.service import Service
@@ -51,7 +51,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     models = Models(service)
     counted = service.meter.dialect(DIALECT).errored
 
-    async def understood(request: Request) -> Order:
+    async def understood(request: Request) -> SpeechOrder:
         try:
             body = await json_object(request, service.settings.openai.max_body_bytes)
             asked = parse(body)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from qwen3tts_engine.base import Heard, LanguageUnknown, Recogniser
-from qwen3tts_server.dialects.http_bodies import Form, Sending, Stalled, form, until_gone
+from qwen3tts_server.dialects.http_bodies import ClientStalled, Form, PacedSender, form, until_gone
 from qwen3tts_server.dialects.http_errors import (
     BodyTooLarge,
     FieldRefused,
@@ -41,7 +41,7 @@ TranscriptForm = Literal["json", "text", "verbose_json"]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TranscriptionRequest:
     """A recording, and how its words are to be sent."""
 
     recogniser: Recogniser
@@ -51,7 +51,7 @@ class Wanted:
     ignored: tuple[str, ...]
 
 
-async def understood_recording(service: Service, request: Request) -> Wanted:
+async def understood_recording(service: Service, request: Request) -> TranscriptionRequest:
     """The recording of a form.
 
     Raises:
@@ -69,7 +69,7 @@ async def understood_recording(service: Service, request: Request) -> Wanted:
     return wanted(await form(request, most + MAX_FORM_BYTES), recogniser, most)
 
 
-def wanted(sent: Form, recogniser: Recogniser, most: int) -> Wanted:
+def wanted(sent: Form, recogniser: Recogniser, most: int) -> TranscriptionRequest:
     """What a form asks for.
 
     Raises:
@@ -109,7 +109,7 @@ def wanted(sent: Form, recogniser: Recogniser, most: int) -> Wanted:
             )
     with about("temperature"):
         _check_temperature(fields.get("temperature"))
-    return Wanted(
+    return TranscriptionRequest(
         recogniser,
         audio,
         language_tag(fields.get("language")),
@@ -130,17 +130,17 @@ def _check_temperature(text: str | None) -> None:
 class TranscriptAnswer(Response):
     """Hears the recording in its turn; not to its end, when the client goes."""
 
-    def __init__(self, service: Service, asked: Wanted) -> None:
+    def __init__(self, service: Service, asked: TranscriptionRequest) -> None:
         super().__init__()
         self._service = service
         self._asked = asked
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        sending = Sending(send, self._service.settings.openai.send_timeout_s)
+        sending = PacedSender(send, self._service.settings.openai.send_timeout_s)
         await until_gone(receive, self._serve(sending))
 
-    async def _serve(self, sending: Sending) -> None:
+    async def _serve(self, sending: PacedSender) -> None:
         service, asked = self._service, self._asked
         with service.serving(DIALECT):
             try:
@@ -157,7 +157,7 @@ class TranscriptAnswer(Response):
                 await sending.start(kind, headers)
                 await sending.body(body)
                 await sending.end()
-            except Stalled:
+            except ClientStalled:
                 log.info("a client took nothing for too long and was cut off")
 
     async def _heard(self) -> tuple[float, Sequence[Heard]]:
@@ -173,7 +173,7 @@ class TranscriptAnswer(Response):
             raise FieldRefused(error, "file") from error
 
 
-def transcript(asked: Wanted, seconds: float, heard: Sequence[Heard]) -> bytes:
+def transcript(asked: TranscriptionRequest, seconds: float, heard: Sequence[Heard]) -> bytes:
     """The words in the form that was asked for."""
     text = " ".join(each.text for each in heard)
     if asked.form == "text":

@@ -12,7 +12,7 @@ from qwen3tts_engine.base import LoadedVoice
 from qwen3tts_engine.wrapped import cloning
 from qwen3tts_server.connection import Connection, speech_error
 from qwen3tts_server.dialects.http_errors import error_response
-from qwen3tts_server.dialects.runvnc.messages import Init, complaint
+from qwen3tts_server.dialects.runvnc.messages import Init, error_message
 from qwen3tts_server.dialects.runvnc.session import (
     Append,
     Command,
@@ -33,7 +33,7 @@ NAME = "runvnc"
 """The dialect's name in metrics and logs."""
 
 
-class GrowingSpeech:
+class PendingSpeech:
     """One utterance, whose text may come before it has begun."""
 
     def __init__(self, order: ContextOpen) -> None:
@@ -92,7 +92,7 @@ class RunvncConnection(Connection[Command]):
         )
         super().__init__(socket, self._session, NAME, clock)
         self._service = service
-        self._speech: GrowingSpeech | None = None
+        self._speech: PendingSpeech | None = None
 
     def perform(self, command: Command) -> None:
         """Carry out one command of the session."""
@@ -100,7 +100,7 @@ class RunvncConnection(Connection[Command]):
             case Load(init):
                 self.start(self._load(init), "runvnc voice")
             case Start(order):
-                self._speech = GrowingSpeech(order)
+                self._speech = PendingSpeech(order)
                 self.start(self._speak(self._speech), "runvnc speech")
             case Append(text):
                 if self._speech is not None:
@@ -115,7 +115,7 @@ class RunvncConnection(Connection[Command]):
 
     # --- speech ---
 
-    async def _speak(self, speech: GrowingSpeech) -> None:
+    async def _speak(self, speech: PendingSpeech) -> None:
         session, no = self._session, speech.order.context_no
         try:
             async with self._service.speaking(speech.order, NAME) as speaking:
@@ -203,4 +203,4 @@ def add_routes(app: FastAPI, service: Service) -> None:
             return
         await socket.accept()
         connection = RunvncConnection(socket, service)
-        await connection.serve(service, lambda error: complaint(error, "connection"))
+        await connection.serve(service, lambda error: error_message(error, "connection"))

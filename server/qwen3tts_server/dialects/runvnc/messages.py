@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from qwen3tts_engine.base import MAX_FIRST_CHUNK
 from qwen3tts_text.surrogates import clean
 from qwen3tts_wire.errors import BadRequest, SpeechError
-from qwen3tts_wire.fields import Fault, Flag, Text, Whole, decode
+from qwen3tts_wire.fields import DecodeError, Flag, Text, Whole, decode
 
 FRAME = 160
 """Bytes of one binary message: 20 ms at 8 kHz."""
@@ -18,7 +18,7 @@ SILENCE = b"\xff"
 """Zero in mu-law (ITU-T G.711 table 2a), which fills up the last frame."""
 
 
-class Frames:
+class FrameQueue:
     """The frames of one utterance; times are seconds. ``step_s`` is the least time from one to the
     next; 0: they go out as they come."""
 
@@ -165,7 +165,7 @@ def read(text: str) -> Message:
         raise BadRequest(
             "There is no message of this type.", remedy=f"The types are: {', '.join(KINDS)}."
         )
-    if isinstance(message, Fault):
+    if isinstance(message, DecodeError):
         raise message.error
     known: Message = message
     return known
@@ -177,6 +177,6 @@ def say(kind: str, **fields: object) -> str:
     return clean(json.dumps({"type": kind, **given}, ensure_ascii=False))
 
 
-def complaint(error: SpeechError, ends: str) -> str:
+def error_message(error: SpeechError, ends: str) -> str:
     """The ``error`` message: ``ends`` is ``speech``, ``connection`` or ``none``."""
     return say("error", message=str(error), code=error.code, retryable=error.retryable, ends=ends)

@@ -17,14 +17,14 @@ from qwen3tts_server.connection import (
 )
 from qwen3tts_server.dialects.runvnc.messages import (
     Cancel,
-    Frames,
+    FrameQueue,
     Generate,
     GenerateStream,
     Init,
     Message,
     Ping,
     TextPiece,
-    complaint,
+    error_message,
     read,
     say,
 )
@@ -84,7 +84,7 @@ class _Speech:
     """What is being said, until its last message is on its way."""
 
     no: int
-    frames: Frames
+    frames: FrameQueue
     growing: bool
     """Whether more text may come."""
     chars: int = 0
@@ -282,7 +282,7 @@ class RunvncSession(ConnectionSession[Command]):
         self._count += 1
         first = None if isinstance(asked, TextPiece) else asked.first_frames
         step_ms = self._settings.generate_frame_ms if isinstance(asked, Generate) else 0.0
-        self._speech = _Speech(self._count, Frames(step_ms / 1000), growing)
+        self._speech = _Speech(self._count, FrameQueue(step_ms / 1000), growing)
         self._tell(say("audio_start"))
         order = ContextOpen(
             context_id=f"runvnc-{self._count}",
@@ -346,7 +346,7 @@ class RunvncSession(ConnectionSession[Command]):
 
     def failed(self, no: int, error: SpeechError) -> list[Command]:
         """The engine broke, or would not begin; what it made before is sent, then the error."""
-        return self._finish(no, complaint(error, "speech"))
+        return self._finish(no, error_message(error, "speech"))
 
     def _finish(self, no: int, last: str) -> list[Command]:
         speech = self._speech
@@ -414,7 +414,7 @@ class RunvncSession(ConnectionSession[Command]):
 
     def _complain(self, error: SpeechError, ends: str = "none") -> None:
         self._errored(error.code)
-        self._tell(complaint(error, ends))
+        self._tell(error_message(error, ends))
 
     def _close(self, code: int, reason: str) -> None:
         self._closed = True

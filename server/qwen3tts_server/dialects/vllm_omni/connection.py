@@ -16,7 +16,7 @@ from qwen3tts_engine.base import SAMPLE_RATE
 from qwen3tts_server.connection import Connection, speech_error
 from qwen3tts_server.dialects.http_errors import code_of
 from qwen3tts_server.dialects.openai.request import Models
-from qwen3tts_server.dialects.vllm_omni.messages import Orders, SessionConfig, message
+from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig, UnitRequests, message
 from qwen3tts_server.dialects.vllm_omni.session import VllmOmniSession
 from qwen3tts_server.dialects.vllm_omni.text import Command, More, Start, Stop, Unit
 from qwen3tts_server.keys import WEBSOCKET, Role
@@ -59,7 +59,7 @@ class VllmOmniConnection(Connection[Command]):
             told=self._observer.errored,
         )
         super().__init__(socket, self._session, NAME, clock)
-        self._orders = Orders(service.voices)
+        self._orders = UnitRequests(service.voices)
         self._saying: asyncio.Task[None] | None = None
         self._speaking: Speaking | None = None
         self._more: deque[More] = deque()

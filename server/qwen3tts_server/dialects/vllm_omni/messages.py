@@ -297,7 +297,7 @@ def _mode(config: SessionConfig) -> str:
     return mode_of(config.non_streaming_mode, "clause")
 
 
-class Orders:
+class UnitRequests:
     """Orders of one connection; a reference is read once for each configuration."""
 
     def __init__(self, voices: VoiceCatalogue) -> None:

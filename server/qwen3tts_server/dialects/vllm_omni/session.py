@@ -24,9 +24,9 @@ from qwen3tts_server.dialects.vllm_omni import messages
 from qwen3tts_server.dialects.vllm_omni import text as growing
 from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig, message
 from qwen3tts_server.dialects.vllm_omni.text import (
-    Answer,
     Command,
     Commit,
+    DeferredAnswer,
     EndOfText,
     Granularity,
     More,
@@ -228,7 +228,7 @@ class VllmOmniSession(ConnectionSession[Command]):
         """The one that is open."""
         self._count = 0
         """Utterances so far."""
-        self._waiting: deque[MoreText | EndOfText | Commit | Answer] = deque()
+        self._waiting: deque[MoreText | EndOfText | Commit | DeferredAnswer] = deque()
         self._waiting_chars = 0
         self._waiting_answers = 0
         self._cutting: Utterance | None = None
@@ -345,7 +345,7 @@ class VllmOmniSession(ConnectionSession[Command]):
             raise growing.nothing_to_commit()
         self._wait(Commit(self._utterance, commit_id))
 
-    def _wait(self, what: EndOfText | Commit | Answer) -> None:
+    def _wait(self, what: EndOfText | Commit | DeferredAnswer) -> None:
         self._waiting.append(what)
         self._waiting_answers += 1
         self._bound_answers()
@@ -367,7 +367,7 @@ class VllmOmniSession(ConnectionSession[Command]):
             self._commands.append(Stop(self._unit))
             self._unit = None
         for each in self._waiting:
-            if isinstance(each, Answer):
+            if isinstance(each, DeferredAnswer):
                 self._answers.put(each.text)
             elif isinstance(each, EndOfText):
                 self._answers.session_done(each.utterance, cancelled=True)
@@ -386,7 +386,7 @@ class VllmOmniSession(ConnectionSession[Command]):
             self._fatal(error, code, "session.config is to come first")
         else:
             self._told(code_of(error))
-            self._wait(Answer(messages.error(error)))
+            self._wait(DeferredAnswer(messages.error(error)))
 
     def _fatal(self, error: SpeechError, code: int, reason: str) -> None:
         self._told(code_of(error))
@@ -433,17 +433,17 @@ class VllmOmniSession(ConnectionSession[Command]):
             else:
                 break
 
-    def _perform(self, what: MoreText | EndOfText | Commit | Answer) -> None:
+    def _perform(self, what: MoreText | EndOfText | Commit | DeferredAnswer) -> None:
         match what:
             case MoreText(utterance, parts) if utterance.grows:
                 text = "".join(parts)
                 self._waiting_chars -= len(text)
-                self._grow(utterance, growing.came(utterance, text))
+                self._grow(utterance, growing.append_step(utterance, text))
             case Commit(utterance, commit_id):
                 self._waiting_answers -= 1
-                self._grow(utterance, growing.committed(utterance, commit_id))
+                self._grow(utterance, growing.commit_step(utterance, commit_id))
             case EndOfText(utterance) if utterance.grows and not utterance.splitter.ended:
-                self._grow(utterance, growing.ended(utterance, dropped=what.dropped))
+                self._grow(utterance, growing.end_step(utterance, dropped=what.dropped))
                 self._waiting.appendleft(what)
             case MoreText(utterance, parts):
                 text = "".join(parts)
@@ -463,7 +463,7 @@ class VllmOmniSession(ConnectionSession[Command]):
                 self._waiting_answers -= 1
                 self._answers.put(what.text)
 
-    def _grow(self, utterance: Utterance, grown: growing.Grown) -> None:
+    def _grow(self, utterance: Utterance, grown: growing.GrowthStep) -> None:
         """Hand over what is to be said of a unit that grows."""
         self._cutting = utterance
         if grown.text and not utterance.over and self._unit is None:

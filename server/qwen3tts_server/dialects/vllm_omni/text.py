@@ -233,14 +233,14 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Answer:
+class DeferredAnswer:
     """A message whose turn comes after what is being said."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Grown:
+class GrowthStep:
     """What follows from a message."""
 
     text: str = ""
@@ -256,38 +256,38 @@ def nothing_to_commit() -> BadRequest:
     return BadRequest("input.commit requires buffered text.", remedy="Send input.text first.")
 
 
-def came(utterance: Utterance, text: str) -> Grown:
+def append_step(utterance: Utterance, text: str) -> GrowthStep:
     """More text: said with ``token_level``, kept with ``sentence_commit``."""
     utterance.held.append(utterance.joiner.push(text))
     if utterance.config.streaming_mode == "sentence_commit":
-        return Grown()
-    return Grown(_held(utterance))
+        return GrowthStep()
+    return GrowthStep(_held(utterance))
 
 
-def committed(utterance: Utterance, commit_id: str | None) -> Grown:
+def commit_step(utterance: Utterance, commit_id: str | None) -> GrowthStep:
     """What is kept is said, to its last character."""
     text = _held(utterance)
     if not text:
-        return Grown(answer=messages.error(nothing_to_commit()))
+        return GrowthStep(answer=messages.error(nothing_to_commit()))
     if utterance.over:
         spent = BadRequest(
             "The utterance is over: its sound ended before its text did.",
             remedy="Send input.done, then the next utterance.",
         )
-        return Grown(answer=messages.error(spent))
-    return Grown(text, flush=True, answer=_answer(utterance, text, commit_id))
+        return GrowthStep(answer=messages.error(spent))
+    return GrowthStep(text, flush=True, answer=_answer(utterance, text, commit_id))
 
 
-def ended(utterance: Utterance, *, dropped: bool) -> Grown:
+def end_step(utterance: Utterance, *, dropped: bool) -> GrowthStep:
     """No more text: the rest is said, or left out where it was not committed."""
     utterance.held.append(utterance.joiner.finish())
     utterance.splitter.end()
     commits = utterance.config.streaming_mode == "sentence_commit"
     text = _held(utterance)
     if utterance.over or (dropped and commits):
-        return Grown(final=True)
+        return GrowthStep(final=True)
     answer = _answer(utterance, text, None) if commits and text else ""
-    return Grown(text, final=True, answer=answer)
+    return GrowthStep(text, final=True, answer=answer)
 
 
 def _answer(utterance: Utterance, text: str, commit_id: str | None) -> str:
