@@ -8,7 +8,7 @@ from qwen3tts_phone.sip import user_agent as agent
 from qwen3tts_phone.sip.call.state import CallState, Ended
 from qwen3tts_phone.sip.message.message import Request, Response, parse_message, reply
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.transaction import transaction as layer
+from qwen3tts_phone.sip.transaction import layer
 from tests.sip.wire import OFFER, Phone, Wire, ended, pair, request
 
 STRANGER = Hop("udp", "10.9.9.9", 5060)

@@ -14,6 +14,7 @@ from qwen3tts_phone.errors import CallError, WrongState, traceback_without_messa
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.incoming import IncomingCall
+from qwen3tts_phone.sip.failure import host_not_found
 from qwen3tts_phone.sip.gate import CallAdmission, Gate, SourceGate
 from qwen3tts_phone.sip.message.message import Request
 from qwen3tts_phone.sip.message.network import Hop
@@ -21,14 +22,9 @@ from qwen3tts_phone.sip.registration.keepalive import OptionsReply, send_options
 from qwen3tts_phone.sip.registration.line import AccountEvent, Line, Registration
 from qwen3tts_phone.sip.registration.lines import AccountLines, target_uri
 from qwen3tts_phone.sip.settings import SipSettings
-from qwen3tts_phone.sip.sip_call import IncomingCallQueue, SipCall
-from qwen3tts_phone.sip.target_resolver import (
-    CheckTarget,
-    RedirectFollower,
-    TargetResolver,
-    host_not_found,
-)
-from qwen3tts_phone.sip.timer_scheduler import TimerScheduler
+from qwen3tts_phone.sip.sip_call import SipCall
+from qwen3tts_phone.sip.target_resolver import CheckTarget, RedirectFollower, TargetResolver
+from qwen3tts_phone.sip.timer_scheduler import IncomingCallQueue, TimerScheduler
 from qwen3tts_phone.sip.transport.listeners import Listeners
 from qwen3tts_phone.sip.transport.locator import Locator
 from qwen3tts_phone.sip.user_agent import UserAgent

@@ -6,10 +6,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from qwen3tts_phone.errors import CalleeUnreachable, CallError
+from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
 from qwen3tts_phone.sip.call.redirection import RedirectTarget
+from qwen3tts_phone.sip.failure import host_not_found
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.registration.lines import AccountLines, target_uri
 from qwen3tts_phone.sip.transport.listeners import Listeners
@@ -46,21 +47,16 @@ class TargetResolver:
             hops = await self._locator.locate(hop, self._agent.settings.enabled, theirs=theirs)
         except OSError as error:
             raise host_not_found(target, error) from error
-        order = self._agent.health.order(hops, self._now())
-        return replace(order[0], others=tuple(order[1:]))
+        return self._agent.health.first(hops, self._now())
 
     async def _of_account(self, account: Account) -> Hop:
         try:
             hops = await self._lines.servers(account)
         except OSError as error:
             raise host_not_found(account.servers[0], error) from error
-        now, health = self._now(), self._agent.health
         line = self._lines.all.get(account.name)
         used = line.core.hop if line is not None and line.core is not None else None
-        order = sorted(
-            health.order(hops, now), key=lambda hop: hop != used or health.is_down(hop, now)
-        )
-        return replace(order[0], others=tuple(order[1:]))
+        return self._agent.health.first(hops, self._now(), prefer=used)
 
     def address_for(self, uri: str, account: Account | None) -> str:
         """Return our address that the far end is to send media to; raises BadSip."""
@@ -72,14 +68,6 @@ class TargetResolver:
             target = account.servers[0]
         hop = self._agent.hop(target, transport=account.transport if account is not None else "")
         return self._listeners.local(self._locator.current(hop) or hop)[0]
-
-
-def host_not_found(server: str, error: OSError) -> CalleeUnreachable:
-    return CalleeUnreachable(
-        f"The host of {server!r} has no address ({error.strerror or error}).",
-        remedy="Check its spelling and the name server.",
-        why="dns",
-    )
 
 
 CheckTarget = Callable[[str], None]

@@ -28,7 +28,8 @@ from qwen3tts_phone.sip.transaction.client_request import (
     ServerHealth,
 )
 from qwen3tts_phone.sip.transaction.digest import Digest
-from qwen3tts_phone.sip.transaction.transaction import OutboundMessage, TransactionLayer
+from qwen3tts_phone.sip.transaction.layer import TransactionLayer
+from qwen3tts_phone.sip.transaction.transaction import OutboundMessage
 
 ALLOW = "INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, REFER, NOTIFY"
 

@@ -20,6 +20,7 @@ from qwen3tts_phone.sip.call.state import (
     ReinviteReceived,
 )
 from qwen3tts_phone.sip.dialog import Dialog, SessionTimer
+from qwen3tts_phone.sip.failure import call_refused
 from qwen3tts_phone.sip.message.fields import delta_seconds
 from qwen3tts_phone.sip.message.message import Request, Response, checked_sdp, reply
 from qwen3tts_phone.sip.message.network import Hop
@@ -28,7 +29,7 @@ from qwen3tts_phone.sip.transaction.client_request import (
     OutcomeListener,
     ResponseListener,
 )
-from qwen3tts_phone.sip.transaction.digest import Digest, call_refused
+from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure, ResponseRetransmitter, Transaction
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
@@ -255,14 +255,10 @@ class Keepalive:
                 ),
             )
             return
-        order = self._agent.health.order(hops, now)
-        begin = self._current()
-        if begin in order and not self._agent.health.is_down(begin, now):
-            order.insert(0, order.pop(order.index(begin)))
+        first = self._agent.health.first(hops, now, self._current())
         if self._account.keepalive == "crlf":
-            self._ping(order[0], now)
+            self._ping(first, now)
             return
-        first = replace(order[0], others=tuple(order[1:]))
         self._probe = OptionsRequest(self._agent, self._account, first, self._answered)
         self._probe.start(now)
 

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from enum import Enum, auto
 
-from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, RegistrationFailed
+from qwen3tts_phone.errors import BadSip, CallError, RegistrationFailed
 from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.dialog import new_call_id, new_tag
+from qwen3tts_phone.sip.failure import (
+    registrar_not_found,
+    registration_refused,
+    registration_unanswered,
+)
 from qwen3tts_phone.sip.message.fields import delta_seconds, parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import loose_route
 from qwen3tts_phone.sip.registration.keepalive import Learn, Locate, Located, OptionsRequest
 from qwen3tts_phone.sip.transaction.client_request import ClientRequest
-from qwen3tts_phone.sip.transaction.digest import challenges
 from qwen3tts_phone.sip.transaction.transaction import Failure
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 
@@ -70,75 +73,6 @@ REGISTRATION_TRANSITIONS: dict[tuple[RegistrationState, RegistrationEvent], Regi
     (S.UNREGISTERING, E.REFUSED): S.ENDED,
     (S.UNREGISTERING, E.STOP): S.UNREGISTERING,
 }
-
-
-_REMEDIES = {
-    400: "See the registrar's log; it did not understand the request.",
-    401: "Check the user name and the password.",
-    403: "Check the user name and the password; the account may be blocked.",
-    404: "Check the user name; the registrar does not know it.",
-    405: "Check the registrar's address; what answers there is no registrar.",
-    407: "Check the user name and the password.",
-    423: "Ask for a longer time (expires).",
-    503: "The registrar has no room or is being serviced; it is asked again.",
-}
-
-
-def registration_refused(response: Response, account: Account) -> RegistrationFailed:
-    user = account.auth_user or account.user
-    asked = challenges(response) if response.status in (401, 407) else []
-    realm = asked[0].realm if asked else ""
-    what = f"{response.status} {response.reason}".rstrip()
-    text = f"The registrar answered {what} to {account.user!r}"
-    if realm:
-        text = f"{text} (user {user!r} of the realm {realm!r})"
-    remedy = _REMEDIES.get(response.status, "Try again later.")
-    if response.status in (401, 407) and not account.password:
-        remedy = "Give the account's password."
-    if asked == [] and response.status in (401, 407):
-        remedy = "It asks for a kind of authentication that we do not have (Digest with MD5, "
-        remedy += "SHA-256 or SHA-512-256)."
-    if response.unanswered:
-        remedy = f"The password was not used: {response.unanswered}."
-    if 300 <= response.status < 400 and response.contact_uri is not None:
-        remedy = f"It has moved; register with {response.contact_uri} instead."
-    least = response.get("Min-Expires")
-    if response.status == 423 and least is not None and least.strip().isdigit():
-        remedy = f"Ask for a longer time (expires={least.strip()[:10]})."
-    return RegistrationFailed(
-        f"{text}.",
-        remedy=remedy,
-        status=response.status,
-        realm=realm,
-        user=user if realm else "",
-        withheld=response.unanswered,
-    )
-
-
-def registration_unanswered(
-    failure: Failure, hop: Hop, cause: CallError | None
-) -> RegistrationFailed:
-    if cause is not None:
-        why = cause.why if isinstance(cause, CalleeUnreachable) else "tls"
-        failed = RegistrationFailed(
-            f"The registrar cannot be reached: {cause.message}", remedy=cause.remedy, why=why
-        )
-        failed.__cause__ = cause
-        return failed
-    gone = failure is Failure.UNREACHABLE
-    return RegistrationFailed(
-        f"The registrar {hop.words} {'refused the connection' if gone else 'does not answer'}.",
-        remedy="Check its address and port, and the network.",
-        why="refused" if gone else "timeout",
-    )
-
-
-def registrar_not_found(error: OSError, account: Account) -> RegistrationFailed:
-    return RegistrationFailed(
-        f"The registrar {account.proxy or account.registrar!r} has no address ({error}).",
-        remedy="Check its spelling and the name server.",
-        why="dns",
-    )
 
 
 REFRESH_FROM, REFRESH_TO = 0.80, 0.90
@@ -304,13 +238,10 @@ class RegistrationCore:
                 )
                 return
             self._hops = tuple(hops)
-            order = self._agent.health.order(hops, now)
-            begin = first or (self.hop if self.is_bound(now) else None)
-            if begin in order and not self._agent.health.is_down(begin, now):
-                order.insert(0, order.pop(order.index(begin)))
-            from_here = _with_others(order)
-            self.hop = from_here
-            self._send(from_here, self._expires, now)
+            prefer = first or (self.hop if self.is_bound(now) else None)
+            hop = self._agent.health.first(hops, now, prefer)
+            self.hop = hop
+            self._send(hop, self._expires, now)
 
         self._locate(located)
 
@@ -477,10 +408,6 @@ class RegistrationCore:
             raise RegistrationFailed(f"{event.name.lower()} while {self.state.name}.")
         self.state = state
         self.changed()
-
-
-def _with_others(order: Sequence[Hop]) -> Hop:
-    return replace(order[0], others=tuple(order[1:]))
 
 
 def _same_address(one: str, other: str) -> bool:

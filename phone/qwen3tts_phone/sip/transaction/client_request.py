@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip, CallError
@@ -17,7 +18,8 @@ from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import loose_route, uri_at_server
 from qwen3tts_phone.sip.transaction.digest import Digest
-from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction, TransactionLayer
+from qwen3tts_phone.sip.transaction.layer import TransactionLayer
+from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction
 from qwen3tts_wire.errors import log_text
 
 OnOutcome = Callable[[Response | Failure, float], None]
@@ -77,6 +79,13 @@ class ServerHealth:
 
     def order(self, hops: Iterable[Hop], now: float) -> list[Hop]:
         return sorted(hops, key=lambda hop: self.is_down(hop, now))
+
+    def first(self, hops: Iterable[Hop], now: float, prefer: Hop | None = None) -> Hop:
+        """Return the hop to try first, with the others after it; ``prefer`` unless it is down."""
+        order = self.order(hops, now)
+        if prefer in order and not self.is_down(prefer, now):
+            order.insert(0, order.pop(order.index(prefer)))
+        return replace(order[0], others=tuple(order[1:]))
 
 
 def _key(hop: Hop) -> tuple[str, str, int]:
