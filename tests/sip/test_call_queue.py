@@ -3,7 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from qwen3tts_phone.sip.timer_scheduler import MOST_WAITING, IncomingCallQueue
+from qwen3tts_phone.sip.scheduling import MOST_WAITING, IncomingCallQueue
 
 
 def waiting(count: int, most: int = 1000) -> IncomingCallQueue:

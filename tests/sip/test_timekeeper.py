@@ -6,8 +6,8 @@ import time
 import pytest
 
 from qwen3tts_pacer.clock import LoopClock
-from qwen3tts_phone.sip import timer_scheduler as timekeeper
-from qwen3tts_phone.sip.timer_scheduler import LATE_MOST_S, LOOK_SHARE, TimerScheduler
+from qwen3tts_phone.sip import scheduling as timekeeper
+from qwen3tts_phone.sip.scheduling import LATE_MOST_S, LOOK_SHARE, TimerScheduler
 
 
 async def test_looks_that_take_long_are_made_less_often(monkeypatch: pytest.MonkeyPatch) -> None:

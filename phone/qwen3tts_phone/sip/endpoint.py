@@ -21,10 +21,10 @@ from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.registration.keepalive import OptionsReply, send_options
 from qwen3tts_phone.sip.registration.line import AccountEvent, Line, Registration
 from qwen3tts_phone.sip.registration.lines import AccountLines, target_uri
+from qwen3tts_phone.sip.scheduling import IncomingCallQueue, TimerScheduler
 from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.target_resolver import CheckTarget, RedirectFollower, TargetResolver
-from qwen3tts_phone.sip.timer_scheduler import IncomingCallQueue, TimerScheduler
 from qwen3tts_phone.sip.transport.listeners import Listeners
 from qwen3tts_phone.sip.transport.locator import Locator
 from qwen3tts_phone.sip.user_agent import UserAgent
