@@ -93,7 +93,8 @@ def beeping(tmp_path: Path) -> dict[str, str]:
     table.write_text(before + ENTRY + line + after, "utf-8")
     (tmp_path / "beep.yaml").write_text("engine: {name: beep, beep: {hertz: 400}}\n", "utf-8")
     path = os.pathsep.join((str(tmp_path), *sys.path))
-    return {**os.environ, "PYTHONPATH": path, "BEEP": str(tmp_path / "beep.yaml")}
+    unset = {key: value for key, value in os.environ.items() if not key.startswith("QWEN3TTS")}
+    return {**unset, "PYTHONPATH": path, "BEEP": str(tmp_path / "beep.yaml")}
 
 
 def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
