@@ -7,15 +7,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from qwen3tts_cli.calls.phone import (
-    Srtp,
-    Telephone,
-    asks_for_tls,
-    codecs_of,
-    headers_of,
-    read_config,
-)
+from qwen3tts_cli.calls.phone import Telephone, asks_for_tls, codecs_of, headers_of, read_config
 from qwen3tts_cli.main import run
+from qwen3tts_cli.options.common import Srtp
 from qwen3tts_cli.options.speech import Manner
 from qwen3tts_phone.phone import PhoneSettings
 from qwen3tts_phone.settings.file import config_from

@@ -7,12 +7,12 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from qwen3tts_cli.options.common import Srtp, codec_names
 from qwen3tts_cli.options.speech import Manner
 from qwen3tts_cli.output.console import note
 from qwen3tts_cli.output.exits import MissingExtra, needs
@@ -32,14 +32,6 @@ NAME = re.compile(r"[A-Za-z0-9+*#][A-Za-z0-9+*#._-]{0,63}", re.ASCII)
 """A number, or a user's name, without a host."""
 HEADER = re.compile(r"([A-Za-z0-9.!%*_+`'~-]+)\s*:\s*(.*)", re.ASCII)
 """A header field of SIP (RFC 3261 section 25.1: a token, a colon, a value)."""
-
-
-class Srtp(StrEnum):
-    """Whether sound is encrypted."""
-
-    OFF = "off"
-    ACCEPT = "accept"
-    REQUIRE = "require"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,18 +232,6 @@ def tell_remarks(config: PhoneConfig | None) -> None:
     """Say what in the file is probably not meant as it is written."""
     for remark in config.remarks if config is not None else ():
         note(str(remark))
-
-
-def codec_names(incomplete: str) -> list[str]:
-    """Complete the last name of ``--codecs``; the codecs are those of the codec table."""
-    from qwen3tts_codecs.table import SDP_CODECS
-
-    done, comma, begun = incomplete.rpartition(",")
-    return [
-        f"{done}{comma}{spec.name}"
-        for spec in SDP_CODECS.values()
-        if spec.name.lower().startswith(begun.strip().lower())
-    ]
 
 
 def codecs_of(text: str) -> tuple[str, ...]:

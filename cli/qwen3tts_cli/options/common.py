@@ -7,13 +7,37 @@ import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_hints
 
 import typer
 
-from qwen3tts_cli.calls.phone import Srtp, codec_names
 from qwen3tts_cli.output.console import note, notes
+
+if TYPE_CHECKING:
+    from qwen3tts_phone.settings.sections import PhoneConfig
+
+
+class Srtp(StrEnum):
+    """Whether sound is encrypted."""
+
+    OFF = "off"
+    ACCEPT = "accept"
+    REQUIRE = "require"
+
+
+def codec_names(incomplete: str) -> list[str]:
+    """Complete the last name of ``--codecs``; the codecs are those of the codec table."""
+    from qwen3tts_codecs.table import SDP_CODECS
+
+    done, comma, begun = incomplete.rpartition(",")
+    return [
+        f"{done}{comma}{spec.name}"
+        for spec in SDP_CODECS.values()
+        if spec.name.lower().startswith(begun.strip().lower())
+    ]
+
 
 Server = Annotated[
     str | None,
