@@ -47,7 +47,7 @@ from qwen3tts_engine.qwen3.api_speech import (
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
 from qwen3tts_engine.qwen3.kernels.runner import Progress
-from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES
+from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES, Samples
 from qwen3tts_engine.qwen3.model.prompt import NO_SPEAKER
 from qwen3tts_engine.qwen3.voices.content import ClonePrompt, Codes
 from qwen3tts_engine.qwen3.voices.recording import Source
@@ -58,8 +58,6 @@ from qwen3tts_wire.messages import Sampling
 __all__ = ["NO_SPEAKER", "TEXT_MAX", "ClonePrompt", "Qwen3TTS", "Samples"]
 
 T = TypeVar("T")
-Samples = NDArray[np.float32]
-"""Mono, within -1 to 1."""
 AHEAD_S = 4.0
 """Audio made ahead of a slow reader."""
 

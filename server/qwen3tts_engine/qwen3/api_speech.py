@@ -23,7 +23,8 @@ from qwen3tts_engine.base import (
     PredictorSampling,
     SynthesisRequest,
 )
-from qwen3tts_engine.qwen3.voices.recording import Samples, Source
+from qwen3tts_engine.qwen3.model.config import Samples
+from qwen3tts_engine.qwen3.voices.recording import Source
 from qwen3tts_engine.request_text import check_text
 from qwen3tts_engine.text_plan import LAYOUTS, Piece, PlanMode, TextPlan, mode_for
 from qwen3tts_wire.errors import BadRequest, BadText

@@ -9,7 +9,7 @@ import pytest
 
 from qwen3tts_engine.base import PcmChunk
 from qwen3tts_engine.qwen3.engine.jobs import Job, OutputQueue
-from qwen3tts_engine.qwen3.kernels.step_runner import Samples
+from qwen3tts_engine.qwen3.model.config import Samples
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import EngineFailed
 from tests.qwen3.engine.worker_world import FakePostprocessor, World

@@ -15,13 +15,8 @@ from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.engine.jobs import Job, Speaker
 from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_engine.qwen3.engine.worker import Worker, WorkerSettings
-from qwen3tts_engine.qwen3.kernels.step_runner import (
-    DecodeRow,
-    PrefillRow,
-    PrefixCache,
-    Samples,
-    StepRow,
-)
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, PrefixCache, StepRow
+from qwen3tts_engine.qwen3.model.config import Samples
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import SpeechError

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from qwen3tts_engine.qwen3.model.checkpoint import open_weights
 from qwen3tts_engine.qwen3.model.codec_encoder import CodecEncoder
-from qwen3tts_engine.qwen3.model.config import ModelConfig
+from qwen3tts_engine.qwen3.model.config import ModelConfig, Samples
 from qwen3tts_engine.qwen3.model.speaker_encoder import SpeakerEncoder
 from qwen3tts_engine.qwen3.model.tokenizer import Tokenizer
 from qwen3tts_engine.qwen3.voices import storage as voice_files
 from qwen3tts_engine.qwen3.voices.content import ClonedVoice, ModelEncoders, fingerprint
-from qwen3tts_engine.qwen3.voices.recording import Recording, ReferenceLimits, Samples
+from qwen3tts_engine.qwen3.voices.recording import Recording, ReferenceLimits
 from qwen3tts_engine.qwen3.voices.storage import VoiceFiles
 from qwen3tts_engine.qwen3.voices.store import VoiceStore
 from qwen3tts_wire.errors import (

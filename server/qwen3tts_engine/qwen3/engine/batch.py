@@ -22,12 +22,11 @@ from qwen3tts_engine.qwen3.kernels.step_runner import (
     PrefillRow,
     PrefixCache,
     ReadyTicket,
-    Samples,
     StepRow,
     StepRunner,
     Ticket,
 )
-from qwen3tts_engine.qwen3.model.config import NOT_FINITE
+from qwen3tts_engine.qwen3.model.config import NOT_FINITE, Samples
 from qwen3tts_engine.scheduler import Scheduler
 from qwen3tts_wire.errors import SpeechError
 

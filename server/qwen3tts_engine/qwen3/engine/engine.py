@@ -40,7 +40,7 @@ from qwen3tts_engine.qwen3.kernels.cuda import free_device_memory
 from qwen3tts_engine.qwen3.kernels.memory import MemoryPlan
 from qwen3tts_engine.qwen3.kernels.runner import Progress
 from qwen3tts_engine.qwen3.kernels.step_runner import PrefixCache, Snapshot
-from qwen3tts_engine.qwen3.model.config import ModelConfig
+from qwen3tts_engine.qwen3.model.config import ModelConfig, Samples
 from qwen3tts_engine.qwen3.voices.content import (
     ClonedVoice,
     ClonePrompt,
@@ -48,7 +48,7 @@ from qwen3tts_engine.qwen3.voices.content import (
     checked_codes,
     checked_embedding,
 )
-from qwen3tts_engine.qwen3.voices.recording import CODEC_LIMITS, Samples, Source, read_recording
+from qwen3tts_engine.qwen3.voices.recording import CODEC_LIMITS, Source, read_recording
 from qwen3tts_engine.qwen3.voices.store import VoiceStore
 from qwen3tts_engine.request_text import check_text
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings

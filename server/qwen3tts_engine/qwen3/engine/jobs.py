@@ -17,8 +17,8 @@ from qwen3tts_engine.base import EndReason, PcmChunk
 from qwen3tts_engine.guards import FrameCap, SoundGuard
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.engine.text_track import TextTrack
-from qwen3tts_engine.qwen3.kernels.step_runner import PrefixStore, Samples
-from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES, MIN_FRAMES
+from qwen3tts_engine.qwen3.kernels.step_runner import PrefixStore
+from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES, MIN_FRAMES, Samples
 from qwen3tts_text.word_units import usual_s
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.heard import Word

@@ -32,13 +32,13 @@ from qwen3tts_engine.qwen3.kernels.step_runner import PrefixStore, Snapshot
 from qwen3tts_engine.qwen3.model.checkpoint import find_checkpoint, open_weights
 from qwen3tts_engine.qwen3.model.codec_encoder import CodecEncoder
 from qwen3tts_engine.qwen3.model.codec_layers import CodecState
+from qwen3tts_engine.qwen3.model.config import Samples
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import Prompt, Reference, build_prompt
 from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.tokenizer import StreamingTokenizer, Tokenizer
 from qwen3tts_engine.qwen3.voices.catalogue import VoiceCatalogue
 from qwen3tts_engine.qwen3.voices.content import ClonedVoice, Codes, ModelEncoders, fingerprint
-from qwen3tts_engine.qwen3.voices.recording import Samples
 from qwen3tts_engine.qwen3.voices.store import VoiceStore
 from qwen3tts_engine.qwen3.voices.transcribe import WhisperTranscriber, check_whisper
 from qwen3tts_engine.speech_rhythm import SpeechRates

@@ -36,14 +36,9 @@ from qwen3tts_engine.qwen3.kernels.stages import (
     WorkBuilder,
     workspace_bytes,
 )
-from qwen3tts_engine.qwen3.kernels.step_runner import (
-    DecodeRow,
-    PrefillRow,
-    Samples,
-    StepRow,
-    Ticket,
-)
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, StepRow, Ticket
 from qwen3tts_engine.qwen3.model.codec_layers import CodecSnapshot
+from qwen3tts_engine.qwen3.model.config import Samples
 from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, KvCache, KvSnapshot
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampling import Sampling

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_engine.qwen3.model.config import Samples
+
 if TYPE_CHECKING:
     from qwen3tts_engine.qwen3.model.sampling import Sampling
-
-
-Samples = NDArray[np.float32]
-"""Mono, SAMPLE_RATE, in ±1."""
 
 
 @dataclass(frozen=True, slots=True)

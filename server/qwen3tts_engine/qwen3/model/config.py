@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+Samples = NDArray[np.float32]
+"""Mono audio, full scale ±1."""
 FRAME_SAMPLES = 1920
 """Samples of one codec frame: 80 ms at 24 kHz."""
 MIN_FRAMES = 2

@@ -19,7 +19,11 @@ MANY = "mul"
 """ISO 639-2: several languages."""
 CLONE = "clone:"
 """Prefix of cloned voices' names."""
-_ID = re.compile("[0-9a-f]{64}")
+_VOICE_ID = re.compile("[0-9a-f]{64}")
+
+
+def is_voice_id(text: str) -> bool:
+    return _VOICE_ID.fullmatch(text) is not None
 
 
 class ClonedNames(Protocol):
@@ -66,7 +70,7 @@ class VoiceCatalogue:
         names = self._names()
         if wanted.removeprefix(CLONE) in names:
             return CLONE + wanted.removeprefix(CLONE)
-        if _ID.fullmatch(wanted):
+        if is_voice_id(wanted):
             return wanted
         hint = near_hint([CLONE + each for each in nearest(wanted.removeprefix(CLONE), names)])
         raise UnknownVoice(

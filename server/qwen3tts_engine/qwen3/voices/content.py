@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from qwen3tts_engine.qwen3.kernels.step_runner import Snapshot
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.codec_encoder import CodecEncoder
-from qwen3tts_engine.qwen3.model.config import ModelConfig
+from qwen3tts_engine.qwen3.model.config import ModelConfig, Samples
 from qwen3tts_engine.qwen3.model.prompt import Reference
 from qwen3tts_engine.qwen3.model.speaker_encoder import SpeakerEncoder
 from qwen3tts_engine.qwen3.model.tokenizer import Tokenizer
-from qwen3tts_engine.qwen3.voices.recording import Recording, Samples
+from qwen3tts_engine.qwen3.voices.recording import Recording
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
 
 NAME_MAX = 64
@@ -133,13 +134,6 @@ FRAME_RATE = 12.5
 """Codec frames a second."""
 _BYTES_PER_INT = 36
 """Of a Python int and the tuple's pointer to it."""
-
-
-class Snapshot(Protocol):
-    """KvSnapshot or CodecSnapshot."""
-
-    @property
-    def bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_engine.qwen3.model.config import Samples
 from qwen3tts_engine.qwen3.voices import audio_files as wav_file
 from qwen3tts_engine.qwen3.voices.audio_files import decode_foreign
 from qwen3tts_engine.qwen3.voices.audio_worker import TooLong
@@ -81,7 +82,6 @@ CHANNELS_MAX = 64
 PEAK_MAX = 4.0
 """Above this, samples are not scaled to ±1; float recordings may exceed 1 slightly."""
 
-Samples = NDArray[np.float32]
 Source = bytes | str | Path | tuple[NDArray[Any], int]
 """File bytes, path, or samples with their rate in hertz: [n] or [n, channels], floats in ±1 or
 integers at their type's full scale."""

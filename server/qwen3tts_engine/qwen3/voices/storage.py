@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import tempfile
 import threading
 from collections import OrderedDict
@@ -20,8 +19,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from qwen3tts_engine.qwen3.kernels.step_runner import Snapshot
 from qwen3tts_engine.qwen3.model.prompt import Reference
-from qwen3tts_engine.qwen3.voices.content import ClonedVoice, Snapshot, VoiceContent
+from qwen3tts_engine.qwen3.voices.catalogue import is_voice_id
+from qwen3tts_engine.qwen3.voices.content import ClonedVoice, VoiceContent
 from qwen3tts_wire.errors import EngineUnavailable, LimitExceeded, ServerBusy
 
 
@@ -153,13 +154,8 @@ class VoiceCache:
 
 log = logging.getLogger(__name__)
 
-_ID = re.compile(r"[0-9a-f]{64}")
 _FILE_MAX = 64 << 20
 """Bytes; a voice of the longest recording takes a hundredth."""
-
-
-def is_voice_id(text: str) -> bool:
-    return _ID.fullmatch(text) is not None
 
 
 class VoiceFiles:

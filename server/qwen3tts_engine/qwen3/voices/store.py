@@ -21,6 +21,7 @@ from torch import Tensor
 from qwen3tts_engine.base import WordsMissing
 from qwen3tts_engine.qwen3.faults import non_finite_error, public_error, safe_traceback
 from qwen3tts_engine.qwen3.model.prompt import Reference
+from qwen3tts_engine.qwen3.voices.catalogue import CLONE, is_voice_id
 from qwen3tts_engine.qwen3.voices.content import (
     ClonedVoice,
     VoiceContent,
@@ -39,7 +40,7 @@ from qwen3tts_engine.qwen3.voices.recording import (
     Source,
     read_recording,
 )
-from qwen3tts_engine.qwen3.voices.storage import VoiceCache, VoiceFiles, is_voice_id
+from qwen3tts_engine.qwen3.voices.storage import VoiceCache, VoiceFiles
 from qwen3tts_engine.qwen3.voices.transcribe import REMEDY, Transcriber
 from qwen3tts_wire.errors import (
     BadRequest,
@@ -53,8 +54,6 @@ from qwen3tts_wire.names import nearest
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-PREFIX = "clone:"
-"""Prefix of cloned voices' names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ class VoiceStore:
             source: See read_recording.
             ref_text: Its words; None or blank: transcribed.
             x_vector_only: Use the speaker embedding only; no words are needed.
-            name: Alias behind PREFIX; moves here if in use.
+            name: Alias behind CLONE; moves here if in use.
 
         Raises:
             BadRequest, LimitExceeded: recording, words or name.
@@ -335,8 +334,8 @@ class VoiceStore:
         if content is None:
             raise self._unknown(name)
         voice = self.cache.admit(ClonedVoice(key, content))
-        if name.startswith(PREFIX):
-            voice.name = name.removeprefix(PREFIX)
+        if name.startswith(CLONE):
+            voice.name = name.removeprefix(CLONE)
         return voice
 
     @contextmanager
@@ -363,10 +362,10 @@ class VoiceStore:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _key(self, name: str) -> str:
-        if not name.startswith(PREFIX):
+        if not name.startswith(CLONE):
             return name
         with self._lock:
-            return self._names.get(name.removeprefix(PREFIX), "")
+            return self._names.get(name.removeprefix(CLONE), "")
 
     def _set_name(self, name: str, voice: ClonedVoice) -> None:
         voice.name = name
@@ -376,7 +375,7 @@ class VoiceStore:
             self._files.set_name(name, voice.id)
 
     def _unknown(self, name: str) -> UnknownVoice:
-        near = nearest(name, [PREFIX + one for one in self.names])
+        near = nearest(name, [CLONE + one for one in self.names])
         remedy = f"Near ones: {', '.join(near)}." if near else "Register its recording first."
         return UnknownVoice(f"There is no cloned voice {name[:80]!r}.", remedy=remedy)
 
