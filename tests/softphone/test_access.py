@@ -63,9 +63,17 @@ PROXY = {
 
 def test_the_headers_of_a_trusted_proxy_say_how_a_browser_asked() -> None:
     front = ProxyHeaders("http", trusted_proxies=("127.0.0.1", "198.51.100.0/24"))
-    assert front.asked("127.0.0.1", PROXY) == ("https", "phone.example.org", "203.0.113.9")
-    assert front.asked("192.0.2.1", PROXY) == ("http", "127.0.0.1:8780", "192.0.2.1")
-    assert ProxyHeaders("http").asked("127.0.0.1", PROXY) == ("http", "127.0.0.1:8780", "127.0.0.1")
+    assert front.origin_of_request("127.0.0.1", PROXY) == (
+        "https",
+        "phone.example.org",
+        "203.0.113.9",
+    )
+    assert front.origin_of_request("192.0.2.1", PROXY) == ("http", "127.0.0.1:8780", "192.0.2.1")
+    assert ProxyHeaders("http").origin_of_request("127.0.0.1", PROXY) == (
+        "http",
+        "127.0.0.1:8780",
+        "127.0.0.1",
+    )
 
 
 def test_a_proxy_may_add_a_line_of_its_own_beneath_what_the_client_has_sent() -> None:
@@ -74,7 +82,7 @@ def test_a_proxy_may_add_a_line_of_its_own_beneath_what_the_client_has_sent() ->
         [("X-Forwarded-For", "1.1.1.1"), ("Host", "h"), ("x-forwarded-for", "203.0.113.9")]
     )
     front = ProxyHeaders("http", trusted_proxies=("127.0.0.1",))
-    assert front.asked("127.0.0.1", headers).address == "203.0.113.9"
+    assert front.origin_of_request("127.0.0.1", headers).address == "203.0.113.9"
 
 
 def test_a_scheme_or_host_that_stands_there_twice_is_that_of_the_nearest_proxy() -> None:
@@ -82,7 +90,9 @@ def test_a_scheme_or_host_that_stands_there_twice_is_that_of_the_nearest_proxy()
     for scheme, host in (("http", "evil.example"), ("https", "phone.example.org")):
         headers.add("X-Forwarded-Proto", scheme)
         headers.add("X-Forwarded-Host", host)
-    asked = ProxyHeaders("http", trusted_proxies=("127.0.0.1",)).asked("127.0.0.1", headers)
+    asked = ProxyHeaders("http", trusted_proxies=("127.0.0.1",)).origin_of_request(
+        "127.0.0.1", headers
+    )
     assert (asked.scheme, asked.host) == ("https", "phone.example.org")
 
 
@@ -92,7 +102,9 @@ def test_a_scheme_or_host_that_stands_there_twice_is_that_of_the_nearest_proxy()
     )
 )
 def test_no_header_of_a_proxy_breaks_it(headers: dict[str, str]) -> None:
-    asked = ProxyHeaders("https", trusted_proxies=("127.0.0.0/8",)).asked("127.0.0.1", headers)
+    asked = ProxyHeaders("https", trusted_proxies=("127.0.0.0/8",)).origin_of_request(
+        "127.0.0.1", headers
+    )
     assert asked.scheme in ("http", "https")
     assert str(ipaddress.ip_address(asked.address)) == asked.address
 

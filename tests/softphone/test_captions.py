@@ -8,7 +8,7 @@ import pytest
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import ServerMessage
-from qwen3tts_phone.softphone.page_speech import STEP_S, Caption, Captions, TypedText, stages
+from qwen3tts_phone.softphone.page_speech import INTERVAL_S, Caption, Captions, TypedText, stages
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.link import SpeechLink
@@ -42,7 +42,7 @@ class Captioned:
     async def step(self) -> list[ServerMessage]:
         """What is told in the next tenth of a second."""
         self.told.clear()
-        await self.clock.advance(STEP_S)
+        await self.clock.advance(INTERVAL_S)
         await settle(20)
         return list(self.told)
 
@@ -135,7 +135,7 @@ async def test_a_defect_in_what_gives_the_words_is_logged_without_them(
     context.done()
     last = (await captioned.step())[-1]
     assert isinstance(last, protocol.Spoken)
-    assert last.error == "It broke here."
+    assert last.error == "Internal error."
     assert "RuntimeError" in caplog.text
     assert said not in caplog.text
 
@@ -163,8 +163,8 @@ async def test_nothing_runs_while_nothing_is_said(captioned: Captioned) -> None:
 def test_words_that_another_server_says_again_are_told_again() -> None:
     caption = Caption(1, "agent")
     words = [Word("a", 0, 10, 0, 1), Word("b", 10, 20, 2, 3)]
-    caption.news("a b", words, 5, 0.0)
-    told = caption.news("a b", words[:1], 5, 0.0)
+    caption.updates("a b", words, 5, 0.0)
+    told = caption.updates("a b", words[:1], 5, 0.0)
     assert told == [protocol.Words(1, ((0, 1, 0, 10),), 24_000)]
 
 

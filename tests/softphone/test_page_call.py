@@ -14,7 +14,7 @@ from qwen3tts_phone.errors import CallError, CallNotAllowed, CallRefused
 from qwen3tts_phone.facts import EndFacts
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import Call, Dial, Listen, ServerMessage, State
-from qwen3tts_phone.softphone.page_call import FIGURES_S, PageCall
+from qwen3tts_phone.softphone.page_call import STATISTICS_INTERVAL_S, PageCall
 from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.settings import SoftphoneSettings
 from qwen3tts_phone.softphone.webrtc.statistics import TransportStatistics
@@ -247,7 +247,7 @@ async def test_the_lines_figures_come_five_times_a_second(phone: Phone) -> None:
     await settle(20)
     phone.told.clear()
     for _ in range(5):
-        await phone.clock.advance(FIGURES_S)
+        await phone.clock.advance(STATISTICS_INTERVAL_S)
     lines = phone.said(protocol.Line)
     assert len(lines) == 5
     assert (lines[0].state, lines[0].queued_ms, lines[0].frames) == ("playing", 120.0, 7)

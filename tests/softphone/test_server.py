@@ -178,7 +178,7 @@ async def test_what_breaks_in_a_request_is_told_without_its_words(
         def broken(name: str) -> Path:
             raise LookupError(name)
 
-        here.softphone._desk.recorded.path = broken  # type: ignore[method-assign]
+        here.softphone._services.recorded.path = broken  # type: ignore[method-assign]
         headers = {"Authorization": f"Bearer {here.softphone.token}"}
         async with http.get(f"{here.base}/recordings/secret", headers=headers) as answer:
             assert answer.status == 500
@@ -639,7 +639,7 @@ async def test_nothing_is_left_when_it_ends_in_mid_call() -> None:
                 await page.call(far, record=True)
                 await page.send("type", utterance=1, text="This is a rather long text. " * 4)
                 await page.until("heard")
-                folder = softphone._desk.recorded.folder
+                folder = softphone._services.recorded.folder
                 closed = asyncio.create_task(page.closed())
             assert softphone.calls == frozenset()
             assert await closed in (1001, SESSION_OVER)

@@ -1,4 +1,4 @@
-"""Who may use the page: the token, how often it may be guessed, and from where (pure)."""
+"""Access to the page: token, limit of guesses, origins, proxies (pure)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from qwen3tts_wire.errors import SpeechError
 
 TOKEN_BYTES = 18
 FREE_FAILURES = 5
-"""So many wrong tokens of one address cost nothing."""
+"""Wrong tokens of one address before it has to wait."""
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 FORGET_S = 600.0
-"""An address that has shown no wrong token for so long begins anew."""
+"""An address without a wrong token for this time starts over."""
 MAX_ADDRESSES = 4096
 MAX_PROXIES = 8
-"""Entries of X-Forwarded-For that are looked at, the last ones."""
+"""Last entries of X-Forwarded-For that count."""
 
 
 class BadToken(SpeechError):
@@ -52,7 +52,7 @@ class SlowDown(SpeechError):
 
 
 class WrongPlace(SpeechError):
-    """A page of another site asks, or one under another name."""
+    """The request comes from a page of another site, or names another host."""
 
     code = "wrong_place"
 
@@ -64,27 +64,23 @@ class WrongPlace(SpeechError):
 
 
 def new_token() -> str:
-    """A token that cannot be guessed: 144 bits."""
+    """Return a random token of 144 bits."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 class TokenCheck:
-    """Checks tokens; an address with too many wrong ones has to wait, twice as long each time.
-
-    Args:
-        token: the right one.
-    """
+    """Check of access tokens; the waiting time of an address doubles with each wrong one."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        """How often an address was wrong, and when it last was."""
+        """Failures of an address, and the time of the last one."""
 
     def __repr__(self) -> str:
         return "Access()"
 
     def wait_s(self, address: str, now: float) -> float:
-        """How long this address has to wait before another wrong token is answered as such."""
+        """Return the waiting time of an address."""
         count, at = self._failures.get(address, (0, now))
         over = count - FREE_FAILURES
         if over < 0 or now - at >= FORGET_S:
@@ -93,9 +89,9 @@ class TokenCheck:
         return max(0.0, at + penalty - now)
 
     def admits(self, token: str, address: str, now: float) -> bool:
-        """Whether the token is right; takes the same time for every wrong one.
+        """Return whether the token is right, in constant time.
 
-        The right one passes also while its address has to wait: many people may be behind it.
+        The right one passes also while its address has to wait: it may be shared (NAT).
         """
         if hmac.compare_digest(token.encode("utf-8", "replace"), self._token):
             self._failures.pop(address, None)
@@ -110,13 +106,13 @@ class TokenCheck:
 
 
 def bearer_token(header: str | None) -> str:
-    """The token of an Authorization header (RFC 6750 section 2.1); empty = there is none."""
+    """Return the token of an Authorization header (RFC 6750 section 2.1), or an empty string."""
     kind, _, token = (header or "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
 
 
 class BrowserRequest(NamedTuple):
-    """How a browser asked: what stands in its address bar, and its own address."""
+    """Origin of a request: scheme and host as in the browser's address bar, and its address."""
 
     scheme: str
     host: str
@@ -125,12 +121,12 @@ class BrowserRequest(NamedTuple):
 
 
 class ProxyHeaders:
-    """What is before the softphone: nothing, or a reverse proxy that has the TLS.
+    """Evaluation of ``X-Forwarded-*`` headers of trusted reverse proxies.
 
     Args:
-        scheme: what the softphone itself speaks, ``http`` or ``https``.
-        public_url: the origin under which pages reach the proxy; empty = the headers tell.
-        trusted_proxies: whose ``X-Forwarded-*`` headers are believed.
+        scheme: the softphone's own, ``http`` or ``https``.
+        public_url: origin under which pages reach the proxy; empty = as the headers say.
+        trusted_proxies: their addresses or networks.
     """
 
     def __init__(
@@ -141,13 +137,8 @@ class ProxyHeaders:
         self._public = origin_of(public_url)
         self._trusted = networks(trusted_proxies, "trusted_proxies")
 
-    def asked(self, peer: str, headers: Mapping[str, str]) -> BrowserRequest:
-        """Return how the browser asked.
-
-        Args:
-            peer: the address from which the connection came.
-            headers: of the request; names in any case, as aiohttp has them.
-        """
+    def origin_of_request(self, peer: str, headers: Mapping[str, str]) -> BrowserRequest:
+        """Return the origin of a request from the address ``peer``."""
         host = headers.get("Host", "")
         if not self.trusts(peer):
             return BrowserRequest(self._scheme, host, peer)
@@ -159,15 +150,15 @@ class ProxyHeaders:
         )
 
     def trusts(self, peer: str) -> bool:
-        """Whether an address is that of a proxy."""
+        """Return whether an address is that of a trusted proxy."""
         return in_networks(address_of(peer), self._trusted)
 
     def is_public(self, origin: str | None) -> bool:
-        """Whether an Origin is that of ``public_url``."""
+        """Return whether an Origin is that of ``public_url``."""
         return self._public is not None and origin_of(origin or "") == self._public
 
     def _client(self, peer: str, headers: Mapping[str, str]) -> str:
-        """The last address of X-Forwarded-For that is no proxy of ours."""
+        """Return the last address of X-Forwarded-For that is no trusted proxy."""
         listed = ",".join(_lines(headers, "X-Forwarded-For")).split(",")
         for text in reversed(listed[-MAX_PROXIES:]):
             address = address_of(text.strip())
@@ -179,22 +170,14 @@ class ProxyHeaders:
 
 
 class AllowedHosts:
-    """Under which names the page may be asked for, so that no other site's name leads here.
-
-    A page of another site whose name is made to point at this machine (DNS rebinding) sends its
-    own name. Addresses cannot be rebound: any is taken where the server is open to others.
-
-    Args:
-        host: the address that is bound.
-        names: host names that are ours.
-    """
+    """Allowed host names, against DNS rebinding; any address is allowed beyond loopback."""
 
     def __init__(self, host: str, names: Iterable[str] = ()) -> None:
         self._loopback = is_loopback(host)
         self._names = {plain_host(name) for name in names} | {plain_host(host)}
 
     def admits(self, header: str | None) -> bool:
-        """Whether a Host header names us."""
+        """Return whether a Host header is allowed."""
         found = HOST.fullmatch(header or "")
         if found is None:
             return False
@@ -204,19 +187,13 @@ class AllowedHosts:
         return not self._loopback and _is_address(host)
 
     def same_origin(self, origin: str | None, header: str | None, scheme: str) -> bool:
-        """Whether a page of this server asks: its Origin is the Host that it asked for.
-
-        ``origin`` = None: it was no page of a browser that asks for itself; that is none of ours.
-        """
+        """Return whether the Origin is that of the Host header; False without an Origin."""
         theirs, ours = origin_of(origin or ""), origin_of(f"{scheme}://{header or ''}")
         return theirs is not None and theirs == ours
 
 
 def _lines(headers: Mapping[str, str], name: str) -> list[str]:
-    """All lines of a header, the last one of the nearest proxy; an empty one where there is none.
-
-    Some proxies add a line of their own beneath those that a client has sent.
-    """
+    """Return all lines of a header; some proxies add a line after those of the client."""
     all_lines = getattr(headers, "getall", None)
     return list(all_lines(name, [""])) if all_lines is not None else [headers.get(name, "")]
 

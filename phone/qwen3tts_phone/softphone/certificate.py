@@ -1,7 +1,7 @@
-"""A certificate for HTTPS, signed by itself, made when it is needed and kept for the next start.
+"""Certificate for HTTPS: the user's own, or a self-signed one that is kept for the next start.
 
-A browser gives a microphone only to a page that came over HTTPS or from this machine. One that is
-signed by itself makes the browser warn once; its fingerprint tells whether it is ours.
+A browser gives a microphone only to a page over HTTPS or of this machine. With a self-signed
+certificate it warns once; the fingerprint shows whether it is ours.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 
 FILE = "softphone.pem"
 DAYS = 397
-"""Browsers take no certificate of more than 398 days (CA/Browser Forum, ballot SC31)."""
+"""Browsers accept at most 398 days (CA/Browser Forum, ballot SC31)."""
 RENEW_DAYS = 30
-"""One that ends within so many days is made anew."""
+"""A certificate that expires within this time is replaced."""
 
 
 class MissingWebPackages(SpeechError):
@@ -49,18 +49,18 @@ class MissingWebPackages(SpeechError):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a server shows."""
+    """Certificate of a server."""
 
     path: Path
     """PEM with the certificate and its key, or the certificate alone."""
     key: Path | None
     fingerprint: str
-    """SHA-256 of it, as browsers show it: ``AB:CD:…``."""
+    """SHA-256 as browsers show it: ``AB:CD:…``."""
     own: bool = False
-    """Whether it was given to us, and not made here."""
+    """Whether it is the user's own."""
 
     def context(self) -> ssl.SSLContext:
-        """For a server; raises BadCertificate."""
+        """Return the TLS context of a server; raises BadCertificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
@@ -71,19 +71,19 @@ class Certificate:
 
 
 def state_folder() -> Path:
-    """Where this user's programs keep what they have made (XDG Base Directory Specification)."""
+    """Return the user's state folder (XDG Base Directory Specification)."""
     base = os.environ.get("XDG_STATE_HOME", "")
     root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
     return root / "mr-qwen3tts"
 
 
 def user_certificate(path: Path, key: Path | None) -> Certificate:
-    """One of the user's own; raises BadCertificate."""
+    """Return a certificate of the user's own; raises BadCertificate."""
     found = _read(path)
     now = datetime.now(UTC)
     if now > found.not_valid_after_utc:
         raise BadCertificate(
-            f"The certificate {path.name} ended on {found.not_valid_after_utc:%Y-%m-%d}.",
+            f"The certificate {path.name} expired on {found.not_valid_after_utc:%Y-%m-%d}.",
             remedy="Renew it, or leave --certificate out: then one is made that is signed by"
             " itself.",
         )
@@ -97,16 +97,9 @@ def user_certificate(path: Path, key: Path | None) -> Certificate:
 def self_signed_certificate(
     hosts: Iterable[str], folder: Path | None = None, now: datetime | None = None
 ) -> Certificate:
-    """The one that is kept for these hosts; made where there is none, or none that is good still.
+    """Return the kept certificate of these hosts, or a new one.
 
-    Args:
-        hosts: names and addresses under which the page is reached.
-        folder: where it is kept; None = the user's state folder.
-        now: the time that counts; None = the wall clock's.
-
-    Raises:
-        MissingWebPackages: the library that makes it is not installed.
-        BadCertificate: it cannot be written.
+    ``folder``: None = the user's state folder. Raises MissingWebPackages, BadCertificate.
     """
     now = now or datetime.now(UTC)
     folder = folder or state_folder()
@@ -128,7 +121,7 @@ def self_signed_certificate(
 
 
 def _kept(path: Path) -> x509.Certificate | None:
-    """What lies there, if it is a certificate with its key that only its owner can read."""
+    """Return a kept certificate with its key, if only its owner can read it."""
     try:
         from cryptography import x509
     except ModuleNotFoundError as error:
@@ -136,7 +129,7 @@ def _kept(path: Path) -> x509.Certificate | None:
     try:
         status = path.stat()
         if stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid != os.getuid():
-            return None  # somebody else may know its key
+            return None  # others may know its key
         data = path.read_bytes()
         found = x509.load_pem_x509_certificate(data)
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
@@ -160,7 +153,7 @@ def _good(found: x509.Certificate, wanted: list[str], now: datetime) -> bool:
 
 
 def _made(hosts: list[str], now: datetime) -> bytes:
-    """PEM of a new key and its certificate."""
+    """Return the PEM of a new key and its certificate."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -209,7 +202,7 @@ def _san(host: str) -> x509.GeneralName:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """The whole file or nothing, for its owner alone (0600)."""
+    """Write a file atomically, for its owner alone (0600)."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".softphone-")  # 0600
     try:
         with os.fdopen(handle, "wb") as file:
@@ -222,14 +215,13 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _fingerprint_of(certificate: x509.Certificate) -> str:
-    """SHA-256 of it."""
     from cryptography.hazmat.primitives import hashes
 
     return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
 
 
 def _read(path: Path) -> x509.Certificate:
-    """The first certificate in a file; raises BadCertificate, MissingWebPackages."""
+    """Return the first certificate of a file; raises BadCertificate, MissingWebPackages."""
     try:
         from cryptography import x509
     except ModuleNotFoundError as error:

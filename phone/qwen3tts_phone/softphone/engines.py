@@ -1,4 +1,4 @@
-"""The speech servers that a page may choose, with their voices."""
+"""Speech servers that a page may choose, their voices, and voice cloning."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from qwen3tts_wire.messages import MAX_MESSAGE_BYTES, SessionCreated
 logger = logging.getLogger(__name__)
 
 QUERY_TIMEOUT_S = 4.0
-"""Longest wait for one server's list; the page shows the others meanwhile."""
+"""Longest query of one server."""
 MAX_SHOWN_VOICES = 2_000
 MAX_CLONED_VOICES = 64
-"""Voices made by pages that are shown; the server keeps the others."""
+"""Shown voices that pages have cloned; the server keeps the others."""
 
 
 class NoSuchEngine(SpeechError):
-    """No speech server of that name is known."""
+    """There is no speech server of that name."""
 
     code = "no_such_engine"
 
@@ -39,40 +39,39 @@ class NoSuchEngine(SpeechError):
 
 @dataclass(slots=True)
 class SpeechEngine:
-    """One of them."""
+    """A speech server."""
 
     id: str
     settings: EngineSettings
     link: SpeechLink
     session: SessionCreated | None = None
-    """What it said of itself last; None = it has never answered."""
+    """Its last ``session.created``; None = it has never answered."""
     trouble: str = ""
-    """Why it does not answer now; empty = it does."""
+    """Error of the last query; empty = it answers."""
     made: list[VoiceEntry] = field(default_factory=list)
-    """Voices that pages had made of recordings."""
+    """Voices that pages have cloned."""
 
     @property
     def name(self) -> str:
-        """What people are shown."""
         if self.settings.name:
             return self.settings.name
         return self.session.model if self.session is not None else server_address(self.settings.url)
 
     @property
     def can_clone(self) -> bool:
-        """Whether it makes voices of recordings."""
+        """Whether it clones voices."""
         return self.session is not None and "voice_loading" in self.session.features
 
     @property
     def most_audio_bytes(self) -> int:
-        """The largest recording that it takes: base64 makes four bytes of three."""
+        """Largest reference recording: base64 makes four bytes of three."""
         most = MAX_MESSAGE_BYTES
         if self.session is not None:
             most = min(most, self.session.limits.max_message_bytes)
         return max(0, (most - 8192) * 3 // 4)
 
-    async def ask(self) -> None:
-        """Learn what it offers now; never raises: ``trouble`` says why it does not answer."""
+    async def query(self) -> None:
+        """Query the server; an error is kept in ``trouble``."""
         try:
             async with asyncio.timeout(QUERY_TIMEOUT_S):
                 client = await self.link.client()
@@ -83,7 +82,7 @@ class SpeechEngine:
             self.trouble = str(error)
 
     def entry(self) -> EngineEntry:
-        """For the page."""
+        """Return the entry for the page."""
         session = self.session
         if session is None:
             return EngineEntry(self.id, self.name, "", self.trouble)
@@ -101,14 +100,14 @@ class SpeechEngine:
         )
 
     def add(self, voice: VoiceEntry) -> None:
-        """A page had a voice made."""
+        """Add a cloned voice."""
         self.made = [voice, *(each for each in self.made if each.id != voice.id)][
             :MAX_CLONED_VOICES
         ]
 
 
 class SpeechEngines:
-    """All of them; the first is the one that speaks where a page says nothing."""
+    """All speech servers; the first one is the default."""
 
     def __init__(self, settings: Iterable[EngineSettings]) -> None:
         self.all: list[SpeechEngine] = []
@@ -119,20 +118,20 @@ class SpeechEngines:
             )
 
     async def open(self) -> None:
-        """Ask all; raises ConnectionLost, or what else it is, where none of them answers."""
-        await self.ask()
+        """Query all; raises ConnectionLost or another SpeechError if none answers."""
+        await self.query()
         if all(each.trouble for each in self.all):
             await self.all[0].link.client()
         for each in self.all:
             if each.trouble:
                 logger.warning("the engine %s does not answer: %s", each.name, each.trouble)
 
-    async def ask(self) -> None:
-        """Learn what all offer now."""
-        await asyncio.gather(*(each.ask() for each in self.all))
+    async def query(self) -> None:
+        """Query all."""
+        await asyncio.gather(*(each.query() for each in self.all))
 
     def chosen(self, engine_id: str | None) -> SpeechEngine:
-        """The one of that id; None = the first. Raises NoSuchEngine."""
+        """Return the server of that id; None = the first. Raises NoSuchEngine."""
         if engine_id is None:
             return self.all[0]
         for each in self.all:
@@ -141,7 +140,7 @@ class SpeechEngines:
         raise NoSuchEngine(", ".join(each.id for each in self.all))
 
     def entries(self) -> tuple[EngineEntry, ...]:
-        """For the page."""
+        """Return the entry for the page."""
         return tuple(each.entry() for each in self.all)
 
     async def close(self) -> None:
@@ -151,7 +150,7 @@ class SpeechEngines:
 
 
 def server_address(url: str) -> str:
-    """Host and port of a speech server, for people; nothing secret of its address."""
+    """Return host and port of a speech server, without secrets of its URL."""
     try:
         parts = urlsplit(url)
         return f"{parts.hostname or 'server'}{f':{parts.port}' if parts.port else ''}"
@@ -168,7 +167,7 @@ MAX_TEXT_CHARS = 4096
 
 
 class CannotClone(SpeechError):
-    """The engine makes no voices of recordings."""
+    """The engine cannot clone voices."""
 
     code = "cannot_clone"
 
@@ -182,63 +181,53 @@ class CannotClone(SpeechError):
 
 @dataclass(frozen=True, slots=True)
 class ReferenceVoice:
-    """What a page sends of it."""
+    """Reference recording of a voice to be cloned."""
 
     audio: bytes = field(repr=False)
-    """A sound file of any kind that the speech server reads."""
+    """Audio file of any format that the speech server reads."""
     ref_text: str | None = field(default=None, repr=False)
-    """What is said in it; None = the server finds out, or takes only the voice's colour."""
+    """Its transcript; None = the server transcribes it, or uses the speaker embedding only."""
     name: str = ""
-    """What people are shown."""
 
 
-async def clone_voice(engine: SpeechEngine, voice: ReferenceVoice, most_s: float) -> VoiceEntry:
-    """Have the engine make it.
-
-    Raises:
-        CannotClone: the engine makes no voices.
-        LimitExceeded: the recording is too large or too long.
-        SpeechError: what else the engine says of it.
-    """
-    await engine.ask()
+async def clone_voice(engine: SpeechEngine, voice: ReferenceVoice, max_s: float) -> VoiceEntry:
+    """Have the engine clone a voice; raises CannotClone, LimitExceeded, SpeechError."""
+    await engine.query()
     if engine.session is not None and not engine.can_clone:
         raise CannotClone(engine.name)
-    check_reference(voice, engine.most_audio_bytes, most_s)
+    check_reference(voice, engine.most_audio_bytes, max_s)
     client = await engine.link.client()
     try:
         ready = await client.load_voice(voice.audio, voice.ref_text)
     except BadRequest:
         if voice.ref_text is not None:
             raise
-        # Nobody there hears what it says: its colour alone makes a voice, too.
+        # No recogniser there: the speaker embedding (x-vector) alone makes a voice, too.
         ready = await client.load_voice(voice.audio, x_vector_only=True)
     entry = VoiceEntry(ready.voice_id, voice.name or ready.voice_id, "")
     engine.add(entry)
     return entry
 
 
-def check_reference(voice: ReferenceVoice, most_bytes: int, most_s: float) -> None:
-    """Refuse what is empty, too large or, where that is seen at once, too long.
-
-    Raises BadRequest, LimitExceeded.
-    """
+def check_reference(voice: ReferenceVoice, max_bytes: int, max_s: float) -> None:
+    """Raise BadRequest for an empty recording, LimitExceeded for one that is too large or long."""
     if not voice.audio:
         raise BadRequest("The recording is empty.", remedy="Choose or record another one.")
-    if len(voice.audio) > most_bytes:
+    if len(voice.audio) > max_bytes:
         raise LimitExceeded(
-            f"The recording has {len(voice.audio):,} bytes; at most {most_bytes:,} are taken.",
+            f"The recording has {len(voice.audio):,} bytes; at most {max_bytes:,} are taken.",
             remedy="Take a shorter one: five to fifteen seconds of clear speech are best.",
         )
     seconds = wav_seconds(voice.audio)
-    if seconds is not None and seconds > most_s:
+    if seconds is not None and seconds > max_s:
         raise LimitExceeded(
-            f"The recording lasts {seconds:.0f} s; at most {most_s:.0f} s are taken.",
+            f"The recording lasts {seconds:.0f} s; at most {max_s:.0f} s are taken.",
             remedy="Take a shorter one: five to fifteen seconds of clear speech are best.",
         )
 
 
 def wav_seconds(audio: bytes) -> float | None:
-    """How long a WAV lasts; None = it is another kind of file, or damaged."""
+    """Return the duration of a WAV; None = another kind of file, or damaged."""
     try:
         with wave.open(io.BytesIO(audio)) as file:
             return float(file.getnframes() / file.getframerate())

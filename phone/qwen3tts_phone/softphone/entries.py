@@ -8,7 +8,6 @@ from typing import Annotated
 from qwen3tts_wire.fields import Flag, Many, Real, Record, Text, Whole
 
 MAX_TEXT_CHARS = 1_048_576
-"""Bounds what the server itself writes."""
 
 Id = Annotated[str, Text(1, 128, printable=True)]
 Name = Annotated[str, Text(0, 4096, printable=True)]
@@ -35,7 +34,7 @@ class EngineEntry:
     name: Name
     kind: Name
     note: Prose = ""
-    """Remark for people, such as that it does not answer now."""
+    """Remark, such as that it does not answer now."""
     can_clone: Yes = False
     default_voice: Name = ""
     voices: Annotated[tuple[VoiceEntry, ...], Many(Record(VoiceEntry), 10_000)] = ()

@@ -13,52 +13,48 @@ from qwen3tts_codecs.resample import Resampler
 Samples = NDArray[np.int16]
 
 DELAY_S: Final = 0.04
-"""A sample is heard so long after its time: frames are told of one at a time, when they are over,
-and by a process that may be busy."""
+"""Delay of the mix: frames arrive one by one, after their end, from a process that may be busy."""
 JOINS_S: Final = 0.011
-"""A frame that lies so near the end of the one before goes on from it: slots are told to half a
-frame, and a step in the sound would be heard."""
+"""A frame within this distance of the one before is joined to it: slots are known to half a frame,
+and a step in the signal would be audible."""
 BACK_S: Final = 0.5
-"""Nothing older than this is put in; nobody would know what it belongs to."""
+"""Older audio is dropped."""
 AHEAD_S: Final = 5.0
-"""Nor what lies further ahead: so much may lie in the buffer of a far end that keeps the clock."""
+"""Audio further ahead is dropped: more than the buffer of a far end that keeps the clock."""
 KNEE: Final = 24_000.0
-"""Up to here voices are added as they are; above, ever less, and never over the top."""
+"""Limiter: linear up to here, compressed above."""
 
 
 class _Segment(NamedTuple):
-    start: int  # place, samples of the mix
+    start: int  # position, samples of the mix
     samples: Samples
 
 
 class _Voice:
-    """One of them, as pieces in order."""
+    """One input, as segments in order."""
 
     def __init__(self, to_hz: int) -> None:
         self.to_hz = to_hz
-        self.pieces: deque[_Segment] = deque()
+        self.segments: deque[_Segment] = deque()
         self.resampler: Resampler | None = None
         self.end = 0
 
-    def converted(self, samples: Samples, rate_hz: int, *, anew: bool) -> Samples:
-        if self.resampler is None or self.resampler.from_hz != rate_hz or anew:
+    def converted(self, samples: Samples, rate_hz: int, *, restart: bool) -> Samples:
+        if self.resampler is None or self.resampler.from_hz != rate_hz or restart:
             self.resampler = Resampler(rate_hz, self.to_hz, aligned=False)
         return self.resampler.push(samples)
 
 
 class Mixer:
-    """Pure; times are seconds of one clock.
+    """Mixer of several voices (pure); times are seconds of one clock.
 
-    Args:
-        rate_hz: of the mix.
-        ptime_ms: length of its frames.
-        now: when it begins.
+    Each frame is put where its time says, `DELAY_S` later, so that late ones are rare.
     """
 
     def __init__(self, rate_hz: int, ptime_ms: int, now: float) -> None:
         self.rate_hz = rate_hz
         self.late_s = 0.0
-        """Sound that came after its place had been given out."""
+        """Audio that came too late."""
         self._count = rate_hz * ptime_ms // 1000
         self._ptime_s = ptime_ms / 1000
         self._origin = now
@@ -67,11 +63,10 @@ class Mixer:
 
     @property
     def next_deadline(self) -> float:
-        """When the next frame is due."""
         return self._origin + (self._ticks + 1) * self._ptime_s
 
     def put(self, voice: str, samples: Samples, rate_hz: int, at: float) -> None:
-        """Samples, shape [n], of one of the voices, whose first belongs to the time ``at``."""
+        """Add samples, shape [n], of one voice; the first is of the time ``at``."""
         if not len(samples):
             return
         known = self._voices.setdefault(voice, _Voice(self.rate_hz))
@@ -81,10 +76,10 @@ class Mixer:
             self.late_s += len(samples) / rate_hz
             return
         joins = abs(start - known.end) <= JOINS_S * self.rate_hz
-        converted = known.converted(samples, rate_hz, anew=not joins)
+        converted = known.converted(samples, rate_hz, restart=not joins)
         if joins:
             start = known.end
-        elif start < known.end:  # two things at once in one voice: what is there goes on
+        elif start < known.end:  # overlap in one voice: the earlier audio wins
             converted, start = converted[known.end - start :], known.end
         known.end = start + len(converted)
         late = given - start
@@ -92,17 +87,15 @@ class Mixer:
             self.late_s += min(late, len(converted)) / self.rate_hz
             converted, start = converted[late:], given
         if len(converted):
-            known.pieces.append(_Segment(start, converted))
+            known.segments.append(_Segment(start, converted))
 
     def due(self, now: float) -> list[Samples]:
-        """The frames whose time has come, each of shape [rate_hz * ptime]."""
+        """Return the frames that are due, each of shape [rate_hz * ptime]."""
         frames = []
         while self.next_deadline <= now:
             frames.append(self._frame())
             self._ticks += 1
         return frames
-
-    # --- inside
 
     def _frame(self) -> Samples:
         start = self._ticks * self._count
@@ -115,30 +108,32 @@ class Mixer:
         return limited(np.sum(heard, axis=0))
 
     def _part(self, voice: _Voice, start: int) -> NDArray[np.int32] | None:
-        """What one voice has there; None = it is silent."""
-        pieces, end = voice.pieces, start + self._count
-        if not pieces or pieces[0].start >= end:
+        """Return one voice's part of a frame; None = silence."""
+        segments, end = voice.segments, start + self._count
+        if not segments or segments[0].start >= end:
             return None
         part = np.zeros(self._count, np.int32)
-        while pieces and pieces[0].start < end:
-            piece = pieces.popleft()
-            room = end - piece.start
-            fits = piece.samples[:room]
-            part[piece.start - start : piece.start - start + len(fits)] = fits
-            if len(piece.samples) > room:
-                pieces.appendleft(_Segment(end, piece.samples[room:]))
+        while segments and segments[0].start < end:
+            segment = segments.popleft()
+            room = end - segment.start
+            fits = segment.samples[:room]
+            part[segment.start - start : segment.start - start + len(fits)] = fits
+            if len(segment.samples) > room:
+                segments.appendleft(_Segment(end, segment.samples[room:]))
                 break
         return part
 
 
 def limited(mixed: NDArray[np.int32]) -> Samples:
-    """A sum of voices as int16, shape [n]: linear up to `KNEE`, and bent above it."""
+    """Return a sum of voices as int16, shape [n]: linear up to `KNEE`, compressed above."""
     size = np.abs(mixed).astype(np.float64)
     if size.max(initial=0.0) <= KNEE:
         return mixed.astype(np.int16)
     above = 32_767.0 - KNEE
-    bent = KNEE + above * np.tanh((size - KNEE) / above)
-    loud: Samples = np.rint(np.sign(mixed) * np.where(size > KNEE, bent, size)).astype(np.int16)
+    compressed = KNEE + above * np.tanh((size - KNEE) / above)
+    loud: Samples = np.rint(np.sign(mixed) * np.where(size > KNEE, compressed, size)).astype(
+        np.int16
+    )
     return loud
 
 
@@ -147,20 +142,19 @@ ON_S: Final = 1.0
 PERIOD_S: Final = 5.0
 """ITU-T E.180 section 3.4: 400 to 450 Hz, 0.67 to 1.5 s of tone and 3 to 5 s of silence."""
 PEAK: Final = 2000.0
-"""About -27 dBm0: heard, and not loud in a headset."""
+"""About -27 dBm0."""
 RAMP_S: Final = 0.01
-"""It begins and ends without a click."""
 
 
 class RingbackTone:
-    """Samples as they are asked for, from the beginning of a ring (pure)."""
+    """Ringback tone (ITU-T E.180), from the start of a ring (pure)."""
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
         self._given = 0
 
     def next(self, count: int) -> NDArray[np.int16]:
-        """The next samples, shape [count]."""
+        """Return the next samples, shape [count]."""
         at = (np.arange(count) + self._given) / self._rate_hz
         self._given += count
         in_ring = at % PERIOD_S

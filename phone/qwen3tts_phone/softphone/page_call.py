@@ -1,4 +1,4 @@
-"""What is heard of a caller, or of the party that a page has dialled, as the page is told it."""
+"""Call of a page, from its offer to its end: requests, states, and the caller's turns."""
 
 from __future__ import annotations
 
@@ -32,26 +32,20 @@ if TYPE_CHECKING:
 
 
 MAX_EARLY_TURNS = 20
-"""Typed turns that wait until somebody listens."""
+"""Typed turns that wait for speech detection."""
 
 
 class CallerTurns:
-    """One call's.
-
-    Args:
-        tell: is given each message for the page.
-        settings: when sound counts as what.
-    """
+    """Turns of the caller, or of the party that a page has dialled, as messages to the page."""
 
     def __init__(self, tell: Callable[[ServerMessage], None], settings: ListenSettings) -> None:
         self._tell = tell
         self._settings = settings
         self._listening: SpeechDetection | None = None
         self._early: list[str] = []
-        """Typed before somebody listened."""
 
     def follow(self, listening: SpeechDetection) -> None:
-        """Somebody listens: the page is told what is heard."""
+        """Report what a speech detection hears, and give it the typed turns."""
         listening.on_voice = self._voice
         listening.followers.append(self._turn)
         self._listening = listening
@@ -60,12 +54,7 @@ class CallerTurns:
             listening.typed(text)
 
     def say(self, text: str) -> None:
-        """The caller says this, typed; it waits until somebody listens.
-
-        Raises:
-            LimitExceeded: too much waits already.
-            WrongState: nobody listens any more.
-        """
+        """Add a typed turn; raises LimitExceeded, or WrongState after the end of the detection."""
         if self._listening is not None:
             self._listening.typed(text)
         elif len(self._early) < MAX_EARLY_TURNS:
@@ -77,34 +66,30 @@ class CallerTurns:
             )
 
     def listen(self, call: AnyCall, *, barge_in: bool) -> None:
-        """Listen ourselves, to the call's end; a voice stops ours where it may.
-
-        Raises MissingDetector where what tells voices from noise is not installed.
-        """
+        """Start speech detection to the call's end; raises MissingDetector."""
         listening = call.hear(replace(self._settings, barge_in=barge_in))
         if call.on_hear is None:
             self.follow(listening)
         listening.start()
 
-    def complain(self, error: SpeechError) -> None:
-        """Something did not work beside the call, which goes on."""
+    def report_error(self, error: SpeechError) -> None:
+        """Report an error that does not end the call."""
         self._tell(protocol.Error(error.code, error.message, error.remedy, "call"))
 
     def _voice(self, speaking: bool, at: float) -> None:
         self._tell(protocol.Caller(speaking))
 
     def _turn(self, turn: Turn) -> None:
-        if turn.text:  # without a recogniser there is nothing to show
+        if turn.text:  # empty without a recogniser
             began_ms, ended_ms = turn.began_at * 1000, turn.ended_at * 1000
             self._tell(protocol.Turn(turn.text, turn.barge_in, began_ms, ended_ms))
         if turn.error is not None:
-            self.complain(turn.error)
+            self.report_error(turn.error)
 
 
 logger = logging.getLogger(__name__)
 
-FIGURES_S = 0.2
-"""How often a page is told how its line stands."""
+STATISTICS_INTERVAL_S = 0.2
 LOST = State(
     "lost",
     "nothing comes from this browser",
@@ -113,132 +98,128 @@ LOST = State(
 
 
 class PageCall:
-    """It runs by itself from `begin` to its end.
+    """Call of a page, which runs by itself from `begin` to its end.
 
-    Args:
-        desk: what it works with.
-        tell: is given each message for the page.
-        host: the page's address; ``program``: what its browser calls itself.
+    ``tell`` gets each message for the page; ``host`` and ``program`` are those of its browser.
     """
 
     def __init__(
         self,
-        desk: SoftphoneServices,
+        services: SoftphoneServices,
         tell: Callable[[ServerMessage], None],
         *,
         host: str = "",
         program: str = "",
     ) -> None:
-        self._desk = desk
+        self._services = services
         self._tell = tell
         self._host = host
         self._program = program
         self._call: WebCall | None = None
-        self._joined: CallBridge | None = None
-        self._captions = Captions(tell, desk.clock)
-        self._voice = PageVoice(desk, self._captions)
-        self._ears = CallerTurns(tell, desk.settings.listen)
+        self._bridge: CallBridge | None = None
+        self._captions = Captions(tell, services.clock)
+        self._voice = PageVoice(services, self._captions)
+        self._turns = CallerTurns(tell, services.settings.listen)
         self._recording: PageRecording | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._run: asyncio.Task[None] | None = None
         self._left = False
         self.state = State("connecting")
-        """What the page was told last."""
+        """The last state reported to the page."""
 
     @property
     def id(self) -> str | None:
-        """The call's name; None = there is none yet."""
+        """Id of the call; None = not yet."""
         return self._call.id if self._call is not None else None
 
     @property
     def over(self) -> bool:
-        """Whether all of it has ended."""
         return self._run is not None and self._run.done()
 
     @property
     def ending(self) -> bool:
-        """Whether it is hung up, or over."""
+        """Whether the call is being hung up, or over."""
         return self._left or self.state.state == "ended"
 
     def begin(self, asked: Call | Dial | Listen, before: PageCall | None = None) -> None:
-        """Make the call, when the one ``before`` has ended; what comes of it is told."""
+        """Start the call after the end of the one ``before``; errors are reported as states."""
         self._run = asyncio.create_task(self._whole(asked, before), name="call of a page")
 
     async def ended(self) -> None:
-        """Wait until all of it has ended."""
+        """Wait for the end of all tasks."""
         if self._run is not None:
             await asyncio.wait([self._run])
 
-    # --- what the page asks for
+    # --- requests of the page
 
     def leave(self, reason: str = "") -> None:
-        """The page hangs up, or has gone; returns at once."""
+        """Hang up for the page, without waiting."""
         first, self._left = not self._left, True
         if self._call is not None:
             self._call.far_end_left(reason)
-        elif self._run is not None and first:  # a second time it would not clear itself away
-            # Not before it has begun: then nothing of it would run, and nothing be told.
+        elif self._run is not None and first:  # a second cancellation would stop the clean-up
+            # In the next turn of the loop: a task cancelled before its start runs nothing.
             asyncio.get_running_loop().call_soon(self._run.cancel)
 
     def interrupt(self) -> None:
-        """Stop what is being said, and forget what was typed before the call was up."""
+        """Interrupt the speech, and drop what was typed before the call was up."""
         self._voice.drop_queued()
-        if self._joined is not None:
-            self._joined.interrupt()
+        if self._bridge is not None:
+            self._bridge.interrupt()
         elif self._call is not None:
             self._call.interrupt()
 
     def type(self, number: int, text: str) -> None:
-        """More typed words; raises as `PageVoice.type`."""
+        """Add typed text; raises as `PageVoice.type`."""
         self._voice.type(number, text)
 
     def type_end(self, number: int) -> None:
-        """A typed utterance is complete."""
+        """Complete a typed utterance."""
         self._voice.type_end(number)
 
     def say(self, text: str) -> None:
-        """The caller says this to the agent, typed; before the call is up it waits for it.
+        """Add a typed turn of the caller for the agent.
 
         Raises:
             BadRequest: no agent talks on this call.
-            LimitExceeded: too much waits already.
+            LimitExceeded: too many turns wait for the call.
             WrongState: the call is over.
         """
-        if self._desk.agent is None or self._joined is not None:
+        if self._services.agent is None or self._bridge is not None:
             raise BadRequest(
                 "No agent talks on this call.", remedy="Type for the voice, or start it with --llm."
             )
-        self._ears.say(text)
+        self._turns.say(text)
 
     def choose_voice(self, message: protocol.Voice) -> None:
-        """Speak so from now on, and tell where that cannot be. Raises NoSuchEngine."""
+        """Change the voice from now on, and check it. Raises NoSuchEngine."""
         self._voice.choose(message.engine, message.voice, message.language)
         self._start(self._voice.check())
 
     def press(self, digit: str) -> None:
-        """A key of the pad."""
-        if self._joined is not None:
-            self._start(self._joined.press(digit))
+        """Send or handle a DTMF key."""
+        if self._bridge is not None:
+            self._start(self._bridge.press(digit))
         elif self._call is not None:
             self._call.pressed(digit)
 
     def talk(self, on: bool) -> None:
-        """Put the microphone into the other call, or take it out. Raises BadRequest."""
-        if self._joined is None:
+        """Put the microphone into the other call, or take it out; raises BadRequest."""
+        if self._bridge is None:
             raise BadRequest("There is no other call to talk in.")
-        self._joined.talk(on)
+        self._bridge.talk(on)
 
     def report(self, message: protocol.Report) -> None:
-        """What the browser measures."""
+        """Handle the browser's statistics."""
         if self._call is not None:
             self._call.report(message)
 
     def repeat(self) -> None:
-        """The page was away: tell how it stands, and what is being said."""
+        """Report state and captions to a page that has reconnected."""
         self._tell(self.state)
         self._captions.repeat()
 
-    # --- its course
+    # --- run
 
     async def _whole(self, asked: Call | Dial | Listen, before: PageCall | None) -> None:
         try:
@@ -251,15 +232,15 @@ class PageCall:
             self._ended("we hung up", by="local")
             raise
         except Exception as error:
-            logger.error("a call of a page broke\n%s", traceback_without_message(error))
-            self._ended("it broke here; the log has more", by="error", code="internal_error")
+            logger.error("a call of a page failed\n%s", traceback_without_message(error))
+            self._ended("internal error; the log has more", by="error", code="internal_error")
         finally:
             await self._clear_away()
 
     async def _course(self, asked: Call | Dial | Listen) -> None:
-        desk, voice = self._desk, self._voice
+        services, voice = self._services, self._voice
         self._tell(self.state)
-        if not isinstance(asked, Call) and desk.gateway is None:
+        if not isinstance(asked, Call) and services.gateway is None:
             raise BadRequest(
                 "This softphone has no telephone.", remedy="Start it with --sip or --config FILE."
             )
@@ -267,7 +248,7 @@ class PageCall:
             voice.choose(None, None, None)
         else:
             voice.choose(asked.engine, asked.voice, asked.language)
-        call, answer = await desk.web_call(
+        call, answer = await services.web_call(
             asked.sdp,
             asked.codec,
             voice.engine,
@@ -278,12 +259,12 @@ class PageCall:
         self._call = call
         hz = payload_by_name(call.codec).sample_hz
         self._tell(protocol.Answer(call.id, answer, call.codec, hz))
-        call.on_hear = self._ears.follow
+        call.on_hear = self._turns.follow
         self._start(self._end_in_time(call))
         self._start(self._follow_events(call))
         if not isinstance(asked, Listen) and asked.record:
-            allowed = desk.settings.recording
-            self._recording = PageRecording(desk.recorded, self._tell, allowed=allowed)
+            allowed = services.settings.recording
+            self._recording = PageRecording(services.recorded, self._tell, allowed=allowed)
             self._recording.begin(call)
         if isinstance(asked, Call):
             await self._alone(call, asked)
@@ -291,51 +272,51 @@ class PageCall:
             await self._with_other(call, asked)
 
     async def _alone(self, call: WebCall, asked: Call) -> None:
-        """The page and the voice, or an agent."""
+        """Run a call of the page with the voice or an agent."""
         try:
             await call.answer()
         except SpeechError:
             if call.facts.end is None:
                 raise
-            # How it ended says more than that it is over.
+            # The call's end says more than the error.
             await self._finish(call, await call.ended())
             return
         if call.speaker is not None:
-            self._voice.leads(call.speaker)
+            self._voice.set_speaker(call.speaker)
             self._captions.follow(call.speaker)
-        self._stands(State("up"))
+        self._set_state(State("up"))
         self._begin_typing()
         self._start(self._figures(call))
-        if self._desk.agent is not None:
-            self._start(self._desk.agent.talk(call))
+        if self._services.agent is not None:
+            self._start(self._services.agent.talk(call))
         else:
             self._start(self._listen(call, asked.barge_in))
         await self._finish(call, await call.ended())
 
     async def _with_other(self, call: WebCall, asked: Dial | Listen) -> None:
-        """The page and another call."""
-        gateway = self._desk.gateway
+        """Run a call of the page that is bridged to another one."""
+        gateway = self._services.gateway
         assert gateway is not None
-        joined: CallBridge
+        bridge: CallBridge
         if isinstance(asked, Dial):
-            joined = await gateway.dial(call, asked.uri)
+            bridge = await gateway.dial(call, asked.uri)
         else:
-            joined = await gateway.listen(call, asked.call_id)
-        self._joined = joined
+            bridge = await gateway.listen(call, asked.call_id)
+        self._bridge = bridge
         self._start(self._figures(call))
         self._start(self._connect(call))
         if isinstance(asked, Dial):
-            joined.on_moved = partial(self._moved, asked.barge_in)
-            self._start(self._with_party(joined, asked.barge_in))
+            bridge.on_moved = partial(self._moved, asked.barge_in)
+            self._start(self._with_party(bridge, asked.barge_in))
         else:
             self._begin_typing()
         last: State | None = None
-        async for state in joined.states():
+        async for state in bridge.states():
             if state.state == "ended":
                 last = state
             else:
-                self._stands(state)
-        await joined.over()
+                self._set_state(state)
+        await bridge.over()
         await self._finish(call, await call.ended(), last)
 
     async def _finish(self, call: WebCall, cause: str, last: State | None = None) -> None:
@@ -347,27 +328,27 @@ class PageCall:
             last = State("ended", cause, by=by)
             if error is not None:
                 last = State("ended", error.message, error.remedy, by, error.code)
-        self._stands(last)
+        self._set_state(last)
         if self._recording is not None:
             await self._recording.keep()
 
     async def _clear_away(self) -> None:
         self._voice.end()
-        async with AsyncExitStack() as stack:  # each step is done, whatever another one raises
+        async with AsyncExitStack() as stack:  # each step is done, whatever the others raise
             stack.push_async_callback(self._captions.close)
             stack.push_async_callback(self._stop_tasks)
             if self._call is not None:
-                stack.callback(self._desk.forget, self._call)
+                stack.callback(self._services.forget, self._call)
                 stack.push_async_callback(self._call.hangup)
-            if self._joined is not None:
-                stack.push_async_callback(self._joined.close)
+            if self._bridge is not None:
+                stack.push_async_callback(self._bridge.close)
 
     async def _stop_tasks(self) -> None:
         for task in (tasks := list(self._tasks)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- beside it
+    # --- tasks
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work, name="work of a page's call")
@@ -381,80 +362,79 @@ class PageCall:
         error = task.exception()
         assert error is not None
         if isinstance(error, SpeechError):
-            self._ears.complain(error)
+            self._turns.report_error(error)
         else:
-            logger.error("a page's call: something broke\n%s", traceback_without_message(error))
+            logger.error("a task of a page's call failed\n%s", traceback_without_message(error))
 
     async def _listen(self, call: WebCall, barge_in: bool) -> None:
-        """Hear whether the caller speaks, and let him cut in."""
-        self._ears.listen(call, barge_in=barge_in)
+        self._turns.listen(call, barge_in=barge_in)
 
     async def _connect(self, call: WebCall) -> None:
-        """Wait for the browser; what keeps it from coming ends the call, and is told there."""
+        """Wait for the browser; a failure ends the call, and is reported there."""
         with suppress(SpeechError):
             await call.answer()
 
-    async def _with_party(self, joined: CallBridge, barge_in: bool) -> None:
-        """The party that was dialled has answered: its voice is heard, and ours is the page's."""
-        with suppress(SpeechError):  # the states tell it
-            await joined.call.answered()
-        if joined.call.over:
+    async def _with_party(self, bridge: CallBridge, barge_in: bool) -> None:
+        """Wait for the answer of the dialled party."""
+        with suppress(SpeechError):  # reported as a state
+            await bridge.call.answered()
+        if bridge.call.over:
             return
-        self._moved(barge_in, joined.call)
+        self._moved(barge_in, bridge.call)
         self._begin_typing()
 
     def _moved(self, barge_in: bool, party: AnyCall) -> None:
-        """The page is joined to this call: its voice is heard, and ours is the page's."""
+        """Follow the party of a bridge: its turns, and our voice in its call."""
         if party.speaker is not None:
-            self._voice.leads(party.speaker)
+            self._voice.set_speaker(party.speaker)
         try:
-            self._ears.listen(party, barge_in=barge_in)
+            self._turns.listen(party, barge_in=barge_in)
         except SpeechError as error:
-            self._ears.complain(error)
+            self._turns.report_error(error)
 
     async def _follow_events(self, call: WebCall) -> None:
         async for event in call.progress():
             if isinstance(event, MediaSilent) and self.state.state == "up":
-                self._stands(LOST)
+                self._set_state(LOST)
             elif isinstance(event, MediaBegan) and self.state.state == "lost":
-                self._stands(State("up"))
+                self._set_state(State("up"))
 
     async def _end_in_time(self, call: WebCall) -> None:
-        clock = self._desk.clock
-        await clock.sleep_until(clock.now() + self._desk.settings.max_call_s)
+        clock = self._services.clock
+        await clock.sleep_until(clock.now() + self._services.settings.max_call_s)
         self._tell(
-            protocol.Error("too_long", "The call has lasted as long as one may.", "Call again.")
+            protocol.Error("too_long", "The call has reached its longest duration.", "Call again.")
         )
         await call.hangup()
 
     async def _figures(self, call: WebCall) -> None:
-        clock = self._desk.clock
+        clock = self._services.clock
         while not call.over:
-            self._tell(line_message(call.statistics(), self._desk.now_ms))
-            await clock.sleep_until(clock.now() + FIGURES_S)
+            self._tell(line_message(call.statistics(), self._services.now_ms))
+            await clock.sleep_until(clock.now() + STATISTICS_INTERVAL_S)
 
     def _begin_typing(self) -> None:
         try:
             self._voice.begin(self._say)
-        except SpeechError as error:  # it is over already; its end is reported by itself
-            self._ears.complain(error)
+        except SpeechError as error:  # it is over already
+            self._turns.report_error(error)
 
     def _say(self, words: TypedText, options: VoiceOptions) -> Utterance:
-        if self._joined is not None:
-            return self._joined.speak(words)  # as the call's own speaker has been told
+        if self._bridge is not None:
+            return self._bridge.speak(words)  # with the voice of the call's own speaker
         if self._call is None:
             raise BadRequest("There is no call yet.", remedy="Call first, then type.")
         return self._call.speak(words, options)
 
-    # --- telling
+    # --- reports
 
-    def _stands(self, state: State) -> None:
+    def _set_state(self, state: State) -> None:
         self.state = state
         self._tell(state)
 
     def _ended(self, cause: str, remedy: str = "", by: str = "", code: str = "") -> None:
         if self.state.state != "ended":
-            self._stands(State("ended", cause, remedy, by, code))
+            self._set_state(State("ended", cause, remedy, by, code))
 
 
 def line_message(statistics: TransportStatistics, time_ms: float) -> protocol.Line:

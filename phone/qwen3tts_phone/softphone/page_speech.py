@@ -20,48 +20,41 @@ from qwen3tts_wire.heard import Word
 
 
 class TypedText:
-    """An asynchronous iterator of the words of one typed utterance; for one reader.
+    """Text of one typed utterance, as an asynchronous iterator for one reader.
 
-    Args:
-        number: the page's number of the utterance.
-        most_chars: no more than that is taken.
+    ``number`` is the page's; at most ``max_chars`` are taken.
     """
 
-    def __init__(self, number: int, most_chars: int) -> None:
+    def __init__(self, number: int, max_chars: int) -> None:
         self.number = number
         self.ended = False
-        """Whether no more will come."""
-        self._most = most_chars
+        """Whether the utterance is complete."""
+        self._max_chars = max_chars
         self._chars = 0
         self._waiting: list[str] = []
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def put(self, text: str) -> None:
-        """More words.
-
-        Raises:
-            LimitExceeded: it would be too long; nothing of this is taken.
-            BadRequest: it has ended.
-        """
+        """Append text; raises LimitExceeded (nothing is appended), or BadRequest after the end."""
         if self.ended:
             raise BadRequest("This utterance has ended.", remedy="Begin another one.")
-        if self._chars + len(text) > self._most:
+        if self._chars + len(text) > self._max_chars:
             raise LimitExceeded(
-                f"An utterance has at most {self._most} characters.",
+                f"An utterance has at most {self._max_chars} characters.",
                 remedy="End it and begin another one.",
             )
         if text:
             self._chars += len(text)
             self._waiting.append(text)
-            self._news.set()
+            self._changed.set()
 
     def end(self) -> None:
-        """No more words; harmless a second time."""
+        """Complete the utterance."""
         self.ended = True
-        self._news.set()
+        self._changed.set()
 
     def take(self) -> str:
-        """What waits and was not taken yet: it is taken with this."""
+        """Return and remove the waiting text."""
         text = "".join(self._waiting)
         self._waiting.clear()
         return text
@@ -73,22 +66,21 @@ class TypedText:
             elif self.ended:
                 return
             else:
-                self._news.clear()
-                await self._news.wait()
+                self._changed.clear()
+                await self._changed.wait()
 
 
 logger = logging.getLogger(__name__)
 
-STEP_S = 0.1
-"""How often a page is told how far it is."""
+INTERVAL_S = 0.1
 SETTLE_TIMEOUT_S = 1.0
-"""Longest wait for what was said to be known, once the call is over."""
+"""Longest wait for the outcome of utterances after the end of the call."""
 Tell = Callable[[ServerMessage], None]
 
 
 @dataclass(slots=True)
 class Caption:
-    """One utterance's, as far as the page has been told."""
+    """Caption of one utterance, with what the page knows of it."""
 
     id: int
     who: str
@@ -97,15 +89,15 @@ class Caption:
     words: int = 0
     position: int = -1
 
-    def news(
+    def updates(
         self, text: str, words: list[Word], position: int, time_ms: float
     ) -> list[ServerMessage]:
-        """What the page has not been told yet; ``position`` is at the caller's ear by now."""
+        """Return the messages that bring the page up to date; ``position``: of the playout."""
         told: list[ServerMessage] = []
         if text != self.text:
             self.text = text
             told.append(protocol.Utterance(self.id, self.who, text, self.typed))
-        if len(words) < self.words:  # another server says some of them again
+        if len(words) < self.words:  # another server has repeated some of them
             self.words = 0
         if len(words) > self.words:
             fresh = words[self.words :]
@@ -117,17 +109,15 @@ class Caption:
             told.append(protocol.Heard(self.id, position, time_ms))
         return told
 
-    def again(self) -> None:
-        """The page has forgotten: all of it is news."""
+    def reset(self) -> None:
+        """Forget what the page knows."""
         self.text, self.words, self.position = None, 0, -1
 
 
 class Captions:
-    """One call's; `close` it when the call is over.
+    """Captions of a call's utterances: text, aligned words, playout position, outcome.
 
-    Args:
-        tell: is given each message.
-        clock: the call's time.
+    They follow a `Speaker`; ``tell`` gets the messages, ten times a second while there is speech.
     """
 
     def __init__(self, tell: Tell, clock: Clock) -> None:
@@ -140,37 +130,35 @@ class Captions:
         self._steps: asyncio.Task[None] | None = None
 
     def follow(self, speaker: Speaker) -> None:
-        """Tell of all that it says from now on: the agent's words, if `add` says nothing else."""
+        """Follow all further utterances of a speaker: the agent's, unless `add` says otherwise."""
         self._speaker = speaker
         speaker.followers.append(self._begun)
 
     def add(self, utterance: Utterance, typed: int) -> None:
-        """One that was typed, of whatever speaker; ``typed``: the page's number of it."""
+        """Add a typed utterance of any speaker; ``typed``: the page's number of it."""
         if utterance in self._live:
             self._live[utterance].who, self._live[utterance].typed = "typed", typed
         else:
             self._begin(utterance, typed)
 
     def repeat(self) -> None:
-        """A page has come back: tell all of what is being said once more."""
+        """Repeat the captions of running utterances to a page that has reconnected."""
         for caption in self._live.values():
-            caption.again()
+            caption.reset()
         self._step()
 
     async def close(self) -> None:
-        """Follow no more; what has ended by now is told."""
+        """Stop, after reporting the utterances that have ended."""
         if self._speaker is not None and self._begun in self._speaker.followers:
             self._speaker.followers.remove(self._begun)
         if self._steps is not None:
             self._steps.cancel()
             await asyncio.wait([self._steps])
-        if self._tasks:  # the call is over: what was said is settled in a moment
+        if self._tasks:  # their outcome is known in a moment
             await asyncio.wait(set(self._tasks), timeout=SETTLE_TIMEOUT_S)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    # --- inside
 
     def _begun(self, utterance: Utterance) -> None:
         self._begin(utterance, None)
@@ -179,7 +167,7 @@ class Captions:
         self._number += 1
         who = "agent" if typed is None else "typed"
         self._live[utterance] = Caption(self._number, who, typed)
-        task = asyncio.create_task(self._see_through(utterance), name="caption")
+        task = asyncio.create_task(self._await_outcome(utterance), name="caption")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if self._steps is None or self._steps.done():
@@ -188,17 +176,17 @@ class Captions:
     async def _follow(self) -> None:
         while self._live:
             self._step()
-            await self._clock.sleep_until(self._clock.now() + STEP_S)
+            await self._clock.sleep_until(self._clock.now() + INTERVAL_S)
 
     def _step(self) -> None:
         time_ms = self._clock.now() * 1000
         for utterance, caption in self._live.items():
-            for message in caption.news(
+            for message in caption.updates(
                 utterance.text, utterance.words, utterance.position, time_ms
             ):
                 self._tell(message)
 
-    async def _see_through(self, utterance: Utterance) -> None:
+    async def _await_outcome(self, utterance: Utterance) -> None:
         error: Exception | None = None
         try:
             spoken = await utterance.spoken()
@@ -206,11 +194,11 @@ class Captions:
             spoken, error = utterance.outcome(), failure
             if not isinstance(failure, SpeechError):
                 logger.error(
-                    "what is said on a page's call broke\n%s", traceback_without_message(failure)
+                    "an utterance on a page's call failed\n%s", traceback_without_message(failure)
                 )
         caption = self._live.pop(utterance)
         time_ms = self._clock.now() * 1000
-        for message in caption.news(utterance.text, utterance.words, spoken.position, time_ms):
+        for message in caption.updates(utterance.text, utterance.words, spoken.position, time_ms):
             self._tell(message)
         record = spoken.record
         known = error if isinstance(error, SpeechError) else None
@@ -220,7 +208,7 @@ class Captions:
                 spoken.heard,
                 spoken.remaining,
                 spoken.interrupted,
-                error=None if error is None else known.message if known else "It broke here.",
+                error=None if error is None else known.message if known else "Internal error.",
                 remedy=known.remedy if known else None,
                 stages=stages(record),
                 clock_error_ms=max(0.0, record.clock_error_ms),
@@ -232,7 +220,7 @@ class Captions:
 
 
 def stages(record: UtteranceRecord) -> dict[str, float]:
-    """Milliseconds of each mark after the first one; empty = there is none."""
+    """Return the milliseconds of each mark after the first one."""
     if not record.marks:
         return {}
     first = min(record.marks.values())
@@ -240,50 +228,43 @@ def stages(record: UtteranceRecord) -> dict[str, float]:
 
 
 Say = Callable[[TypedText, VoiceOptions], Utterance]
-"""Begins to say typed words; raises WrongState where the call is not up."""
+"""Starts to speak typed text; raises WrongState while the call is not up."""
 MAX_QUEUED = 20
-"""Typed utterances that wait for the call to be up."""
+"""Typed utterances that may wait for the call to be up."""
 
 
 class PageVoice:
-    """One call's.
+    """Voice of a page on its call, and the text that is typed for it."""
 
-    Args:
-        desk: what has the engines.
-        captions: are told which utterances were typed.
-    """
-
-    def __init__(self, desk: SoftphoneServices, captions: Captions) -> None:
-        self._desk = desk
+    def __init__(self, services: SoftphoneServices, captions: Captions) -> None:
+        self._services = services
         self._captions = captions
         self._speaker: Speaker | None = None
         self._typed: TypedText | None = None
         self._utterance: Utterance | None = None
         self._say: Say | None = None
-        """None while the call is not up."""
         self._queued: list[TypedText] = []
-        """Typed before the call was up."""
-        self.engine = desk.engines.all[0]
+        self.engine = services.engines.all[0]
         self.options = VoiceOptions()
 
     def choose(self, engine: str | None, voice: str | None, language: str | None) -> None:
-        """Speak so from the next utterance on. Raises NoSuchEngine."""
-        self.engine = self._desk.engines.chosen(engine)
-        self.options = self._desk.options(self.engine, voice, language)
+        """Change the voice from the next utterance on; raises NoSuchEngine."""
+        self.engine = self._services.engines.chosen(engine)
+        self.options = self._services.options(self.engine, voice, language)
         if self._speaker is not None:
-            self.leads(self._speaker)
+            self.set_speaker(self._speaker)
 
-    def leads(self, speaker: Speaker) -> None:
-        """What this speaker says is said as the page has chosen, from now on."""
+    def set_speaker(self, speaker: Speaker) -> None:
+        """Give this speaker the page's voice from now on."""
         self._speaker = speaker
         speaker.link, speaker.voice = self.engine.link, self.options
 
     async def check(self) -> None:
-        """Ask the server whether it has that voice; raises UnknownVoice and others."""
+        """Check the voice at its server; raises UnknownVoice and others."""
         await self.engine.link.check(self.options)
 
     def begin(self, say: Say) -> None:
-        """The call is up: say what was typed before, in order, and from now on what is typed."""
+        """Start to speak, what was typed before the call was up first."""
         self._say = say
         queued, self._queued = self._queued, []
         for words in queued:
@@ -291,17 +272,15 @@ class PageVoice:
             self._captions.add(self._utterance, words.number)
 
     def drop_queued(self) -> None:
-        """Forget what waits for the call to be up."""
+        """Drop what waits for the call to be up."""
         if self._queued:
             self._queued.clear()
             self._typed = None
 
     def type(self, number: int, text: str) -> None:
-        """More typed words; those after an interruption are an utterance of their own.
+        """Add typed text; after an interruption it begins another utterance.
 
-        Before the call is up they wait for it.
-
-        Raises WrongState where the call is over, BadRequest, LimitExceeded.
+        Raises WrongState after the end of the call, BadRequest, LimitExceeded.
         """
         current = self._typed
         if current is not None and number < current.number:
@@ -313,7 +292,7 @@ class PageVoice:
         if not text.strip():
             return
         self.end()
-        words = TypedText(number, self._desk.settings.text_chars)
+        words = TypedText(number, self._services.settings.text_chars)
         words.put(text)
         if self._say is None:
             if len(self._queued) >= MAX_QUEUED:
@@ -329,11 +308,11 @@ class PageVoice:
         self._captions.add(self._utterance, number)
 
     def type_end(self, number: int) -> None:
-        """A typed utterance is complete; harmless where there is none of that number."""
+        """Complete a typed utterance."""
         if self._typed is not None and number >= self._typed.number:
             self._typed.end()
 
     def end(self) -> None:
-        """No more words come."""
+        """Complete the current utterance."""
         if self._typed is not None:
             self._typed.end()

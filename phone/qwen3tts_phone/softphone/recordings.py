@@ -19,11 +19,11 @@ from qwen3tts_phone.softphone.messages import ServerMessage
 from qwen3tts_wire.errors import BadRequest, SpeechError, log_text
 
 MAX_OFFERED = 200
-"""More than that are not offered; of a private folder the oldest are deleted."""
+"""Offered recordings; older ones of a private folder are deleted."""
 
 
 class NoSuchRecording(SpeechError):
-    """There is no recording of that name, or not any more."""
+    """There is no recording of that name (any more)."""
 
     code = "no_such_recording"
 
@@ -35,12 +35,9 @@ class NoSuchRecording(SpeechError):
 
 
 class RecordingStore:
-    """One softphone's recordings.
+    """Recordings of a softphone under names that cannot be guessed.
 
-    Args:
-        folder: where they stay; None = in a private folder that `close` deletes.
-
-    Raises OSError where there is no such folder.
+    ``folder``: None = a private one that `close` deletes. Raises OSError for a missing folder.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -53,13 +50,13 @@ class RecordingStore:
         self._known: OrderedDict[str, Path] = OrderedDict()
 
     def new(self) -> tuple[str, Path]:
-        """A name and a file for one more."""
+        """Return name and path of a new recording."""
         name = secrets.token_urlsafe(12)
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         return name, self.folder / f"{stamp}-web-{name}.wav"
 
     def done(self, name: str, path: Path) -> float:
-        """It can be fetched from now on; its length in seconds. Raises OSError."""
+        """Offer a finished recording; returns its duration in seconds. Raises OSError."""
         try:
             with wave.open(str(path)) as file:
                 seconds = float(file.getnframes() / file.getframerate())
@@ -73,14 +70,14 @@ class RecordingStore:
         return seconds
 
     def path(self, name: str) -> Path:
-        """The file of that name; raises NoSuchRecording."""
+        """Return the file of that name; raises NoSuchRecording."""
         path = self._known.get(name)
         if path is None or not path.is_file():
             raise NoSuchRecording
         return path
 
     def close(self) -> None:
-        """Forget all; a private folder is deleted."""
+        """Delete a private folder."""
         self._known.clear()
         if self._private:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -90,7 +87,7 @@ logger = logging.getLogger(__name__)
 
 
 class PageRecording:
-    """One call's."""
+    """Recording of a page's call."""
 
     def __init__(
         self, recorded: RecordingStore, tell: Callable[[ServerMessage], None], *, allowed: bool
@@ -102,10 +99,9 @@ class PageRecording:
         self._recording: Recording | None = None
 
     def begin(self, call: Call) -> None:
-        """Record from the answer on, after the notice that the settings ask for.
+        """Record from the answer on; a failure is reported, and the call continues.
 
-        What keeps it from being written is told; the call goes on. Raises BadRequest where
-        nothing is recorded here.
+        Raises BadRequest if recording is not allowed.
         """
         if not self._allowed:
             raise BadRequest("Calls are not recorded here.", remedy="Switch recording off.")
@@ -116,7 +112,7 @@ class PageRecording:
             self._failed(error)
 
     async def keep(self) -> None:
-        """The call is over: the page may fetch it, or is told why not."""
+        """Finish the recording and offer it to the page, or report the error."""
         recording = self._recording
         if recording is None:
             return

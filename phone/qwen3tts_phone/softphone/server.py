@@ -44,33 +44,33 @@ if TYPE_CHECKING:
 __all__ = ["EngineSettings", "Softphone", "SoftphoneSettings"]
 
 IDLE_S = 30.0
-"""A connection without a whole request is closed after this time, and so is one that has shown no
-token this time after it was accepted."""
+"""A connection is closed this long without a whole request, or after its acceptance without a
+token."""
 FILES_A_CALL = 16
-"""Descriptors that a call may take: its connections, a UDP socket for each local address, files."""
+"""File descriptors of a call: connections, a UDP socket for each local address, files."""
 MAX_PENDING = 64
-"""Connections that have shown no token; one more closes the oldest of the address with most."""
+"""Connections without a token; one more closes the oldest of the address with most."""
 MAX_PENDING_PER_ADDRESS = 32
 CLOSE_S = 2.0
-"""Longest wait for requests that are under way at the end."""
+"""Longest wait for running requests at the end."""
 ALL = ("0.0.0.0", "::", "")
 ELSEWHERE = ("192.0.2.1", "2001:db8::1")
-"""Stand for any other machine (RFC 5737, RFC 3849)."""
+"""Addresses of documentation (RFC 5737, RFC 3849), as any remote address."""
 
 
 class Softphone:
-    """The page's server; an async context manager. All of its calls end with it.
+    """Server of the page; an async context manager, whose end ends all calls.
 
     Args:
-        settings: what it is told; ``changes`` are fields of them.
-        phone: what dials SIP addresses for pages, and whose calls may be listened in to.
-        further: other lines whose calls may be listened in to, such as `Streams`.
+        settings: its settings; ``changes`` are fields of them.
+        phone: dials SIP addresses for pages; its calls can be monitored.
+        further: other sources of calls to be monitored, such as `Streams`.
         agent: talks on the pages' calls; None = they say what is typed.
-        sink: is given the record of each utterance, beside ``settings.latency_log``.
+        sink: gets the record of each utterance, beside ``settings.latency_log``.
 
     Entering it raises MissingWebPackages, PortBusy, BadCertificate, ConnectionLost (no speech
-    server), UnknownVoice or BadRequest (an option that is none) or OSError (a log or folder that
-    cannot be written).
+    server), UnknownVoice, BadRequest (an unknown option) or OSError (a log or folder that cannot be
+    written).
     """
 
     def __init__(
@@ -87,15 +87,14 @@ class Softphone:
         self.settings = replace(settings or SoftphoneSettings(), **changes)
         self.clock: Clock = clock or LoopClock()
         self.token = self.settings.token or new_token()
-        """What a page has to show."""
+        """Access token of the pages."""
         self.port = 0
-        """The bound port."""
         self.certificate: Certificate | None = None
-        """What it shows; None = it speaks plain HTTP."""
+        """None = plain HTTP."""
         gateway = (
             Gateway(phone, further, clock=self.clock) if phone is not None or further else None
         )
-        self._desk = SoftphoneServices(self.settings, self.clock, agent, gateway, sink)
+        self._services = SoftphoneServices(self.settings, self.clock, agent, gateway, sink)
         self._sessions: dict[str, PageSession] = {}
         self._stack = AsyncExitStack()
 
@@ -123,9 +122,9 @@ class Softphone:
             for listener in listeners:
                 stack.callback(listener.close)
             self.port = listeners[0].getsockname()[1]
-            await self._desk.open(stack)
+            await self._services.open(stack)
             hosts = AllowedHosts(settings.host, (*settings.names, *settings.public_names))
-            site = SoftphoneSite(self._desk, TokenCheck(self.token), hosts, front, door.begun)
+            site = SoftphoneSite(self._services, TokenCheck(self.token), hosts, front, door.begun)
             self._sessions = site.sessions
             runner = web.AppRunner(
                 site.application(),
@@ -155,8 +154,6 @@ class Softphone:
     ) -> None:
         await self._stack.__aexit__(kind, error, traceback)
 
-    # --- what it is
-
     @property
     def scheme(self) -> str:
         """``http`` or ``https``."""
@@ -164,27 +161,25 @@ class Softphone:
 
     @property
     def url(self) -> str:
-        """The address to open, with the token: whoever has it may use the page."""
+        """URL to open, with the access token."""
         if self.settings.public_url:
             return f"{self.settings.public_url}/#token={self.token}"
         return self.url_at(shown_host(self.settings.host))
 
     def url_at(self, host: str) -> str:
-        """The same under another name or address of this machine."""
+        """Return the URL under another name or address of this machine."""
         shown = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{shown}:{self.port}/#token={self.token}"
 
     @property
     def calls(self) -> frozenset[WebCall]:
-        """Calls of pages that are not over."""
-        return frozenset(self._desk.calls)
+        """Running calls of pages."""
+        return frozenset(self._services.calls)
 
     @property
     def sessions(self) -> int:
-        """How many pages are open, or may come back."""
+        """Number of pages that are open, or may resume."""
         return len(self._sessions)
-
-    # --- inside
 
     def _tls(self) -> ssl.SSLContext | None:
         settings = self.settings
@@ -198,12 +193,12 @@ class Softphone:
 
 
 def shown_host(host: str) -> str:
-    """The address by which others reach what is bound to ``host``."""
+    """Return the address by which others reach what is bound to ``host``."""
     return local_address() if host in ALL else host
 
 
 def certificate_hosts(settings: SoftphoneSettings) -> list[str]:
-    """What a certificate has to name."""
+    """Return the hosts that a certificate must name."""
     hosts = {"localhost", "127.0.0.1", *settings.names}
     if settings.host in ALL:
         hosts |= {local_address(), socket.gethostname()}
@@ -213,7 +208,7 @@ def certificate_hosts(settings: SoftphoneSettings) -> list[str]:
 
 
 def local_address() -> str:
-    """The address of this machine from which packets to others leave; nothing is sent."""
+    """Return the source address of packets to others; nothing is sent."""
     for family, elsewhere in zip((socket.AF_INET, socket.AF_INET6), ELSEWHERE, strict=True):
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -225,7 +220,7 @@ def local_address() -> str:
 
 
 def _quiet() -> logging.Logger:
-    """For the library, which writes a line of whatever it cannot read, with what stands in it."""
+    """Return a silent logger: the library logs malformed requests with their content."""
     logger = logging.getLogger(f"{__name__}.http")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)
@@ -238,7 +233,7 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 def _listeners(door: ConnectionLimiter, host: str, port: int) -> list[socket.socket]:
-    """Bound sockets, one for each address of the host; raises PortBusy."""
+    """Return listening sockets, one for each address of the host; raises PortBusy."""
     try:
         return door.listen(host, port)
     except socket.gaierror as error:
@@ -248,20 +243,21 @@ def _listeners(door: ConnectionLimiter, host: str, port: int) -> list[socket.soc
         ) from error
     except OSError as error:
         raise PortBusy(
-            f"Port {port} at {host} cannot be had: {os.strerror(error.errno or 0)}.",
+            f"Port {port} at {host} is not available: {os.strerror(error.errno or 0)}.",
             remedy=PortBusy.remedy_for(error),
         ) from error
 
 
 NICE = -10
-"""About ten times the share of a thread that asks for nothing."""
+"""About ten times the share of a thread of niceness 0."""
 
 
 def raise_thread_priority() -> bool:
-    """Have the kernel prefer the calling thread; whether it does.
+    """Raise the priority of the calling thread (Linux); returns whether that was granted.
 
-    Linux has a niceness for each thread. Threads and processes that it starts from now on are as
-    any other. Not granted without the right to it (CAP_SYS_NICE, or RLIMIT_NICE).
+    Over SIP a real-time process sends the packets; here they leave from the event loop, where real
+    time could starve the machine. Threads and processes that it starts keep theirs. Needs
+    CAP_SYS_NICE or RLIMIT_NICE.
     """
     try:
         plain = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK

@@ -1,4 +1,4 @@
-"""What all pages of a softphone share: engines, files, limits, the agent, the way to telephones."""
+"""Services that all pages of a softphone share: engines, calls, files, limits, agent, gateway."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.softphone.gateway import Gateway
 
 REFRESH_S = 1.0
-"""So long a page that opens waits for engines to say what they offer."""
+"""Longest wait of a page for the engines' voices."""
 
 
 class CallAgent(Protocol):
@@ -42,7 +42,7 @@ class CallAgent(Protocol):
 
 
 class SoftphoneServices:
-    """Opened and closed by `Softphone`."""
+    """Services of a softphone, opened and closed by `Softphone`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SoftphoneServices:
         self.gateway = gateway
         self.engines = SpeechEngines(settings.engines)
         self.calls: set[WebCall] = set()
-        """Calls of pages that are not over."""
+        """Running calls of pages."""
         self.recognisers = RecogniserPool()
         self.recorded: RecordingStore
         self._sink = sink
@@ -67,7 +67,7 @@ class SoftphoneServices:
         self._reserved = 0
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Raises SpeechError where no engine answers, OSError where something cannot be written."""
+        """Open; raises SpeechError (no engine answers), OSError (a file cannot be written)."""
         stack.push_async_callback(self.engines.close)
         await self.engines.open()
         if self.settings.voice or self.settings.language or self.settings.options:
@@ -84,7 +84,7 @@ class SoftphoneServices:
 
     @property
     def now_ms(self) -> float:
-        """The server's time as pages are told it."""
+        """Server time of the messages."""
         return self.clock.now() * 1000
 
     # --- calls
@@ -99,10 +99,10 @@ class SoftphoneServices:
         host: str,
         program: str,
     ) -> tuple[WebCall, str]:
-        """Take a page's offer; the call and the answer's SDP.
+        """Accept a page's offer; returns the call and the SDP answer.
 
         Raises:
-            ServerBusy: so many calls are under way as may be.
+            ServerBusy: ``max_calls`` are running.
             CallError: the offer cannot be used.
         """
         if len(self.calls) + self._reserved >= self.settings.max_calls:
@@ -129,7 +129,7 @@ class SoftphoneServices:
         return call, answer
 
     def forget(self, call: WebCall) -> None:
-        """A page's call is over."""
+        """Remove a call that is over."""
         self.calls.discard(call)
         if not self.calls:
             heap.sweep_if_idle()
@@ -137,34 +137,36 @@ class SoftphoneServices:
     def options(
         self, engine: SpeechEngine, voice: str | None, language: str | None
     ) -> VoiceOptions:
-        """How a page wants it spoken; the settings' voice is one of the first engine's."""
+        """Return the voice of a page; the settings' one belongs to the first engine."""
         base = self.settings.speech
         if voice is None and language is None and engine is self.engines.all[0]:
             return base
         return replace(base, voice=voice, language=language)
 
-    def codec(self, wish: str) -> CodecChoice:
-        """The codec that a page's call is to have; raises BadRequest for one that is not offered.
+    def codec(self, requested: str) -> CodecChoice:
+        """Return the codec of a page's call; raises BadRequest for one that is not offered.
 
-        Where the settings put PCMU first, it is the one of a page that has no wish.
+        ``auto`` prefers Opus unless the settings put PCMU first.
         """
         offered = self.settings.codecs
-        if wish == "auto":
-            wish = "auto" if offered[0] == "opus" and len(offered) > 1 else offered[0]
-        elif wish not in offered:
-            raise BadRequest(f"{wish} is not offered.", remedy=f"Choose {' or '.join(offered)}.")
-        return wish
+        if requested == "auto":
+            requested = "auto" if offered[0] == "opus" and len(offered) > 1 else offered[0]
+        elif requested not in offered:
+            raise BadRequest(
+                f"{requested} is not offered.", remedy=f"Choose {' or '.join(offered)}."
+            )
+        return requested
 
     async def refresh(self) -> None:
-        """Learn what the engines offer now; one that does not answer at once is not waited for."""
+        """Query the engines, without waiting for a slow one."""
         with suppress(TimeoutError):
             async with asyncio.timeout(REFRESH_S):
-                await self.engines.ask()
+                await self.engines.query()
 
-    # --- what a page is told
+    # --- messages
 
     def welcome(self, session: str, *, resumed: bool, call_id: str | None) -> Welcome:
-        """The answer to its hello."""
+        """Return the answer to a page's hello."""
         return Welcome(
             session,
             package_version(),
@@ -185,18 +187,18 @@ class SoftphoneServices:
         )
 
     def sip(self) -> SipEntry:
-        """What a page may do with telephone calls."""
+        """Return the telephone functions for pages."""
         gateway = self.gateway
         if gateway is None:
             return SipEntry()
         return SipEntry(gateway.can_dial, gateway.can_listen, gateway.accounts)
 
     def call_entries(self) -> tuple[CallEntry, ...]:
-        """Telephone calls that are under way."""
+        """Return the running telephone calls."""
         return tuple(self.gateway.calls.shown()) if self.gateway is not None else ()
 
     def limits(self) -> LimitsEntry:
-        """The bounds of this server."""
+        """Return the limits of this server."""
         settings = self.settings
         return LimitsEntry(
             settings.text_chars,
@@ -209,7 +211,7 @@ class SoftphoneServices:
 
 
 def package_version() -> str:
-    """This package's; empty where it is not installed."""
+    """Return the version of this package; empty if it is not installed."""
     try:
         return metadata.version("mr_qwen3tts")
     except metadata.PackageNotFoundError:

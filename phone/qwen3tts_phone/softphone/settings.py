@@ -1,4 +1,4 @@
-"""Addresses of web pages and of ICE servers, as settings and headers write them (pure)."""
+"""Settings of the softphone and its WebRTC calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 
 HOST = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?", re.ASCII)
-"""A host and its port (RFC 9110 section 7.2), no more than that."""
+"""A host with an optional port (RFC 9110 section 7.2)."""
 PORTS = {"http": 80, "https": 443}
 _ICE = re.compile(
     rf"(?P<scheme>stuns?|turns?):{HOST.pattern}(?P<query>\?transport=(?:udp|tcp))?", re.ASCII
@@ -26,12 +26,12 @@ _ICE = re.compile(
 
 
 def plain_host(host: str) -> str:
-    """Return a host name in one spelling, without brackets."""
+    """Return a normalised host name, without brackets."""
     return host.strip().strip("[]").rstrip(".").lower()
 
 
 def origin_of(text: str) -> tuple[str, str, int] | None:
-    """Return scheme, host and port of an origin (RFC 6454 section 6.2); None if it is none."""
+    """Return scheme, host and port of an origin (RFC 6454 section 6.2); None if it is invalid."""
     scheme, separator, rest = text.partition("://")
     found = HOST.fullmatch(rest)
     if not separator or scheme not in PORTS or found is None:
@@ -41,11 +41,7 @@ def origin_of(text: str) -> tuple[str, str, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class IceServer:
-    """A STUN or TURN server, for both ends of a call (RFC 7064, RFC 7065).
-
-    Raises:
-        ValueError: the URL is none of those, or a TURN server has no user or no password.
-    """
+    """STUN or TURN server (RFC 7064, RFC 7065); raises ValueError for an invalid one."""
 
     url: str
     """Such as ``stun:stun.example.org:3478`` or ``turn:turn.example.org?transport=tcp``."""
@@ -80,79 +76,76 @@ class EngineSettings:
     """One speech server that the page may choose."""
 
     url: str
-    """Its ``ws://`` or ``wss://`` address."""
+    """``ws://`` or ``wss://``."""
     name: str = ""
-    """What people are shown; empty = what it calls itself."""
+    """Shown name; empty = the server's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoftphoneSettings:
-    """Where the page is served, with which voices, and what a page may do.
-
-    Raises ValueError whose text begins with the name of the field.
-    """
+    """Settings of `Softphone`. Raises ValueError whose text begins with the name of the field."""
 
     host: str = LOOPBACK
     """Address to bind; 0.0.0.0 for all."""
     port: int = 0
     """0 = any free one."""
     engines: tuple[EngineSettings, ...] = (EngineSettings(SERVER),)
-    """The speech servers, the first one chosen at first."""
+    """Speech servers; the first one is the default."""
     voice: str | None = None
     language: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of ``context.open``, such as ``mode`` or ``instructions``."""
     token: str = field(default="", repr=False)
-    """What a page must show; empty = one is made at each start."""
+    """Access token; empty = a random one at each start."""
     https: bool | None = None
-    """Whether to speak TLS; None = wherever others than this machine can reach it."""
+    """TLS; None = unless bound to this machine alone."""
     certificate: Path | None = None
-    """PEM with a certificate of one's own and its chain; None = one is made."""
+    """PEM with a certificate and its chain; None = a self-signed one."""
     key: Path | None = None
-    """Its private key; None = it stands in the same file."""
+    """Its private key; None = in the same file."""
     insecure: bool = False
-    """Whether plain HTTP may be served beyond this machine."""
+    """Allow plain HTTP beyond this machine."""
     names: tuple[str, ...] = ()
-    """Further host names under which the page is reached."""
+    """Further host names of the page."""
     public_url: str = ""
-    """Origin under which a reverse proxy serves the page, such as ``https://phone.example.org``."""
+    """Origin of the page at a reverse proxy, such as ``https://phone.example.org``."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses or networks of proxies whose ``X-Forwarded-*`` headers are believed."""
+    """Addresses or networks of proxies whose ``X-Forwarded-*`` headers count."""
     ice_servers: tuple[IceServer, ...] = ()
-    """STUN and TURN servers for the page and for this side; none is asked unless named here."""
+    """STUN and TURN servers of the page and this side; no others are used."""
     codecs: tuple[str, ...] = ("opus", "PCMU")
-    """Those that are offered, the preferred one first."""
+    """Accepted codecs, the preferred one first."""
     listen: ListenSettings = field(default_factory=ListenSettings)
-    """When a caller's voice counts as what."""
+    """Speech detection."""
     max_calls: int = 8
     max_call_s: float = 7200.0
-    """A page's call ends after so long."""
+    """Longest call."""
     max_sessions: int = 32
     text_chars: int = 20_000
-    """The longest typed utterance."""
+    """Longest typed utterance."""
     message_bytes: int = 131_072
-    """A longer message ends the page's connection."""
+    """Longest message of a page."""
     upload_bytes: int = 1_500_000
-    """The largest reference recording; what the speech server takes bounds it as well."""
+    """Largest reference recording; the speech server may have a lower limit."""
     upload_s: float = 30.0
-    """The longest one."""
+    """Longest reference recording."""
     hello_s: float = 5.0
-    """A connection that has not said hello by then is closed."""
+    """Longest wait for a page's hello."""
     resume_s: float = 8.0
-    """A call outlives its page's connection for so long."""
+    """Time in which a page may resume its session and call."""
     recording: bool = True
-    """Whether a page may have its calls recorded."""
+    """Whether pages may record their calls."""
     recordings: Path | None = None
-    """Where recordings stay; None = in a private folder that is deleted at the end."""
+    """Folder of recordings; None = a private one that is deleted at the end."""
     records: RecordSettings | None = None
-    """Call records, and what is heard before a recording begins."""
+    """Call records, and the notice before a recording."""
     latency_log: Path | None = None
-    """One JSON line an utterance is appended here."""
+    """File that gets a JSON line an utterance."""
     otel: str | None = None
     """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
     ``1``: the one that the ``OTEL_*`` variables name."""
     freeze_heap: bool = True
-    """Whether the garbage collector leaves alone, while this is open, what was loaded before."""
+    """Freeze the heap (garbage collector) while this is open."""
 
     def __post_init__(self) -> None:
         endpoint_of(self.otel)
@@ -201,35 +194,35 @@ class SoftphoneSettings:
 
     @property
     def tls(self) -> bool:
-        """Whether it speaks TLS."""
+        """Whether the page is served over TLS."""
         if self.https is None:
             return self.certificate is not None or not (is_loopback(self.host) or self.insecure)
         return self.https
 
     @property
     def public_names(self) -> tuple[str, ...]:
-        """The host name of ``public_url``, if there is one."""
+        """Host name of ``public_url``, if any."""
         origin = origin_of(self.public_url)
         return () if origin is None else (origin[1],)
 
     @property
     def speech(self) -> VoiceOptions:
-        """How is spoken where the page says nothing else."""
+        """Default voice of the first engine."""
         return VoiceOptions(self.voice, self.language, dict(self.options))
 
 
 @dataclass(frozen=True, slots=True)
 class WebRtcSettings:
-    """How long a browser is waited for. Seconds; raises ValueError that begins with the name."""
+    """Timeouts and ICE servers of a WebRTC call, seconds; raises ValueError."""
 
     connect_s: float = 15.0
-    """Longest wait for the connection after our answer."""
+    """Longest wait for the connection after the SDP answer."""
     silent_s: float = 2.0
-    """Nothing has come for so long: `WebCall.state` is ``lost``, and `MediaSilent` is told."""
+    """Time without packets after which `WebCall.state` is ``lost``, and `MediaSilent` is
+    reported."""
     vanished_s: float = 20.0
-    """Nothing at all has come for so long: the call is over."""
+    """Time without packets after which the call ends."""
     ice_servers: tuple[IceServer, ...] = ()
-    """STUN and TURN servers; none is asked unless it is named here."""
 
     def __post_init__(self) -> None:
         for name in ("connect_s", "silent_s", "vanished_s"):
@@ -241,7 +234,7 @@ class WebRtcSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is this machine alone."""
+    """Return whether an address or name is loopback."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from qwen3tts_phone.softphone.access import (
 )
 from qwen3tts_phone.softphone.connection import PageConnection
 from qwen3tts_phone.softphone.engines import MAX_TEXT_CHARS, ReferenceVoice, clone_voice
-from qwen3tts_phone.softphone.messages import PROTOCOL
+from qwen3tts_phone.softphone.messages import PROTOCOL, read_leave
 from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.session import PageSession
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy, SpeechError
@@ -46,21 +45,21 @@ KINDS = {
     ".json": "application/json",
     ".webmanifest": "application/manifest+json",
 }
-"""Other files are left out."""
+"""Media types by suffix; other files are not served."""
 INDEX = "index.html"
 
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """One file."""
+    """File of the page."""
 
     body: bytes
     kind: str
-    """Its media type."""
+    """Media type."""
 
 
 def page_files(folder: Path = FOLDER) -> Mapping[str, PageFile]:
-    """Every file of the page, by its name; raises OSError where the folder cannot be read."""
+    """Return the files of the page by name; raises OSError."""
     return {
         path.name: PageFile(path.read_bytes(), KINDS[path.suffix])
         for path in sorted(folder.iterdir())
@@ -71,12 +70,12 @@ def page_files(folder: Path = FOLDER) -> Mapping[str, PageFile]:
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 6.0
-"""A page that does not answer a ping within half of it is away."""
+"""Interval of pings; a page that does not answer within half of it is disconnected."""
 UPLOAD_S = 60.0
-"""Longest time for one upload, and for the making of its voice."""
+"""Longest upload, with the cloning of its voice."""
 LEAVE_BYTES = 4096
 LEAVE_S = 5.0
-"""Longest time for what a page that leaves still says."""
+"""Longest time for a leave beacon."""
 STATUS = {
     "bad_token": 401,
     "wrong_place": 403,
@@ -90,7 +89,7 @@ STATUS = {
     "connection_lost": 503,
     "engine_unavailable": 503,
 }
-"""HTTP's status for a kind of error; 500 where it has none."""
+"""HTTP status of an error code; else 500."""
 HEADERS = {
     "Server": "mr-qwen3tts",
     "Cache-Control": "no-store",
@@ -106,34 +105,34 @@ POLICY = (
     " img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none';"
     " frame-ancestors 'none'"
 )
-"""Content-Security-Policy; some browsers do not count a WebSocket of the same host as ``self``."""
+"""Content-Security-Policy; for some browsers a WebSocket of the same host is not ``self``."""
 
 
 class SoftphoneSite:
-    """The web application, and the sessions of its pages."""
+    """Web application, with the sessions of its pages."""
 
     def __init__(
         self,
-        desk: SoftphoneServices,
+        services: SoftphoneServices,
         access: TokenCheck,
         hosts: AllowedHosts,
-        front: ProxyHeaders,
+        proxy: ProxyHeaders,
         admitted: Callable[[object], None] = lambda address: None,
     ) -> None:
-        """``admitted`` is called with the address of each connection that has shown the token."""
+        """Call ``admitted`` with the address of each connection that has shown the token."""
         self.sessions: dict[str, PageSession] = {}
-        """Those that are not over, by their ids."""
-        self._desk = desk
+        """Running sessions by id."""
+        self._services = services
         self._access = access
         self._hosts = hosts
-        self._front = front
+        self._proxy = proxy
         self._admitted = admitted
         self._files: Mapping[str, PageFile] = page_files()
         self._connections: set[PageConnection] = set()
         self._closing = False
 
     def application(self) -> web.Application:
-        """For aiohttp's runner."""
+        """Return the application for aiohttp's runner."""
         application = web.Application(middlewares=[self._guarded()])
         routes = application.router
         routes.add_get("/", self._index)
@@ -145,7 +144,7 @@ class SoftphoneSite:
         return application
 
     async def close(self) -> None:
-        """All pages are told goodbye; their calls end."""
+        """End all sessions with their calls."""
         self._closing = True
         sessions = list(self.sessions.values())
         for session in sessions:
@@ -153,30 +152,30 @@ class SoftphoneSite:
         await asyncio.gather(*(session.ended() for session in sessions))
         await asyncio.gather(*(each.leave() for each in list(self._connections)))
 
-    # --- for a connection
+    # --- for connections
 
     def admit(self, token: str, address: str) -> None:
-        """Raises BadToken, or SlowDown after too many of them; never for the right token."""
-        now = self._desk.clock.now()
+        """Raise BadToken, or SlowDown after too many wrong tokens."""
+        now = self._services.clock.now()
         wait_s = self._access.wait_s(address, now)
         if not self._access.admits(token, address, now):
             raise SlowDown(wait_s) if wait_s else BadToken
 
     async def refresh(self) -> None:
-        """Learn what the engines offer now."""
-        await self._desk.refresh()
+        """Query the engines."""
+        await self._services.refresh()
 
     def session(self, resume: str | None, address: str, program: str) -> tuple[PageSession, bool]:
-        """The session that a page asks for, or a new one; raises ServerBusy."""
+        """Return the session to resume (True), or a new one (False); raises ServerBusy."""
         known = self.sessions.get(resume or "")
         if known is not None and not known.closed:
             return known, True
-        if self._closing or len(self.sessions) >= self._desk.settings.max_sessions:
+        if self._closing or len(self.sessions) >= self._services.settings.max_sessions:
             raise ServerBusy(
                 "The softphone has no room for one more page.",
                 remedy="Close another one, or try again in a moment.",
             )
-        made = PageSession(self._desk, host=address, program=program, on_over=self._forget)
+        made = PageSession(self._services, host=address, program=program, on_over=self._forget)
         self.sessions[made.id] = made
         return made, False
 
@@ -195,7 +194,7 @@ class SoftphoneSite:
                 if request.method == "POST" or request.path == "/ws":
                     origin = request.headers.get("Origin")
                     ours = self._hosts.same_origin(origin, asked.host, asked.scheme)
-                    if not ours and not self._front.is_public(origin):
+                    if not ours and not self._proxy.is_public(origin):
                         raise WrongPlace
                 response = await handler(request)
             except web.HTTPException as error:
@@ -208,10 +207,10 @@ class SoftphoneSite:
                 if isinstance(error, SlowDown):
                     response.headers["Retry-After"] = str(max(1, round(error.wait_s)))
             except Exception as error:
-                logger.error("a request broke\n%s", traceback_without_message(error))
+                logger.error("a request failed\n%s", traceback_without_message(error))
                 if request.path == "/ws":
-                    raise  # no answer fits in there any more
-                words = "It broke here; the log has more."
+                    raise  # no HTTP response is possible any more
+                words = "Internal error; the log has more."
                 response = _refusal(500, "internal_error", words, "Try again.")
             if not response.prepared:
                 self._put_headers(response, request)
@@ -222,14 +221,14 @@ class SoftphoneSite:
     def _put_headers(self, response: web.StreamResponse, request: web.Request) -> None:
         response.headers.update(HEADERS)
         asked = self._asked(request)
-        sockets = [self._front.public_url] if self._front.public_url else []
+        sockets = [self._proxy.public_url] if self._proxy.public_url else []
         if self._hosts.admits(asked.host):
             sockets.append(f"{asked.scheme}://{asked.host}")
         policy = POLICY.format(socket=" ".join(f"ws{url[4:]}" for url in sockets))
         response.headers["Content-Security-Policy"] = policy
 
     def _asked(self, request: web.Request) -> BrowserRequest:
-        return self._front.asked(request.remote or "", request.headers)
+        return self._proxy.origin_of_request(request.remote or "", request.headers)
 
     async def _index(self, request: web.Request) -> web.StreamResponse:
         return self._file(INDEX)
@@ -251,14 +250,14 @@ class SoftphoneSite:
         socket = web.WebSocketResponse(
             protocols=(PROTOCOL,),
             heartbeat=HEARTBEAT_S,
-            max_msg_size=self._desk.settings.message_bytes,
+            max_msg_size=self._services.settings.message_bytes,
             compress=False,
             autoclose=False,
         )
         await socket.prepare(request)
         program = request.headers.get("User-Agent", "")
         connection = PageConnection(
-            self, self._asked(request).address, program, self._desk.settings.hello_s
+            self, self._asked(request).address, program, self._services.settings.hello_s
         )
         if request.transport is not None:
             connection.abort = request.transport.abort
@@ -275,8 +274,8 @@ class SoftphoneSite:
         try:
             async with asyncio.timeout(UPLOAD_S):
                 engine_id, voice = await self._uploaded(request)
-                engine = self._desk.engines.chosen(engine_id)
-                entry = await clone_voice(engine, voice, self._desk.settings.upload_s)
+                engine = self._services.engines.chosen(engine_id)
+                entry = await clone_voice(engine, voice, self._services.settings.upload_s)
         except TimeoutError:
             raise ServerBusy(
                 "The voice was not ready in time.", remedy="Try again, with a shorter recording."
@@ -287,7 +286,7 @@ class SoftphoneSite:
     async def _uploaded(self, request: web.Request) -> tuple[str | None, ReferenceVoice]:
         if not request.content_type.startswith("multipart/"):
             raise BadRequest("An upload is multipart/form-data.")
-        most = self._desk.settings.upload_bytes
+        most = self._services.settings.upload_bytes
         audio, fields = b"", dict[str, str]()
         name = ""
         try:
@@ -310,7 +309,7 @@ class SoftphoneSite:
 
     async def _recording(self, request: web.Request) -> web.StreamResponse:
         self._check_token(request)
-        path = self._desk.recorded.path(request.match_info["name"])
+        path = self._services.recorded.path(request.match_info["name"])
         headers = {"Content-Disposition": f'attachment; filename="{path.name}"'}
         response = web.FileResponse(path, headers=headers)
         response.content_type = "audio/wav"
@@ -318,16 +317,15 @@ class SoftphoneSite:
         return response
 
     async def _leave(self, request: web.Request) -> web.StreamResponse:
-        """A page that is being closed: what it says by a beacon."""
+        """Handle the beacon of a page that is being closed."""
         try:
             async with asyncio.timeout(LEAVE_S):
                 data = await _leading(request.content, LEAVE_BYTES)
-            said = json.loads(data)
-            token, session_id = str(said["token"]), str(said["session"])
-        except (TimeoutError, ValueError, KeyError, TypeError, RecursionError):
-            raise BadRequest("A page that leaves gives token and session.") from None
-        self.admit(token, self._asked(request).address)
-        session = self.sessions.get(session_id)
+        except TimeoutError:
+            raise BadRequest("The beacon of a page that leaves was not complete.") from None
+        leave = read_leave(data)
+        self.admit(leave.token, self._asked(request).address)
+        session = self.sessions.get(leave.session)
         if session is not None:
             session.close("it was closed")
         return web.Response(status=204)
@@ -342,7 +340,7 @@ class SoftphoneSite:
 
 
 async def _leading(body: StreamReader, most: int) -> bytes:
-    """A body, in however many packets it comes; what goes beyond ``most`` bytes is left."""
+    """Return the first ``most`` bytes of a body."""
     data = bytearray()
     while len(data) < most and (chunk := await body.read(most - len(data))):
         data += chunk
@@ -350,7 +348,7 @@ async def _leading(body: StreamReader, most: int) -> bytes:
 
 
 async def _bounded(part: BodyPartReader, most: int) -> bytes:
-    """A part's bytes; raises LimitExceeded."""
+    """Return the bytes of a part; raises LimitExceeded."""
     data = bytearray()
     while chunk := await part.read_chunk(65_536):
         data += chunk

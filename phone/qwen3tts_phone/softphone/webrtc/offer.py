@@ -1,4 +1,4 @@
-"""A browser's offer of sound, read and judged before any library sees it (pure; RFC 8866, 8829)."""
+"""SDP offer of a browser, checked before it reaches aiortc (pure; RFC 8866, 8829)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_CHARS = 65_536
 MAX_LINES = 2000
 MAX_FORMATS = 64
 MAX_CANDIDATES = 100
-"""An offer has at most a few for each network of its machine; to each one packets are sent."""
+"""Limit, as packets are sent to each one."""
 RELOAD = "Reload the page, and use a current browser."
 
 _LINE = re.compile(r"([a-z])=(.*)", re.DOTALL)
@@ -36,13 +36,13 @@ _CANDIDATE = re.compile(r"\S+ \d{1,5} \S+ \d{1,10} (\S+) (\d{1,5}) typ \S+(?: .*
 
 @dataclass(frozen=True, slots=True)
 class OfferedCodec:
-    """A codec of ours that the browser has too."""
+    """Codec that both sides have."""
 
     name: str
     """One of `BROWSER_CODECS`."""
     payload_type: int
     parameters: str = ""
-    """Its fmtp: how it wants to be sent to."""
+    """Its fmtp."""
 
     def payload(self) -> Payload:
         """Return the format to send with, configured by the browser's fmtp."""
@@ -51,30 +51,30 @@ class OfferedCodec:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a browser offers: one line of sound both ways, or to it alone."""
+    """Offer of one audio stream, ``sendrecv`` or ``recvonly``."""
 
     sdp: str = field(repr=False)
-    """As it came: it holds addresses and the connection's password."""
+    """Unchanged; holds addresses and the ICE password."""
     codecs: tuple[OfferedCodec, ...]
-    """Those that we have too, in the browser's order."""
+    """Common codecs, in the browser's order."""
     all_codecs: tuple[str, ...]
-    """The names of all that it has."""
+    """Names of all offered codecs."""
     sends: bool
-    """Whether the browser sends sound: False without a microphone."""
+    """False without a microphone."""
     hidden: bool = False
-    """Whether no address is told, or one by a name that is known in its own network alone: without
-    a microphone browsers hide theirs (mDNS, draft-ietf-mmusic-mdns-ice-candidates)."""
+    """Whether the browser hides its addresses (no candidates, or mDNS names), as without a
+    microphone (draft-ietf-mmusic-mdns-ice-candidates)."""
 
     def chosen(self, choice: CodecChoice) -> OfferedCodec:
-        """The codec to speak with. Raises NoCommonCodec."""
-        wanted: Sequence[str] = BROWSER_CODECS if choice == "auto" else (choice,)
-        for name in wanted:
+        """Return the codec for a choice; raises NoCommonCodec."""
+        accepted: Sequence[str] = BROWSER_CODECS if choice == "auto" else (choice,)
+        for name in accepted:
             for codec in self.codecs:
                 if codec.name == name:
                     return codec
-        has = ", ".join(self.all_codecs) or "none at all"
+        has = ", ".join(self.all_codecs) or "no known codec"
         raise NoCommonCodec(
-            f"The browser does not offer {' or '.join(wanted)}; it has {has}.",
+            f"The browser does not offer {' or '.join(accepted)}; it has {has}.",
             remedy="Choose the codec auto, or another browser: all current ones have Opus and PCMU."
             if choice != "auto"
             else "Use a current browser: all have Opus and PCMU.",
@@ -82,7 +82,7 @@ class Offer:
 
 
 def read_offer(sdp: str) -> Offer:
-    """Read an offer. Raises BadSdp, whose message says what is wrong with it."""
+    """Parse an offer; raises BadSdp."""
     if len(sdp) > MAX_CHARS:
         raise _bad(f"is longer than {MAX_CHARS} characters")
     lines = [line for line in sdp.replace("\r\n", "\n").split("\n") if line]
@@ -116,7 +116,7 @@ Attributes = dict[str, list[str]]
 
 
 def _attributes(fields: Sequence[tuple[str, str]]) -> Attributes:
-    """The values of ``a=`` lines by their names; "" for a flag."""
+    """Return the values of ``a=`` lines by name; "" for a flag."""
     found: Attributes = {}
     for kind, value in fields:
         if kind == "a":
@@ -126,7 +126,7 @@ def _attributes(fields: Sequence[tuple[str, str]]) -> Attributes:
 
 
 def _check_transport(session: Attributes, section: Attributes) -> bool:
-    """Raises BadSdp; whether the browser hides its addresses."""
+    """Check ICE, DTLS and RTCP; returns whether the browser hides its addresses."""
     for name, what in (
         ("ice-ufrag", "user fragment of ICE"),
         ("ice-pwd", "password of ICE"),
@@ -142,7 +142,7 @@ def _check_transport(session: Attributes, section: Attributes) -> bool:
 
 
 def _host(candidate: str) -> str:
-    """Its address or name. Raises BadSdp."""
+    """Return the address or name of a candidate; raises BadSdp."""
     found = _CANDIDATE.fullmatch(candidate)
     if found is None or int(found[2]) > 65_535:
         raise _bad("has an address that cannot be read")
@@ -150,7 +150,6 @@ def _host(candidate: str) -> str:
 
 
 def _hides(hosts: Sequence[str]) -> bool:
-    """Whether there is none, or one that is a name."""
     try:
         for host in hosts:
             ipaddress.ip_address(host)
@@ -194,7 +193,7 @@ def _codecs(
 
 
 def _sends(session: Attributes, section: Attributes) -> bool:
-    """Whether the browser sends. Raises BadSdp where it does not listen."""
+    """Return whether the browser sends; raises BadSdp if it does not receive."""
     for attributes in (section, session):
         for name in ("sendrecv", "recvonly", "sendonly", "inactive"):
             if name in attributes:

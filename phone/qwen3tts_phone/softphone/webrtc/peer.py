@@ -1,6 +1,8 @@
-"""The sending end of a call in the browser: frames of the pacer, handed to aiortc as packets.
+"""WebRTC connection with a browser (aiortc): answer of the offer, sending track, RTP receiver.
 
-aiortc sends a packet as it is, when it has it: no clock and no encoder of its own are in between.
+aiortc's own receiver holds four packets before it decodes one, in a thread of its own, and 16 for
+good after the first loss: barge-in would be heard up to a third of a second late. `RtpReceiver`
+replaces it at the DTLS transport, and sends receiver reports (RFC 3550 section 6.4).
 """
 
 from __future__ import annotations
@@ -39,15 +41,13 @@ from qwen3tts_phone.softphone.webrtc.statistics import RemoteStatistics
 from qwen3tts_wire.errors import log_text
 
 MAX_WAITING_PACKETS = 10
-"""Packets that may wait for the sender; the oldest go first. It takes each as it comes."""
+"""Packets that may wait for the sender; the oldest are dropped."""
 
 
 class PacketTrack(MediaStreamTrack):
-    """One call's.
+    """Track of a call's encoded packets, which aiortc sends without a clock or encoder of its own.
 
-    Args:
-        frame_ticks: how far the RTP timestamp moves in a frame.
-        clock_hz: rate of the RTP timestamp.
+    ``frame_ticks``: RTP ticks a frame; ``clock_hz``: rate of the RTP clock.
     """
 
     kind = "audio"
@@ -55,7 +55,7 @@ class PacketTrack(MediaStreamTrack):
     def __init__(self, frame_ticks: int, clock_hz: int) -> None:
         super().__init__()
         self.overrun = 0
-        """Packets that the sender was too slow to take."""
+        """Dropped packets."""
         self._frame_ticks = frame_ticks
         self._time_base = Fraction(1, clock_hz)
         self._timestamp = 0
@@ -63,7 +63,7 @@ class PacketTrack(MediaStreamTrack):
         self._news = asyncio.Event()
 
     def put(self, payload: bytes, ticks: int) -> None:
-        """A frame to send now; ``ticks`` is how many frames have passed since the last one."""
+        """Send a frame now; ``ticks``: frames since the last one."""
         self._timestamp += ticks * self._frame_ticks
         if self.readyState != "live":
             return
@@ -77,7 +77,7 @@ class PacketTrack(MediaStreamTrack):
         self._news.set()
 
     async def recv(self) -> Packet[Any]:
-        """The next packet, as soon as there is one. Raises MediaStreamError at the end."""
+        """Return the next packet; raises MediaStreamError at the end."""
         while not self._packets:
             if self.readyState != "live":
                 raise MediaStreamError
@@ -86,24 +86,18 @@ class PacketTrack(MediaStreamTrack):
         return self._packets.popleft()
 
     def stop(self) -> None:
-        """No more packets."""
         self._packets.clear()
         super().stop()
         self._news.set()
 
 
 Reporter = Callable[[], tuple[int, ReportFigures] | None]
-"""The stream that is listened to and how it fares since it was asked last; None = none is."""
+"""Returns the decoded stream (SSRC) and its figures for a receiver report, if any."""
 
 
 class RtpReceiver:
-    """One call's.
-
-    Args:
-        transceiver: whose receiver it takes the place of, before the connection is made.
-        take: is given each packet of sound as it comes.
-        report: is asked once a second or so.
-    """
+    """Replaces a transceiver's receiver; ``take`` gets each packet, ``report`` is called each
+    second."""
 
     def __init__(
         self,
@@ -123,7 +117,6 @@ class RtpReceiver:
         receiver.stop = self.stop  # type: ignore[method-assign]
 
     async def receive(self, parameters: RTCRtpReceiveParameters) -> None:
-        """The connection is made: packets come from now on."""
         if self._registered:
             return
         self._registered = True
@@ -132,7 +125,6 @@ class RtpReceiver:
         self._task = asyncio.create_task(self._run(), name="reports to the browser")
 
     async def stop(self) -> None:
-        """No more packets. Harmless when there never were any."""
         if self._registered:
             self._transceiver.receiver.transport._unregister_rtp_receiver(self)
         task, self._task = self._task, None
@@ -140,7 +132,7 @@ class RtpReceiver:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    # --- what aiortc's transport calls
+    # --- called by aiortc's transport
 
     async def _handle_rtp_packet(self, packet: RtpPacket, arrival_time_ms: int) -> None:
         self._take(
@@ -160,13 +152,11 @@ class RtpReceiver:
             self._sender_report = (middle, time.monotonic())
 
     def _handle_disconnect(self) -> None:
-        """The connection is over; `stop` follows."""
-
-    # --- inside
+        """Do nothing: `stop` follows."""
 
     async def _run(self) -> None:
         while True:
-            # RFC 3550 section 6.2: spread, so that the reports of many do not come together.
+            # Randomised as in RFC 3550 section 6.2.
             await asyncio.sleep(0.5 + random.random())
             told = self._report()
             if told is None:
@@ -194,13 +184,13 @@ class RtpReceiver:
 logger = logging.getLogger(__name__)
 
 CLOSE_S = 5.0
-"""Longest closing; it takes milliseconds."""
+"""Longest closing."""
 _COMPLETE = re.compile(r"^a=end-of-candidates[^\n]*\n?", re.MULTILINE)
 _FORMATS = re.compile(r"^m=audio \d+ \S+ (\d+)", re.MULTILINE)
 
 
 class Peer:
-    """The connection; made by `answering`."""
+    """WebRTC connection that answers an offer, made by `answering`."""
 
     def __init__(
         self,
@@ -228,15 +218,15 @@ class Peer:
         report: Reporter,
         changed: Callable[[str], None],
     ) -> Peer:
-        """Answer an offer; it connects by itself once the browser has ``answer_sdp``.
+        """Answer an offer; it connects once the browser has ``answer_sdp``.
 
-        ``changed`` is told the connection's states: ``connected``, ``failed``, ``closed``.
+        ``changed`` gets the connection's states: ``connected``, ``failed``, ``closed``.
 
         Raises:
-            BadSdp: the offer holds something that cannot be used.
+            BadSdp: aiortc cannot use the offer.
             CallError: this machine has no address that a browser could reach.
         """
-        # Without a list aiortc would ask a server of its maker's choice for our address.
+        # Without a list aiortc would use a public STUN server.
         servers = [
             RTCIceServer(each.url, each.username or None, each.credential or None)
             for each in settings.ice_servers
@@ -262,7 +252,7 @@ class Peer:
         return peer
 
     async def figures(self) -> RemoteStatistics:
-        """What has come, and what the browser's last report says."""
+        """Return inbound packets, and the browser's last receiver report."""
         packets, found = 0, RemoteStatistics()
         for each in (await self._transceiver.sender.getStats()).values():
             if each.type == "transport":
@@ -278,7 +268,7 @@ class Peer:
         return replace(found, packets=packets)
 
     async def close(self) -> None:
-        """End it, and tell the browser. Harmless when it is over."""
+        """Close the connection; harmless when it is over."""
         await _close(self._connection)
 
     async def _agree(self, offer: Offer, codec: OfferedCodec) -> None:
@@ -286,8 +276,8 @@ class Peer:
         try:
             await connection.setRemoteDescription(RTCSessionDescription(_sdp(offer), "offer"))
             await connection.setLocalDescription(await connection.createAnswer())
-        except Exception as error:  # its reader raises whatever it stumbles over
-            logger.debug("an offer was not taken: %s", log_text(repr(error)))
+        except Exception as error:  # its parser raises any exception
+            logger.debug("an offer was refused: %s", log_text(repr(error)))
             raise BadSdp(
                 f"The browser's offer cannot be used: {type(error).__name__}.", remedy=RELOAD
             ) from error
@@ -306,8 +296,9 @@ class Peer:
 
 
 def _sdp(offer: Offer) -> str:
-    """What is answered. A browser that hides its addresses is found by its own packets (RFC 8445
-    section 7.3.1.3): then its list is never complete, or aiortc would give up before they come.
+    """Return the offer for aiortc, without end-of-candidates of a browser that hides its addresses.
+
+    It is found by its own packets (RFC 8445 section 7.3.1.3), which aiortc would not wait for.
     """
     return _COMPLETE.sub("", offer.sdp) if offer.hidden else offer.sdp
 
