@@ -39,6 +39,7 @@ from qwen3tts_agent.threads import BoundedThreads
 from qwen3tts_phone.errors import TransferFailed, traceback_without_message
 from qwen3tts_phone.sip_statuses import STATUSES
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.fields import JSON
 
 if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call
@@ -158,7 +159,7 @@ def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     return found
 
 
-def _schema_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _schema_of(function: Callable[..., Any], name: str) -> tuple[JSON, tuple[str, ...]]:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -171,7 +172,7 @@ def _schema_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any],
         hints = {}  # names that cannot be looked up, as of types imported for the checker alone
     except (TypeError, SyntaxError) as error:
         raise BadRequest(f"the type hints of {name or function!r} are none: {error}.") from None
-    properties: dict[str, Any] = {}
+    properties: JSON = {}
     required: list[str] = []
     fills: list[str] = []
     for parameter in signature.parameters.values():
@@ -188,7 +189,7 @@ def _schema_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any],
         properties[parameter.name] = _schema_of_type(hints.get(parameter.name, Any), name)
         if parameter.default is parameter.empty:
             required.append(parameter.name)
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    schema: JSON = {"type": "object", "properties": properties}
     if required:
         schema["required"] = required
     schema["additionalProperties"] = any(
@@ -197,7 +198,7 @@ def _schema_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any],
     return schema, tuple(fills)
 
 
-def _schema_of_type(hint: Any, name: str) -> dict[str, Any]:
+def _schema_of_type(hint: Any, name: str) -> JSON:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return {"enum": list(arguments)}
@@ -212,7 +213,7 @@ def _schema_of_type(hint: Any, name: str) -> dict[str, Any]:
             f"{name}: a parameter of type {getattr(hint, '__name__', hint)} cannot come as JSON.",
             remedy="Use str, int, float, bool, list, dict or Literal.",
         )
-    schema: dict[str, Any] = {"type": kind}
+    schema: JSON = {"type": kind}
     if kind == "array" and arguments and arguments[0] is not Ellipsis:
         schema["items"] = _schema_of_type(arguments[0], name)
     return schema
@@ -314,7 +315,7 @@ def _json(value: object) -> str:
         return str(value)
 
 
-async def _result(run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+async def _result(run: Callable[..., Any], arguments: JSON) -> Any:
     if inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(
         getattr(run, "__call__", None)  # noqa: B004 (an object with an asynchronous __call__)
     ):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.fields import JSON
 
 TurnKind = Literal["greeting", "caller", "quiet", "not_understood", "goodbye", "continued"]
 """Cause of our speech: the call began; the caller said something, or pressed keys; silence; not
@@ -109,7 +110,7 @@ class TurnRecord:
 
     def to_json(self, call_id: str, *, words: bool = False) -> str:
         """Return one line of JSON without its newline; with the texts only if ``words``."""
-        line: dict[str, Any] = {
+        line: JSON = {
             "v": VERSION,
             "call_id": call_id[:256],
             "turn": self.number,

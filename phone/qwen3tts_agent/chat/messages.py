@@ -9,6 +9,7 @@ from typing import Any
 
 from qwen3tts_text.surrogates import clean
 from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.fields import JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class ToolCall:
     arguments: str = field(repr=False)
     """JSON as the model wrote it, possibly invalid."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JSON:
         """Return its form in an assistant's message."""
         function = {"name": clean(self.name), "arguments": clean(self.arguments)}
         return {"id": clean(self.id), "type": "function", "function": function}
@@ -39,9 +40,9 @@ class ChatMessage:
     tool_call_id: str = ""
     """Id of the tool call that a tool's message answers."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JSON:
         """Return its form for the endpoint."""
-        message: dict[str, Any] = {"role": self.role, "content": clean(self.content)}
+        message: JSON = {"role": self.role, "content": clean(self.content)}
         if self.tool_calls:
             message["tool_calls"] = [call.to_json() for call in self.tool_calls]
             # Some servers take no empty text beside a call, and all take null.
@@ -60,7 +61,7 @@ class ToolSpec:
     parameters: Mapping[str, Any]
     """JSON schema of its arguments, an object's."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JSON:
         """Return its form for the endpoint."""
         function = {
             "name": self.name,
@@ -103,9 +104,9 @@ def request_body(
     tools: Sequence[ToolSpec] = (),
     *,
     must_speak: bool = False,
-) -> dict[str, Any]:
+) -> JSON:
     """Return the body of a streamed request; ``must_speak``: the tools may not be used."""
-    body: dict[str, Any] = {
+    body: JSON = {
         "model": model,
         "stream": True,
         "messages": [message.to_json() for message in messages],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 from qwen3tts_agent.chat.messages import ChatEvent, Finished, ModelUnavailable, ToolCall
 from qwen3tts_wire.errors import LimitExceeded, ProtocolError, SpeechError
+from qwen3tts_wire.fields import JSON
 from qwen3tts_wire.sse import SseParser
 
 BEGIN, END = "<think>", "</think>"
@@ -91,7 +91,7 @@ class ToolCalls:
             taken.append(ToolCall(call.id or f"call_{self._given}", call.name, call.arguments))
         return taken
 
-    def _take(self, piece: dict[str, Any]) -> None:
+    def _take(self, piece: JSON) -> None:
         function = piece.get("function")
         if not isinstance(function, dict):
             function = {}
@@ -111,7 +111,7 @@ class ToolCalls:
                 f"the arguments of a tool are longer than {MAX_ARGUMENT_CHARS} characters."
             )
 
-    def _call_of(self, piece: dict[str, Any], *, named: bool) -> _Call:
+    def _call_of(self, piece: JSON, *, named: bool) -> _Call:
         index, identity = piece.get("index"), piece.get("id")
         key: object = index if type(index) is int else None
         if isinstance(identity, str) and identity:
@@ -211,7 +211,7 @@ class ChatStream:
         return [*([text] if text else []), *self._calls.take()]
 
 
-def text_of(message: dict[str, Any]) -> str:
+def text_of(message: JSON) -> str:
     """Return the text of a delta or a message; raises ProtocolError."""
     content = message.get("content")
     if content is None:
@@ -226,7 +226,7 @@ def text_of(message: dict[str, Any]) -> str:
     return content
 
 
-def parsed(data: str | bytes) -> dict[str, Any]:
+def parsed(data: str | bytes) -> JSON:
     """Return a JSON object; raises ProtocolError for anything else."""
     try:
         raw = json.loads(data)

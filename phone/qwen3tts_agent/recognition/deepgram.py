@@ -7,7 +7,6 @@ import contextlib
 import json
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
@@ -40,6 +39,7 @@ from qwen3tts_phone.detection.recogniser import (
 )
 from qwen3tts_phone.detection.turn_buffer import TurnBuffer
 from qwen3tts_wire.errors import ProtocolError
+from qwen3tts_wire.fields import JSON
 
 FINALIZE = '{"type": "Finalize"}'
 """Makes the words of all that was sent final."""
@@ -83,7 +83,7 @@ def read_message(message: str | bytes) -> Results | Failed | None:
     return None
 
 
-def _results(raw: dict[str, Any]) -> Results:
+def _results(raw: JSON) -> Results:
     start, duration = _seconds(raw, "start"), _seconds(raw, "duration")
     best = _best(raw.get("channel"))
     text, sure, languages = best.get("transcript"), best.get("confidence"), best.get("languages")
@@ -106,14 +106,14 @@ def _results(raw: dict[str, Any]) -> Results:
     )
 
 
-def _best(channel: object) -> dict[str, Any]:
+def _best(channel: object) -> JSON:
     alternatives = channel.get("alternatives") if isinstance(channel, dict) else None
     if isinstance(alternatives, list) and alternatives and isinstance(alternatives[0], dict):
         return alternatives[0]
     raise ProtocolError("The recogniser's results have no alternatives.", remedy=_REMEDY)
 
 
-def _seconds(raw: dict[str, Any], name: str) -> float:
+def _seconds(raw: JSON, name: str) -> float:
     value = raw.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ProtocolError(f"The recogniser's results have no {name}.", remedy=_REMEDY)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import time
-from typing import Any
 
 import httpx
 import numpy as np
@@ -28,6 +27,7 @@ from qwen3tts_phone.detection.recogniser import (
     Transcript,
 )
 from qwen3tts_wire.errors import ProtocolError, SpeechError
+from qwen3tts_wire.fields import JSON
 from qwen3tts_wire.whisper.guards import Decoding, is_plausible, silent
 
 MOST_BYTES = 1 << 20
@@ -98,7 +98,7 @@ def refusal(status: int, body: bytes, model: str, variable: str) -> SpeechError:
     )
 
 
-def _answer(raw: dict[str, Any]) -> Decoding:
+def _answer(raw: JSON) -> Decoding:
     language = raw.get("language")
     code = language if isinstance(language, str) and language.isprintable() else ""
     text = _clean(raw["text"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection
@@ -17,6 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from qwen3tts_phone.detection.recogniser import Samples, Transcript
 from qwen3tts_phone.detection.turn_buffer import TurnBuffer
 from qwen3tts_wire.errors import ProtocolError
+from qwen3tts_wire.fields import JSON
 
 SUBPROTOCOL = "qwen3tts.recogniser.v1"
 MOST_MESSAGE = 1 << 18
@@ -128,7 +129,7 @@ class TurnStream:
     # --- the connection
 
     def hello(self) -> Outgoing:
-        start: dict[str, Any] = {
+        start: JSON = {
             "type": "start",
             "rate_hz": self._rate_hz,
             "encoding": "pcm_s16le",
@@ -277,14 +278,14 @@ def binary(samples: Samples) -> Outgoing:
     return [data[start : start + MOST_BINARY] for start in range(0, len(data), MOST_BINARY)]
 
 
-def _turn(raw: dict[str, Any]) -> int:
+def _turn(raw: JSON) -> int:
     turn = raw.get("turn")
     if not isinstance(turn, int) or isinstance(turn, bool):
         raise ProtocolError("The recogniser's answer has no number of a turn.", remedy=_REMEDY)
     return turn
 
 
-def _transcript(raw: dict[str, Any]) -> Transcript:
+def _transcript(raw: JSON) -> Transcript:
     text, language, sure = raw.get("text"), raw.get("language"), raw.get("confidence")
     if not isinstance(text, str):
         raise ProtocolError("The recogniser's answer has no text.", remedy=_REMEDY)
