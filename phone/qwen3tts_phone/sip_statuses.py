@@ -116,7 +116,10 @@ STATUSES: Final[dict[int, StatusMeaning]] = {
     ),
     486: StatusMeaning("busy", "busy", "The line is busy.", "Call again later."),
     487: StatusMeaning(
-        "cancelled", "cancelled", "The call was given up before it was answered.", ""
+        "cancelled",
+        "cancelled",
+        "The call was given up before it was answered.",
+        "Call again if it is still wanted.",
     ),
     488: StatusMeaning("codec", "no_codec", _SESSION, _CODECS),
     491: StatusMeaning(
@@ -196,7 +199,12 @@ _CLASSES: Final[dict[int, StatusMeaning]] = {
     5: StatusMeaning(
         "server_failed", "failed", "The server there has failed.", "Its log says more."
     ),
-    6: StatusMeaning("declined", "failed", "The call is refused wherever it rings.", ""),
+    6: StatusMeaning(
+        "declined",
+        "failed",
+        "The call is refused wherever it rings.",
+        "Another attempt will be refused as well.",
+    ),
 }
 _OTHER: Final = StatusMeaning(
     "refused", "failed", "The call was refused.", "The log of that server says more."
