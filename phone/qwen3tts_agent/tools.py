@@ -34,8 +34,8 @@ from typing import (
 )
 
 from qwen3tts_agent.chat.messages import ToolCall, ToolSpec
+from qwen3tts_agent.recognition.threads import BoundedThreads
 from qwen3tts_agent.settings import AgentSettings
-from qwen3tts_agent.threads import BoundedThreads
 from qwen3tts_phone.errors import TransferFailed, traceback_without_message
 from qwen3tts_phone.sip_statuses import STATUSES
 from qwen3tts_wire.errors import BadRequest

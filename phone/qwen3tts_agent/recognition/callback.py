@@ -7,8 +7,8 @@ import inspect
 import weakref
 from typing import Any
 
+from qwen3tts_agent.recognition.threads import BoundedThreads, TooManyThreads
 from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRecognitionOptions
-from qwen3tts_agent.threads import BoundedThreads, TooManyThreads
 from qwen3tts_phone.detection.recogniser import (
     PartialCallback,
     Recognise,
