@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call
 
 
-OURS: Final = ("call", "conversation")
+INJECTED_PARAMETERS: Final = ("call", "conversation")
 """Parameters that the agent fills in."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _TYPES: Final[Mapping[type, str]] = {
@@ -81,7 +81,7 @@ class Tool:
     timeout_s: float | None = None
     """Time limit, seconds; None = as the agent's settings say."""
     fills: tuple[str, ...] = ()
-    """Parameters out of `OURS` that the function takes."""
+    """Parameters out of `INJECTED_PARAMETERS` that the function takes."""
     after_speech: bool = False
     """Whether it waits until all that the model has written is heard."""
 
@@ -183,7 +183,7 @@ def _schema_of(function: Callable[..., Any], name: str) -> tuple[JSON, tuple[str
             )
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
-        if parameter.name in OURS:
+        if parameter.name in INJECTED_PARAMETERS:
             fills.append(parameter.name)
             continue
         properties[parameter.name] = _schema_of_type(hints.get(parameter.name, Any), name)
@@ -324,7 +324,7 @@ async def _result(run: Callable[..., Any], arguments: JSON) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-TRANSFER_S = 90.0
+TRANSFER_TIMEOUT_S = 90.0
 """Longest ringing of a transfer, seconds."""
 
 
@@ -376,7 +376,7 @@ def call_tools(
                 "required": ["to"],
                 "additionalProperties": False,
             },
-            timeout_s=TRANSFER_S,
+            timeout_s=TRANSFER_TIMEOUT_S,
             after_speech=True,
         )
     return found

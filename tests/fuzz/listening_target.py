@@ -11,7 +11,7 @@ from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.turn_buffer import TurnBuffer
-from qwen3tts_phone.detection.turn_transcriber import MOST_HOLE_S, GapMeter, RateConverter
+from qwen3tts_phone.detection.turn_transcriber import MAX_GAP_S, GapMeter, RateConverter
 from tests.fuzz.target import Target, steps, story
 
 HEAD = struct.Struct("!BhB")
@@ -46,7 +46,7 @@ def run_listening(data: bytes) -> None:
             sent.clear()
         else:
             frame = HeardFrame(samples, now, kind == "c", rate_hz, timestamp, rate_hz)
-            assert 0.0 <= gaps.hole_s(frame) <= MOST_HOLE_S
+            assert 0.0 <= gaps.hole_s(frame) <= MAX_GAP_S
             buffer.push(converter.take(samples, rate_hz), now)
             events += core.push(frame, sent)
             sent.clear()

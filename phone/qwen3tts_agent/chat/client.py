@@ -33,11 +33,11 @@ IDLE_S = 4.0
 """Idle time after which the server may have closed the connection: uvicorn, which serves many
 models, waits 5 s.
 """
-ANSWER_S = 5.0
+OPENING_TIMEOUT_S = 5.0
 """Longest wait for the answer that opens it."""
-MOST_BYTES = 1 << 20
+MAX_KEPT_BYTES = 1 << 20
 """Longest answer that is read to its end, which keeps the connection."""
-REST_S = 1.0
+TRAILER_TIMEOUT_S = 1.0
 """Longest wait for the bytes after a reply's last word, which keeps the connection."""
 
 
@@ -97,12 +97,12 @@ class ChatConnection:
 
     async def _open(self) -> None:
         try:
-            async with asyncio.timeout(self._settings.connect_s + ANSWER_S):
+            async with asyncio.timeout(self._settings.connect_s + OPENING_TIMEOUT_S):
                 async with self._http.stream("GET", self._settings.models_url) as response:
                     size = 0
                     async for chunk in response.aiter_raw():
                         size += len(chunk)
-                        if size > MOST_BYTES:
+                        if size > MAX_KEPT_BYTES:
                             break
             self._failed_at = None
             self._freed()
@@ -114,7 +114,7 @@ class ChatConnection:
 
     async def _read_rest(self, response: httpx.Response, chunks: AsyncIterator[bytes]) -> None:
         try:
-            async with asyncio.timeout(REST_S):
+            async with asyncio.timeout(TRAILER_TIMEOUT_S):
                 async for _ in chunks:
                     pass
             self._freed()

@@ -11,7 +11,7 @@ import httpx
 
 from qwen3tts_wire.errors import BadRequest
 
-OURS = frozenset({"model", "messages", "stream", "tools", "tool_choice"})
+RESERVED_FIELDS = frozenset({"model", "messages", "stream", "tools", "tool_choice"})
 """Fields of a request that ``extra`` may not set."""
 
 
@@ -52,7 +52,7 @@ class ChatSettings:
                 "the language model's key holds characters that no key has.",
                 remedy="Check the environment variable for line ends and quotation marks.",
             )
-        if taken := sorted(OURS.intersection(self.extra)):
+        if taken := sorted(RESERVED_FIELDS.intersection(self.extra)):
             raise BadRequest(
                 f"extra: {', '.join(taken)} cannot be set there.",
                 remedy="The model has a setting of its own; the others follow from the call.",

@@ -23,7 +23,7 @@ from qwen3tts_agent.recognition.socket_protocol import (
     Final,
     Outgoing,
     Partial,
-    SocketService,
+    RecognitionService,
     binary,
     one_line,
 )
@@ -45,7 +45,7 @@ FINALIZE = '{"type": "Finalize"}'
 """Makes the words of all that was sent final."""
 KEEP_ALIVE = '{"type": "KeepAlive"}'
 CLOSE_STREAM = '{"type": "CloseStream"}'
-LONGEST_S = 7 * 24 * 3600.0
+MAX_CONNECTION_S = 7 * 24 * 3600.0
 """Longest time of a connection; anything beyond is refused."""
 _REMEDY = "Check that its address is one of Deepgram's streaming interface, /v1/listen."
 
@@ -117,12 +117,12 @@ def _seconds(raw: JSON, name: str) -> float:
     value = raw.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ProtocolError(f"The recogniser's results have no {name}.", remedy=_REMEDY)
-    if not 0 <= value <= LONGEST_S:  # nor is NaN
+    if not 0 <= value <= MAX_CONNECTION_S:  # nor is NaN
         raise ProtocolError(f"The recogniser's {name} is no time.", remedy=_REMEDY)
     return float(value)
 
 
-NEARLY_S = 0.1
+TIME_TOLERANCE_S = 0.1
 """Tolerance of its times: Deepgram works in frames, so the last one may be left out."""
 
 
@@ -328,7 +328,7 @@ class DeepgramStream:
 
     def _complete(self, turn: _Turn) -> bool:
         last = (turn.first + turn.speech) / self._rate_hz
-        return turn.fixed_to >= last - NEARLY_S or (turn.closing and not turn.flushes)
+        return turn.fixed_to >= last - TIME_TOLERANCE_S or (turn.closing and not turn.flushes)
 
 
 CHECKED_S = 1.0
@@ -348,7 +348,7 @@ class DeepgramRecogniser(ServiceRecogniser):
     ) -> None:
         self.settings = chosen = settings or DeepgramSettings()
         super().__init__(
-            SocketService(
+            RecognitionService(
                 chosen.shown,
                 chosen.rate_hz,
                 lambda: dial(chosen, None),

@@ -116,7 +116,7 @@ KINDS = (
 WRITTEN = "; ".join(kind.written for kind in KINDS)
 
 
-def named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]:
+def kind_named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]:
     """Return the kind that a setting names, and its settings with these options.
 
     Raises:
@@ -134,7 +134,7 @@ def recogniser_named(text: str, **options: Any) -> Recogniser:
     ``text``: such as ``whisper`` or ``wss://HOST/PATH`` (docs/recognisers.md). ``options``: fields
     of that kind's settings. Raises BadRequest.
     """
-    kind, settings = named(text, options)
+    kind, settings = kind_named(text, options)
     return kind.recogniser(settings)
 
 
@@ -143,7 +143,7 @@ async def check_recogniser(text: str, **options: Any) -> RecogniserReport:
 
     Raises BadRequest, RecogniserUnavailable, RecognitionFailed.
     """
-    kind, settings = named(text, options)
+    kind, settings = kind_named(text, options)
     return await kind.check(settings)
 
 

@@ -188,13 +188,13 @@ class SocketSettings:
         return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-SERVICES = {"api.openai.com": "OPENAI_API_KEY", "api.deepgram.com": "DEEPGRAM_API_KEY"}
+KEY_VARIABLES = {"api.openai.com": "OPENAI_API_KEY", "api.deepgram.com": "DEEPGRAM_API_KEY"}
 """Environment variables for the keys of services that require one, by host."""
 
 
 def key_variable(url: str) -> str:
     """Return the environment variable for the key of the server at this address."""
-    return SERVICES.get((urlsplit(url).hostname or "").lower(), API_KEY_ENV)
+    return KEY_VARIABLES.get((urlsplit(url).hostname or "").lower(), API_KEY_ENV)
 
 
 def key_for(url: str, given: str | None, environ: Mapping[str, str] | None = None) -> str:
@@ -293,7 +293,7 @@ class TranscriptionSettings:
         return fields
 
 
-IN_QUERY = ("model", "language", "prompt", "response_format", "early")
+QUERY_SETTINGS = ("model", "language", "prompt", "response_format", "early")
 """Settings that may follow the address on a command line."""
 
 
@@ -318,14 +318,16 @@ def openai_options(text: str) -> dict[str, Any] | None:
         elif key == "early":
             fields["early"] = value.lower() not in ("0", "no", "false")
         else:
-            fields[key if key in IN_QUERY else f"?{key}"] = value
+            fields[key if key in QUERY_SETTINGS else f"?{key}"] = value
     return fields
 
 
 DEEPGRAM = "wss://api.deepgram.com/v1/listen"
-SEVERAL = "multi"
+MULTILINGUAL = "multi"
 """Deepgram's language for callers who may speak any of several."""
-OURS = frozenset({"encoding", "sample_rate", "channels", "multichannel", "interim_results"})
+RESERVED_PARAMETERS = frozenset(
+    {"encoding", "sample_rate", "channels", "multichannel", "interim_results"}
+)
 """Parameters that follow from the audio that is sent."""
 
 
@@ -368,7 +370,7 @@ class DeepgramSettings:
     def __post_init__(self) -> None:
         where = "a WebSocket", "wss://HOST/v1/listen", "the environment"
         parts = check_service_url(self.url, ("ws", "wss"), *where)
-        if taken := sorted(OURS.intersection(dict(parse_qsl(parts.query)))):
+        if taken := sorted(RESERVED_PARAMETERS.intersection(dict(parse_qsl(parts.query)))):
             raise ValueError(f"url: {', '.join(taken)} cannot be set there; leave it out")
         if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
             raise ValueError("api_key holds something else than visible ASCII characters")
@@ -396,7 +398,7 @@ class DeepgramSettings:
         parts = urlsplit(self.url)
         asked = {
             "model": self.model,
-            "language": self.languages[0] if len(self.languages) == 1 else SEVERAL,
+            "language": self.languages[0] if len(self.languages) == 1 else MULTILINGUAL,
             "endpointing": str(self.endpointing_ms),
             **dict(parse_qsl(parts.query, keep_blank_values=True)),
             "encoding": "linear16",

@@ -106,7 +106,7 @@ def read_answer(message: str | bytes) -> Answer | None:
 
 
 class TurnStream:
-    """One call's turns as messages of ``qwen3tts.recogniser.v1`` (pure); see `CallStream`."""
+    """One call's turns as messages of ``qwen3tts.recogniser.v1`` (pure); see `RecognitionStream`."""
 
     def __init__(
         self,
@@ -307,7 +307,7 @@ def one_line(said: object) -> str:
     return "".join(char if char.isprintable() else "?" for char in line)
 
 
-class CallStream(Protocol):
+class RecognitionStream(Protocol):
     """One call's turns as messages of a protocol (pure): events of a `Recognition` in, messages
     out.
     """
@@ -346,7 +346,7 @@ class CallStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SocketService:
+class RecognitionService:
     """Recogniser's server: its protocol and time limits."""
 
     shown: str
@@ -354,11 +354,11 @@ class SocketService:
     rate_hz: int
     dial: Callable[[], Awaitable[ClientConnection]]
     """Connects, and returns when turns may be sent; raises as `socket_dialling.dial`."""
-    stream: Callable[[], CallStream]
-    """Makes the `CallStream` of a call."""
+    stream: Callable[[], RecognitionStream]
+    """Makes the `RecognitionStream` of a call."""
     answer_timeout_s: float
     behind_s: float
     settle_s: float | None = None
-    """Time after a turn when `CallStream.known` counts; None = never."""
+    """Time after a turn when `RecognitionStream.known` counts; None = never."""
     keep_alive_s: float | None = None
-    """Time after the last message when `CallStream.idle` is sent; None = never."""
+    """Time after the last message when `RecognitionStream.idle` is sent; None = never."""

@@ -42,11 +42,11 @@ def _unspaced(char: str) -> bool:
 
 log = logging.getLogger(__name__)
 
-LEAST_NEW_S = 0.3
+MIN_NEW_AUDIO_S = 0.3
 """New audio before the next partial text in a pause."""
-AGAIN_S = 0.06
+PARTIAL_RETRY_S = 0.06
 """New audio before a partial text is attempted again that had to give way to other work."""
-SHARE = 2.0
+PARTIAL_INTERVAL_FACTOR = 2.0
 """Interval of partial texts as a multiple of what the last one took: one call takes at most half of
 a core.
 """
@@ -98,7 +98,7 @@ class ShortPauseDetector:
             self._quiet_s, self._spoken = 0.0, True
 
 
-Work = Callable[[Samples], Awaitable[Transcript]]
+RecogniseSamples = Callable[[Samples], Awaitable[Transcript]]
 """Recognises samples [n]; cancelled when its text is not needed any more. Raises SpeechError."""
 
 
@@ -150,10 +150,10 @@ class TurnRecognition:
 
     def __init__(
         self,
-        work: Work,
+        work: RecogniseSamples,
         rules: TurnRecognitionOptions,
         on_partial: PartialCallback | None = None,
-        spare_work: Work | None = None,
+        spare_work: RecogniseSamples | None = None,
     ) -> None:
         self._work = work
         self._spare_work = spare_work
@@ -177,7 +177,7 @@ class TurnRecognition:
                 turn.partial.cancel()
                 turn.partial = None
             turn.pieces.append(self._begin(self._audio.cut(piece_s)))
-            turn.not_before_s = self._audio.duration_s + LEAST_NEW_S
+            turn.not_before_s = self._audio.duration_s + MIN_NEW_AUDIO_S
             self._tell(turn, turn.pieces[-1])
         else:
             self._ahead(turn)
@@ -268,7 +268,7 @@ class TurnRecognition:
         if turn.busy:
             return
         began_s = turn.covered / self._rules.rate_hz if turn.partial is not None else 0.0
-        due = now_s - began_s >= (LEAST_NEW_S if turn.pauses.in_pause else every_s)
+        due = now_s - began_s >= (MIN_NEW_AUDIO_S if turn.pauses.in_pause else every_s)
         if not due or now_s < turn.not_before_s:
             return
         samples = self._audio.samples()
@@ -284,10 +284,10 @@ class TurnRecognition:
             return
         if _good(task):
             took_s = max(0.0, self._audio.duration_s - began_s)
-            turn.not_before_s = began_s + SHARE * took_s
+            turn.not_before_s = began_s + PARTIAL_INTERVAL_FACTOR * took_s
         else:  # there was other work
             turn.partial = None
-            turn.not_before_s = self._audio.duration_s + AGAIN_S
+            turn.not_before_s = self._audio.duration_s + PARTIAL_RETRY_S
             turn.pauses.mark_uncovered()
 
     def _known(self, turn: _Turn, at: float) -> asyncio.Task[Transcript] | None:
@@ -296,7 +296,9 @@ class TurnRecognition:
             return None
         return partial if not partial.done() or _good(partial) else None
 
-    def _begin(self, samples: Samples, how: Work | None = None) -> asyncio.Task[Transcript]:
+    def _begin(
+        self, samples: Samples, how: RecogniseSamples | None = None
+    ) -> asyncio.Task[Transcript]:
         async def work() -> Transcript:
             return await (how or self._work)(samples)
 

@@ -22,7 +22,7 @@ from qwen3tts_agent.recognition.socket_protocol import (
     Final,
     Outgoing,
     Partial,
-    SocketService,
+    RecognitionService,
     TurnStream,
 )
 from qwen3tts_pacer.clock import Clock, LoopClock
@@ -40,15 +40,15 @@ from qwen3tts_wire.errors import ProtocolError, SpeechError
 
 log = logging.getLogger(__name__)
 
-FIRST_WAIT_S = 0.2
+RECONNECT_DELAY_S = 0.2
 """Delay before reconnecting; doubled each time in a row."""
-LONGEST_WAIT_S = 5.0
+MAX_RECONNECT_DELAY_S = 5.0
 
 
 class ServiceRecogniser:
     """Recogniser that sends each call's turns over a WebSocket of its own, and reconnects."""
 
-    def __init__(self, service: SocketService, clock: Clock | None = None) -> None:
+    def __init__(self, service: RecognitionService, clock: Clock | None = None) -> None:
         self._service = service
         self._clock = clock or LoopClock()
         self._open: weakref.WeakSet[SocketRecognition] = weakref.WeakSet()
@@ -93,7 +93,7 @@ class SocketRecogniser(ServiceRecogniser):
     def __init__(self, settings: SocketSettings, *, clock: Clock | None = None) -> None:
         self.settings = settings
         super().__init__(
-            SocketService(
+            RecognitionService(
                 settings.shown,
                 settings.rate_hz,
                 lambda: dial(settings, _stream(settings).hello()),
@@ -121,7 +121,7 @@ class SocketRecognition:
     """Recognition of one call over one connection after another; see `Recognition`."""
 
     def __init__(
-        self, service: SocketService, clock: Clock, on_partial: PartialCallback | None
+        self, service: RecognitionService, clock: Clock, on_partial: PartialCallback | None
     ) -> None:
         self.failure: SpeechError | None = None
         """Error of the last connection; None while there is one, or the first is being made."""
@@ -272,7 +272,7 @@ class SocketRecognition:
         self._out_bytes = 0
 
     async def _run(self) -> None:
-        wait_s = FIRST_WAIT_S
+        wait_s = RECONNECT_DELAY_S
         while True:
             before = self._answers
             try:
@@ -289,7 +289,11 @@ class SocketRecognition:
             ) as error:  # a defect of ours: the call's next turns still have a chance
                 log.exception("talking to the recogniser broke off")
                 self._failed(RecognitionFailed(f"It broke: {type(error).__name__}."))
-            wait_s = FIRST_WAIT_S if self._answers > before else min(LONGEST_WAIT_S, 2 * wait_s)
+            wait_s = (
+                RECONNECT_DELAY_S
+                if self._answers > before
+                else min(MAX_RECONNECT_DELAY_S, 2 * wait_s)
+            )
             await self._clock.sleep_until(self._clock.now() + wait_s)
 
     async def _talk(self, socket: ClientConnection) -> None:

@@ -22,16 +22,16 @@ from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.audio.frames import SentFrame
 from qwen3tts_phone.detection.echo_canceller import TAPS, EchoCanceller, HighPass, SampleTimeline
 from qwen3tts_phone.detection.echo_search import (
-    CHANGED,
-    LEAST_DELAY,
-    LEAST_SEARCHED,
-    MOST_DELAY,
-    MOST_SEARCHED,
-    PEAK,
-    PIECE,
-    STILL,
+    MAX_DELAY,
+    MAX_SEARCHED,
+    MAX_SEARCHED_CHANGED,
+    MIN_DELAY,
+    MIN_PEAK,
+    MIN_SEARCHED,
+    MIN_SHIFT,
+    PIECE_SAMPLES,
+    EchoGainBound,
     EchoLeakEstimate,
-    GainBound,
     find_path,
     find_shift,
 )
@@ -41,49 +41,49 @@ Floats = NDArray[np.float32]
 Array = NDArray[np.float64]
 
 RATE_HZ: Final = 8000
-SNAP: Final = 80
+FRAME_GAP_TOLERANCE: Final = 80
 """Tolerance in samples within which a frame follows the one before."""
-REANCHOR: Final = 1600
+REANCHOR_OFFSET: Final = 1600
 """Offset in samples from which arrival replaces the count of samples."""
-FAINT: Final = 10 ** (-58 / 10)
+SEARCH_FLOOR_POWER: Final = 10 ** (-58 / 10)
 """Power below which nothing is searched."""
-STEP: Final = 80
+DELAY_STEP: Final = 80
 """Distance in samples of the delays whose gain is bounded."""
-ABOVE: Final = 10 ** (8 / 10)
+CALLER_FACTOR: Final = 10 ** (8 / 10)
 """Power above an echo's usual one that is the caller's..."""
-ABOVE_ON: Final = 10 ** (4 / 10)
+CALLER_FACTOR_IN_SPEECH: Final = 10 ** (4 / 10)
 """...and the same while the caller speaks."""
-NEW_DB: Final = 8.0
+NEW_PATH_MARGIN_DB: Final = 8.0
 """A new path leaves more of sounds that were not heard yet, up to this..."""
-NEW_S: Final = 1.0
+NEW_PATH_MARGIN_S: Final = 1.0
 """...and for this time."""
-CHANGES: Final = 10 ** (10 / 10)
+MAX_PATH_POWER_INCREASE: Final = 10 ** (10 / 10)
 """Largest increase of the power of a path that changes."""
-EVERY: Final = 640
+FIT_INTERVAL: Final = 640
 """Interval in samples (80 ms) of searches for a path, and of fits..."""
-SELDOM: Final = 2560
+SETTLED_FIT_INTERVAL: Final = 2560
 """...or of fits (320 ms) where the path is as good as it gets."""
-GAINS: Final = 10 ** (-1.5 / 10)
+SMALL_GAIN_SHARE: Final = 10 ** (-1.5 / 10)
 """Share of the residual above which a fit gains little."""
-PROVES: Final = 10 ** (-4 / 10)
+PROVEN_SHARE: Final = 10 ** (-4 / 10)
 """Share of the residual below which a filter has proved itself."""
-UNMOVED: Final = 10 ** (-10 / 10)
+UNMOVED_SHARE: Final = 10 ** (-10 / 10)
 """Share of the echo below which a path has not moved."""
-TRUSTED: Final = 0.45
+TRUSTED_GAIN_SHARE: Final = 0.45
 """Share of the dB gained by a fit, where it was fitted, that later sound gains."""
-WAITS_S: Final = 0.25
+DECISION_WAIT_S: Final = 0.25
 """Longest wait of speech that may be an echo, twice it where a likely delay was found..."""
-WAITS_MOVED_S: Final = 0.1
+MOVED_PATH_WAIT_S: Final = 0.1
 """...and this where a known path has failed: one that has moved is found by 40 ms of its echo."""
-DOUBT_S: Final = 1.0
+CODEC_CHANGE_DOUBT_S: Final = 1.0
 """Time after a change of the codec, hence of the delay, when a known path is not trusted."""
-SETTLED: Final = 1600
+SETTLED_SAMPLES: Final = 1600
 """Samples after which the caller's speech is not tested for a moved path any more."""
-SUSPECTED: Final = 2400
+SUSPICION_SAMPLES: Final = 2400
 """Samples for which a path that has failed is suspected to have changed."""
-QUIET_S: Final = 0.2
+SILENCE_RESET_S: Final = 0.2
 """Silence after which a decision is forgotten."""
-LOOKED_BACK: Final = 320
+DECISION_SAMPLES: Final = 320
 """Samples of one decision, about a detector's window."""
 
 
@@ -118,7 +118,7 @@ class EchoGuard:
         """First index of what was heard without a gap."""
         self._path_since = 0
         """First index heard by the known path."""
-        self._anywhere = GainBound((MOST_DELAY - LEAST_DELAY) // STEP)
+        self._anywhere = EchoGainBound((MAX_DELAY - MIN_DELAY) // DELAY_STEP)
         self._leak = EchoLeakEstimate()
         self._loudest = 0.0
         """Power of what was sent and may come back now."""
@@ -139,7 +139,7 @@ class EchoGuard:
         """...and samples since then."""
         self._age = self._since_search = self._since_fit = 0
         """Samples since the path was found, searched, fitted."""
-        self._fit_every = EVERY
+        self._fit_every = FIT_INTERVAL
         """Samples between fits."""
         self._suspected = 0
         """Samples for which the known path may have changed: it has failed lately."""
@@ -153,7 +153,7 @@ class EchoGuard:
     def sent(self, frame: SentFrame) -> None:
         samples = frame.samples
         if self._rate_hz not in (0, frame.rate_hz):
-            self._doubted = round(DOUBT_S * RATE_HZ)
+            self._doubted = round(CODEC_CHANGE_DOUBT_S * RATE_HZ)
             self._anywhere.reset()
         self._rate_hz = frame.rate_hz
         if frame.rate_hz != RATE_HZ:
@@ -163,13 +163,13 @@ class EchoGuard:
         if not len(samples):
             return
         at = round(frame.at * RATE_HZ)
-        if not self._sent.empty and abs(at - self._sent.end) <= SNAP:
+        if not self._sent.empty and abs(at - self._sent.end) <= FRAME_GAP_TOLERANCE:
             at = self._sent.end
         else:
             self._sent_above.reset()
         sound = self._sent_above.push(_floats(samples))
         self._sent.put(sound, at)
-        if _energy(sound) > FAINT * len(sound):
+        if _energy(sound) > SEARCH_FLOOR_POWER * len(sound):
             self._last_sound = at + len(sound)
 
     def push(self, samples: Samples, at: float) -> Samples:
@@ -178,7 +178,7 @@ class EchoGuard:
         ``samples``: 8 kHz, shape [n], the last of which arrived ``at``.
         """
         start = self._place(len(samples), at)
-        if self._last_sound is not None and self._last_sound + MOST_DELAY + TAPS < start:
+        if self._last_sound is not None and self._last_sound + MAX_DELAY + TAPS < start:
             self._last_sound = None
         if self._last_sound is None or not len(samples):
             self._rests(start + len(samples))
@@ -186,7 +186,10 @@ class EchoGuard:
         sound = self._heard_above.push(_floats(samples))
         self._heard.put(sound, start)
         rest = np.concatenate(
-            [self._piece(sound[at : at + PIECE], start + at) for at in range(0, len(sound), PIECE)]
+            [
+                self._piece(sound[at : at + PIECE_SAMPLES], start + at)
+                for at in range(0, len(sound), PIECE_SAMPLES)
+            ]
         )
         self._learn(start + len(sound))
         left: Samples = np.clip(np.rint(rest * 32768), -32768, 32767).astype(np.int16)
@@ -207,15 +210,19 @@ class EchoGuard:
             if self._proved and self._shift(self._heard.end):
                 return True
             if self._may_be_another():
-                if sum(piece.rest for piece in self._pieces) <= FAINT * self._count():
+                if sum(piece.rest for piece in self._pieces) <= SEARCH_FLOOR_POWER * self._count():
                     return True  # the end of a sound, which tells nothing
                 self._waited += length_s
                 if self._waited < self._longest_wait():
                     return True
         elif self.canceller is not None:
-            if not self._above(ABOVE_ON):
+            if not self._above(CALLER_FACTOR_IN_SPEECH):
                 return True
-            if self._proved and self._callers_for < SETTLED and self._shift(self._heard.end):
+            if (
+                self._proved
+                and self._callers_for < SETTLED_SAMPLES
+                and self._shift(self._heard.end)
+            ):
                 self._callers = False
                 return True
         if not self._callers:
@@ -227,7 +234,7 @@ class EchoGuard:
     def _place(self, count: int, at: float) -> int:
         arrived = round(at * RATE_HZ) - count
         known = self._next
-        start = arrived if known is None or abs(arrived - known) > REANCHOR else known
+        start = arrived if known is None or abs(arrived - known) > REANCHOR_OFFSET else known
         if start != known:
             self._since = start
         self._next = start + count
@@ -267,20 +274,22 @@ class EchoGuard:
             power, bound = self._leak.push(rest, excitation, self._callers)
             left = min(heard, count * power)  # what the filter adds is not the caller's
             piece = _Piece(count, heard, left, _energy(echo), count * bound)
-            if heard > FAINT * 10 * count:
-                self._proved = self._proved or left < PROVES * heard
-                if left < UNMOVED * heard:
+            if heard > SEARCH_FLOOR_POWER * 10 * count:
+                self._proved = self._proved or left < PROVEN_SHARE * heard
+                if left < UNMOVED_SHARE * heard:
                     self._suspected = 0
         self._pieces.append(piece)
-        while self._count() - self._pieces[0].count >= LOOKED_BACK:
+        while self._count() - self._pieces[0].count >= DECISION_SAMPLES:
             self._pieces.popleft()
-        if heard > FAINT * count:
+        if heard > SEARCH_FLOOR_POWER * count:
             self._sound += count
-        if piece.rest > FAINT * count and (self.canceller is None or self._above(ABOVE_ON)):
+        if piece.rest > SEARCH_FLOOR_POWER * count and (
+            self.canceller is None or self._above(CALLER_FACTOR_IN_SPEECH)
+        ):
             self._silence = 0
             return rest
         self._silence += count
-        if self._silence >= QUIET_S * RATE_HZ:
+        if self._silence >= SILENCE_RESET_S * RATE_HZ:
             self._callers, self._waited = False, 0.0
         return rest
 
@@ -292,8 +301,8 @@ class EchoGuard:
         return rest > above * sum(piece.bound for piece in self._pieces)
 
     def _margin(self) -> float:
-        new = max(0.0, 1 - self._age / (NEW_S * RATE_HZ))
-        return ABOVE * float(10 ** (NEW_DB / 10 * new))
+        new = max(0.0, 1 - self._age / (NEW_PATH_MARGIN_S * RATE_HZ))
+        return CALLER_FACTOR * float(10 ** (NEW_PATH_MARGIN_DB / 10 * new))
 
     def _may_be_another(self) -> bool:
         """Return whether what was heard last may be an echo by an unknown or a changed path.
@@ -301,17 +310,19 @@ class EchoGuard:
         A path that merely changes returns about as much as before.
         """
         if self.canceller is None:
-            return not self._above(ABOVE)
+            return not self._above(CALLER_FACTOR)
         if not self._proved:
             return True
         heard = sum(piece.heard for piece in self._pieces)
-        louder = heard > CHANGES * self.canceller.gain * self._loudest * self._count()
+        louder = (
+            heard > MAX_PATH_POWER_INCREASE * self.canceller.gain * self._loudest * self._count()
+        )
         return not louder and (self._doubted > 0 or self._suspected > 0)
 
     def _longest_wait(self) -> float:
         if self._proved and not self._doubted:
-            return WAITS_MOVED_S
-        return WAITS_S if self._peak < PEAK else 2 * WAITS_S
+            return MOVED_PATH_WAIT_S
+        return DECISION_WAIT_S if self._peak < MIN_PEAK else 2 * DECISION_WAIT_S
 
     def _fails(self) -> bool:
         heard = sum(piece.heard for piece in self._pieces)
@@ -322,14 +333,14 @@ class EchoGuard:
     def _learn(self, stop: int) -> None:
         known, last = self.canceller, self._pieces[-1]
         if known is not None and self._proved and self._fails():
-            self._suspected = SUSPECTED
-        if known is not None and self._suspected and last.heard > FAINT * last.count:
+            self._suspected = SUSPICION_SAMPLES
+        if known is not None and self._suspected and last.heard > SEARCH_FLOOR_POWER * last.count:
             self._shift(stop)
         wanted = known is None or not self._proved or self._suspected > 0
-        if wanted and last.heard > FAINT * last.count:
-            most = MOST_SEARCHED if known is None else CHANGED
+        if wanted and last.heard > SEARCH_FLOOR_POWER * last.count:
+            most = MAX_SEARCHED if known is None else MAX_SEARCHED_CHANGED
             count = min(most, self._sound, stop - self._since)
-            if count >= LEAST_SEARCHED and self._since_search >= EVERY:
+            if count >= MIN_SEARCHED and self._since_search >= FIT_INTERVAL:
                 self._since_search = 0
                 self._search(count, stop)
                 if self.canceller is not known:
@@ -339,24 +350,26 @@ class EchoGuard:
         if self._since_fit >= self._fit_every:
             self._since_fit = 0
             left = known.fit(max(self._since, self._path_since), stop)
-            self._leak.scale(left**TRUSTED)
-            longer = 2 * self._fit_every if left > GAINS else 0
-            self._fit_every = max(EVERY, min(longer, SELDOM))
+            self._leak.scale(left**TRUSTED_GAIN_SHARE)
+            longer = 2 * self._fit_every if left > SMALL_GAIN_SHARE else 0
+            self._fit_every = max(FIT_INTERVAL, min(longer, SETTLED_FIT_INTERVAL))
 
     def _shift(self, stop: int) -> bool:
         if self.canceller is None:
             return False
         shift = find_shift(self._sent, self._heard, self.canceller)
-        if shift is None or (abs(shift) < STILL and self._fails()):
+        if shift is None or (abs(shift) < MIN_SHIFT and self._fails()):
             return False
         self._suspected = self._doubted = 0
-        if abs(shift) < STILL:
+        if abs(shift) < MIN_SHIFT:
             return False
         self.canceller.shift(shift)
-        for last in range(stop - LOOKED_BACK + PIECE, stop + 1, PIECE):
-            rest = self._heard.get(last - PIECE, last) - self.canceller.echo(last - PIECE, last)
+        for last in range(stop - DECISION_SAMPLES + PIECE_SAMPLES, stop + 1, PIECE_SAMPLES):
+            rest = self._heard.get(last - PIECE_SAMPLES, last) - self.canceller.echo(
+                last - PIECE_SAMPLES, last
+            )
             self._leak.begin(rest, self.canceller.excitation(last, EchoLeakEstimate.EXCITED))
-        self._path_since, self._fit_every = stop - LOOKED_BACK, EVERY
+        self._path_since, self._fit_every = stop - DECISION_SAMPLES, FIT_INTERVAL
         self._pieces.clear()
         return True
 
@@ -367,20 +380,20 @@ class EchoGuard:
             return
         self.canceller = found.canceller
         self._leak = EchoLeakEstimate()
-        for last in range(stop - count + PIECE, stop + 1, PIECE):
-            heard = self._heard.get(last - PIECE, last)
+        for last in range(stop - count + PIECE_SAMPLES, stop + 1, PIECE_SAMPLES):
+            heard = self._heard.get(last - PIECE_SAMPLES, last)
             self._leak.begin(heard, self.canceller.excitation(last, EchoLeakEstimate.EXCITED))
         self._pieces.clear()
         self._waited, self._callers, self._proved = 0.0, False, False
         self._path_since = stop - count
         self._suspected = self._doubted = self._age = self._since_fit = 0
-        self._fit_every = EVERY
+        self._fit_every = FIT_INTERVAL
 
     def _everywhere(self, start: int) -> Array:
         """Return the power that paths of each delay return at a gain of 1, shape [count]."""
-        first = start - MOST_DELAY
-        line = self._sent.get(first, first + STEP * (len(self._anywhere.gains) + 1))
-        blocks = np.square(line).reshape(-1, STEP).mean(axis=1)
+        first = start - MAX_DELAY
+        line = self._sent.get(first, first + DELAY_STEP * (len(self._anywhere.gains) + 1))
+        blocks = np.square(line).reshape(-1, DELAY_STEP).mean(axis=1)
         powers: Array = (blocks[:-1] + blocks[1:]).astype(np.float64) / 2
         return powers
 

@@ -62,25 +62,27 @@ class SampleTimeline:
 
 TAPS: Final = 1280
 """160 ms of filter..."""
-LEAD: Final = 80
+LEAD_TAPS: Final = 80
 """...of which 10 ms precede the delay that was found."""
-BLOCK: Final = 160
+WEIGHT_BLOCK: Final = 160
 """Samples that share one weight, 20 ms."""
-UNIT: Final = 1280
-MOST_UNITS: Final = 5
+FIT_UNIT: Final = 1280
+MAX_FIT_UNITS: Final = 5
 """Units of 160 ms that a fit uses."""
-STEPS: Final = 8
-PRECISION: Final = 16.0
+CG_STEPS: Final = 8
+PRIOR_PRECISION: Final = 16.0
 """Inverse of an echo's power gain before anything is known of it."""
-DECAY: Final = 400.0
+PRIOR_DECAY: Final = 400.0
 """Samples in which the prior's variance falls to a third."""
-FLAT: Final = 0.6
+FLAT_PRIOR_SHARE: Final = 0.6
 """Share of the prior that does not follow what was found."""
 SMOOTHING: Final = 65
-FLOOR: Final = 10 ** (-66 / 10)
+NOISE_FLOOR_POWER: Final = 10 ** (-66 / 10)
 """Least power of the line's noise."""
-_AT: Final = np.maximum(np.arange(TAPS) - LEAD, 0)
-_PRIOR: Final[Floats] = (np.exp(-_AT / DECAY) / np.exp(-_AT / DECAY).sum()).astype(np.float32)
+_AT: Final = np.maximum(np.arange(TAPS) - LEAD_TAPS, 0)
+_PRIOR: Final[Floats] = (np.exp(-_AT / PRIOR_DECAY) / np.exp(-_AT / PRIOR_DECAY).sum()).astype(
+    np.float32
+)
 _SMOOTH: Final[Floats] = np.full(SMOOTHING, 1 / SMOOTHING, np.float32)
 
 
@@ -88,7 +90,7 @@ class EchoCanceller:
     """Adaptive filter of one echo path: ``sent`` and ``heard`` share one axis (pure)."""
 
     def __init__(self, sent: SampleTimeline, heard: SampleTimeline, delay: int) -> None:
-        self.delay = delay - LEAD
+        self.delay = delay - LEAD_TAPS
         """Index heard less index sent, of the first tap."""
         self.taps: Floats = np.zeros(TAPS, np.float32)
         """Impulse response of the path, shape [TAPS]."""
@@ -110,19 +112,19 @@ class EchoCanceller:
     def excitation(self, stop: int, count: int) -> Floats:
         return self._sent.get(stop - self.delay - count, stop - self.delay)
 
-    def fit(self, since: int, stop: int, steps: int = STEPS) -> float:
-        """Fit to what was heard from ``since`` to before ``stop``, as far back as `MOST_UNITS`.
+    def fit(self, since: int, stop: int, steps: int = CG_STEPS) -> float:
+        """Fit to what was heard from ``since`` to before ``stop``, as far back as `MAX_FIT_UNITS`.
 
         Returns the residual's power as a share of the one before; 1 where that is less than 160 ms,
         or nothing was sent then.
         """
-        units = min(MOST_UNITS, (stop - since) // UNIT)
+        units = min(MAX_FIT_UNITS, (stop - since) // FIT_UNIT)
         if units < 1:
             return 1.0
-        count = units * UNIT
+        count = units * FIT_UNIT
         start = stop - count
         line = self._sent.get(start - self.delay - TAPS + 1, stop - self.delay)
-        if float(line @ line) <= FLOOR * count:
+        if float(line @ line) <= NOISE_FLOOR_POWER * count:
             return 1.0
         size = count + TAPS
         ours = np.fft.rfft(line, size)
@@ -139,8 +141,8 @@ class EchoCanceller:
             return products.astype(np.float32, copy=False)
 
         rest = self._heard.get(start, stop) - forth(self.taps)
-        powers = np.square(rest).reshape(-1, BLOCK).mean(axis=1)
-        weights = np.repeat(1 / (powers + np.float32(FLOOR)), BLOCK)
+        powers = np.square(rest).reshape(-1, WEIGHT_BLOCK).mean(axis=1)
+        weights = np.repeat(1 / (powers + np.float32(NOISE_FLOOR_POWER)), WEIGHT_BLOCK)
         scale = np.sqrt(self._prior())
         left = scale * back(weights * rest)
         move = np.zeros(TAPS, np.float32)
@@ -149,7 +151,7 @@ class EchoCanceller:
             if norm <= 1e-6:
                 break
             image = scale * back(weights * forth(scale * direction))
-            image += np.float32(PRECISION) * direction
+            image += np.float32(PRIOR_PRECISION) * direction
             length = np.float32(norm / float(direction @ image))
             move += length * direction
             left -= length * image
@@ -158,22 +160,24 @@ class EchoCanceller:
         move *= scale
         self.taps = self.taps + move
         after = rest - forth(move)
-        return min(1.0, float(after @ after) / (float(rest @ rest) + FLOOR))
+        return min(1.0, float(after @ after) / (float(rest @ rest) + NOISE_FLOOR_POWER))
 
     def _prior(self) -> Floats:
         squares = np.convolve(np.square(self.taps), _SMOOTH, mode="same")
         total = float(squares.sum())
         if total <= 1e-6:
             return _PRIOR
-        prior: Floats = np.asarray(FLAT * _PRIOR + (1 - FLAT) / total * squares, np.float32)
+        prior: Floats = np.asarray(
+            FLAT_PRIOR_SHARE * _PRIOR + (1 - FLAT_PRIOR_SHARE) / total * squares, np.float32
+        )
         return prior
 
 
 HIGH_PASS_TAPS: Final = 65
 """4 ms of delay at 8 kHz; 30 dB down at 100 Hz."""
-CUT_HZ: Final = 270.0
+CUTOFF_HZ: Final = 270.0
 _HIGH_PASS_AT = np.arange(HIGH_PASS_TAPS) - HIGH_PASS_TAPS // 2
-_LOW = np.sinc(2 * CUT_HZ / 8000 * _HIGH_PASS_AT) * np.kaiser(HIGH_PASS_TAPS, 4.0)
+_LOW = np.sinc(2 * CUTOFF_HZ / 8000 * _HIGH_PASS_AT) * np.kaiser(HIGH_PASS_TAPS, 4.0)
 _LOW /= _LOW.sum()
 _FILTER: Final = (np.where(_HIGH_PASS_AT == 0, 1.0, 0.0) - _LOW).astype(np.float32)
 

@@ -19,38 +19,44 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_phone.detection.echo_canceller import LEAD, TAPS, UNIT, EchoCanceller, SampleTimeline
+from qwen3tts_phone.detection.echo_canceller import (
+    FIT_UNIT,
+    LEAD_TAPS,
+    TAPS,
+    EchoCanceller,
+    SampleTimeline,
+)
 
 Floats = NDArray[np.float32]
 
-LEAST_DELAY: Final = -240
-MOST_DELAY: Final = 5600
+MIN_DELAY: Final = -240
+MAX_DELAY: Final = 5600
 """Samples at 8 kHz between sending and hearing: -30 to 700 ms (with what a carrier has queued)."""
-SPREAD: Final = 128
+SPREAD_SAMPLES: Final = 128
 """Samples of the correlation whose energy is summed."""
-WHITENED: Final = 0.1
+WHITENING_FLOOR: Final = 0.1
 """Share of the mean magnitude added to each, so that bins without sound do not count."""
-SOUND: Final = 1e-3
+SOUND_PEAK: Final = 1e-3
 """Peak above which a block that was sent has sound."""
-PEAK: Final = 5.0
+MIN_PEAK: Final = 5.0
 """Least peak of a delay that may be an echo's; the filter must agree..."""
 SURE_PEAK: Final = 9.0
 MOST_SURE_PEAK: Final = 15.0
 """...unless it is as high as this, of 0.4 s of sound and of 0.8 s."""
-LEAST_SEARCHED: Final = 1600
-MOST_SEARCHED: Final = 6400
+MIN_SEARCHED: Final = 1600
+MAX_SEARCHED: Final = 6400
 """Samples that are searched: 0.2 s to 0.8 s..."""
-CHANGED: Final = 2400
+MAX_SEARCHED_CHANGED: Final = 2400
 """...and at most where a known path fails: the newest of them."""
-HELD_OUT: Final = 640
+VALIDATION_SAMPLES: Final = 640
 """Samples (80 ms) that a new path is not fitted to, but tested on."""
-EXPLAINS: Final = 0.75
+ACCEPTED_RESIDUAL: Final = 0.75
 """Share of their power below which the path is accepted."""
-ALIKE: Final = ((320, 0.85), (480, 0.82), (960, 0.75))
+MOVED_PATH_CORRELATION: Final = ((320, 0.85), (480, 0.82), (960, 0.75))
 """Samples (40 to 120 ms) and the correlation with its echo by which a moved path is found; a caller
 beside the echo reaches 0.8, 0.72 and 0.64.
 """
-STILL: Final = 4
+MIN_SHIFT: Final = 4
 """Samples below which a path has not moved."""
 _BLOCK: Final = 80
 
@@ -87,18 +93,18 @@ def find_path(
     start = stop - count
     piece = heard.get(start, stop)
     found = find_delay(piece, sent, start)
-    if found is None or found.peak < PEAK:
+    if found is None or found.peak < MIN_PEAK:
         return FoundPath(found.peak if found is not None else 0.0, None)
-    if known is not None and abs(found.delay - LEAD - known.delay) < SPREAD:
+    if known is not None and abs(found.delay - LEAD_TAPS - known.delay) < SPREAD_SAMPLES:
         return FoundPath(found.peak, None)
     canceller = EchoCanceller(sent, heard, found.delay)
-    canceller.fit(min(start, stop - HELD_OUT - UNIT), stop - HELD_OUT)
-    last = piece[-HELD_OUT:]
-    rest = last - canceller.echo(stop - HELD_OUT, stop)
+    canceller.fit(min(start, stop - VALIDATION_SAMPLES - FIT_UNIT), stop - VALIDATION_SAMPLES)
+    last = piece[-VALIDATION_SAMPLES:]
+    rest = last - canceller.echo(stop - VALIDATION_SAMPLES, stop)
     if known is not None:
-        last = last - known.echo(stop - HELD_OUT, stop)
-    explains = float(rest @ rest) <= EXPLAINS * float(last @ last)
-    sure = np.interp(count, (2 * LEAST_SEARCHED, MOST_SEARCHED), (SURE_PEAK, MOST_SURE_PEAK))
+        last = last - known.echo(stop - VALIDATION_SAMPLES, stop)
+    explains = float(rest @ rest) <= ACCEPTED_RESIDUAL * float(last @ last)
+    sure = np.interp(count, (2 * MIN_SEARCHED, MAX_SEARCHED), (SURE_PEAK, MOST_SURE_PEAK))
     if not explains and (known is not None or found.peak < sure):
         return FoundPath(found.peak, None)
     canceller.fit(start, stop)
@@ -112,15 +118,15 @@ def find_shift(sent: SampleTimeline, heard: SampleTimeline, known: EchoCanceller
     beside other sounds.
     """
     stop = heard.end
-    furthest = MOST_DELAY - known.delay
-    longest = ALIKE[-1][0]
-    line = sent.get(stop - longest - MOST_DELAY - TAPS + 1, stop - LEAST_DELAY)
+    furthest = MAX_DELAY - known.delay
+    longest = MOVED_PATH_CORRELATION[-1][0]
+    line = sent.get(stop - longest - MAX_DELAY - TAPS + 1, stop - MIN_DELAY)
     size = fft_size(len(line))
     echoes = np.fft.rfft(line, size) * np.fft.rfft(known.taps, size)
     echo = np.fft.irfft(echoes, size)[TAPS - 1 : len(line)]
     spectrum = np.fft.rfft(echo, size)
     squares = np.concatenate((np.zeros(1), np.cumsum(np.square(echo), dtype=np.float64)))
-    for count, enough in ALIKE:
+    for count, enough in MOVED_PATH_CORRELATION:
         piece = heard.get(stop - count, stop)
         own = float(piece @ piece)
         first = longest - count
@@ -142,23 +148,23 @@ def find_delay(heard: Floats, sent: SampleTimeline, start: int) -> FoundDelay | 
 
     None where nothing was sent, or nothing heard.
     """
-    line = sent.get(start - MOST_DELAY, start + len(heard) - LEAST_DELAY)
+    line = sent.get(start - MAX_DELAY, start + len(heard) - MIN_DELAY)
     blocks = line[: len(line) // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
-    sounding = _BLOCK * int(np.count_nonzero(np.abs(blocks).max(axis=1) > SOUND))
+    sounding = _BLOCK * int(np.count_nonzero(np.abs(blocks).max(axis=1) > SOUND_PEAK))
     size = fft_size(len(line))
     cross = np.fft.rfft(line, size) * np.conj(np.fft.rfft(heard, size))
     magnitude = np.abs(cross)
     mean = float(magnitude.mean())
     if mean <= 0 or not sounding:
         return None
-    cross /= magnitude + WHITENED * mean
+    cross /= magnitude + WHITENING_FLOOR * mean
     squares = np.square(np.fft.irfft(cross, size), dtype=np.float64)
     total = float(squares.sum())
-    sums = np.cumsum(squares[: MOST_DELAY - LEAST_DELAY + 1])
-    energy = sums[SPREAD:] - sums[:-SPREAD]
+    sums = np.cumsum(squares[: MAX_DELAY - MIN_DELAY + 1])
+    energy = sums[SPREAD_SAMPLES:] - sums[:-SPREAD_SAMPLES]
     best = int(np.argmax(energy))
-    usual = total * SPREAD / (len(heard) + sounding)
-    return FoundDelay(MOST_DELAY - best - SPREAD, float(energy[best]) / usual)
+    usual = total * SPREAD_SAMPLES / (len(heard) + sounding)
+    return FoundDelay(MAX_DELAY - best - SPREAD_SAMPLES, float(energy[best]) / usual)
 
 
 @lru_cache(maxsize=64)
@@ -169,7 +175,7 @@ def fft_size(least: int) -> int:
 
 Array = NDArray[np.float64]
 
-PIECE: Final = 160
+PIECE_SAMPLES: Final = 160
 """Samples at 8 kHz of one power, 20 ms or less."""
 RATE_HZ: Final = 8000
 
@@ -177,40 +183,40 @@ MEMORY_S: Final = 0.2
 """Memory of the powers whose ratio is taken: single sounds pass an echo path very differently."""
 RELEASE_DB_S: Final = 3.0
 """Decay of a bound while we speak: paths change."""
-ENOUGH: Final = 10 ** (-50 / 10)
+MIN_SENT_POWER: Final = 10 ** (-50 / 10)
 """Mean power sent, in the memory, from which the ratio is meaningful."""
-LOUDEST: Final = 1.0
+MAX_GAIN: Final = 1.0
 """No echo has more power than what was sent."""
 
-EDGES: Final = np.array([0, 20, 32, 48, 68, 92, 124])
+BAND_EDGES: Final = np.array([0, 20, 32, 48, 68, 92, 124])
 """First bins of 25 Hz of the bands of the residual, the last one up to 4 kHz. A path is learnt
 where it was excited: a vowel says nothing about the next sound's hiss.
 """
-SMEARED: Final = 0.55 ** np.arange(8, -1, -1)
+SMEARING_SHARES: Final = 0.55 ** np.arange(8, -1, -1)
 """Shares of what was sent in the last 180 ms in the power of an echo."""
-TAIL: Final = 0.75
+TAIL_DECAY: Final = 0.75
 """Fastest decay of the residual in 20 ms: a room goes on after the filter's last tap."""
 LEAK_MEMORY_S: Final = 0.3
-LAG: Final = 800
+LAG_SAMPLES: Final = 800
 """Newest samples that are not yet part of what is usual: the caller may be in them."""
-GROWS: Final = 10 ** (4 / 10)
+MAX_GROWTH: Final = 10 ** (4 / 10)
 """Multiple of the usual residual up to which it counts."""
-PRIOR: Final = 10 ** (-55 / 10)
+PRIOR_POWER: Final = 10 ** (-55 / 10)
 """Mean power of a sound all of which came back: stands for a band that has not sounded yet."""
-_WINDOW: Final = np.hanning(PIECE + 2)[1:-1].astype(np.float32)
+_WINDOW: Final = np.hanning(PIECE_SAMPLES + 2)[1:-1].astype(np.float32)
 
 
-class GainBound:
+class EchoGainBound:
     """Upper bounds of the power gains of ``count`` echo paths (pure)."""
 
     def __init__(self, count: int) -> None:
-        self.gains: Array = np.full(count, LOUDEST)
+        self.gains: Array = np.full(count, MAX_GAIN)
         """Shape [count]."""
         self._heard = 0.0
         self._sent = np.zeros(count)
 
     def reset(self) -> None:
-        self.gains[:] = LOUDEST
+        self.gains[:] = MAX_GAIN
         self._sent[:] = 0.0
 
     def push(self, heard: float, sent: Array, count: int) -> None:
@@ -221,11 +227,11 @@ class GainBound:
         self._heard = kept * self._heard + (1 - kept) * heard
         self._sent *= kept
         self._sent += (1 - kept) * sent
-        known = self._sent > ENOUGH
+        known = self._sent > MIN_SENT_POWER
         release = 10 ** (RELEASE_DB_S * count / RATE_HZ / 10)
         ratios = self._heard / self._sent[known]
         self.gains[known] = np.minimum(self.gains[known] * release, ratios)
-        np.minimum(self.gains, LOUDEST, out=self.gains)
+        np.minimum(self.gains, MAX_GAIN, out=self.gains)
 
     def most(self, sent: Array) -> float:
         return float((self.gains * sent).max())
@@ -238,12 +244,12 @@ class EchoLeakEstimate:
     at the end of the piece.
     """
 
-    EXCITED: Final = PIECE * len(SMEARED)
+    EXCITED: Final = PIECE_SAMPLES * len(SMEARING_SHARES)
 
     def __init__(self) -> None:
-        self._left: Array = np.zeros(len(EDGES))
-        self._sent: Array = np.zeros(len(EDGES))
-        self._bound: Array = np.zeros(len(EDGES))
+        self._left: Array = np.zeros(len(BAND_EDGES))
+        self._sent: Array = np.zeros(len(BAND_EDGES))
+        self._bound: Array = np.zeros(len(BAND_EDGES))
         self._held: deque[tuple[Array, Array, int]] = deque()
         self._lag = 0
 
@@ -254,17 +260,17 @@ class EchoLeakEstimate:
         ``callers``: the caller speaks in it.
         """
         left, excited = bands(rest), self._excited(sent)
-        usual = (self._left + PRIOR) / (self._sent + PRIOR) * excited
-        self._bound = np.maximum(usual, TAIL ** (len(rest) / PIECE) * self._bound)
+        usual = (self._left + PRIOR_POWER) / (self._sent + PRIOR_POWER) * excited
+        self._bound = np.maximum(usual, TAIL_DECAY ** (len(rest) / PIECE_SAMPLES) * self._bound)
         power, bound = float(left.sum()), float(self._bound.sum())
         if callers:
             self._held.clear()
             self._lag = 0
-        if power > GROWS * bound:
-            left = np.minimum(left, GROWS * self._bound)
+        if power > MAX_GROWTH * bound:
+            left = np.minimum(left, MAX_GROWTH * self._bound)
         self._held.append((left, excited, len(rest)))
         self._lag += len(rest)
-        while self._lag > LAG:
+        while self._lag > LAG_SAMPLES:
             oldest = self._held.popleft()
             self._lag -= oldest[2]
             self._take(*oldest)
@@ -279,7 +285,7 @@ class EchoLeakEstimate:
             left *= share
 
     def _excited(self, sent: Floats) -> Array:
-        powers: Array = SMEARED @ bands(sent.reshape(-1, PIECE))
+        powers: Array = SMEARING_SHARES @ bands(sent.reshape(-1, PIECE_SAMPLES))
         return powers
 
     def _take(self, left: Array, sent: Array, count: int) -> None:
@@ -291,8 +297,8 @@ class EchoLeakEstimate:
 def bands(sound: Floats) -> Array:
     """Return powers in bands of pieces of up to 20 ms, shape [..., n] to [..., bands]."""
     count = sound.shape[-1]
-    window = _WINDOW if count == PIECE else np.hanning(count + 2)[1:-1].astype(np.float32)
-    spectrum = np.fft.rfft(sound * window, 2 * PIECE)
+    window = _WINDOW if count == PIECE_SAMPLES else np.hanning(count + 2)[1:-1].astype(np.float32)
+    spectrum = np.fft.rfft(sound * window, 2 * PIECE_SAMPLES)
     powers = np.square(spectrum.real) + np.square(spectrum.imag)
-    summed: Array = np.add.reduceat(powers, EDGES, axis=-1, dtype=np.float64)
-    return summed / (PIECE * float(window @ window))
+    summed: Array = np.add.reduceat(powers, BAND_EDGES, axis=-1, dtype=np.float64)
+    return summed / (PIECE_SAMPLES * float(window @ window))

@@ -37,7 +37,7 @@ from qwen3tts_phone.detection.events import (
 )
 from qwen3tts_phone.detection.settings import ListenSettings
 
-SILENCING_S: Final = 0.5
+BARGE_IN_REPEAT_S: Final = 0.5
 """Time after a barge-in when an agent that still seems to speak is not silenced again."""
 _EPSILON: Final = 1e-6
 
@@ -191,7 +191,7 @@ class Endpointer:
             return []
         if self._cutting_s + _EPSILON < settings.barge_in_ms / 1000:
             return []
-        if self._silenced_at is not None and now < self._silenced_at + SILENCING_S:
+        if self._silenced_at is not None and now < self._silenced_at + BARGE_IN_REPEAT_S:
             return []
         audible = self._audible_at
         if audible is not None and now < audible + settings.grace_ms / 1000:
@@ -244,7 +244,7 @@ TURN_GAP_S: Final = 0.4
 """Shortest time between two turns of keys: what is complete earlier is joined to one turn. Each may
 cost a request to a language model, and a machine presses thousands of keys a second.
 """
-WAITING_KEYS: Final = 64
+MAX_WAITING_KEYS: Final = 64
 """Keys that wait for the next turn; where ``max_keys`` is more, that many."""
 
 
@@ -287,7 +287,7 @@ class KeyTurns:
         return max(earliest, self._pressed[-1][1] + self._settings.keys_pause_ms / 1000)
 
     def press(self, digit: str, at: float) -> KeyGroup | None:
-        if len(self._pressed) >= max(WAITING_KEYS, self._settings.max_keys):
+        if len(self._pressed) >= max(MAX_WAITING_KEYS, self._settings.max_keys):
             self.dropped += 1
             return None
         self._pressed.append((digit, at))

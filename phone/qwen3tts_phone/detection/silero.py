@@ -35,7 +35,7 @@ TAPS: Final = 128
 COLUMNS: Final = 4
 """Columns of the spectrum for each window."""
 HIDDEN: Final = 128
-BEFORE: Final = 2
+WARMUP_WINDOWS: Final = 2
 """Windows of silence before the first frame. Without them speech with which a call begins is
 improbable for 0.1 to 0.3 s, and a single word may be missed.
 """
@@ -91,7 +91,7 @@ class SileroDetector:
         self._state[:] = 0
         self._cell[:] = 0
         self._held = np.zeros(0, np.int16)
-        self.push(np.zeros(BEFORE * WINDOW, np.int16))
+        self.push(np.zeros(WARMUP_WINDOWS * WINDOW, np.int16))
 
     def _window(self, samples: NDArray[np.int16]) -> float:
         sound, weights = self._sound, self._weights

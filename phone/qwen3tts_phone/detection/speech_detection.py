@@ -41,9 +41,9 @@ logger = logging.getLogger(__name__)
 
 TICK_S: Final = 0.05
 """Interval of checks for a far end that sends nothing."""
-ASKED_S: Final = 30.0
+MAX_ASKED_S: Final = 30.0
 """Longest audio that a turn detector receives."""
-WAITING_TURNS: Final = 100
+MAX_UNREAD_TURNS: Final = 100
 """Unread turns that are kept; the oldest are dropped first."""
 
 
@@ -325,7 +325,7 @@ class SpeechDetection:
         for follower in list(self.followers):
             follower(turn)
         self._ready.append(turn)
-        if len(self._ready) > WAITING_TURNS:
+        if len(self._ready) > MAX_UNREAD_TURNS:
             self._ready.popleft()
             self.unread_turns += 1
         self._news.set()
@@ -336,7 +336,7 @@ class SpeechDetection:
         if self._turn_detector is None:
             return
         so_far = TurnSoFar(
-            self._hearer.so_far(ASKED_S),
+            self._hearer.so_far(MAX_ASKED_S),
             self._hearer.rate_hz,
             self.partial,
             self._core.turns.began_at,

@@ -28,11 +28,11 @@ from qwen3tts_wire.errors import SpeechError
 
 Samples = NDArray[np.int16]
 
-HOLE_S: Final = 0.03
+MIN_GAP_S: Final = 0.03
 """Least missing media time that is filled with silence..."""
-MOST_HOLE_S: Final = 2.0
+MAX_GAP_S: Final = 2.0
 """...up to this."""
-STANDING_HOLE_S: Final = 0.2
+MIN_ARRIVAL_GAP_S: Final = 0.2
 """The same by times of arrival, which jitter, where timestamps stand still."""
 
 
@@ -50,14 +50,14 @@ class GapMeter:
             length = round(frame.duration_s * frame.clock_hz)
             if frame.timestamp != self._next - length:  # it moves
                 missing = (frame.timestamp - self._next) / frame.clock_hz
-                hole = missing if missing >= HOLE_S else 0.0
+                hole = missing if missing >= MIN_GAP_S else 0.0
             else:
                 missing = frame.at - self._last_at - frame.duration_s
-                hole = missing if missing >= STANDING_HOLE_S else 0.0
+                hole = missing if missing >= MIN_ARRIVAL_GAP_S else 0.0
         self._next = frame.timestamp + round(frame.duration_s * frame.clock_hz)
         self._clock_hz = frame.clock_hz
         self._last_at = frame.at
-        return min(hole, MOST_HOLE_S)
+        return min(hole, MAX_GAP_S)
 
 
 class RateConverter:

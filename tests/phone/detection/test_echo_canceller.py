@@ -8,12 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from qwen3tts_phone.detection.echo_canceller import BLOCK, LEAD, EchoCanceller, SampleTimeline
+from qwen3tts_phone.detection.echo_canceller import (
+    LEAD_TAPS,
+    WEIGHT_BLOCK,
+    EchoCanceller,
+    SampleTimeline,
+)
 from qwen3tts_phone.detection.echo_search import (
-    EDGES,
-    PEAK,
+    BAND_EDGES,
+    MIN_PEAK,
+    EchoGainBound,
     EchoLeakEstimate,
-    GainBound,
     bands,
     fft_size,
     find_delay,
@@ -23,7 +28,7 @@ from qwen3tts_phone.detection.echo_search import (
 from tests.phone.detection.spoken import AGENT, CALLER, room_echo_of, spoken
 
 Floats = NDArray[np.float32]
-FIT_EVERY = 4 * BLOCK
+FIT_EVERY = 4 * WEIGHT_BLOCK
 
 
 def floats(samples: NDArray[np.int16]) -> Floats:
@@ -43,8 +48,8 @@ def left_of(sent: Floats, heard: Floats, delay: int) -> tuple[Floats, EchoCancel
     ours.put(sent, 0)
     canceller = EchoCanceller(ours, theirs, delay)
     rest = np.zeros(len(heard), np.float32)
-    for start in range(0, len(heard) - BLOCK + 1, BLOCK):
-        stop = start + BLOCK
+    for start in range(0, len(heard) - WEIGHT_BLOCK + 1, WEIGHT_BLOCK):
+        stop = start + WEIGHT_BLOCK
         theirs.put(heard[start:stop], start)
         rest[start:stop] = heard[start:stop] - canceller.echo(start, stop)
         if stop % FIT_EVERY == 0:
@@ -100,8 +105,8 @@ def test_the_delay_of_an_echo_from_a_room_is_found(delay: int) -> None:
     ours, theirs = lines(sent, floats(room_echo_of(spoken(AGENT), 12.0, delay)))
     found = find_delay(theirs.get(delay + 4000, delay + 8000), ours, delay + 4000)
     assert found is not None
-    assert found.peak > PEAK
-    assert abs(found.delay - delay) < LEAD
+    assert found.peak > MIN_PEAK
+    assert abs(found.delay - delay) < LEAD_TAPS
 
 
 def test_another_voice_is_no_echo() -> None:
@@ -158,7 +163,7 @@ def test_a_size_that_is_quick_is_large_enough_and_has_small_factors(least: int) 
 
 
 def test_where_nothing_comes_back_of_a_loud_word_no_echo_is_loud() -> None:
-    bound = GainBound(3)
+    bound = EchoGainBound(3)
     word = np.array([1e-2, 1e-2, 0.0])
     assert bound.most(word) == pytest.approx(1e-2)  # nothing is known
     for _ in range(25):
@@ -189,5 +194,5 @@ def test_bands_hold_the_power_of_whole_and_short_pieces() -> None:
     for count in (1, 7, 80, 160):
         sound = np.random.default_rng(count).normal(0, 0.1, (50, count)).astype(np.float32)
         powers = bands(sound)
-        assert powers.shape == (50, len(EDGES))
+        assert powers.shape == (50, len(BAND_EDGES))
         assert float(powers.sum(axis=1).mean()) == pytest.approx(0.01, rel=0.4)

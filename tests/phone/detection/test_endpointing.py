@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_phone.detection.endpointing import (
+    MAX_WAITING_KEYS,
     TURN_GAP_S,
-    WAITING_KEYS,
     Endpointer,
     KeyGroup,
     KeyTurns,
@@ -325,6 +325,6 @@ def test_turns_are_bounded_in_size_and_rate_and_no_key_is_lost_unless_counted(
 
 def test_keys_beyond_those_that_may_wait_are_counted() -> None:
     keys = KeyTurns(ListenSettings())
-    for _ in range(WAITING_KEYS + 11):
+    for _ in range(MAX_WAITING_KEYS + 11):
         keys.press("#", 1.0)
     assert keys.dropped == 10

@@ -14,7 +14,7 @@ from qwen3tts_phone.detection.endpointing import TURN_GAP_S, TurnSoFar
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, Turn
 from qwen3tts_phone.detection.recogniser import RecogniserUnavailable, RecognitionFailed, Transcript
 from qwen3tts_phone.detection.settings import ListenSettings
-from qwen3tts_phone.detection.speech_detection import WAITING_TURNS, SpeechDetection
+from qwen3tts_phone.detection.speech_detection import MAX_UNREAD_TURNS, SpeechDetection
 from tests.fakes import settle
 from tests.phone.detection.fake_call import FakeCall, FakeRecogniser, LoudDetector
 
@@ -371,7 +371,7 @@ async def test_turns_that_nobody_reads_are_bounded() -> None:
     heard = SpeechDetection(call, settings(max_keys=1))
     heard.start()
     await settle()
-    for _ in range(WAITING_TURNS + 5):
+    for _ in range(MAX_UNREAD_TURNS + 5):
         await call.press("1")
         await call.clock.advance(TURN_GAP_S)
     assert heard.unread_turns == 5
