@@ -304,7 +304,7 @@ class Utterance:
             if self._client is not None:
                 self._link.stalled(self._client)
                 context = self._context if self._arrived else None
-                if context is not None and self._client.forsake(context):
+                if context is not None and self._client.reroute(context):
                     patience.renew()
                     return
             raise ConnectionLost(

@@ -73,7 +73,7 @@ class SpeechClient:
         set with ``resume``, where this is done here."""
         self.error: SpeechError | None = None
         """Why this client is over; None while it is not."""
-        self._line: ServerConnection
+        self._connection: ServerConnection
         self._clock = clock
         self._ping_interval = ping_interval
         self._open_timeout = open_timeout
@@ -126,7 +126,7 @@ class SpeechClient:
             resume=(Resume() if resume else None) if isinstance(resume, bool) else resume,
             api_key=key_for(url) if api_key is None else api_key,
         )
-        client._line = await client._dial(open_timeout)
+        client._connection = await client._dial(open_timeout)
         return client
 
     async def _dial(
@@ -154,7 +154,7 @@ class SpeechClient:
     @property
     def protocol(self) -> ClientProtocol:
         """The protocol on the connection."""
-        return self._line.protocol
+        return self._connection.protocol
 
     @property
     def closed(self) -> bool:
@@ -164,18 +164,20 @@ class SpeechClient:
     @property
     def connected(self) -> bool:
         """Whether a context can be opened at once, without looking for a server first."""
-        return self.error is None and self._line.usable
+        return self.error is None and self._connection.usable
 
     @property
     def elsewhere(self) -> bool:
         """Whether it is connected to another address than its own (``Resume.elsewhere``)."""
-        return self._line.url != self.url
+        return self._connection.url != self.url
 
     @property
     def idle(self) -> bool:
         """Whether nothing is under way: no context brings sound, no voice is being loaded."""
-        lines = (self._line, *self._leaving)
-        return not (self._waiting or self._moving) and all(line.idle for line in lines)
+        connections = (self._connection, *self._leaving)
+        return not (self._waiting or self._moving) and all(
+            connection.idle for connection in connections
+        )
 
     async def ready(self) -> None:
         """Wait until it is connected, with ``resume`` by looking for a server.
@@ -190,17 +192,17 @@ class SpeechClient:
     async def away(self) -> None:
         """Wait until it is not connected to its own address."""
         while self.connected and not self.elsewhere:
-            await self._line.left.wait()
+            await self._connection.left.wait()
 
     @property
     def clock_offset_s(self) -> float:
         """The server's monotonic clock minus this client's, seconds."""
-        return self._line.offset_s
+        return self._connection.offset_s
 
     @property
     def rtt_s(self) -> float:
         """Round trip of the ping that the offset comes from, seconds."""
-        return self._line.rtt_s
+        return self._connection.rtt_s
 
     async def open(
         self,
@@ -222,8 +224,8 @@ class SpeechClient:
             ConnectionLost: the connection is over.
             ServerBusy: the server has asked to leave.
         """
-        line = await self._usable()
-        context = line.open(
+        connection = await self._usable()
+        context = connection.open(
             resumable=self.resume is not None,
             voice=voice,
             language=language,
@@ -231,7 +233,7 @@ class SpeechClient:
             format=format,
             **options,
         )
-        await line.flush_out()
+        await connection.flush_out()
         return context
 
     async def load_voice(
@@ -255,11 +257,11 @@ class SpeechClient:
             ServerBusy: too many are being loaded.
             ConnectionLost: the connection is over.
         """
-        line = self._line if self.resume is None else await self._usable()
+        connection = self._connection if self.resume is None else await self._usable()
         if self.error is not None:
             raise self.error
         audio = None if ref_audio is None else base64.b64encode(ref_audio).decode()
-        message = line.protocol.send_voice_load(
+        message = connection.protocol.send_voice_load(
             f"v{next(self._load_numbers)}",
             voice_id=voice_id,
             ref_audio=audio,
@@ -267,12 +269,12 @@ class SpeechClient:
             x_vector_only=x_vector_only,
         )
         answer: asyncio.Future[VoiceReady] = asyncio.get_running_loop().create_future()
-        line.loads[message.request_id] = answer
+        connection.loads[message.request_id] = answer
         try:
-            await line.flush_out()
+            await connection.flush_out()
             return await answer
         finally:
-            line.loads.pop(message.request_id, None)
+            connection.loads.pop(message.request_id, None)
 
     async def close(self) -> None:
         """Leave. Contexts that are still read end with ConnectionLost."""
@@ -287,7 +289,7 @@ class SpeechClient:
         self._fail([*self._waiting, *moving.values()], self.error)
         self._waiting = {}
         await asyncio.gather(*moving, return_exceptions=True)
-        await asyncio.gather(*(each.close() for each in (self._line, *self._leaving)))
+        await asyncio.gather(*(each.close() for each in (self._connection, *self._leaving)))
         if self._closing:
             await asyncio.wait(self._closing)
 
@@ -302,55 +304,65 @@ class SpeechClient:
     ) -> None:
         await self.close()
 
-    def forsake(self, context: Context) -> bool:
+    def reroute(self, context: Context) -> bool:
         """Have a context go on at another address, as its server brings nothing.
 
         Whether there is another address; else nothing is done.
         """
-        line = next((each for each in (self._line, *self._leaving) if each.has(context)), None)
-        if line is None or self.resume is None or not set(self.resume.elsewhere) - {line.url}:
+        connection = next(
+            (each for each in (self._connection, *self._leaving) if each.has(context)), None
+        )
+        if (
+            connection is None
+            or self.resume is None
+            or not set(self.resume.elsewhere) - {connection.url}
+        ):
             return False
         context.give_up()
-        if line is self._line:
-            line.left.set()
-            self._leaving.add(line)
-            self._last = line.url
-        self.lost(line, [context], ConnectionLost(f"The server at {line.url} has stalled."))
+        if connection is self._connection:
+            connection.left.set()
+            self._leaving.add(connection)
+            self._last = connection.url
+        self.lost(
+            connection, [context], ConnectionLost(f"The server at {connection.url} has stalled.")
+        )
         return True
 
     # --- called by the connection ---
 
-    def leaving(self, line: ServerConnection) -> None:
+    def leaving(self, connection: ServerConnection) -> None:
         """The server has asked to leave."""
         if self.resume is None:
             self.draining.set()
-        elif line is self._line and self.error is None:
-            self._leaving.add(line)
+        elif connection is self._connection and self.error is None:
+            self._leaving.add(connection)
             self._look()
 
-    def lost(self, line: ServerConnection, contexts: list[Context], error: SpeechError) -> None:
+    def lost(
+        self, connection: ServerConnection, contexts: list[Context], error: SpeechError
+    ) -> None:
         """These contexts have no server any more."""
-        gone = line.error is not None
+        gone = connection.error is not None
         if self.resume is None:
             self.error = (self.error or error) if gone else self.error
             self._fail(contexts, error)
             return
         if gone:
-            self._leaving.discard(line)
-            closing = asyncio.create_task(line.close(), name="close a lost speech line")
+            self._leaving.discard(connection)
+            closing = asyncio.create_task(connection.close(), name="close a lost speech connection")
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         elsewhere = isinstance(error, (ConnectionLost, ServerBusy)) and not isinstance(
             error, ClientBroke
         )
         for context in contexts:
-            refused = isinstance(error, ServerBusy) and context.joining and line.usable
-            if elsewhere and self.error is None and context.detach(str(error), line.offset_s):
+            refused = isinstance(error, ServerBusy) and context.joining and connection.usable
+            if elsewhere and self.error is None and context.detach(str(error), connection.offset_s):
                 if refused:  # there is a server, and it has no room
                     pause_s = self.resume.within_s / (1 + self.resume.fruitless)
-                    self._begin(context, self._move(context, line.url, pause_s))
+                    self._begin(context, self._move(context, connection.url, pause_s))
                 else:
-                    self._waiting[context] = line.url
+                    self._waiting[context] = connection.url
             else:
                 self._fail([context], error)
         if self._waiting:
@@ -370,7 +382,7 @@ class SpeechClient:
         """A connection on which a context may be opened."""
         if self.draining.is_set() and self.error is None:
             raise ServerBusy("The server is about to stop.", remedy="Connect again.")
-        while self.resume is not None and self.error is None and not self._line.usable:
+        while self.resume is not None and self.error is None and not self._connection.usable:
             search = self._look()
             await asyncio.wait([search])
             failure = None if search.cancelled() else search.result()
@@ -378,7 +390,7 @@ class SpeechClient:
                 raise type(failure)(failure.message, remedy=failure.remedy)
         if self.error is not None:
             raise self.error
-        return self._line
+        return self._connection
 
     def _look(self) -> asyncio.Task[SpeechError | None]:
         if self._search is None or self._search.done():
@@ -390,12 +402,14 @@ class SpeechClient:
         assert self.resume is not None
         until = self._clock() + self.resume.within_s
         for wait_s in self.resume.waits(random.random):
-            if self._line.usable:
+            if self._connection.usable:
                 break
             try:
                 left = max(0.05, until - self._clock())
                 dial = functools.partial(self._dial_usable, min(self._open_timeout, left))
-                self._line = await first_connected(self._addresses(), dial, ServerConnection.close)
+                self._connection = await first_connected(
+                    self._addresses(), dial, ServerConnection.close
+                )
                 self._last = None
                 break
             except SpeechError as error:
@@ -408,7 +422,7 @@ class SpeechClient:
             await asyncio.sleep(wait_s)
         waiting, self._waiting = self._waiting, {}
         for context, url in waiting.items():
-            if context.revoice is not None and self._line.url != url:
+            if context.revoice is not None and self._connection.url != url:
                 self._begin(context, self._move(context, url))
             else:
                 self._attach(context)
@@ -421,12 +435,12 @@ class SpeechClient:
         return sorted(all_of_them, key=lambda url: url == self._last)
 
     async def _dial_usable(self, timeout_s: float, url: str) -> ServerConnection:
-        line = await self._dial(timeout_s, self.protocol.last_no, url)
-        if line.usable:
-            return line
-        if line.error is None:
-            await line.close()
-        raise line.error or ServerBusy("The server is about to stop.")
+        connection = await self._dial(timeout_s, self.protocol.last_no, url)
+        if connection.usable:
+            return connection
+        if connection.error is None:
+            await connection.close()
+        raise connection.error or ServerBusy("The server is about to stop.")
 
     def _begin(self, context: Context, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="move a context")
@@ -436,11 +450,11 @@ class SpeechClient:
     async def _move(self, context: Context, url: str, after_s: float = 0.0) -> None:
         """Have a context go on that was at ``url``, with a voice that this server has."""
         await asyncio.sleep(after_s)
-        if context.revoice is not None and self._line.url != url:
+        if context.revoice is not None and self._connection.url != url:
             with contextlib.suppress(SpeechError):  # then it is asked for the same voice
                 voice, language = await context.revoice()
                 context.speak_with(voice, language, [each.id for each in self.session.voices])
-        if self._line.usable:
+        if self._connection.usable:
             self._attach(context)
         elif context.waits:
             self._waiting[context] = url
@@ -450,7 +464,7 @@ class SpeechClient:
         assert self.resume is not None
         if context.waits:
             try:
-                context.attach(self._line, self.resume.fruitless)
+                context.attach(self._connection, self.resume.fruitless)
             except SpeechError as error:
                 self._fail([context], error)
 
@@ -458,8 +472,8 @@ class SpeechClient:
 
     @property
     def _socket(self) -> ClientConnection:
-        return self._line.socket
+        return self._connection.socket
 
     @property
     def _room(self) -> asyncio.Event:
-        return self._line.room
+        return self._connection.room

@@ -95,13 +95,15 @@ DONE_KEPT = 64
 
 
 class ConnectionOwner(Protocol):
-    """Who is told what becomes of a line."""
+    """Who is told what becomes of a connection."""
 
-    def lost(self, line: ServerConnection, contexts: list[Context], error: SpeechError) -> None:
+    def lost(
+        self, connection: ServerConnection, contexts: list[Context], error: SpeechError
+    ) -> None:
         """These contexts have no server any more."""
         ...
 
-    def leaving(self, line: ServerConnection) -> None:
+    def leaving(self, connection: ServerConnection) -> None:
         """The server has asked to leave."""
         ...
 
@@ -177,15 +179,15 @@ class ServerConnection:
                         f"What answers at {url} does not speak {PROTOCOL}.",
                         remedy="Check host, port and path; the path is /v1/speech.",
                     )
-                line = cls(
+                connection = cls(
                     socket, owner, url, clock=clock, ping_interval=ping_interval, last_no=last_no
                 )
                 try:
-                    await line._begin()
+                    await connection._begin()
                 except BaseException:
-                    await line.close()
+                    await connection.close()
                     raise
-                return line
+                return connection
         except SpeechError:
             raise
         except TimeoutError as error:

@@ -69,20 +69,22 @@ class Context:
     """
 
     def __init__(
-        self, line: ContextConnection, opened: ContextOpen, *, resumable: bool = False
+        self, connection: ContextConnection, opened: ContextOpen, *, resumable: bool = False
     ) -> None:
-        self._line: ContextConnection | None = line
+        self._connection: ContextConnection | None = connection
         """The connection that it is on; None while there is none."""
         self._opened = opened
-        self._leg = ContextAttempt(opened)
+        self._attempt = ContextAttempt(opened)
         self._tail = UnalignedTail(opened.format) if resumable else None
-        self._inbox = EventQueue(opened.format)
+        self._events = EventQueue(opened.format)
         self._taken = 0
         """Samples taken from the queue and not yet given back as credit."""
-        self._told = False
+        self._started = False
         """Whether ``Started`` was given out."""
-        self._manuscript = ReplayBuffer()
-        self._limits = Limits() if line.protocol.session is None else line.protocol.session.limits
+        self._replay = ReplayBuffer()
+        self._limits = (
+            Limits() if connection.protocol.session is None else connection.protocol.session.limits
+        )
         self._reported = 0
         self._finished = False
         self._cancelled: asyncio.Future[Cancelled] | None = None
@@ -108,7 +110,7 @@ class Context:
     @property
     def context_no(self) -> int:
         """Number of the context on its connection, from 1."""
-        return self._leg.opened.context_no
+        return self._attempt.opened.context_no
 
     @property
     def format(self) -> AudioFormat:
@@ -118,7 +120,7 @@ class Context:
     @property
     def text(self) -> str:
         """All text given so far, as positions in it count."""
-        return str(self._manuscript)
+        return str(self._replay)
 
     @property
     def over(self) -> bool:
@@ -132,7 +134,10 @@ class Context:
 
     @property
     def _stoppable(self) -> bool:
-        return self._line is not None and self._line.protocol.state(self.context_no) in STOPPABLE
+        return (
+            self._connection is not None
+            and self._connection.protocol.state(self.context_no) in STOPPABLE
+        )
 
     def heard(self, position: int) -> Heard:
         """The text cut where the listener was after ``position`` samples, from what came so far."""
@@ -149,27 +154,27 @@ class Context:
             LimitExceeded: with this the context would hold too much text; nothing of it was sent.
         """
         self._check_open()
-        joined = self._manuscript.add(text, self._limits.max_text_chars)
-        if self._line is not None:
-            self._line.protocol.send_append(self.context_no, joined)
-            await self._line.flush_out()
+        joined = self._replay.add(text, self._limits.max_text_chars)
+        if self._connection is not None:
+            self._connection.protocol.send_append(self.context_no, joined)
+            await self._connection.flush_out()
 
     async def flush(self) -> None:
         """Have all text so far spoken, without waiting for the end of a clause."""
         self._check_open()
-        self._manuscript.flush()
-        if self._line is not None:
-            self._line.protocol.send_flush(self.context_no)
-            await self._line.flush_out()
+        self._replay.flush()
+        if self._connection is not None:
+            self._connection.protocol.send_flush(self.context_no)
+            await self._connection.flush_out()
 
     async def end(self) -> None:
         """No more text follows."""
         self._check_open()
-        rest = self._manuscript.end()
-        if self._line is not None:
-            self._line.protocol.send_append(self.context_no, rest)
-            self._line.protocol.send_end(self.context_no)
-            await self._line.flush_out()
+        rest = self._replay.end()
+        if self._connection is not None:
+            self._connection.protocol.send_append(self.context_no, rest)
+            self._connection.protocol.send_end(self.context_no)
+            await self._connection.flush_out()
 
     # --- playout ---
 
@@ -180,10 +185,10 @@ class Context:
             BadRequest: no number, or no such state.
         """
         self._reported = self._position(played)
-        if self._line is not None and self._stoppable:
-            there = self._leg.there(self._reported)
-            self._line.protocol.send_report(self.context_no, there, state)
-            await self._line.flush_out()
+        if self._connection is not None and self._stoppable:
+            there = self._attempt.there(self._reported)
+            self._connection.protocol.send_report(self.context_no, there, state)
+            await self._connection.flush_out()
 
     def cancel(self, played: int | None = None) -> asyncio.Future[Cancelled]:
         """Stop. Audio is dropped from this moment on, whether or not the answer is awaited.
@@ -200,13 +205,13 @@ class Context:
             self._reported = played = self._position(played)
         self._cancelled = asyncio.get_running_loop().create_future()
         self._finished = True
-        self._inbox.clear()
-        if self.error is None and self._line is not None and self._stoppable:
-            there = None if played is None else self._leg.there(played)
+        self._events.clear()
+        if self.error is None and self._connection is not None and self._stoppable:
+            there = None if played is None else self._attempt.there(played)
             if there is None and self.resumed:
-                there = self._leg.there(self._reported)
-            self._line.protocol.send_cancel(self.context_no, there)
-            self._line.wake()
+                there = self._attempt.there(self._reported)
+            self._connection.protocol.send_cancel(self.context_no, there)
+            self._connection.wake()
         else:
             self._settle_cancel()
         return self._cancelled
@@ -226,16 +231,16 @@ class Context:
         return self
 
     async def __anext__(self) -> Event:
-        while not self._inbox:
+        while not self._events:
             if self._finished:
                 raise StopAsyncIteration
             if self.error is not None:
                 self._finished = True
                 raise self.error
-            await self._inbox.wait()
-        event = self._inbox.take()
+            await self._events.wait()
+        event = self._events.take()
         if isinstance(event, Audio):
-            self._give_credit(self._leg.owed(self._inbox.count(event)))
+            self._give_credit(self._attempt.owed(self._events.count(event)))
         elif isinstance(event, Done):
             self._finished = True
         return event
@@ -244,14 +249,14 @@ class Context:
         self._taken += samples
         taken_ms = 1000 * self._taken / self.format.sample_rate
         if (
-            4 * taken_ms >= self._leg.opened.window_ms
+            4 * taken_ms >= self._attempt.opened.window_ms
             and self.done is None
-            and self._line is not None
+            and self._connection is not None
             and self._stoppable
         ):
-            self._line.protocol.send_credit(self.context_no, taken_ms)
+            self._connection.protocol.send_credit(self.context_no, taken_ms)
             self._taken = 0
-            self._line.wake()
+            self._connection.wake()
 
     # --- called by the connection ---
 
@@ -262,12 +267,12 @@ class Context:
         elif isinstance(message, AlignmentInfo):
             self._aligned(message, now)
         elif isinstance(message, ContextStarted):
-            if not self._told:
-                self._told = True
+            if not self._started:
+                self._started = True
                 if self._opened.voice is None and message.voice is not None:
                     # Another server's choice may be another one.
                     self._opened = replace(self._opened, voice=message.voice)
-                self._inbox.put(
+                self._events.put(
                     Started(
                         message.mode,
                         message.format,
@@ -286,72 +291,72 @@ class Context:
         """The context is broken; what came before is still given out."""
         if self.error is None:
             self.error = error
-        self._inbox.wake()
+        self._events.wake()
         if self._cancelled is not None:
             self._settle_cancel()
 
     def _audio(self, frame: AudioFrame, now: float) -> None:
         samples = len(frame.data) // self.format.bytes_per_sample
-        if (splice := self._leg.splice) is not None:
-            splice.audio(frame.offset, frame.data, frame.flags)
+        if (join := self._attempt.pending_join) is not None:
+            join.audio(frame.offset, frame.data, frame.flags)
             self._give_credit(samples)
             self._join(now)
             return
-        most = self.format.samples(self._opened.window_ms) + self._slack + self._leg.paid
-        if self._inbox.samples + samples > most:
+        most = self.format.samples(self._opened.window_ms) + self._slack + self._attempt.paid
+        if self._events.samples + samples > most:
             raise ProtocolError("The server sent more audio than it was allowed.")
         self._sound(frame.offset, frame.data, frame.flags, now)
 
     def _sound(self, offset: int, data: bytes, flags: int, now: float) -> None:
         samples = len(data) // self.format.bytes_per_sample
         clause_start = bool(flags & CLAUSE_START)
-        self._leg.clauses += clause_start
-        self._leg.fruitful(now)
+        self._attempt.clauses += clause_start
+        self._attempt.fruitful(now)
         position = self.received
         self.received += samples
         if self._tail is not None:
             self._tail.push(position, data)
-        self._inbox.put(Audio(data, position, now, clause_start))
+        self._events.put(Audio(data, position, now, clause_start))
 
     def _aligned(self, message: AlignmentInfo, now: float) -> None:
         words = [Word(**{name: getattr(each, name) for name in _FIELDS}) for each in message.words]
-        if (splice := self._leg.splice) is not None:
-            splice.told(words)
-            if len(splice.words) > MAX_TEXT_CHARS:
+        if (join := self._attempt.pending_join) is not None:
+            join.add_words(words)
+            if len(join.words) > MAX_TEXT_CHARS:
                 raise ProtocolError("The server sent more words than there can be text.")
             self._join(now)
             return
         self._spoken(words)
 
     def _spoken(self, words: list[Word]) -> None:
-        here = tuple(map(self._leg.here, words)) if self.resumed else tuple(words)
+        here = tuple(map(self._attempt.here, words)) if self.resumed else tuple(words)
         self.words.extend(here)
         if len(self.words) > MAX_TEXT_CHARS:
             raise ProtocolError("The server sent more words than there can be text.")
         if self._tail is not None and here:
-            self._tail.told(here[-1].end)
-        self._inbox.put(Alignment(here))
+            self._tail.aligned_to(here[-1].end)
+        self._events.put(Alignment(here))
 
     def _is_done(self, message: ContextDone, now: float) -> None:
-        if self._leg.splice is not None:
-            self._leg.splice.finish()
+        if self._attempt.pending_join is not None:
+            self._attempt.pending_join.finish()
             self._join(now)
         samples, chars, clauses = message.samples, message.chars, message.clauses
         if self.resumed:
-            samples, chars, clauses = self.received, len(self.text), self._leg.clauses
-        marks = self._leg.marks(message.marks)
+            samples, chars, clauses = self.received, len(self.text), self._attempt.clauses
+        marks = self._attempt.marks(message.marks)
         self.done = Done(samples, chars, clauses, message.reason, marks)
-        self._inbox.put(self.done)
-        if self._line is not None:
-            self._line.keep_done(self)
+        self._events.put(self.done)
+        if self._connection is not None:
+            self._connection.keep_done(self)
 
     @property
     def _slack(self) -> int:
         return self.format.sample_rate // 100
 
     def _answered(self, message: ContextCancelled) -> None:
-        if self._line is not None:
-            self._line.forget(self)
+        if self._connection is not None:
+            self._connection.forget(self)
         if self._cancelled is None or self._cancelled.done():
             return
         played, text_heard, text_remaining = (
@@ -361,26 +366,26 @@ class Context:
         )
         if self.resumed:
             played = self._reported
-            if self._leg.splice is None and played >= self._leg.base:
-                text_heard = self.text[: self._leg.char] + text_heard
+            if self._attempt.pending_join is None and played >= self._attempt.base:
+                text_heard = self.text[: self._attempt.char] + text_heard
             else:
                 known = self.heard(played)
                 text_heard, text_remaining = known.text_heard, known.text_remaining
         self._cancelled.set_result(
             Cancelled(
-                self._leg.position(message.sent),
-                self._leg.position(message.generated),
+                self._attempt.position(message.sent),
+                self._attempt.position(message.generated),
                 text_heard,
                 text_remaining,
                 played,
                 True,
-                self._leg.marks(message.marks),
+                self._attempt.marks(message.marks),
             )
         )
 
     def _settle_cancel(self) -> None:
-        if self._line is not None:
-            self._line.forget(self)
+        if self._connection is not None:
+            self._connection.forget(self)
         if self._cancelled is None or self._cancelled.done():
             return
         known = self.heard(self._reported)
@@ -407,30 +412,32 @@ class Context:
         ``offset_s`` is the clock offset to the server lost. What needs no server any more is
         finished here. Nothing can go on whose words are not known.
         """
-        line = self._line
-        if self.over or self._tail is None or line is None:
+        connection = self._connection
+        if self.over or self._tail is None or connection is None:
             return False
-        able = () if line.protocol.session is None else line.protocol.session.features
+        able = () if connection.protocol.session is None else connection.protocol.session.features
         if self.received and not self.words and not {"alignment", "estimated_alignment"} & {*able}:
             return False
-        self._line = None
-        line.forget(self)
-        made = self._leg.lose(reason, offset_s, self.text, self.words, self.received, self._tail)
-        if self._manuscript.ended and made.nothing_left(self.text):
-            self.done = Done(self.received, len(self.text), self._leg.clauses, "text_end", {})
-            self._inbox.put(self.done)
+        self._connection = None
+        connection.forget(self)
+        made = self._attempt.lose(
+            reason, offset_s, self.text, self.words, self.received, self._tail
+        )
+        if self._replay.ended and made.nothing_left(self.text):
+            self.done = Done(self.received, len(self.text), self._attempt.clauses, "text_end", {})
+            self._events.put(self.done)
             return False
         return True
 
     @property
     def waits(self) -> bool:
         """Whether it waits for another server."""
-        return self._line is None and not self._finished and self.error is None
+        return self._connection is None and not self._finished and self.error is None
 
     @property
     def joining(self) -> bool:
         """Whether another server has taken it, and no sound of that one has joined yet."""
-        return self.resumed > 0 and self._leg.splice is not None
+        return self.resumed > 0 and self._attempt.pending_join is not None
 
     def speak_with(self, voice: str | None, language: str | None, there: Collection[str]) -> None:
         """What the next server is asked for; ``there`` are ids of its voices.
@@ -443,11 +450,11 @@ class Context:
 
     def give_up(self) -> None:
         """Its server brings nothing: that one need not go on."""
-        if self._line is not None and self._stoppable:
-            self._line.protocol.send_cancel(self.context_no)
-            self._line.wake()
+        if self._connection is not None and self._stoppable:
+            self._connection.protocol.send_cancel(self.context_no)
+            self._connection.wake()
 
-    def attach(self, line: ContextConnection, fruitless: int) -> None:
+    def attach(self, connection: ContextConnection, fruitless: int) -> None:
         """Go on with another server.
 
         Raises:
@@ -455,46 +462,48 @@ class Context:
             SpeechError: the new server cannot take it.
         """
         assert self._tail is not None
-        self._leg.count_attempt(fruitless)
-        queued_ms = 1000 * self._inbox.samples / self.format.sample_rate
-        opened = line.reopen(self, self._opened, self._opened.window_ms - queued_ms)
-        self._leg.begin(opened, line.offset_s, self.text, self.words, self.received, self._tail)
+        self._attempt.count_attempt(fruitless)
+        queued_ms = 1000 * self._events.samples / self.format.sample_rate
+        opened = connection.reopen(self, self._opened, self._opened.window_ms - queued_ms)
+        self._attempt.begin(
+            opened, connection.offset_s, self.text, self.words, self.received, self._tail
+        )
         # The queue is full already where there is more credit than room: that much is paid.
         room_ms = max(0.0, self._opened.window_ms - queued_ms)
-        self._leg.paid = self.format.samples(max(0.0, opened.window_ms - room_ms))
+        self._attempt.paid = self.format.samples(max(0.0, opened.window_ms - room_ms))
         self._taken = 0
-        self._line = line
+        self._connection = connection
         self.resumed += 1
-        for piece, flushed in self._manuscript.rest(self._leg.char):
-            line.protocol.send_append(self.context_no, piece)
+        for piece, flushed in self._replay.rest(self._attempt.char):
+            connection.protocol.send_append(self.context_no, piece)
             if flushed:
-                line.protocol.send_flush(self.context_no)
-        if self._manuscript.ended:
-            line.protocol.send_end(self.context_no)
-        line.wake()
+                connection.protocol.send_flush(self.context_no)
+        if self._replay.ended:
+            connection.protocol.send_end(self.context_no)
+        connection.wake()
 
     def _join(self, now: float) -> None:
         """The place where the new sound joins the old may be known now."""
-        splice = self._leg.splice
-        if splice is None or not splice.joined:
+        join = self._attempt.pending_join
+        if join is None or not join.joined:
             return
-        del self.words[splice.cut.words :]
+        del self.words[join.cut.words :]
         if self.words and self.words[-1].end > self.received:
             self.words[-1] = replace(self.words[-1], end=self.received)
         # What is said again is taken back, as far as nobody has taken it yet.
-        back = self._inbox.take_back(splice.fragment)
+        back = self._events.take_back(join.fragment)
         self.received -= back
         self._give_credit(back)
-        passed, words, pieces = splice.passed, splice.words, splice.pieces
+        passed, words, pieces = join.passed, join.words, join.pieces
         if self._tail is not None:
             self._tail.clear()
-        self._inbox.put(Resumed(self.received, *self._leg.join(self.received, now)))
+        self._events.put(Resumed(self.received, *self._attempt.join(self.received, now)))
         if passed:
-            here = tuple(self._leg.in_text(each) for each in passed)
+            here = tuple(self._attempt.in_text(each) for each in passed)
             self.words.extend(here)
-            self._inbox.put(Alignment(here))
+            self._events.put(Alignment(here))
         if words:
             self._spoken(words)
         for offset, data, flags in pieces:
-            self._leg.paid += len(data) // self.format.bytes_per_sample
+            self._attempt.paid += len(data) // self.format.bytes_per_sample
             self._sound(offset, data, flags, now)

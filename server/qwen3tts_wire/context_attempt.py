@@ -35,7 +35,7 @@ class UnalignedTail:
         while self._samples > TAIL_S * self._form.sample_rate and len(self._frames) > 1:
             self._drop()
 
-    def told(self, end: int) -> None:
+    def aligned_to(self, end: int) -> None:
         """The sound up to that position is known."""
         while self._frames and self._end(0) <= end:
             self._drop()
@@ -180,7 +180,7 @@ class ResumeJoin:
                 self._onset = offset + first
         self._decide()
 
-    def told(self, words: Sequence[Word]) -> None:
+    def add_words(self, words: Sequence[Word]) -> None:
         """Words were told."""
         self._known.extend(words)
         self._decide()
@@ -250,7 +250,7 @@ class ContextAttempt:
         """Position in the context at which the sound of this server begins."""
         self.char = 0
         """Where its text begins in that of the context."""
-        self.splice: ResumeJoin | None = None
+        self.pending_join: ResumeJoin | None = None
         """Set while it is not known where its sound joins."""
         self.paid = 0
         """Samples in the queue for which credit was given already."""
@@ -269,11 +269,13 @@ class ContextAttempt:
 
     def there(self, position: int) -> int:
         """A position of the context, as this server counts."""
-        return 0 if self.splice is not None else max(0, position - self.base + self._skip)
+        return 0 if self.pending_join is not None else max(0, position - self.base + self._skip)
 
     def position(self, there: int) -> int:
         """A position of this server, as the context counts."""
-        return self.base if self.splice is not None else self.base + max(0, there - self._skip)
+        return (
+            self.base if self.pending_join is not None else self.base + max(0, there - self._skip)
+        )
 
     def here(self, word: Word) -> Word:
         """A word told by this server, as the context counts."""
@@ -320,7 +322,7 @@ class ContextAttempt:
             self._first_offset_s = offset_s
         self._reason = reason
         self._written = len(text)
-        self.splice = None
+        self.pending_join = None
         return resume_point(text, words, got, tail, self._written)
 
     def count_attempt(self, most: int) -> None:
@@ -350,7 +352,7 @@ class ContextAttempt:
         self.opened = opened
         self.base = got
         self.char = made.char
-        self.splice = ResumeJoin(made, opened.format)
+        self.pending_join = ResumeJoin(made, opened.format)
         self._skip = 0
         if self._first_offset_s is not None:
             self._marks_ms = 1000 * (self._first_offset_s - offset_s)
@@ -360,10 +362,10 @@ class ContextAttempt:
 
         Returns where in the text that is, the seconds since the last sound, and why it is so.
         """
-        assert self.splice is not None
-        passed = self.splice.passed
+        assert self.pending_join is not None
+        passed = self.pending_join.passed
         char = self.char + (passed[-1].char_end if passed else 0)
-        self.base, self._skip = position, self.splice.skip
-        self.splice = None
+        self.base, self._skip = position, self.pending_join.skip
+        self.pending_join = None
         gap_s = 0.0 if self._last_sound is None else now - self._last_sound
         return char, gap_s, self._reason

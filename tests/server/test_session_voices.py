@@ -122,7 +122,8 @@ def test_a_message_with_a_long_reference_is_read_and_no_other_is() -> None:
 
 def test_a_message_above_the_connections_bound_closes_it() -> None:
     line = cloning()
-    load(line, "r2", ref_audio="A" * 2_100_000)
+    message = {"type": "voice.load", "request_id": "r2", "ref_audio": "A" * 2_100_000}
+    line.act(line.session.receive(json.dumps(message), line.now))
     assert line.closed is not None
     assert line.closed.code == 1009
     assert line.loading == []

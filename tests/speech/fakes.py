@@ -104,7 +104,7 @@ class FakeClient:
         self.session = _Session()
         self.elsewhere = False
         """Whether what is under way can go on at another address."""
-        self.forsaken: list[FakeContext] = []
+        self.rerouted: list[FakeContext] = []
 
     async def open(self, **options: Any) -> FakeContext:
         if self.closed:
@@ -113,8 +113,8 @@ class FakeClient:
         self.contexts.append(FakeContext())
         return self.contexts[-1]
 
-    def forsake(self, context: FakeContext) -> bool:
-        self.forsaken.append(context)
+    def reroute(self, context: FakeContext) -> bool:
+        self.rerouted.append(context)
         return self.elsewhere
 
     async def close(self) -> None:

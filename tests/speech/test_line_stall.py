@@ -116,7 +116,7 @@ async def test_sound_that_ends_in_the_middle_goes_on_at_another_address_where_th
     await settle(20)
     await line.sink.play_all()
     await line.pass_by(4.2)
-    assert line.clients[0].forsaken == [context]
+    assert line.clients[0].rerouted == [context]
     await line.pass_by(3.5)
     context.sound(200)
     context.done()
@@ -124,7 +124,7 @@ async def test_sound_that_ends_in_the_middle_goes_on_at_another_address_where_th
     await line.sink.play_all()
     await line.pass_by(0.3)
     assert (await utterance.spoken()).remaining == ""
-    assert line.clients[0].forsaken == [context]
+    assert line.clients[0].rerouted == [context]
 
 
 async def test_a_model_that_pauses_in_a_sentence_is_no_stall_and_a_long_sentence_is_owed() -> None:

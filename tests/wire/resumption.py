@@ -110,7 +110,7 @@ class Server:
 
 def opened(line: StubLine, **options: Any) -> Context:
     order = line.protocol.send_open(window_ms=60_000.0, **options)
-    context = Context(line, order, resumable=True)  # type: ignore[arg-type]
+    context = Context(line, order, resumable=True)
     context.take(ContextStarted(order.context_id, order.context_no, "clause", order.format), 0.0)
     return context
 
@@ -119,8 +119,8 @@ def move(context: Context, line: StubLine) -> str | None:
     """Lose the context's server and give it that one; returns the text that this is given."""
     if not context.detach("lost", 0.0):
         return None
-    context.attach(line, 1_000_000)  # type: ignore[arg-type]
-    return context.text[context._leg.char :]
+    context.attach(line, 1_000_000)
+    return context.text[context._attempt.char :]
 
 
 def take(context: Context, most: int | None = None) -> list[Event]:
@@ -128,7 +128,7 @@ def take(context: Context, most: int | None = None) -> list[Event]:
 
     async def read() -> list[Event]:
         got: list[Event] = []
-        while context._inbox and (most is None or len(got) < most):
+        while context._events and (most is None or len(got) < most):
             got.append(await anext(context))
         return got
 

@@ -339,7 +339,7 @@ async def test_a_server_that_leaves_finishes_what_it_has_and_the_next_takes_what
         first = servers.socket
         assert first is not None
         await servers.send(ServerDraining(1000.0))
-        while client._line.usable:
+        while client._connection.usable:
             await settle()
         new = await client.open(context_id="b")
         assert await servers.begin(2) == "b"
@@ -394,7 +394,7 @@ async def test_a_context_opened_without_a_server_waits_for_the_next() -> None:
 async def test_a_connection_lost_while_nothing_is_said_is_made_when_it_is_needed() -> None:
     async with talking() as (servers, client):
         servers.vanish()
-        while client._line.usable:
+        while client._connection.usable:
             await settle()
         assert servers.count == 1
         await client.open()
@@ -404,7 +404,7 @@ async def test_a_connection_lost_while_nothing_is_said_is_made_when_it_is_needed
 async def test_a_voice_is_asked_for_at_the_next_server() -> None:
     async with talking() as (servers, client):
         servers.vanish()
-        while client._line.usable:
+        while client._connection.usable:
             await settle()
         loading = asyncio.create_task(client.load_voice(voice_id="x"))
         request = await servers.expect("voice.load")

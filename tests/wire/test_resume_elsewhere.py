@@ -131,7 +131,7 @@ async def test_a_server_without_room_is_asked_again_after_a_while() -> None:
 async def test_a_stalled_server_is_left_for_the_other_address() -> None:
     async with two() as (main, other, client):
         context = await spoken(main, client)
-        assert client.forsake(context)
+        assert client.reroute(context)
         assert (await main.expect("context.cancel"))["context_id"] == "a"
         await other.begin(2, " there.")
         await rest(other, context)
@@ -141,7 +141,7 @@ async def test_without_another_address_a_stalled_server_is_kept() -> None:
     main = Servers()
     async with server(main) as url, await SpeechClient.connect(url, resume=True) as client:
         context = await spoken(main, client)
-        assert not client.forsake(context)
+        assert not client.reroute(context)
         assert client.connected
 
 

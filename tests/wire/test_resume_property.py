@@ -40,8 +40,8 @@ def spoken(
     """Say TEXT to servers of which each is lost at its cut: milliseconds, and the events read."""
     line = StubLine()
     context = opened(line)
-    _ = [context._manuscript.add(TEXT, 10_000), line.protocol.send_append(1, TEXT)]
-    context._manuscript.end()
+    _ = [context._replay.add(TEXT, 10_000), line.protocol.send_append(1, TEXT)]
+    context._replay.end()
     line.protocol.send_end(1)
     server = Server(TEXT, 0, manner)
     got: list[Event] = []

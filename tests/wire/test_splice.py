@@ -121,7 +121,7 @@ def test_a_tail_keeps_what_is_not_known_and_no_more_than_it_needs() -> None:
     start, end = tail.after(0)
     assert end == 20 * 24_000
     assert start >= (20 - TAIL_S - 1) * 24_000
-    tail.told(19 * 24_000)
+    tail.aligned_to(19 * 24_000)
     assert tail.after(19 * 24_000) == (20 * 24_000 - 1, 20 * 24_000)
     tail.clear()
     assert tail.after(5) == (5, 5)
@@ -181,7 +181,7 @@ def test_whatever_a_server_tells_the_join_is_found_and_lies_within_its_sound(
             break
         splice.audio(position, data, 1)
         position += len(data) // 2
-        splice.told(told[:1])
+        splice.add_words(told[:1])
         del told[:1]
     splice.finish()
     assert splice.joined

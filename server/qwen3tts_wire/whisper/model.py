@@ -147,12 +147,12 @@ class WhisperModel:
             if kind == "cpu":
                 raise ModelMissing(
                     f"The Whisper model {found.name} ({found.source}) could not be loaded:"
-                    f" {why(error)}.",
+                    f" {failure_reason(error)}.",
                     "It is damaged, or of another version: copy or fetch it again, or name"
                     " another.",
                 ) from error
             raise ModelMissing(
-                f"The Whisper model cannot run on {device}: {why(error)}.",
+                f"The Whisper model cannot run on {device}: {failure_reason(error)}.",
                 "Choose another device, such as cpu.",
             ) from error
         return cls(

@@ -371,7 +371,8 @@ def joined(first: Path, second: Path, cache: Path | None = None) -> Path:
             shutil.rmtree(scratch, ignore_errors=True)
     except OSError as error:
         raise ModelMissing(
-            f"The Whisper model cannot be joined in {cache}: {error.strerror or why(error)}.",
+            f"The Whisper model cannot be joined in {cache}:"
+            f" {error.strerror or failure_reason(error)}.",
             "Make room there, or set XDG_CACHE_HOME to a folder that can be written.",
         ) from error
     if not _is_ours(folder):

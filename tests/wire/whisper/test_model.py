@@ -159,7 +159,8 @@ def test_neither_torch_nor_transformers_is_needed(folder: str) -> None:
     script = (
         "import sys; sys.modules.update(dict.fromkeys(['torch', 'transformers']))\n"
         "import numpy as np; from qwen3tts_wire.whisper.model import WhisperModel\n"
-        "import qwen3tts_engine.qwen3.voices.transcribe, qwen3tts_agent.recognition.whisper_worker\n"
+        "import qwen3tts_engine.qwen3.voices.transcribe\n"
+        "import qwen3tts_agent.recognition.whisper_worker\n"
         "model = WhisperModel.load(sys.argv[1], ('en',), device='cpu', threads=1)\n"
         "assert model.hear(np.zeros(16000, np.int16)) is not None\n"
         "assert sys.modules['torch'] is None\n"
