@@ -231,7 +231,7 @@ async def simulated(
             return worker
 
         recogniser = WhisperRecogniser(WhisperSettings("auto", timeout_s=600.0), clock=clock)
-        recogniser._desk = RecognitionQueue(start, clock, most_waiting=64)
+        recogniser._queue = RecognitionQueue(start, clock, most_waiting=64)
         if not ahead:
             recogniser._rules = replace(recogniser._rules, every_s=None)
         await recogniser.warm()

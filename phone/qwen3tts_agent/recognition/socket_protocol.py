@@ -106,7 +106,7 @@ def read_answer(message: str | bytes) -> Answer | None:
 
 
 class TurnStream:
-    """One call's turns as messages of ``qwen3tts.recogniser.v1`` (pure); see `RecognitionStream`."""
+    """Turns of a call as messages of ``qwen3tts.recogniser.v1``; see `RecognitionStream`."""
 
     def __init__(
         self,

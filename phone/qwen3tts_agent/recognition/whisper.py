@@ -80,7 +80,7 @@ class WhisperRecogniser:
             timeout_s=self.settings.timeout_s,
             late=self._late,
         )
-        self._desk = RecognitionQueue(
+        self._queue = RecognitionQueue(
             lambda: WhisperProcess.start(self.settings),
             clock or LoopClock(),
             most_waiting=self.settings.most_waiting,
@@ -93,7 +93,7 @@ class WhisperRecogniser:
 
         Raises RecogniserUnavailable, RecognitionFailed.
         """
-        await self._desk.ready()
+        await self._queue.ready()
 
     async def check(self, speech: Samples | None = None) -> WhisperReport:
         """Load the model, and recognise ``speech`` with it: 16 kHz, int16 [n]; None = faint noise.
@@ -106,9 +106,9 @@ class WhisperRecogniser:
         if speech is None:
             speech = np.random.default_rng(0).normal(0.0, 30.0, RATE_HZ).astype(np.int16)
         began = time.monotonic()
-        answer = await self._desk.ask(speech)
+        answer = await self._queue.ask(speech)
         took_s = time.monotonic() - began
-        facts = getattr(self._desk.worker, "facts", {})
+        facts = getattr(self._queue.worker, "facts", {})
         seconds = len(speech) / RATE_HZ
         return WhisperReport(
             model=str(facts.get("model", self.settings.model)),
@@ -127,7 +127,7 @@ class WhisperRecogniser:
         """Open the recognition of one call; loads the model in the background if needed."""
         if self._closed:
             raise RecognitionFailed("The recogniser is closed.")
-        self._desk.begin()
+        self._queue.begin()
         recognition = TurnRecognition(self._hear, self._rules, on_partial, self._hear_so_far)
         self._open.add(recognition)
         return recognition
@@ -137,10 +137,10 @@ class WhisperRecogniser:
         self._closed = True
         for recognition in list(self._open):
             await recognition.close()
-        await self._desk.close()
+        await self._queue.close()
 
     def _late(self) -> str:
-        if self._desk.loading:
+        if self._queue.loading:
             return "The model is still being loaded: await warm() before the first call."
         return "Name a smaller model, use a GPU, or allow more time (timeout_s)."
 
@@ -153,7 +153,7 @@ class WhisperRecogniser:
     async def _transcript(self, samples: Samples, *, spare: bool = False) -> Transcript:
         if silent(samples, RATE_HZ):
             return Transcript("")
-        answer = await self._desk.ask(samples, spare=spare)
+        answer = await self._queue.ask(samples, spare=spare)
         if not is_plausible(answer, len(samples) / RATE_HZ):
             return Transcript("")
         return Transcript(answer.text, answer.language, answer.confidence)

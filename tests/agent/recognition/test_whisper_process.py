@@ -108,14 +108,14 @@ async def test_a_process_that_is_killed_is_replaced(folder: str) -> None:
         recognition = await recogniser.open()
         last = Talk(recognition).turn((await said(TEXT))[0])
         await recogniser.warm()
-        worker = recogniser._desk._worker
+        worker = recogniser._queue._worker
         assert isinstance(worker, WhisperProcess)
         os.kill(worker.pid, signal.SIGKILL)
         await worker.gone.wait()
         with pytest.raises(RecognitionFailed, match="SIGKILL"):
             await worker.hear(tone(1.0))
         assert (await recognition.end_turn(last)).text
-        assert recogniser._desk.started == 2
+        assert recogniser._queue.started == 2
         await recogniser.close()
 
 
