@@ -1,21 +1,20 @@
-"""What can go wrong with a phone call: each error says what happened, and what to do about it.
+"""Errors of a phone call: each says what happened, and what to do about it.
 
 CallError                       the base; a SpeechError
 ├── CallRefused                 the far end answered with a failure (status and reason)
-├── CalleeUnreachable           nobody answered at that address
+├── CalleeUnreachable           no answer came from that address
 ├── PortBusy                    a local port is taken by another program
-├── NoCommonCodec               both ends speak, and no codec is common to them
+├── NoCommonCodec               no codec is common to both ends
 ├── BadSdp                      a session description that cannot be used
 ├── BadSip                      a SIP message, address or URI that cannot be used
-├── BadCertificate              a TLS certificate of ours or of the far end that is no good
-├── CallNotAllowed              a rule of ours forbids that call (destination, rate, number)
-├── RegistrationFailed          the registrar would not have us
-├── NotPossible                 this line has no way to do that
-├── WrongState                  the call cannot do that now (it is over, or not yet answered)
-├── NotPossible                 the line that the call is on cannot do that at all
-├── TransferFailed              the far end did not hand the call on
-├── MissingEncryption           encrypted calls are required, and cannot be made here
-├── MachineAnswered             an answering machine took the call, and was to get no message
+├── BadCertificate              a TLS certificate of ours or of the far end is not valid
+├── CallNotAllowed              the guard forbids that call (destination, rate, number)
+├── RegistrationFailed          the registrar refused, or did not answer
+├── WrongState                  the call cannot do that now (over, or not yet answered)
+├── NotPossible                 the kind of line cannot do that at all
+├── TransferFailed              the far end did not reach the target
+├── MissingEncryption           encrypted calls are required, and not available here
+├── MachineAnswered             an answering machine took the call, and gets no message
 └── StreamLost                  the media stream that was the call broke off
 """
 
@@ -36,11 +35,10 @@ class CallError(SpeechError):
 
 
 class CallRefused(CallError):
-    """The far end answered the request with a failure.
+    """The far end answered the request with a failure status (300 to 699).
 
-    ``status`` is the SIP status code (300 to 699), ``reason`` its reason phrase. ``realm`` and
-    ``user`` are those of the challenge where a password was asked for (401, 407); ``withheld`` says
-    why it got no answer, where the account has a password and this was not the place to use it.
+    ``realm`` and ``user`` are those of a challenge (401, 407); ``withheld`` says why it got no
+    answer.
     """
 
     code = "call_refused"
@@ -68,9 +66,9 @@ class CallRefused(CallError):
 
 
 WhyUnreachable = Literal["", "dns", "refused", "timeout", "no_answer", "no_ack", "session", "tls"]
-"""Which silence it was: the name has no address; nothing listens there; nothing came back until the
-timer; it rang and nobody answered; our answer was never acknowledged; the session was not refreshed
-or a BYE never answered; the TLS connection could not be made. Empty = not said."""
+"""Kind of silence: the name has no address; nothing listens there; no answer until the timer; it
+rang without an answer; our answer was never acknowledged; the session was not refreshed or a BYE
+never answered; no TLS connection. Empty = not known."""
 
 
 class CalleeUnreachable(CallError):
@@ -91,7 +89,6 @@ class PortBusy(CallError):
 
     @staticmethod
     def remedy_for(error: OSError) -> str:
-        """What to do where a port could not be bound."""
         if error.errno == errno.EADDRNOTAVAIL:
             return "Check that the address belongs to this machine; 0.0.0.0 is all that it has."
         if error.errno == errno.EACCES:
@@ -100,7 +97,7 @@ class PortBusy(CallError):
 
 
 class NoCommonCodec(CallError):
-    """No codec is common to both ends; answer 488."""
+    """No codec is common to both ends (488)."""
 
     code = "no_common_codec"
 
@@ -112,7 +109,7 @@ class BadSdp(CallError):
 
 
 class NoCommonFamily(BadSdp):
-    """The far end describes no media address of a family (IPv4, IPv6) that this end has."""
+    """The far end describes no media address of our family (IPv4, IPv6)."""
 
 
 class BadSip(CallError):
@@ -122,10 +119,9 @@ class BadSip(CallError):
 
 
 class RegistrationFailed(CallError):
-    """The registrar would not have us; ``status`` is its answer, or None when none came.
+    """The registrar refused, with ``status``, or did not answer (None).
 
-    ``realm`` and ``user`` are those of the challenge where a password was asked for, ``withheld``
-    why it got no answer; ``why`` says which silence it was where no answer came.
+    ``realm``, ``user`` and ``withheld`` as of `CallRefused`; ``why``: the kind of silence.
     """
 
     code = "registration_failed"
@@ -150,16 +146,17 @@ class RegistrationFailed(CallError):
 
 
 class BadCertificate(CallError):
-    """A TLS certificate that is no good: ours (before anything is bound), or the far end's."""
+    """A TLS certificate is not valid: ours (before anything is bound), or the far end's."""
 
     code = "bad_certificate"
 
 
 class CallNotAllowed(CallError):
-    """A rule of ours forbids the call; nothing was sent.
+    """The guard forbids the call; nothing was sent.
 
-    ``rule`` is which one: ``emergency``, ``emergency_somewhere``, ``denied``, ``premium``,
-    ``not_allowed``, ``address``, ``concurrent``, ``rate`` or ``transfers``.
+    ``rule``: ``emergency``, ``emergency_somewhere``, ``denied``, ``premium``, ``not_allowed``,
+    ``address``,
+    ``concurrent``, ``rate`` or ``transfers``.
     """
 
     code = "call_not_allowed"
@@ -170,15 +167,15 @@ class CallNotAllowed(CallError):
 
 
 class WrongState(CallError):
-    """The call cannot do that now: it is over, or has not come that far."""
+    """The call cannot do that now: it is over, or not yet answered."""
 
     code = "wrong_state"
 
 
 class NotPossible(CallError):
-    """The line that the call is on cannot do that at all, such as hold on a media stream.
+    """The kind of line cannot do that at all, such as hold on a media stream.
 
-    ``what`` is what was asked for, ``line`` the kind of line (`Call.line`).
+    ``what`` is the operation, ``line`` the kind of line (`Call.line`).
     """
 
     code = "not_possible"
@@ -193,10 +190,7 @@ class NotPossible(CallError):
 
 
 class TransferFailed(CallError):
-    """The far end did not hand the call on; the call goes on as it was.
-
-    ``status`` and ``reason`` are what the target answered, or the far end itself.
-    """
+    """The transfer failed; the call goes on. ``status`` and ``reason``: the target's answer."""
 
     code = "transfer_failed"
 
@@ -210,24 +204,26 @@ class TransferFailed(CallError):
 
 
 class MissingEncryption(CallError):
-    """Encrypted calls are required, and cannot be made here."""
+    """Encrypted calls are required, and not available here."""
 
     code = "missing_encryption"
 
 
 class MachineAnswered(CallError):
-    """An answering machine took the call, and was to get no message."""
+    """An answering machine took the call, and gets no message."""
 
     code = "machine_answered"
 
 
 class StreamLost(CallError):
-    """The media stream that was the call broke off, and its end was not told before."""
+    """The media stream that was the call broke off without an end message."""
 
     code = "stream_lost"
 
 
 def traceback_without_message(error: BaseException) -> str:
-    """The traceback and the kind of an error; not its text, which may hold what a caller said."""
+    """Format the traceback and type of an error for logs, without its text, which may quote a
+    caller.
+    """
     lines = traceback.format_tb(error.__traceback__)
     return f"Traceback (most recent call last):\n{''.join(lines)}{type(error).__name__}"

@@ -1,7 +1,6 @@
-"""What is known of one call: plain values that its owner fills in as things happen.
+"""Facts of one call: plain values that its line fills in.
 
-The record of the call (`call_record`), its quality (`quality`) and what was wrong with it
-(`diagnosis`) all follow from these, so each of them can be tested without a call.
+The record of the call, its quality and its diagnosis follow from these alone.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ EndedBy = Literal["local", "remote", "timeout", "error"]
 Address = tuple[str, int]
 """Numeric host and port."""
 ODD_KINDS = 16
-"""So many kinds of oddities are told apart."""
+"""Kinds of undefined messages that are counted apart."""
 MAX_NOTED_KEYS = 1000
 """Keys of each side that a record holds; further ones are counted."""
 ODD_CHARS = 80
@@ -44,7 +43,7 @@ class TranscriptLine:
 
 @dataclass(slots=True, kw_only=True)
 class EndFacts:
-    """How a call ended; from `sip.call_state.Ended`."""
+    """End of a call; from `qwen3tts_phone.sip.call.state.Ended`."""
 
     by: EndedBy
     status: int | None = None
@@ -57,7 +56,7 @@ class EndFacts:
 
 @dataclass(slots=True, kw_only=True)
 class RegistrationFacts:
-    """How the account that a call is for stands with its registrar."""
+    """Registration of the account of a call."""
 
     state: Literal["registered", "trying", "failed", "expired", "unregistered"] = "unregistered"
     server: str = ""
@@ -70,7 +69,7 @@ class RegistrationFacts:
 
 
 class SourceChange(NamedTuple):
-    """A source of media packets that was taken or refused."""
+    """A source of media packets that was accepted or refused."""
 
     at: float
     what: Literal["began", "took_over", "refused"]
@@ -79,7 +78,7 @@ class SourceChange(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class MediaFacts:
-    """What was agreed about sound, and what came of it."""
+    """Media of a call: agreement, addresses, holds, counters."""
 
     codec: str = ""
     """Encoding name of what we send; empty = nothing was agreed."""
@@ -118,23 +117,21 @@ class MediaFacts:
     unconfirmed: str = ""
     """The described host, where sending was paused since nothing had come from it."""
     loud_in_s: float | None = None
-    """Seconds of what came that were not silence; None = nobody listened."""
+    """Seconds of inbound audio that were not silence; None = not measured."""
     silent_s: float = 0.0
-    """The far end had sent nothing for so long at the end (`MediaTimeout`); 0 = it did."""
+    """Time without packets at the end (`MediaTimeout`); 0 = there was none."""
     failed: str = ""
     """Why the media process gave the call up; empty = it did not."""
     stats: LegStats | None = None
     """The counters at the end."""
 
     def note_source(self, source: Address, at: float) -> None:
-        """Packets of this source are taken from now on; it may be a new stream of the same one."""
         if source != self.source:
             self._keep(SourceChange(at, "took_over" if self.source else "began", source))
         self.source = source
         self.silent_s = 0.0
 
     def note_refused(self, source: Address, at: float) -> None:
-        """Packets of this source were not taken; each host is kept once."""
         self.refused = SourceChange(at, "refused", source)
         if not any(each.what == "refused" and each.source[0] == source[0] for each in self.sources):
             self._keep(self.refused)
@@ -156,7 +153,7 @@ class CallFacts:
     remote_uri: str = ""
     dialled_uri: str = ""
     identity: str = ""
-    """Whom a trusted server says the far end is (RFC 3325); empty = nothing."""
+    """Far end as asserted by a trusted server (RFC 3325); empty = not asserted."""
     display_name: str = ""
     """The name that the far end gives itself; empty = none."""
     account: str = ""
@@ -181,7 +178,7 @@ class CallFacts:
     """None while it lasts."""
     media: MediaFacts = field(default_factory=MediaFacts)
     registration: RegistrationFacts | None = None
-    """Of the account; None = there is none to register."""
+    """State of the account; None = no account to register."""
     logged: bool = True
     """Whether its record is written to the log."""
     keys_in: str = field(default="", repr=False)
@@ -222,17 +219,14 @@ class CallFacts:
 
     @property
     def was_answered(self) -> bool:
-        """Whether it came to an answer."""
         return self.answered_at is not None
 
     def note_spoken(self, spoken: Spoken, now: float) -> None:
-        """An utterance of ours has ended; kept only where a transcript is asked for."""
         if self.keep_transcript and (spoken.heard or spoken.interrupted):
             began = spoken.record.marks.get(Mark.FIRST_FRAME_WIRE, now)
             self.transcript.append(TranscriptLine("agent", began, spoken.heard, spoken.interrupted))
 
     def note_keys(self, keys: str, *, ours: bool) -> None:
-        """Keys were pressed: by us or by the far end."""
         if ours:
             room = max(0, MAX_NOTED_KEYS - len(self.keys_out))
             self.keys_out += keys[:room]
@@ -243,31 +237,23 @@ class CallFacts:
             self.keys_in_more += len(keys[room:])
 
     def note_odd(self, what: str) -> None:
-        """The far end sent something that its protocol does not have: ``what``, in few words.
-
-        The call goes on. Of very many kinds the later ones count as ``others``.
-        """
+        """Count a message that the protocol does not define; excess kinds count as ``others``."""
         what = what[:ODD_CHARS]
         if what not in self.odd and len(self.odd) >= ODD_KINDS:
             what = "others"
         self.odd[what] = self.odd.get(what, 0) + 1
 
     def note_turn(self, text: str, at: float, *, barge_in: bool = False) -> None:
-        """The far end has finished speaking: it said ``text`` (empty = not known) from ``at`` on.
-
-        ``barge_in``: it cut in while something was being said.
-        """
+        """Count a turn of the far end; ``barge_in``: it interrupted our speech."""
         self.turns += 1
         self.barge_ins += barge_in
         self.note_heard(text, at)
 
     def note_heard(self, text: str, at: float) -> None:
-        """The far end was heard to say something; kept only where a transcript is asked for."""
         if self.keep_transcript and text:
             self.transcript.append(TranscriptLine("caller", at, text))
 
 
 def follows(new: CallFacts, old: CallFacts) -> None:
-    """One call has, or is to have, the place of another: both records say so."""
     old.continued_by, new.continues = new.call_id, old.call_id
     new.handed_on = old.handed_on + 1

@@ -17,12 +17,7 @@ T = TypeVar("T")
 
 
 class TokenBucket:
-    """Lets through ``burst`` at once, and ``per_s`` a second from then on.
-
-    Args:
-        per_s: tokens that come back in a second.
-        burst: tokens that it holds, and begins with.
-    """
+    """Token bucket: ``burst`` immediately, ``per_s`` a second from then on."""
 
     __slots__ = ("_at", "_left", "burst", "per_s")
 
@@ -33,7 +28,6 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> bool:
-        """Take one token; False when there is none."""
         self._refill(now)
         if self._left < 1.0:
             return False
@@ -41,7 +35,6 @@ class TokenBucket:
         return True
 
     def wait_s(self, now: float) -> float:
-        """Seconds until there is a token; 0 when there is one."""
         self._refill(now)
         return max(0.0, (1.0 - self._left) / self.per_s) if self.per_s > 0 else 0.0
 
@@ -52,7 +45,7 @@ class TokenBucket:
 
 
 class RecentSources(Generic[T]):
-    """What is remembered of each source, the ``most`` that were seen last."""
+    """State of each source, for the ``most`` that were seen last."""
 
     def __init__(self, make: Callable[[str, float], T], most: int) -> None:
         self._make = make
@@ -60,7 +53,6 @@ class RecentSources(Generic[T]):
         self._kept: OrderedDict[str, T] = OrderedDict()
 
     def of(self, key: str, now: float) -> T:
-        """What is known of one; made where it was not seen lately."""
         known = self._kept.get(key)
         if known is None:
             known = self._kept[key] = self._make(key, now)
@@ -71,7 +63,6 @@ class RecentSources(Generic[T]):
         return known
 
     def clear(self) -> None:
-        """Forget all."""
         self._kept.clear()
 
     def __len__(self) -> int:
@@ -80,7 +71,7 @@ class RecentSources(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class PendingLimits:
-    """Limits of connections that wait."""
+    """Limits of connections that have not begun a call."""
 
     total: int
     per_host: int
@@ -91,7 +82,12 @@ class PendingLimits:
 
 
 class PendingConnections:
-    """Those of one port. Times are seconds of one clock; keys name connections."""
+    """Connections of one port from acceptance until they begin a call (pure).
+
+    TLS, the request, the start message or token have one deadline. Where too many are pending, the
+    oldest
+    of the address with the most of them is closed: one address cannot keep others out.
+    """
 
     def __init__(self, limits: PendingLimits) -> None:
         self._limits = limits
@@ -103,7 +99,7 @@ class PendingConnections:
         return len(self._waiting)
 
     def accepted(self, key: Hashable, host: str, now: float) -> Hashable | None:
-        """Count a new connection; returns the one to close in its place, if there are too many."""
+        """Count a connection; return the one to close in its place, if there are too many."""
         self.left(key)
         victim: Hashable | None = None
         if self._by_host[host] >= self._limits.per_host and not self._limits.is_proxy(host):
@@ -117,7 +113,6 @@ class PendingConnections:
         return victim
 
     def left(self, key: Hashable) -> None:
-        """It has shown what it is for, or is closed; harmless for one that does not wait."""
         found = self._waiting.pop(key, None)
         if found is None:
             return
@@ -126,7 +121,6 @@ class PendingConnections:
             del self._by_host[found[0]]
 
     def overdue(self, now: float) -> list[Hashable]:
-        """Take out the connections whose time is over, for closing."""
         found = []
         for key, (_, deadline) in self._waiting.items():
             if deadline > now:
@@ -151,7 +145,10 @@ LOG_INTERVAL_S: Final = 10.0
 
 
 class ConnectionLimiter:
-    """The connections of one or more listening sockets."""
+    """Listening sockets whose accepted connections are counted and bounded.
+
+    A server of asyncio accepts by the ``accept`` of its socket, before TLS and before any protocol.
+    """
 
     def __init__(self, limits: PendingLimits, clock: Clock) -> None:
         self._pending = PendingConnections(limits)
@@ -162,19 +159,17 @@ class ConnectionLimiter:
 
     @property
     def open_sockets(self) -> int:
-        """Accepted sockets that are not closed."""
         return len(self._sockets)
 
     @property
     def waiting(self) -> int:
-        """Those that have not shown what they are for."""
         return len(self._pending)
 
     def listen(self, host: str, port: int) -> list[socket.socket]:
         """Return a listening socket for each address of ``host``, on one port; raises OSError.
 
-        A name may have addresses that this machine lacks, as ``localhost`` without IPv6: of these
-        there is no socket, as long as there is another one.
+        Addresses that this machine lacks, as of ``localhost`` without IPv6, are left out if there
+        is another.
         """
         flags = socket.AI_PASSIVE
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
@@ -210,11 +205,9 @@ class ConnectionLimiter:
         return listener
 
     def begun(self, address: Hashable) -> None:
-        """Note that the connection from ``address`` has shown what it is for."""
         self._pending.left(address)
 
     async def keep_time(self) -> None:
-        """Close connections whose time is over, until it is cancelled."""
         while True:
             await self._clock.sleep_until(self._clock.now() + POLL_INTERVAL_S)
             for key in self._pending.overdue(self._clock.now()):
@@ -223,11 +216,9 @@ class ConnectionLimiter:
     # --- for its sockets
 
     def room(self) -> bool:
-        """Return whether a further connection may be accepted at this moment."""
         return len(self._closing) < MAX_CLOSING
 
     def accepted(self, sock: _Accepted, address: Any) -> None:
-        """Count a connection, and make room for it."""
         now = self._clock.now()
         sock.on_close = lambda: self._closed(address, sock)
         self._sockets[address] = sock
@@ -258,7 +249,6 @@ class _Listener(socket.socket):
         self._door = door
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """As for any socket; raises BlockingIOError where none may be accepted now, too."""
         if not self._door.room():
             raise BlockingIOError
         sock, address = super().accept()
@@ -271,7 +261,6 @@ class _Accepted(socket.socket):
     on_close: Callable[[], None] | None = None
 
     def close(self) -> None:
-        """Close it, and count it no more."""
         super().close()
         if self.on_close is not None:
             on_close, self.on_close = self.on_close, None

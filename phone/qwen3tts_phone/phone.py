@@ -1,4 +1,9 @@
-"""How a phone stands: its addresses, its registrations, its media process."""
+"""A phone: it dials and answers calls over SIP.
+
+>>> async with Phone(port=5060) as phone:
+...     async for call in phone:                        # one after the other, as they come
+...         await call.answer()
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, get_args
 
 from qwen3tts_pacer.clock import Clock, LoopClock
@@ -63,49 +67,43 @@ from qwen3tts_wire.process import heap, raise_descriptor_limit
 
 
 class PhoneStatus:
-    """The part of a `Phone` that tells how it stands; all of it once the phone is entered."""
+    """State of a `Phone`, once it is entered."""
 
     _sip: SipEndpoint
     _media: MediaKeeper
 
     @property
     def uri(self) -> str:
-        """The address at which this phone can be called."""
         return self._sip.uri
 
     @property
     def port(self) -> int:
-        """The bound SIP port."""
         return self._sip.port
 
     @property
     def tls_port(self) -> int:
-        """The bound port for SIP over TLS; 0 where there is none."""
         return self._sip.tls_port
 
     @property
     def scheduling(self) -> str:
-        """How the media process runs: ``fifo``, ``nice`` or ``plain``."""
+        """Scheduling of the media process: ``fifo``, ``nice`` or ``plain``."""
         return self._media.process.rt
 
     @property
     def media_pid(self) -> int:
-        """The media process, for whoever watches what it uses."""
         return self._media.pid
 
     @property
     def pacing(self) -> PacingAdmission:
-        """Whether calls are sent in time and another one is taken, with its figures and words."""
+        """Admission by the media process: whether it paces in time and takes another call."""
         return self._media.pacing
 
     @property
     def registrations(self) -> Mapping[str, Line]:
-        """How the accounts stand, by their names."""
         return self._sip.lines
 
     @property
     def sip(self) -> SipEndpoint:
-        """Its signalling."""
         return self._sip
 
 
@@ -120,23 +118,23 @@ __all__ = ["Account", "Call", "Phone", "PhoneCall", "PhoneSettings"]
 class Phone(PhoneStatus):
     """SIP endpoint, media process and speech connection; an async context manager.
 
-    It is told what it needs by ``settings``, by fields of `PhoneSettings` under their names, or by
-    both: ``Phone(port=5060, voice="alba")``; a value that cannot be raises ValueError. Iterating
-    over it gives the calls that come in.
+    Settings come as ``settings``, as fields of `PhoneSettings` by name, or both: ``Phone(port=5060,
+    voice="alba")``; ValueError for invalid ones. Iterating over it gives the incoming calls.
 
-    Where no speech server is named or found (``server_url``) the voice is started in a process of
-    its own, which ends with the phone, and with this process however that ends. ``announce`` is
-    given a line for people when that happens, when calls are waited for, and for each call that
-    comes in; by default they go to standard error. None: nothing is said.
+    Without a speech server (``server_url``) it starts one in a process of its own, which ends with
+    the
+    phone. ``announce`` is given lines for people: that start, readiness, and each incoming call; by
+    default they go to standard error.
 
-    With a ``link`` of the caller's own, which others may share, it speaks over that one: it is not
-    asked for at the start, so the phone takes calls while no speech server is there, and it stays
-    open at the end. ``on_account`` is told when a registration or a trunk comes and goes.
+    A ``link`` of the caller's own may be shared: it is not checked at the start, and not closed at
+    the
+    end. ``on_account`` is called when a registration or a trunk comes and goes.
 
     Entering it raises PortBusy, BadCertificate, RegistrationFailed, CalleeUnreachable (the
-    registrar), ConnectionLost (no speech server), EngineUnavailable (no voice), UnknownVoice or
-    BadRequest (an option that is none), MissingEncryption or OSError (a log or folder that cannot
-    be written), before anybody's phone rings.
+    registrar),
+    ConnectionLost (no speech server), EngineUnavailable (no voice), UnknownVoice, BadRequest (an
+    unknown
+    option), MissingEncryption or OSError (a log or folder that cannot be written).
     """
 
     def __init__(
@@ -249,15 +247,8 @@ class Phone(PhoneStatus):
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._stack.__aexit__(kind, error, traceback)
-
-    # --- calling
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stack.__aexit__(*error)
 
     async def dial(
         self,
@@ -270,22 +261,24 @@ class Phone(PhoneStatus):
         answering: AnsweringSettings | None = None,
         theirs: bool = False,
     ) -> PhoneCall:
-        """Call someone; returns at once, then ``await call.answered()``.
+        """Call an address; returns immediately, then ``await call.answered()``.
 
-        ``account``: the name of the account in whose name; None = the first that is able to. Only
-        with an account ``uri`` may be a bare number or name. ``with_account=False``: in none's
-        name, and whoever is called is told nothing that follows from a password. For hosts that
-        are not the account's.
-
-        ``on_machine``: where an answering machine takes the call, ``speak`` all the same (nothing
-        is listened for), ``hang-up`` (what waits for the answer raises MachineAnswered), or leave
-        the message ``after-beep``. With the last two `Call.answered`, `say` and an `Agent` wait for
-        a person's greeting as well; ``call.facts.answered_by`` and the event `AnswererHeard` tell
-        who it was. ``answering``: how a machine is told from a person. ``theirs``: a far end names
-        ``uri``, as in a transfer; its host is looked up apart from those of accounts.
+        Args:
+            uri: SIP address; with an account also a bare number or name.
+            headers: further header lines of the INVITE.
+            with_account: False = without an account, for hosts that are not the account's.
+            account: its name; None = the first that can call.
+            on_machine: ``speak`` (no detection), ``hang-up`` (waiting for the answer raises
+                MachineAnswered) or ``after-beep`` where an answering machine takes the call. With
+                    the last
+                two, `Call.answered`, `say` and an `Agent` wait for a person's greeting as well;
+                ``call.facts.answered_by`` and the event `AnswererHeard` tell the result.
+            answering: thresholds of answering machine detection.
+            theirs: a far end names ``uri``, as in a transfer; its host is resolved apart from
+                accounts'.
 
         Raises:
-            ValueError: ``on_machine`` is something else.
+            ValueError: an unknown ``on_machine``.
             CallNotAllowed: the guard forbids it; nothing was sent.
             BadSip: ``uri`` is no SIP address, or there is no such account.
             CalleeUnreachable: its host has no address.
@@ -327,18 +320,15 @@ class Phone(PhoneStatus):
         return call
 
     def __aiter__(self) -> AsyncIterator[PhoneCall]:
-        """Calls as they come in; see :meth:`incoming`."""
         return self.incoming()
 
     async def incoming(self) -> AsyncIterator[PhoneCall]:
-        """Calls as they come in; ``await call.answer()`` or ``await call.reject()`` each. Ends when
-        this is drained or closed.
+        """Yield incoming calls until the phone is drained or closed; answer or reject each in a
+        task.
 
-        Give each to a task of its own: the next one is here when it is asked for.
-
-        A call that cannot be given a port, or a descriptor, is refused with 503 and Retry-After,
-        and the next one is waited for. So is one that comes while it is known that no speech
-        server can be reached, unless ``unavailable_file`` is played to it.
+        A call for which there is no port or descriptor is refused with 503 and Retry-After; so are
+        calls
+        during an outage of the speech server, unless ``unavailable_file`` is played to them.
         """
         if not self._told_ready:
             self._told_ready = True
@@ -356,25 +346,17 @@ class Phone(PhoneStatus):
                 yield call
 
     async def drain(self) -> None:
-        """Take no more calls: registrations are removed, and callers are told to come again later.
-
-        Calls under way go on; ``await phone.drained()`` returns when they are over.
-        """
+        """Stop taking calls: registrations are removed, callers get 503; calls under way go on."""
         await self._sip.drain()
 
     async def drained(self) -> None:
-        """Return when no call is left."""
         await self._sip.drained()
 
     def allow(self, target: str) -> None:
-        """Whether a transfer may go there. Raises CallNotAllowed."""
         self._any_guard.check(target, self.clock.now())
 
     def address_of(self, target: str, account: str) -> str:
-        """A SIP address for what may be a bare number or name of an account's server.
-
-        Raises BadSip where it is one, and no account says whose.
-        """
+        """Return the SIP address of a target, which may be a bare number at an account's server."""
         line = self._sip.lines.get(account)
         address = target_uri(target, line.account if line is not None else None)
         if ":" not in address and "@" not in address:
@@ -385,9 +367,9 @@ class Phone(PhoneStatus):
         return address
 
     async def options(self, uri: str, *, account: str | None = None) -> OptionsReply:
-        """Ask somebody what he can (SIP OPTIONS); any final answer is given.
+        """Send an OPTIONS request; any final answer is returned.
 
-        Raises BadSip, CalleeUnreachable or BadCertificate where there is none.
+        Raises BadSip, CalleeUnreachable or BadCertificate.
         """
         chosen = self._chosen(account) if account is not None else None
         return await self._sip.options(uri, chosen)
@@ -396,11 +378,9 @@ class Phone(PhoneStatus):
 
     @property
     def record_settings(self) -> RecordSettings:
-        """What is kept of calls. For `Call`."""
         return self.settings.records or RecordSettings()
 
     def trusts_media_of(self, host: str) -> bool:
-        """Whether a peer may describe another host for its sound for good. For `Call`."""
         match self.settings.third_hosts:
             case "send":
                 return True
@@ -409,11 +389,9 @@ class Phone(PhoneStatus):
         return self._sip.trusts(host)
 
     def call_of(self, sip: SipCall | None) -> PhoneCall | None:
-        """The call whose signalling this is. For `Call`."""
         return next((call for call in self.calls if call.sip is sip), None) if sip else None
 
     def forget(self, facts: CallFacts) -> None:
-        """A call is over; how its account stands goes into its record. For `CallControl`."""
         for call in [call for call in self.calls if call.facts is facts]:
             self.calls.discard(call)
             admission = self._admissions.pop(call, None)
@@ -424,10 +402,7 @@ class Phone(PhoneStatus):
         line = self._sip.lines.get(facts.account)
         facts.registration = registration_facts(line, draining=self._sip.draining)
 
-    # --- inside
-
     def _check_callee(self, target: str) -> None:
-        """Raise CallNotAllowed for an address that a call of ours, counted already, is sent to."""
         self._any_guard.check_callee(self._any_guard.callee(target))
 
     def _chosen(self, name: str | None) -> Account | None:

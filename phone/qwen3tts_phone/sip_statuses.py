@@ -169,8 +169,8 @@ STATUSES: Final[dict[int, StatusMeaning]] = {
         "declined",
         "declined",
         "The call was declined.",
-        "The person did not want it, or a provider blocks the caller's number: check the one that "
-        "is shown.",
+        "The person did not want it, or a provider blocks the caller's number: check the "
+        "number shown.",
     ),
     604: StatusMeaning(
         "wrong_number", "wrong_number", "There is no such number anywhere.", "Check the number."

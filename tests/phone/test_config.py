@@ -346,8 +346,8 @@ def test_a_certificate_for_another_name_is_remarked(certificate: tuple[Path, Pat
         ),
         ("media: {rtp_ports: [20000, 20009]}", "room for 5 calls"),
         ("records: {audio: /tmp/audio, consent: tone}", "kept for ever"),
-        ("records: {audio: /tmp/audio, audio_keep_days: 3}", "nobody is told"),
-        ("safety: {transfers: accept}", "any number in their place"),
+        ("records: {audio: /tmp/audio, audio_keep_days: 3}", "without a notice"),
+        ("safety: {transfers: accept}", "any number in its place"),
     ],
 )
 def test_what_is_probably_not_meant_is_remarked(text: str, told: str) -> None:

@@ -24,17 +24,17 @@ class AnsweringSettings:
     """Thresholds of the decision, in seconds of sound after the answer."""
 
     silence_s: float = 3.5
-    """Nothing was said for so long: ``silence``."""
+    """Time without speech that decides ``silence``."""
     human_speech_s: float = 2.5
-    """A greeting up to this length is a person's..."""
+    """Longest greeting of a person..."""
     human_quiet_s: float = 1.1
-    """...once so much quiet has followed it."""
+    """...followed by this much quiet."""
     machine_speech_s: float = 3.0
-    """So much speech without such a pause is a machine's."""
+    """Speech of this length without such a pause is a machine's."""
     most_s: float = 8.0
-    """By then it is decided by what is more likely."""
+    """Latest time of a decision."""
     message_quiet_s: float = 2.5
-    """A machine that does not beep is taken to listen after so much quiet."""
+    """A machine without a beep is taken to record after this much quiet."""
 
     def __post_init__(self) -> None:
         if not 0.2 <= self.human_quiet_s <= 5.0:
@@ -54,37 +54,35 @@ AnswererKind = Literal["human", "machine", "silence"]
 
 @dataclass(frozen=True, slots=True)
 class Answerer:
-    """Decision: who answered, when that was known, and by what."""
-
     kind: AnswererKind
     at_s: float
-    """When it was known, seconds of sound after the answer."""
+    """Time of the decision, seconds of sound after the answer."""
     words: str
-    """By what."""
+    """Reason of the decision."""
 
 
 FLOOR_S: Final = 3.0
-"""The quietest moment of so long is the noise of the line."""
+"""Window of the noise floor: the quietest moment in it is the noise of the line."""
 ABOVE_DB: Final = 9.0
-"""Speech is so much louder than that noise."""
+"""Speech is louder than the noise floor by this."""
 MIN_SPEECH_DBFS: Final = -48.0
-"""What is quieter is no speech, however quiet the line."""
+"""Lowest level of speech, however quiet the line."""
 MAX_FLOOR_DBFS: Final = -30.0
-"""A line is not taken to be noisier than this: then it is somebody who does not pause."""
+"""Highest noise floor: above it the sound is speech without pauses."""
 BELOW_PEAK_DB: Final = 22.0
-"""What is so much quieter than the loudest of the voice is the room behind it."""
+"""Sound below the peak of the voice by this is the room behind it."""
 PEAK_FALL_DB: Final = 0.01
-"""How fast the loudest is forgotten, in 10 ms."""
+"""Decay of the peak in 10 ms."""
 SMOOTH: Final = 5
 """Moments of 10 ms over which loudness is averaged."""
 BRIDGE_S: Final = 0.25
 """A pause shorter than this is part of the speech: a stop consonant, a breath."""
 MIN_BURST_S: Final = 0.08
-"""Sound shorter than this is none: the click of the answer."""
+"""Shortest sound that counts; the click of the answer is shorter."""
 MIN_BURST_IN_SPEECH_S: Final = 0.03
-"""Of a greeting that has begun, so much is enough: in noise only its loudest parts are heard."""
+"""The same within a greeting: in noise only its loudest parts are above the floor."""
 MIN_GREETING_S: Final = 0.14
-"""Less speech than this in all is no greeting, but a noise."""
+"""Shortest greeting; less speech is a noise."""
 
 
 class VoiceGate:
@@ -98,7 +96,6 @@ class VoiceGate:
         self._peak = MIN_SPEECH_DBFS
 
     def push(self, moment: SpectrumFrame) -> bool:
-        """Return whether a frame of the spectrum holds a voice."""
         self._recent.append(10 ** (moment.level_dbfs / 10))
         level = 10 * float(np.log10(sum(self._recent) / len(self._recent)))
         self._low = min(self._low, level) if self._in_low else level
@@ -116,22 +113,21 @@ class AnsweringMachineDetector:
     def __init__(self, rate_hz: int = 8000, settings: AnsweringSettings | None = None) -> None:
         self.settings = settings or AnsweringSettings()
         self.answerer: Answerer | None = None
-        """What was said last; None = not yet."""
+        """Latest decision; None = not decided."""
         self.beep: Tone | None = None
         """The last beep that was heard."""
         self.ready_s: float | None = None
-        """When a machine began to record, seconds of sound: after its beep, or after a long quiet
-        where it does not beep. None = not yet, or it is no machine."""
+        """Time at which a machine began to record, seconds of sound; None = not yet, or no machine."""
         self._spectrum = Spectrum(rate_hz)
         self._tones = ToneDetector(rate_hz)
         self._gate = VoiceGate()
         self._now = 0.0
         self._speech_s = 0.0
-        """Of the greeting, short pauses included."""
+        """Length of the greeting, short pauses included."""
         self._burst_s = 0.0
-        """Of the sound that lasts."""
+        """Length of the current sound."""
         self._quiet_s = 0.0
-        """Since the last sound."""
+        """Time since the last sound."""
 
     @property
     def heard_s(self) -> float:
@@ -215,12 +211,10 @@ class AnsweringMachineDetector:
 
 @dataclass(frozen=True, slots=True)
 class MachineReady:
-    """A machine records now."""
-
     at_s: float
     """Seconds of sound after the answer."""
     beeped: bool
-    """False: it has been quiet for so long that it is taken to listen."""
+    """False: inferred from a long quiet."""
 
 
 async def who_answered(

@@ -23,7 +23,7 @@ MAX_COEFFICIENTS = 32
 RESPONSE_SAMPLES = 96
 """Samples of the impulse response that are used."""
 BANDWIDTH_EXPANSION = 0.98
-"""Draws the filter's poles inwards, so that the response has died away by then."""
+"""Bandwidth expansion: the response decays within `RESPONSE_SAMPLES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,6 @@ class NoiseSpec:
 
 
 def parse_comfort_noise(payload: bytes) -> NoiseSpec | None:
-    """Parse a payload of RFC 3389 section 3; None for an empty one."""
     if not payload:
         return None
     # Section 3.1: -dBov in 7 bits, the first is 0.
@@ -48,7 +47,6 @@ def parse_comfort_noise(payload: bytes) -> NoiseSpec | None:
 
 
 def build_comfort_noise(silence: NoiseSpec) -> bytes:
-    """Build a payload of RFC 3389 section 3."""
     level = min(127, max(0, round(-silence.level_dbov)))
     steps = (round(each * 32768 / 258) + 127 for each in silence.reflection[:MAX_COEFFICIENTS])
     return bytes((level, *(min(254, max(0, step)) for step in steps)))
@@ -124,7 +122,6 @@ class ComfortNoise:
         self._scale = FULL_SCALE * 10 ** (silence.level_dbov / 20) if audible else 0.0
 
     def make(self, count: int) -> Floats:
-        """Return the next samples, shape [count]."""
         if not self._scale or not count:
             return np.zeros(count)
         white = np.concatenate((self._white, self._random.standard_normal(count)))
@@ -137,15 +134,15 @@ class BackgroundEstimator:
     """Estimator of the far end's background noise, from the quietest of its frames."""
 
     EVERY = 4
-    """One frame in so many is looked at: a pause is longer."""
+    """Frames per look; a pause is longer."""
     RISE = 1.08
     """A floor that is too low rises by this much at each look: a factor of 7 in two seconds."""
     LOOKS = 12
-    """Before so many, the quietest frame may be speech, and nothing is believed."""
+    """Looks until the estimate is used; before, the quietest frame may be speech."""
     MOST_GAIN = 20.0
     """What a filter of this order predicts to 13 dB is a voice (the bound of WebRTC's NetEQ)."""
     LOUDEST_DBOV = -40.0
-    """What is louder is no background, or none that anybody wants to be continued."""
+    """Highest level of a background."""
 
     def __init__(self) -> None:
         self._floor = np.inf
@@ -155,7 +152,6 @@ class BackgroundEstimator:
 
     @property
     def rms(self) -> float:
-        """Background level, root mean square; 0 = not known yet."""
         return self._floor if self._frames >= self.LOOKS * self.EVERY else 0.0
 
     @property
@@ -183,16 +179,16 @@ class BackgroundEstimator:
 
 
 WINDOW_MS = 12.0
-"""What is compared to find the pitch period; 10 to 15 are as good (PESQ within 0.02)."""
+"""Correlation window of the pitch search; 10 to 15 are as good (PESQ within 0.02)."""
 HISTORY_MS = 50.0
 STEADY_MS = 10.0
-"""So long the made-up sound keeps its level."""
+"""Time at full level."""
 FADE_MS = 60.0
-"""When it is gone."""
+"""Time until silence."""
 QUIET_RMS = 50.0
 """-56 dBFS."""
 LOUD_RMS = 330.0
-"""-40 dBFS: no background is believed to be louder."""
+"""-40 dBFS, the highest level of a background."""
 MERGE_MS = 4.0
 """Of each 10 ms that were lost, in the fade back to the real sound."""
 MERGE_MOST_MS = 5.0
@@ -214,7 +210,6 @@ class Concealer:
         self._resting: NoiseSpec | None = None
 
     def at_rate(self, rate_hz: int) -> Concealer:
-        """Return a concealer at another rate with this one's history."""
         resampler = Resampler(self.rate_hz, rate_hz, aligned=True)
         history = np.concatenate((resampler.push(self.history), resampler.flush()))
         concealer = Concealer(rate_hz, history)
@@ -223,12 +218,10 @@ class Concealer:
 
     @property
     def history(self) -> Samples:
-        """Latest 50 ms of output."""
         return np.concatenate(self._recent)[-self._size :]
 
     @property
     def quiet_rms(self) -> float:
-        """Level up to which there is no speech."""
         return min(LOUD_RMS, max(QUIET_RMS, 2 * self._background.rms))
 
     @property
@@ -311,13 +304,11 @@ class _Gap:
         self._step_count = max(1, self.period // 4)
 
     def gains(self, count: int) -> Floats:
-        """Level of the next samples, 1 to 0, shape [count]."""
         ms = 1000 * (self.done + np.arange(count)) / self._rate_hz
         levels: Floats = np.clip((FADE_MS - ms) / (FADE_MS - STEADY_MS), 0.0, 1.0)
         return levels
 
     def next(self, count: int) -> Floats:
-        """Return the next samples at full level, shape [count]."""
         # Appendix I: after 10 ms two periods take turns, after 20 ms three, or it would buzz.
         lost_ms = 1000 * self.done / self._rate_hz
         self._use(1 if lost_ms < 10 else 2 if lost_ms < 20 else 3)

@@ -25,23 +25,21 @@ class CallSink(FrameSink, Protocol):
 
     @property
     def last_at(self) -> float | None:
-        """End of the last utterance that was played in full, seconds; None = there is none."""
+        """End of the last utterance that was played in full, seconds; None = not yet."""
 
     def tap(self, tap: Tap) -> None:
         """Give ``tap`` the payload of each frame of speech that goes out from now on."""
 
-    def untap(self, tap: Tap) -> None:
-        """Stop that; harmless where it was never tapped."""
+    def untap(self, tap: Tap) -> None: ...
 
     def follow(self) -> None:
-        """Report to the taps the frames that went out since the last call."""
+        """Report to the taps what went out since the last call."""
 
-    def gone(self) -> None:
-        """End all waiting: the line is gone."""
+    def gone(self) -> None: ...
 
 
 KEPT_S = 5.0
-"""What a taker has not taken is forgotten after so much sound."""
+"""Length of a reader's buffer; older frames are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +107,12 @@ class OutboundAudio:
         self._live: weakref.WeakSet[LiveSound] = weakref.WeakSet()
 
     def begin(self, sink: CallSink, payload: Payload) -> None:
-        """Attach the sink. Raises CodecMissing."""
         self._sink = sink
         self.change(payload)
         if self._takers:
             sink.tap(self.sent)
 
     def change(self, payload: Payload) -> None:
-        """Decode this format from now on. Raises CodecMissing."""
         if payload != self._payload or self._decoder is None:
             self._decoder = payload.decoder()
         self._payload = payload
@@ -127,7 +123,6 @@ class OutboundAudio:
         self._takers.append(take)
 
     def add_live(self, sound: LiveSound) -> None:
-        """Mark frames of this sound as live."""
         self._live.add(sound)
 
     def remove(self, take: FrameTap) -> None:
@@ -141,7 +136,6 @@ class OutboundAudio:
             self._sink.follow()
 
     def sent(self, payload: bytes, at: float) -> None:
-        """Take a payload that went out ``at`` (monotonic, s)."""
         if self._decoder is None or self._payload is None:
             return
         try:
@@ -155,11 +149,7 @@ class OutboundAudio:
 
 
 class SentAudio:
-    """Buffer of outbound audio, for a reader at its own pace; made by `Call.sent_audio`.
-
-    It keeps the latest `KEPT_S` seconds. `close` it, or drop it, after use: outbound audio without
-    readers is not decoded.
-    """
+    """Buffer of the latest `KEPT_S` seconds of outbound audio; made by `Call.sent_audio`."""
 
     def __init__(self, side: OutboundAudio) -> None:
         self._side = side
@@ -177,7 +167,6 @@ class SentAudio:
         return frames
 
     def close(self) -> None:
-        """Buffer no more; what is buffered can still be taken."""
         self._side.remove(self._tap)
 
     def __enter__(self) -> SentAudio:
@@ -187,7 +176,6 @@ class SentAudio:
         self.close()
 
     def keep(self, frame: SentFrame) -> None:
-        """Buffer a frame. For `OutboundAudio`."""
         self._kept.append(frame)
         self._kept_s += frame.duration_s
         while self._kept_s > KEPT_S and len(self._kept) > 1:

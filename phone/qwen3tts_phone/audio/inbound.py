@@ -24,28 +24,24 @@ from qwen3tts_phone.sdp.negotiation import DEFAULT_PTIME_MS
 from qwen3tts_phone.sdp.session import Negotiated
 
 MAX_QUEUED_FRAMES = 500
-"""Frames kept for a listener that does not keep up (10 s); the oldest go first, and are counted."""
+"""Frames queued for a slow reader (10 s); the oldest are dropped and counted."""
 LOUD_PEAK = 64
 """A frame with a sample above this is sound; idle codes and the noise of a quiet line are not."""
 
 Tap = Callable[[HeardFrame], None]
-"""Is given each frame when it is taken; it must take no time."""
+"""Called with each frame; it must not block."""
 
 
 class InboundAudio:
-    """Inbound audio of a call: frames of its line, fanned out to taps and readers.
-
-    ``async for frame in audio`` yields frames on arrival; ``audio(steady=True)`` behind a jitter
-    buffer.
-    """
+    """Inbound audio of a call, fanned out to taps and readers."""
 
     def __init__(self, clock: Clock, facts: MediaFacts) -> None:
         self.unheard_frames = 0
-        """Frames of the caller that a listener was too slow to take."""
+        """Frames dropped because a reader was too slow."""
         self.ptime_ms = 20
         """Length of a frame of the steady sound."""
         self.fetch: Callable[[], None] = _nothing
-        """Takes what has come to the line and has not been looked at yet."""
+        """Receives what has arrived at the line."""
         self._clock = clock
         self._facts = facts
         self._taps: list[Tap] = []
@@ -53,7 +49,6 @@ class InboundAudio:
         self._over = False
 
     def take(self, heard: HeardFrame) -> None:
-        """Accept a frame of the far end."""
         facts = self._facts
         loud = not (heard.concealed or heard.noise) and len(heard.samples) > 0
         if loud and int(np.abs(heard.samples.astype(np.int32)).max()) > LOUD_PEAK:
@@ -73,7 +68,6 @@ class InboundAudio:
         self._taps.append(tap)
 
     def untap(self, tap: Tap) -> None:
-        """Stop that; harmless where it was never tapped."""
         if tap in self._taps:
             self._taps.remove(tap)
 
@@ -81,11 +75,10 @@ class InboundAudio:
         return self()
 
     async def __call__(self, *, steady: bool = False) -> AsyncGenerator[HeardFrame, None]:
-        """Yield frames until the call ends; for any number of readers.
+        """Yield frames on arrival until the call ends; for any number of readers.
 
-        ``steady``: one frame for each packet time of our clock, without gaps, behind an adaptive
-        jitter
-        buffer; for recording, bridging and recognisers that count time by frames.
+        ``steady``: one for each packet time of our clock, without gaps, behind an adaptive jitter
+        buffer.
         """
         queue: asyncio.Queue[HeardFrame | None] = asyncio.Queue()
         self._listeners.append(queue)
@@ -163,12 +156,11 @@ class AudioDecoder:
         self._frame_s = DEFAULT_FRAME_S
         self._noise = ComfortNoise()
         self.undecodable = 0
-        """Packets that were no frame of their format; they were concealed."""
+        """Packets that could not be decoded, and were concealed."""
         self.concealed_s = 0.0
-        """Sound that was made up, seconds."""
+        """Concealed sound, seconds."""
 
     def change(self, payloads: Mapping[int, Payload]) -> None:
-        """Add formats agreed in mid-call; older packets may still come (RFC 3264 section 8.3.2)."""
         self._payloads |= payloads
 
     def take(self, frame: InboundFrame) -> list[HeardFrame]:
@@ -248,7 +240,7 @@ def _inbound_frame(
 
 
 def preload_codecs(names: Iterable[str]) -> None:
-    """Load codec libraries before the first call. Raises CodecMissing."""
+    """Load codec libraries before the first call."""
     for name in names:
         payload = payload_by_name(name)
         payload.encoder(DEFAULT_PTIME_MS)
@@ -258,34 +250,31 @@ def preload_codecs(names: Iterable[str]) -> None:
 class LegReceiver:
     """Receiver of a media leg's packets for a call's `InboundAudio`."""
 
-    def __init__(self, leg: MediaLeg, ears: InboundAudio) -> None:
+    def __init__(self, leg: MediaLeg, inbound: InboundAudio) -> None:
         self._leg = leg
-        self._ears = ears
-        self._hearing: AudioDecoder | None = None
-        ears.fetch = self.take
+        self._inbound = inbound
+        self._decoder: AudioDecoder | None = None
+        inbound.fetch = self.take
 
     def agree(self, agreed: Negotiated) -> None:
-        """Accept the formats of an agreement."""
         payloads = {agreed.payload_type: agreed_payload(agreed.payload_name, agreed.payload_type)}
         for each in agreed.also_receive:
             payloads.setdefault(each.payload_type, agreed_payload(each.name, each.payload_type))
         noise = {13} if agreed.comfort_noise_pt is None else {13, agreed.comfort_noise_pt}
-        if self._hearing is None:
-            self._hearing = AudioDecoder(payloads, comfort_noise=frozenset(noise))
+        if self._decoder is None:
+            self._decoder = AudioDecoder(payloads, comfort_noise=frozenset(noise))
         else:
-            self._hearing.change(payloads)
-        self._ears.ptime_ms = agreed.ptime_ms
+            self._decoder.change(payloads)
+        self._inbound.ptime_ms = agreed.ptime_ms
 
     async def listen(self) -> None:
-        """Receive until the leg is closed."""
         with contextlib.suppress(CallError):
             while True:
                 await self._leg.wait_inbound()
                 self.take()
 
     def take(self) -> None:
-        """Receive what has arrived."""
-        hearing = self._hearing
+        decoder = self._decoder
         for frame in self._leg.read_inbound():
-            for heard in hearing.take(frame) if hearing is not None else ():
-                self._ears.take(heard)
+            for heard in decoder.take(frame) if decoder is not None else ():
+                self._inbound.take(heard)

@@ -15,14 +15,12 @@ FULL_SCALE = 32768.0
 
 @dataclass(frozen=True, slots=True)
 class OnsetSettings:
-    """Thresholds of the gate."""
-
     level_dbfs: float = -40.0
     """Frames at or above this root mean square are sound, in dB of full scale."""
     onset_ms: int = 60
-    """So much sound in a row opens the gate: a click does not."""
+    """Sound of this length opens the gate; a click is shorter."""
     hangover_ms: int = 400
-    """So much quiet in a row closes it: a pause between words does not."""
+    """Quiet of this length closes it; a pause between words is shorter."""
 
     def __post_init__(self) -> None:
         if not -90.0 <= self.level_dbfs <= 0.0:
@@ -64,7 +62,6 @@ class OnsetGate:
         return False
 
     def close(self) -> None:
-        """Reset: the next sound is a new onset."""
         self._loud_ms = 0.0
         self.open = False
 

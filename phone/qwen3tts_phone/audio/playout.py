@@ -25,15 +25,14 @@ from qwen3tts_phone.audio.pitch import MIN_LIKENESS, lengthen, shorten
 
 BIN_S = 0.005
 BINS = 128
-"""Lateness is told apart up to 640 ms."""
+"""Histogram up to 640 ms."""
 BUCKET_S = 0.5
-"""Of each half second the latest packet counts: a single stall makes many late packets, and is one
-event."""
+"""The latest packet of each half second counts: a single stall is one event."""
 FORGET = 0.97
 """What a half second weighs after each that follows: half after 11 s (NetEQ's 0.983 keeps the delay
 of ten bad seconds for a minute)."""
 QUANTILE = 0.95
-"""In so many half seconds every packet is to be in time (NetEQ's figure)."""
+"""Share of half seconds without a late packet (NetEQ's figure)."""
 BUCKETS = 8
 """The least transit is that of the last 4 s: a clock that is 200 ppm slow moves by 0.8 ms."""
 PRIOR = 0.5
@@ -61,16 +60,13 @@ class DelayEstimator:
 
     @property
     def least_s(self) -> float:
-        """Minimum transit of the last seconds."""
         return self._least
 
     @property
     def bridge_s(self) -> float:
-        """Lateness that the buffer must bridge."""
         return self._bridge
 
     def arrived(self, at: float, transit_s: float) -> None:
-        """Take a packet that arrived at ``at`` (s, any clock)."""
         number = int(at // BUCKET_S)
         buckets = self._buckets
         if not buckets or buckets[-1][0] != number:
@@ -87,7 +83,6 @@ class DelayEstimator:
         self._latest = max(self._latest, transit_s - self._least)
 
     def restart(self) -> None:
-        """Begin another stream: its transits have another zero, the network is the same."""
         self._buckets.clear()
 
     def _count(self, late_s: float) -> None:
@@ -107,18 +102,18 @@ class DelayEstimator:
 Samples = NDArray[np.int16]
 
 REPEAT_TICKS = 4
-"""Between two changes of the length pass so many ticks: at most a fifth in 20 ms frames."""
+"""Ticks between two changes of the length: at most a fifth in 20 ms frames."""
 SURPLUS_S = 0.01
-"""More than this above the wanted delay is made shorter where nobody speaks."""
+"""Surplus over the target delay that is removed in pauses."""
 SURPLUS_SPEECH_S = 0.04
 """More than this in the middle of speech, too. (Of 40 ms taken out of 8 s of speech PESQ makes 4.08
 out of 4.33.)"""
 SHORTAGE_S = 0.004
-"""More than this below it is made longer where nobody speaks."""
+"""Shortage that is filled in pauses."""
 SPARE_S = 0.01
-"""In speech, too, when less than this is held besides a frame: a tick might find too little."""
+"""Reserve besides a frame below which speech is lengthened too: the next tick might underrun."""
 PAUSE_SLACK_S = 0.02
-"""With ``hold_s``: so much too much or too little is left as it is, in pauses too."""
+"""With ``hold_s``: tolerance, in pauses too."""
 PAUSE_AHEAD_S = 0.15
 PAUSE_BEHIND_S = 0.05
 """With ``hold_s``: a pause has no speech for this time before and after it, as far as is known;
@@ -126,7 +121,7 @@ within a word, before a plosive, it may be silent for 100 ms."""
 QUIET_PIECE_S = 0.005
 """The level of a pause is looked at in pieces of this length: a word may begin in any of them."""
 URGENT_S = 0.1
-"""With so much too much, each tick may be made shorter, at a lesser likeness."""
+"""Surplus above which each tick may be shortened, at a lower correlation."""
 URGENT_ALIKE = 0.5
 NEW_STREAM_S = 2.0
 """A transit that grows by more is another count of timestamps (RFC 3550 section 5.1)."""
@@ -135,7 +130,7 @@ AHEAD_S = 0.5
 BACK_S = 0.2
 """And so is a frame that lies by more before the end of the last one: they come in order."""
 END_S = 2.0
-"""What is waited for at the end at most."""
+"""Longest playout after the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +139,9 @@ class PlayoutSettings:
 
     min_delay_s: float = 0.02
     max_delay_s: float = 0.4
-    """More than this is never held: of a longer stall the oldest part is dropped."""
+    """Upper bound: of a longer stall the oldest part is dropped."""
     first_delay_s: float = 0.04
-    """What the network is thought to need before it is known, besides a frame."""
+    """Initial estimate of the network's lateness, besides a frame."""
     hold_s: float | None = None
     """A constant delay instead of a learnt one, for what is not listened to live."""
 
@@ -196,14 +191,14 @@ class Playout:
         self._origin: float | None = None
         self._first: HeardFrame | None = None
         self._ticks = 0
-        self._filled = 0  # samples made up since something was played
+        self._filled = 0  # samples concealed since something was played
         self._changed = -REPEAT_TICKS  # tick of the last change of the length
         self.concealed_s = 0.0
-        """Sound that was made up here because nothing was there in time; pauses are in it."""
+        """Sound concealed on underrun; pauses are in it."""
         self.shortened_s = 0.0
         self.lengthened_s = 0.0
         self.dropped_s = 0.0
-        """Sound of which there was too much after a stall."""
+        """Sound dropped on overflow after a stall."""
 
     @property
     def wanted_s(self) -> float:
@@ -216,13 +211,11 @@ class Playout:
 
     @property
     def waiting_s(self) -> float:
-        """Buffered sound."""
         arriving = sum(frame.duration_s for frame, _ in self._arriving)
         return (len(self._ready) + self._queued) / self.rate_hz + arriving
 
     @property
     def next_deadline(self) -> float | None:
-        """Time of the next frame; None before the first packet."""
         return None if self._origin is None else self._origin + self._ticks * self.ptime_s
 
     def push(self, frame: HeardFrame) -> None:
@@ -266,7 +259,6 @@ class Playout:
         return frames
 
     def end(self) -> list[HeardFrame]:
-        """Return the frames that play the rest."""
         frames: list[HeardFrame] = []
         while self.waiting_s and len(frames) * self.ptime_s < END_S:
             tick = self.next_deadline
@@ -400,7 +392,7 @@ class Playout:
             self._concealer.rest(measure_noise(piece.samples))
             self._head, self._ready = piece.start + len(piece.samples), piece.samples[:0]
         elif piece.concealed and filled:
-            # It was made up here already, while it was not known to be lost.
+            # It was concealed here already, before it was known to be lost.
             self._filled = max(0, filled - len(piece.samples))
             self._head += min(filled, len(piece.samples))
             self._ready = piece.samples[filled:]
@@ -408,7 +400,6 @@ class Playout:
             self._take_up()
 
     def _adjust(self, tick: float) -> None:
-        """Remove or repeat a pitch period when the delay is off target."""
         if not len(self._ready):
             return
         held = tick - self._head / self.rate_hz - self._delay.least_s

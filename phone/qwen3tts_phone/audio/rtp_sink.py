@@ -51,7 +51,7 @@ class SinkContext:
         self._at: float | None = None  # the slot of the last of them, seconds
         self._starved = 0  # slots of silence among them
         self._last: Frame | None = None
-        """The one that went out last."""
+        """Frame that went out last."""
         self._part_finished = False
 
     @property
@@ -59,7 +59,6 @@ class SinkContext:
         return self.parts[-1]
 
     def begin(self, part: int, ptime_ms: int) -> None:
-        """Continue as the next context of the leg."""
         self._leg.begin(part, key=self._key)
         self.parts.append(part)
         self.queued.clear()
@@ -159,7 +158,7 @@ class RtpSink:
         """The live ones by their parts."""
         self._last_part = 0
         self._backlog: deque[tuple[SinkContext, Remaking]] = deque()
-        """What is made anew after a change of the codec, in order."""
+        """Speech to be encoded again after a change of the codec, in order."""
         self._pumping: asyncio.Task[None] | None = None
         self._changing: asyncio.Event | None = None
         """Set when the codec has been changed, and all that waited is in the ring again; None = it
@@ -176,13 +175,11 @@ class RtpSink:
     # --- a FrameSink
 
     def begin(self, context: int, key: str) -> None:
-        """Announce a context; ``key`` names its voice and server."""
         each = SinkContext(context, key, self._leg, self._ptime_ms)
         self._begin_part(each)
         self._live[context] = each
 
     def write(self, frames: Sequence[Frame]) -> int:
-        """Queue frames in the ring; return how many were accepted."""
         if not frames:
             return 0
         context = self._live.get(frames[0].context)
@@ -205,7 +202,6 @@ class RtpSink:
                 return
 
     def finish(self, context: int) -> None:
-        """End a context: no more frames of it follow."""
         each = self._live.get(context)
         if each is not None:
             each.finished = True
@@ -213,12 +209,7 @@ class RtpSink:
                 each.finish_part()
 
     async def drained(self, context: int) -> Played:
-        """Wait until the last frame of a context has gone out.
-
-        Raises:
-            LegClosed: the call ended before that.
-            MediaLost: the media process ended.
-        """
+        """Wait until the last frame of a context has gone out. Raises LegClosed or MediaLost."""
         each = self._find(context)
         if each is None:
             return self._stopped.get(context, Played(0))
@@ -228,12 +219,10 @@ class RtpSink:
         return each.played()
 
     def position(self, context: int) -> int:
-        """Playout position of a context, in samples."""
         each = self._find(context)
         return each.position() if each is not None else 0
 
     def waiting_s(self, context: int) -> float:
-        """Seconds of a context that are queued."""
         each = self._live.get(context)
         if each is None or each.cut:
             return 0.0
@@ -304,7 +293,7 @@ class RtpSink:
         except BaseException:
             self._changed(changing)
             raise
-        self._pumping = asyncio.create_task(pumping, name="frames made anew")
+        self._pumping = asyncio.create_task(pumping, name="frames encoded again")
 
     def _make_anew(self, old: Payload, *, in_place: bool) -> None:
         for each in list(self._live.values()):
@@ -352,14 +341,12 @@ class RtpSink:
     # --- what the leg tells
 
     def context_played(self, part: int) -> None:
-        """Note that a context's last frame went out."""
         self.follow()
         each = self._parts.get(part)
         if each is not None and each.part == part:
             self._end(each)
 
     def gone(self) -> None:
-        """The leg is over: whoever waits for its end learns that."""
         self.follow()
         for each in list(self._live.values()):
             self._forget(each)
@@ -367,7 +354,6 @@ class RtpSink:
             self._pumping.cancel()
 
     def tap(self, tap: Tap) -> None:
-        """What goes out from now on is given to ``tap``, as far as `follow` has looked."""
         self.follow()
         self._taps.append(tap)
 

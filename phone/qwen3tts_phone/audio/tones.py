@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHARE: Final = 0.85
-"""A tone has so much of the power: 7.5 dB above the noise."""
+"""Share of the power in a tone: 7.5 dB above the noise."""
 FLAT_DB: Final = 4.0
 """A beep's level stays within this; a bell, a plucked string and a voice do not."""
 CADENCE_STEADY_HZ: Final = 8.0
@@ -24,8 +24,6 @@ SIT_S: Final = (0.18, 0.6)
 
 
 class ToneKind(StrEnum):
-    """Meaning of a tone."""
-
     RINGBACK = "ringback"
     BUSY = "busy"
     CONGESTION = "congestion"
@@ -44,8 +42,6 @@ class ToneKind(StrEnum):
 
 @dataclass(slots=True)
 class ToneSegment:
-    """A tone that sounds, or has sounded."""
-
     began_s: float
     hz: float
     ended_s: float
@@ -205,7 +201,6 @@ class Spectrum:
     def _take_peak(
         self, power: NDArray[np.float64], band: NDArray[np.float64]
     ) -> tuple[float, float]:
-        """Remove the strongest peak of ``band``; return its frequency and power."""
         peak = int(np.argmax(band))
         low, high = max(0, peak - LOBE), peak + LOBE + 1
         own = float(band[low:high].sum())
@@ -223,8 +218,6 @@ __all__ = ["Tone", "ToneDetector", "ToneKind"]
 
 @dataclass(frozen=True, slots=True)
 class Tone:
-    """A recognised tone."""
-
     kind: ToneKind
     at_s: float
     """When that was known, seconds of sound since the beginning."""
@@ -240,14 +233,14 @@ PAIR: Final = 0.92
 STEADY_HZ: Final = 14.0
 """A tone wanders less than this: neighbouring notes of music and voices do not."""
 BREAK_HOPS: Final = 2
-"""So many moments of something else end a tone."""
+"""Frames of other sound that end a tone."""
 BEEP_HZ: Final = (380.0, 2100.0)
 BEEP_S: Final = (0.065, 2.0)
 """As measured; the window takes up to 15 ms off."""
 BEEP_PAIR_S: Final = 0.15
-"""A beep of two tones at once is at least so long: two overtones of a hum are shorter."""
+"""Shortest beep of two simultaneous tones; two overtones of a hum are shorter."""
 BEEP_QUIET_S: Final = 0.25
-"""A beep is followed by so much quiet, 6 dB below it or more: music goes on."""
+"""Quiet after a beep, 6 dB below it or more; music goes on."""
 BEEP_APART_S: Final = 0.15
 """A beep does not follow another tone as closely as this: a melody does."""
 DIAL_S: Final = 3.0
@@ -278,7 +271,6 @@ class ToneDetector:
         return self.follow(self._spectrum.push(samples))
 
     def follow(self, moments: list[SpectrumFrame]) -> list[Tone]:
-        """Take frames of a spectrum that is shared."""
         told: list[Tone] = []
         for moment in moments:
             self._now = moment.at_s

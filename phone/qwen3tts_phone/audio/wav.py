@@ -82,7 +82,6 @@ class StereoRecorder:
         save_s: float = SAVE_S,
         max_seconds: float = MAX_SECONDS,
     ) -> None:
-        """Create or empty ``path``; raises ``OSError`` where that is impossible."""
         self.path = Path(path)
         self.rate_hz = rate_hz
         self.late_samples = 0
@@ -115,11 +114,9 @@ class StereoRecorder:
         return self._end / self.rate_hz
 
     def caller(self, samples: NDArray[np.int16], position: int) -> None:
-        """Write samples of shape [n] to the left track; ``position`` counts from the beginning."""
         self.write(Track.CALLER, samples, position)
 
     def agent(self, samples: NDArray[np.int16], position: int) -> None:
-        """Write samples of shape [n] to the right track."""
         self.write(Track.AGENT, samples, position)
 
     def write(self, track: Track, samples: NDArray[np.int16], position: int) -> None:
@@ -167,7 +164,6 @@ class StereoRecorder:
         self._base += shift
 
     def save(self) -> None:
-        """Update the file: the samples first, then the header that counts them."""
         if self._dirty is None:
             return
         low, high = self._dirty
@@ -214,8 +210,6 @@ MAX_ANNOUNCEMENT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Sound of a WAV file."""
-
     samples: NDArray[np.int16] = field(repr=False)
     """Shape [n], one channel."""
     rate_hz: int

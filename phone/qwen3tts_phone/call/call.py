@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 
 LINGER_S = 0.2
-"""Hanging up waits so long after the last frame of speech: the far end's jitter buffer still
-holds the end of the sentence."""
+"""Wait after the last frame before hanging up: the far end's jitter buffer holds it."""
 
 
 class Call(CallView, ABC):
@@ -58,7 +57,7 @@ class Call(CallView, ABC):
         self._listening: SpeechDetection | None = None
         self._greeting: asyncio.Task[None] | None = None
         self.on_hear: Callable[[SpeechDetection], None] | None = None
-        """Told of each `hear`, for whoever follows what is heard of the far end."""
+        """Called with each `hear`."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.line}, {self.direction}, {self.id!r})"
@@ -118,10 +117,7 @@ class Call(CallView, ABC):
         raise NotPossible("A refusal", self.line, remedy="Hang up instead.")
 
     async def answered(self) -> None:
-        """Wait for the answer.
-
-        Of a call dialled with ``on_machine``: until the greeting of a person ends, or a machine
-        records.
+        """Wait for the answer, and with ``on_machine`` for a greeting or the beep.
 
         Raises:
             CallRefused: refused (busy, declined, not found, ...).
@@ -187,7 +183,7 @@ class Call(CallView, ABC):
         return sound
 
     def interrupt(self) -> list[Utterance]:
-        """Flush all speech with the next frame; synchronous, harmless where there is none.
+        """Flush all speech with the next frame; synchronous, harmless without speech.
 
         Returns the interrupted utterances: ``await utterance.spoken()`` tells what was heard.
         """
@@ -325,8 +321,7 @@ class Call(CallView, ABC):
         return self._core.cause
 
     async def successor(self) -> Call | None:
-        """Wait for the call that goes on in place of this one, and take it over; None = there is
-        none.
+        """Wait for the call that replaces this one, and take it over; None = no successor.
 
         It follows a transfer by the far end (setting ``transfers``) or a call with the header
         Replaces,
@@ -335,26 +330,21 @@ class Call(CallView, ABC):
         return cast("Call | None", await self._core.succession.wait())
 
     def claim(self) -> None:
-        """Take over a call that follows another one; else it is hung up."""
         self._core.claimed.set()
 
     async def claimed(self) -> None:
-        """Wait until a program has taken over this call, which follows another one."""
         await self._core.claimed.wait()
 
     def await_claim(self) -> None:
-        """Hang up unless a program takes over this call, which follows another one. For lines."""
         self._core.await_claim()
 
     def screen(self, wanted: OnMachine, settings: AnsweringSettings | None = None) -> None:
-        """Start answering machine detection on an outgoing call. For `Phone`."""
         self._greeting = asyncio.create_task(self._greeted(wanted, settings), name="greeting")
         self._greeting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     # --- inside
 
     async def _audible(self) -> None:
-        """Wait for the answer of an outgoing call, and for a greeting."""
         core = self._core
         rings = self.direction == "out" and not (core.may_speak or core.over.is_set())
         if rings or self._greeting is not None:

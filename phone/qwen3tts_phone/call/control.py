@@ -77,7 +77,7 @@ PROVISIONAL: dict[int, type[CallRinging | CallForwarded | CallQueued]] = {
     182: CallQueued,
 }
 CALLER_WITHIN_S = 2.0
-"""How long sound goes to a caller from whom neither an ACK nor sound has come."""
+"""How long media is sent to a caller without an ACK or media of its own."""
 UNUSABLE = (BadSdp, NoCommonCodec)
 """What an offer is refused for with 488."""
 
@@ -122,7 +122,6 @@ class CallControl:
         return self.sip.call_id
 
     async def end_by(self, until: float) -> None:
-        """Hang up at a time of the phone's clock."""
         await self._phone.clock.sleep_until(until)
         self.core.error = CallError(
             "The call has reached the longest time that it may last.",
@@ -131,7 +130,6 @@ class CallControl:
         await self.give_up()
 
     async def agree(self, agreed: Negotiated) -> None:
-        """Apply an agreement; see `CallMedia.agree`."""
         self.facts.media.peer_host = self.sip.remote_address[0]
         if await self.media.agree(agreed):
             self.core.check_up()  # it may have ended meanwhile
@@ -158,7 +156,6 @@ class CallControl:
         return self._phone.clock.now()
 
     async def describe(self) -> str:
-        """Return our answer to an incoming call, or our offer where it has none; media is ready."""
         if self._early_answer is not None:
             return self._early_answer
         offer = self.sip.offer
@@ -175,7 +172,6 @@ class CallControl:
         return answer
 
     async def speak_early(self) -> None:
-        """Ring with early media; see `PhoneCall.ringing`."""
         self.core.check_up()
         if not self.sip.can_send_early_media:
             self.sip.ringing()
@@ -206,7 +202,6 @@ class CallControl:
             await self._clear()
 
     async def give_up(self) -> None:
-        """Hang up in any state."""
         with contextlib.suppress(CallError):
             await self.sip.bye()
 
@@ -331,7 +326,7 @@ class CallControl:
                     logger.debug("call %s: %s", log_text(self.id), type(event).__name__)
         sink.gone()
         if not self.core.over.is_set():
-            # The media process, or this call's part of it, is gone: nobody could be heard.
+            # The media process, or this call's part of it, is gone.
             self.facts.media.failed = self.facts.media.failed or "the media process ended"
             self.core.start(self.give_up(), "end")
 

@@ -42,14 +42,12 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run ``work`` until it ends or is cancelled."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def cancel(self) -> None:
-        """Cancel all of them and wait for their end."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -59,8 +57,7 @@ class BackgroundTasks:
 class ClaimableCall(Protocol):
     """A call that follows another one."""
 
-    def claim(self) -> None:
-        """Take it over; it is hung up otherwise."""
+    def claim(self) -> None: ...
 
 
 class Succession:
@@ -80,7 +77,6 @@ class Succession:
         return self._waiting > 0
 
     def begin(self) -> None:
-        """Note a transfer under way; `goes_on` or `failed` follows."""
         self._under_way += 1
 
     def failed(self) -> None:
@@ -88,7 +84,6 @@ class Succession:
         self._settle()
 
     def goes_on(self, call: ClaimableCall) -> None:
-        """Note the successor; the first one stays."""
         self._under_way -= 1
         if not self._next.done():
             self._next.set_result(call)
@@ -98,7 +93,7 @@ class Succession:
         self._settle()
 
     async def wait(self) -> ClaimableCall | None:
-        """Wait for the successor and take it over; None = there is none."""
+        """Wait for the successor and take it over; None = no successor."""
         self._waiting += 1
         try:
             following = await asyncio.shield(self._next)
@@ -121,8 +116,6 @@ CLAIM_WITHIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CallVoice:
-    """Speech server, voice and log of a call."""
-
     link: SpeechLink
     options: VoiceOptions
     log: RecordSink | None = None
@@ -130,19 +123,10 @@ class CallVoice:
 
 
 class CallCore:
-    """State and services of one call; made in a running event loop.
-
-    A line (SIP, a carrier's stream, WebRTC) drives it:
-
-        core = CallCore(facts, clock, CallVoice(link, options), files)
-        core.begin(payload, sink, ptime_ms)     # format agreed: it can speak and be recorded
-        core.answered()
-        core.inbound.take(frame)                # a HeardFrame of the far end
-        core.pressed(KeyPressed(...))           # a key of the far end
-        await core.finish(EndFacts(by="remote"), "they hung up")
+    """State and services of one call, driven by its line; made in a running event loop.
 
     Args:
-        facts: facts of the call, kept up to date here.
+        facts: kept up to date here.
         clock: the call's time, seconds.
         voice: speech server and voice.
         files: store of recordings and records.
@@ -202,12 +186,10 @@ class CallCore:
         return self.speaker is not None and (self.up.done() or self.speaks_early)
 
     def check_up(self) -> None:
-        """Raise WrongState when the call is over."""
         if self.over.is_set():
             raise WrongState(f"The call is over: {self.cause or 'it was ended'}.")
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run a task that is cancelled with the call's end."""
         self._tasks.start(work, f"{name} of {self.facts.call_id}")
 
     def await_claim(self) -> None:
@@ -229,7 +211,6 @@ class CallCore:
     # --- what happens
 
     def tell(self, event: TimedEvent) -> None:
-        """Publish an event."""
         self.event_stream.tell(event)
 
     def begin(self, payload: Payload, sink: CallSink, ptime_ms: int = 20) -> None:
@@ -300,7 +281,6 @@ class CallCore:
             self.speaker.interrupt()
 
     async def settle(self) -> None:
-        """End speech and fix what was heard of it."""
         self.over.set()
         if self.speaker is not None and self.sink is not None and not self._settled:
             self._settled = True
@@ -336,7 +316,7 @@ class CallCore:
         facts.end = end
         if not self.up.done():
             self.up.set_exception(error or WrongState(f"The call ended: {cause}."))
-            self.up.exception()  # nobody needs to ask
+            self.up.exception()  # retrieved: waiting is optional
         self.tell(
             CallEnded(
                 self.clock.now(),

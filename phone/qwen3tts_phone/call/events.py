@@ -148,15 +148,14 @@ LineEvent = (
 )
 
 MAX_UNREAD_EVENTS = 512
-"""Events that wait for a reader; further ones are lost to him, but for the end."""
+"""Events queued for a reader; further ones are dropped, but for the end."""
 
 
 class TimedEvent(Protocol):
     """An event of a call: a member of `qwen3tts_phone.call.call.CallEvent`."""
 
     @property
-    def at(self) -> float:
-        """Seconds of the monotonic clock."""
+    def at(self) -> float: ...
 
 
 class EventStream:
@@ -177,11 +176,9 @@ class EventStream:
             reader.put(None)
 
     def all(self) -> AsyncIterator[TimedEvent]:
-        """Return the reader of all events."""
         return self._all
 
     def following(self) -> AsyncIterator[TimedEvent]:
-        """Return a reader of the events from now on; it is dropped with its last reference."""
         reader = _EventReader()
         if self._over:
             reader.put(None)
@@ -196,7 +193,7 @@ class _EventReader(AsyncIterator[TimedEvent]):
         self._queue: asyncio.Queue[TimedEvent | None] = asyncio.Queue()
 
     def put(self, event: TimedEvent | None) -> None:
-        # Where nobody reads, the far end must not fill the memory with keys and messages.
+        # Without a reader, the far end must not fill the memory with keys and messages.
         last = event is None or isinstance(event, CallEnded)
         if last or self._queue.qsize() < MAX_UNREAD_EVENTS:
             self._queue.put_nowait(event)

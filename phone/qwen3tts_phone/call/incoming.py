@@ -18,7 +18,7 @@ from qwen3tts_wire.errors import SpeechError, log_text
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 10
-"""A caller for whom there is nothing free at the moment may come again after this time."""
+"""Retry-After of a 503."""
 
 
 async def refuse_with_retry_after(sip: SipCall) -> None:
@@ -28,13 +28,7 @@ async def refuse_with_retry_after(sip: SipCall) -> None:
 
 
 class Replacements:
-    """Incoming calls that replace one of ours (RFC 3891).
-
-    Args:
-        call_of: returns the phone's call with that signalling.
-        receive: opens media for an incoming call.
-        tasks: run until the phone is closed.
-    """
+    """Incoming calls that replace one of ours (RFC 3891)."""
 
     def __init__(
         self,
@@ -72,12 +66,7 @@ class Replacements:
 
 
 class SpeechOutages:
-    """Outages of the speech server, as seen by the callers of one line.
-
-    Args:
-        link: knows whether a speech server can be reached.
-        file: WAV file played to callers; None = they are refused. Raises ValueError.
-    """
+    """Outages of the speech server, with the announcement for callers, if there is one."""
 
     def __init__(self, link: SpeechLink, file: Path | None) -> None:
         self.announcement = read_announcement(file) if file is not None else None
@@ -93,20 +82,13 @@ class SpeechOutages:
         return outage
 
     def turned_away(self, outage: SpeechError) -> None:
-        """Count a caller; the first one is logged."""
         self._turned_away += 1
         if self._turned_away == 1:
             logger.warning("callers are turned away: %s", log_text(outage))
 
 
 class OutageHandler:
-    """Refusal or announcement for callers during an outage of the speech server.
-
-    Args:
-        outages: state of the speech server, and the announcement.
-        receive: opens media for an incoming call.
-        tasks: run until the phone is closed.
-    """
+    """Refusal or announcement for callers during an outage of the speech server."""
 
     def __init__(
         self,

@@ -16,11 +16,10 @@ from qwen3tts_phone.sip.sip_call import SipCall
 
 KEYS = "0123456789*#ABCD"
 UNREAD_KEYS = 64
-"""Keys that wait while nobody reads; the oldest go first."""
+"""Keys that wait for a reader; the oldest are dropped."""
 
 
 def validated_keys(keys: str) -> str:
-    """Return keys in capitals; raises CallError for unknown ones, and for none."""
     wrong = next((key for key in keys.upper() if key not in KEYS), None)
     if wrong is not None or not keys:
         raise CallError(
@@ -49,7 +48,6 @@ class Keypad:
         return self._all()
 
     def __call__(self) -> AsyncIterator[KeyPressed]:
-        """Yield keys to the end of the call, as iterating over it."""
         return self._all()
 
     async def collect(
@@ -96,12 +94,10 @@ class Keypad:
         return keys
 
     def clear(self) -> None:
-        """Drop the keys that wait."""
         self._unread.clear()
 
     @property
     def unread(self) -> str:
-        """Keys that wait for a reader."""
         return "".join(key.digit for key in self._unread)
 
     # --- for the call
@@ -139,7 +135,6 @@ class Keypad:
             self._unread.extend(reader.keys)
 
     async def _next(self, reader: _KeyReader, within_s: float | None) -> KeyPressed | None:
-        """Return the next key; None = timeout, or the call is over."""
         if within_s is None:
             await self._news(reader)
         elif not (reader.keys or self._over):

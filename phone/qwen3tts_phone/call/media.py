@@ -33,10 +33,7 @@ _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 class CallMedia:
     """Media of one call, from the first agreement to its end.
 
-    Args:
-        leg: the call's ports.
-        core: the call.
-        trusts: whether a signalling host may describe any other host for its media.
+    ``trusts``: whether a signalling host may describe any other host for its media.
     """
 
     def __init__(
@@ -80,20 +77,17 @@ class CallMedia:
             return first
 
     async def pause(self, paused: bool) -> None:
-        """Pause sending, or resume as agreed."""
         async with self._agreeing:
             if self.agreed is not None:
                 remote = self._remote(self.agreed)
                 await self.leg.update(replace(remote, send=remote.send and not paused))
 
     def begin(self, agreed: Negotiated) -> None:
-        """Build the line for the first codec."""
         payload = agreed_payload(agreed.payload_name, agreed.payload_type, agreed.parameters)
         self.sink = RtpSink(self.leg, agreed.ptime_ms, payload)
         self._core.begin(payload, self.sink, agreed.ptime_ms)
 
     async def close(self) -> None:
-        """Take the final counters and free the ports."""
         self._facts.media.stats = stats = self.leg.stats()
         self._facts.keys_ignored += stats.keys_ignored
         self._facts.first_rtp_out_at = self._facts.first_rtp_out_at or stats.first_sent_at
@@ -221,13 +215,7 @@ def _forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
 
 
 class LivenessProbe:
-    """Probe of a far end whose media has stopped.
-
-    Args:
-        ask: whether it answers (an OPTIONS in the dialog).
-        received: number of its packets so far.
-        vanished_s: interval of the probes; 0 = none.
-    """
+    """Probe of a far end whose media has stopped, every ``vanished_s`` seconds (0 = none)."""
 
     def __init__(
         self,

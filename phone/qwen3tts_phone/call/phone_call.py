@@ -70,12 +70,11 @@ class PhoneCall(Call):
 
     @property
     def headers(self) -> CallHeaders:
-        """Header lines of a caller's INVITE; names in any case."""
         return self._sip.headers
 
     @property
     def answer_headers(self) -> CallHeaders:
-        """Header lines of the far end's answer to an outgoing call."""
+        """Header lines of the far end's answer."""
         return self._sip.answer_headers
 
     @property
@@ -88,7 +87,6 @@ class PhoneCall(Call):
 
     @property
     def succession_awaited(self) -> bool:
-        """Whether a program awaits the successor of this call. For `Phone`."""
         return self._core.succession.awaited
 
     @property
@@ -98,19 +96,15 @@ class PhoneCall(Call):
 
     @property
     def sip(self) -> SipCall:
-        """SIP signalling of the call."""
         return self._sip
 
     def end_by(self, until: float) -> None:
-        """Hang up at a time of the phone's clock. For `Phone`."""
         self._core.start(self._control.end_by(until), "longest time")
 
     def failed(self, error: SpeechError) -> None:
-        """Note why the call is about to be ended. For `Phone`."""
         self._core.error = error
 
     def stats(self) -> LegStats:
-        """Return the media's counters: packets, loss, jitter, underruns."""
         return self._leg.stats()
 
     # --- taking it
@@ -142,7 +136,6 @@ class PhoneCall(Call):
         await self.take(headers)
 
     async def take(self, headers: Mapping[str, str] | None = None) -> None:
-        """Answer without claiming the call that it replaces. For `Phone`."""
         self._core.check_up()
         if self._sip.direction != "in":
             raise WrongState("This is a call of ours; the far end answers it.")
@@ -222,7 +215,6 @@ class PhoneCall(Call):
         await asyncio.gather(self.hangup(), other.hangup())
 
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
-        """End the call in any state, by BYE, CANCEL or a refusal."""
         if not self._core.over.is_set():
             await self._linger()
             with contextlib.suppress(CallError, TimeoutError):

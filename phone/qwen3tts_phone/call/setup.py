@@ -25,7 +25,6 @@ def new_session(
     host: str,
     port: int,
 ) -> SdpSession:
-    """Return our side of a call's offers and answers; ``suites``: installed SRTP suites."""
     return SdpSession(
         host,
         port,
@@ -56,7 +55,6 @@ def new_facts(
     settings: PhoneSettings,
     began: tuple[float, float],
 ) -> CallFacts:
-    """Return the initial facts of a call; ``began``: wall clock and monotonic clock."""
     return CallFacts(
         call_id=sip.call_id,
         direction="in" if sip.direction == "in" else "out",
@@ -78,7 +76,6 @@ def new_facts(
 
 
 def ready_words(settings: PhoneSettings, uri: str) -> str:
-    """Return the line that tells people where a phone can be called."""
     hosts = settings.sip_settings().hosts
     others = "" if not all(map(_is_loopback, hosts)) else " (this machine only; see host)"
     named = [each.name for each in settings.all_accounts if each.register]
@@ -87,7 +84,6 @@ def ready_words(settings: PhoneSettings, uri: str) -> str:
 
 
 def srtp_of(settings: PhoneSettings, suites: tuple[str, ...], account: Account | None) -> str:
-    """Return the setting ``srtp`` of an account's calls."""
     wanted = (account.srtp if account is not None else None) or settings.srtp
     return wanted if suites else "off"
 
@@ -134,7 +130,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def registration_facts(line: Line | None, *, draining: bool = False) -> RegistrationFacts | None:
-    """Return the state of an account's registration; None for a trunk, and without an account."""
     if line is None or line.registration is None:
         return None
     registration, error = line.registration, line.registration.error

@@ -41,11 +41,7 @@ class Utf8Reader:
         self._first = True
 
     def push(self, data: bytes, *, final: bool = False) -> str:
-        """Return the characters that are complete.
-
-        Raises:
-            BadText: the bytes are no UTF-8, or hold a NUL byte.
-        """
+        """Return the characters that are complete. Raises BadText."""
         pending = len(self._decoder.getstate()[0])
         try:
             text = self._decoder.decode(data, final)
@@ -71,11 +67,7 @@ class Utf8Reader:
 
 
 async def from_text(text: str) -> AsyncIterator[str]:
-    """Yield a text as one delta.
-
-    Raises:
-        BadText: there is nothing but white space in it.
-    """
+    """Yield a text as one delta. Raises BadText for an empty one."""
     if not text.strip():
         raise BadText("The text is empty.", remedy="Give some words to say.")
     yield clean(text)
@@ -183,7 +175,6 @@ async def from_stdin(
 
 
 def _key_by_key(fd: int) -> ExitStack:
-    """Switch a terminal to single keys; leaving the context restores it."""
     import termios
 
     before = termios.tcgetattr(fd)
@@ -221,16 +212,11 @@ _TOKEN = re.compile(r"\s*\w{1,6}|\s*[^\w\s]|\s+")
 
 
 def tokens(text: str) -> list[str]:
-    """Cut text into pieces of about a language model's tokens; joined they are the text."""
     return _TOKEN.findall(text)
 
 
 async def scripted(text: str, clock: Clock, *, ms_per_token: float = 20.0) -> AsyncIterator[str]:
-    """Yield a text token by token, one every ``ms_per_token``, on a grid from the first request on.
-
-    Raises:
-        BadText: there is nothing but white space in it.
-    """
+    """Yield a text token by token, one every ``ms_per_token``, without accumulating lateness."""
     if not text.strip():
         raise BadText("The text is empty.", remedy="Give some words to say.")
     origin = clock.now()

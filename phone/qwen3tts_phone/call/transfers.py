@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 DECLINED = 603
 FORBIDDEN = 403
 PROGRESS = {CallRinging: (180, "Ringing"), CallForwarded: (181, "Call Is Being Forwarded")}
-"""What the far end is told of the call that it asked us to make."""
+"""NOTIFY of a transfer's progress (RFC 3515)."""
 PROGRESS_QUEUED = (182, "Queued")
 NOT_DIALLED = (CallError, OSError, ValueError)
 """What the call that they ask for may fail with: also for want of descriptors, or by a header of
@@ -85,13 +85,7 @@ class CallTransfers:
         replaces: SipCall | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Ask the far end to call ``target``; returns when it has reported success.
-
-        Raises:
-            CallNotAllowed: the guard forbids that target.
-            CallRefused: the far end does not take transfers.
-            TransferFailed: the target was not reached; the call goes on.
-        """
+        """Ask the far end to call ``target``, and wait for that; raises as `Call.transfer`."""
         self._phone.allow(target)
         transfer = await self._sip.refer(target, replaces=replaces, headers=headers)
         reason = ""
@@ -107,9 +101,8 @@ class CallTransfers:
     # --- theirs
 
     def asked(self, refer: ReferReceived) -> None:
-        """Handle a transfer that the far end asks for, as the phone's setting says."""
         policy = self._phone.settings.transfers
-        # The far end must not fill the log: it is told of once.
+        # Once: the far end must not fill the log.
         level = logging.DEBUG if self._refused else logging.WARNING
         if policy == "refuse":
             self._refused = True
@@ -155,7 +148,6 @@ class CallTransfers:
         )
 
     def call_over(self) -> None:
-        """Cancel transfers under way: we have hung up."""
         for task in list(self._going):
             task.cancel()
 
@@ -185,7 +177,6 @@ class CallTransfers:
         return new
 
     async def _go(self, refer: ReferReceived) -> Call:
-        """Make the call that is asked for, and return it once it is answered."""
         if not refer.accept():
             raise WrongState("The far end no longer waits for the transfer, or it was decided.")
         succession = self._core.succession

@@ -33,7 +33,6 @@ class CallView:
 
     @property
     def direction(self) -> str:
-        """``in`` or ``out``."""
         return self.facts.direction
 
     @property
@@ -61,7 +60,6 @@ class CallView:
 
     @property
     def facts(self) -> CallFacts:
-        """Facts of the call, kept up to date."""
         return self._core.facts
 
     @property
@@ -85,7 +83,6 @@ class CallView:
 
     @property
     def held(self) -> bool:
-        """Whether the far end has us on hold: speech waits."""
         return self._core.held
 
     @property
@@ -98,7 +95,6 @@ class CallView:
 
     @property
     def unheard_frames(self) -> int:
-        """Inbound frames dropped because a reader was too slow."""
         return self._core.inbound.unheard_frames
 
     @property

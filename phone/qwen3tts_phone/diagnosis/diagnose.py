@@ -52,5 +52,5 @@ def diagnose(facts: CallFacts) -> list[Finding]:
 
 
 def headline(findings: list[Finding]) -> str:
-    """Return the first finding with its remedy in one line; empty = there is none."""
+    """Return the first finding with its remedy in one line; empty = no finding."""
     return str(findings[0]) if findings else ""

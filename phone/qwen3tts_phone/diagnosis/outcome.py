@@ -1,8 +1,4 @@
-"""Where a call of ours stands and how it came out, in words.
-
-A status code says what a server thinks; whoever waits for a call wants to know whether it rings,
-whether somebody is there, and whether it is worth trying again.
-"""
+"""Outcome of an outgoing call, and its progress, in words."""
 
 from __future__ import annotations
 
@@ -30,21 +26,18 @@ _PROGRESS = {
 
 
 def progress_words(status: int) -> str:
-    """A provisional answer (100 to 199) in words."""
     return _PROGRESS.get(status, "the call is being set up")
 
 
 class Outcome(StrEnum):
-    """How a call of ours came out."""
-
     ANSWERED = "answered"
     MACHINE = "machine"
     """Answered by an answering machine."""
     BUSY = "busy"
     NO_ANSWER = "no_answer"
-    """It rang, and nobody took it."""
+    """It rang, and was not answered."""
     DECLINED = "declined"
-    """Somebody there did not want it."""
+    """Declined by a person or a service."""
     UNAVAILABLE = "unavailable"
     """The phone is known but not there, or its server has no room now."""
     WRONG_NUMBER = "wrong_number"
@@ -64,7 +57,7 @@ OUTCOME_WORDS: dict[Outcome, str] = {
     Outcome.ANSWERED: "the call was answered",
     Outcome.MACHINE: "an answering machine took the call",
     Outcome.BUSY: "the line is busy",
-    Outcome.NO_ANSWER: "it rang and nobody answered",
+    Outcome.NO_ANSWER: "it rang and was not answered",
     Outcome.DECLINED: "the call was declined",
     Outcome.UNAVAILABLE: "the phone is not reachable now",
     Outcome.WRONG_NUMBER: "there is no such number",
@@ -78,7 +71,7 @@ OUTCOME_WORDS: dict[Outcome, str] = {
 
 
 def outcome_of_status(status: int) -> Outcome:
-    """The outcome that a final answer means (RFC 3261 section 21, RFC 8197, RFC 8688)."""
+    """Return the outcome of a final answer (RFC 3261 section 21, RFC 8197, RFC 8688)."""
     if 200 <= status < 300:
         return Outcome.ANSWERED
     return Outcome(meaning_of(status).outcome)
@@ -93,7 +86,7 @@ _BY_TONE = {
 
 
 def outcome_of_tone(kind: ToneKind) -> Outcome | None:
-    """The outcome that a tone in sound before the answer means; None = the call goes on.
+    """Return the outcome that a tone in early media announces; None = the call goes on.
 
     Some networks play busy and wrong-number tones for half a minute before they refuse the call.
     """
@@ -101,7 +94,6 @@ def outcome_of_tone(kind: ToneKind) -> Outcome | None:
 
 
 def outcome_of_error(error: Exception) -> Outcome:
-    """The outcome that an error of dialling or of `Call.answered` means."""
     match error:
         case CallRefused(status=status):
             return outcome_of_status(status)
@@ -121,7 +113,7 @@ def outcome_of_error(error: Exception) -> Outcome:
 
 
 def outcome_of(facts: CallFacts) -> Outcome:
-    """How a call came out, from its facts; for one that is not over, how it stands."""
+    """Return the outcome of a call, so far where it is not over."""
     if facts.was_answered:
         return Outcome.MACHINE if facts.answered_by == "machine" else Outcome.ANSWERED
     return _unanswered(facts.end, facts.ringing_at is not None)

@@ -1,10 +1,9 @@
-"""How good a call sounded, from its counters: the E-model, ITU-T G.107 (06/2015), pure.
+"""Call quality from its counters: the E-model, ITU-T G.107 (06/2015), pure.
 
-The rating R falls from 93.2 (a clean G.711 call without delay) with delay, loss and the codec; the
-mean opinion score follows from it (G.107 Annex B): above 4.0 people are content, below 3.1 nearly
-all complain. Everything that only a telephone set could tell (loudness, noise of the room, echo
-loss) has the default of G.107 table 2. One scale for all codecs, the narrow-band one: that a
-wide-band codec sounds better than G.711 does not show in it.
+The rating R falls from 93.2 (G.711 without delay) with delay, loss and the codec; the mean opinion
+score follows from it (Annex B): above 4.0 people are content, below 3.1 nearly all complain. What
+only a telephone set could tell has the default of table 2. One narrow-band scale for all codecs: a
+wide-band codec does not rate above G.711.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ UNCONCEALED_BPL: Final = 4.3
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What people would say of one direction."""
-
     r: float
     """Transmission rating, 0 to 93.2."""
     mos: float
@@ -46,7 +43,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class CallQuality:
-    """Both directions of a call; None = nothing is known of it."""
+    """Ratings of both directions; None = not known."""
 
     heard: Score | None
     """What we got of the far end."""
@@ -62,14 +59,14 @@ def rate(
     burst_ratio: float = 1.0,
     concealed: bool = True,
 ) -> Score:
-    """The score of one direction.
+    """Rate one direction.
 
     Args:
         codec: encoding name, any case.
-        one_way_ms: mouth to ear.
+        one_way_ms: delay from speaker to listener.
         loss: share of packets that were not there in time, 0 to 1.
         burst_ratio: mean length of the bursts over that of random loss (G.107 section 7.5).
-        concealed: whether the receiver conceals what is missing.
+        concealed: whether the receiver has packet loss concealment.
     """
     rating = rating_of(codec)
     bpl = rating.bpl if concealed else min(rating.bpl, UNCONCEALED_BPL)
@@ -79,7 +76,7 @@ def rate(
 
 
 def effective_impairment(ie: float, bpl: float, loss: float, burst_ratio: float = 1.0) -> float:
-    """Ie-eff of G.107 equation (7-29): the codec's impairment with ``loss`` of 0 to 1."""
+    """Compute Ie-eff of equation (7-29): the codec's impairment with ``loss`` of 0 to 1."""
     percent = 100.0 * min(max(loss, 0.0), 1.0)
     if percent == 0.0:
         return ie
@@ -87,7 +84,7 @@ def effective_impairment(ie: float, bpl: float, loss: float, burst_ratio: float 
 
 
 def delay_impairment(one_way_ms: float) -> float:
-    """Id of G.107 section 7.4, with the default echo: T = Ta = one way, Tr = twice that."""
+    """Compute Id of section 7.4, with the default echo: T = Ta = one way, Tr = twice that."""
     t = max(one_way_ms, 0.0)
     # Idte, talker echo: equations (7-19) to (7-22).
     terv = TELR_DB - 40 * math.log10((1 + t / 10) / (1 + t / 150)) + 6 * math.exp(-0.3 * t * t)
@@ -106,7 +103,7 @@ def delay_impairment(one_way_ms: float) -> float:
 
 
 def mos(r: float) -> float:
-    """The opinion score of a rating, G.107 equation (B-4)."""
+    """Convert a rating to the mean opinion score, equation (B-4)."""
     if r <= 0:
         return 1.0
     if r >= 100:
@@ -115,21 +112,20 @@ def mos(r: float) -> float:
 
 
 def burst_ratio(missing: int, bursts: int, expected: int) -> float:
-    """BurstR of G.107: how much longer the bursts are than random loss would make them.
-
-    ``bursts`` are runs of packets that were not there. 1 = random, or nothing was missing.
-    """
+    """Compute BurstR: length of the loss bursts relative to random loss, 1 or above."""
     if missing <= 0 or bursts <= 0 or expected <= missing:
         return 1.0
     return max(1.0, missing / bursts * (1 - missing / expected))
 
 
 def call_quality(stats: LegStats, codec: str, ptime_ms: int = 20) -> CallQuality:
-    """Both directions' scores from a call's counters.
+    """Rate both directions from a call's counters.
 
     The delay is half the round trip, a packet, the codec's own, and the jitter buffer (theirs is
-    taken as `FAR_BUFFER_MS`). Without a report by RTCP nothing is known of what was sent, and the
-    network's delay counts as 0.
+    taken as
+    `FAR_BUFFER_MS`). Without RTCP reports the outbound direction is not rated, and the network's
+    delay
+    counts as 0.
     """
     rating = rating_of(codec)
     network_ms = (stats.round_trip_ms or 0.0) / 2

@@ -1,1 +1,1 @@
-"""Dialling."""
+"""Outgoing calls: the guard against toll fraud, telephone numbers, retries."""

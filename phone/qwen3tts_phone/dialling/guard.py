@@ -1,8 +1,8 @@
-"""Whom this line may call, how often and for how long: the guard against toll fraud (pure).
+"""Guard against toll fraud: which numbers and addresses may be called, how often and how long
+(pure).
 
-It stands before every call that we make or cause: dialling, transfers that we ask for or are asked
-for, and addresses that an answer sends us on to. A mistake here costs somebody's money, so a number
-is looked at in all the ways that a switchboard may read it.
+It is applied to every call that we make or cause: dialling, transfers in both directions, and
+redirections. A number is judged by every reading that a switchboard may give it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ USER_CHARS = "-_.!~*'()&=+$,"
 
 @dataclass(frozen=True, slots=True)
 class GuardSettings:
-    """What may be called, and how much.
+    """Rules and limits of outgoing calls.
 
-    A pattern is a number (``+4930*``; ``+49`` alone is all numbers that begin so), a user name, or
-    an address (``bob@pbx.example.org``; ``@pbx.example.org`` is everybody there); ``*`` and ``?``
-    are wildcards. Numbers are compared in their international form where that is known.
+    A pattern is a number (``+4930*``; ``+49`` alone is a prefix), a user name, or an address
+    (``bob@pbx.example.org``; ``@pbx.example.org`` is the whole host); ``*`` and ``?`` are
+    wildcards.
+    Numbers are compared in their international form where that is known.
     """
 
     allowed: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ class GuardSettings:
     max_calls_per_hour: int = 0
     """Calls begun in any 3600 s; 0 = no limit."""
     max_concurrent: int = 0
-    """Calls of ours under way at once; 0 = no limit."""
+    """Concurrent outgoing calls; 0 = no limit."""
     max_minutes: float = 0.0
     """Longest call, from its beginning; 0 = no limit."""
 
@@ -85,8 +86,6 @@ class GuardSettings:
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """Who is to be called, as the rules look at it."""
-
     shown: str
     """For messages."""
     number: str
@@ -98,7 +97,7 @@ class Callee:
 
 
 class Admission:
-    """A call that was let through; ``over`` when it has ended, however it ended."""
+    """An admitted call, counted until ``over``."""
 
     __slots__ = ("_guard", "until")
 
@@ -108,18 +107,14 @@ class Admission:
         """When the call has to be over, by the caller's clock; None = no limit."""
 
     def over(self) -> None:
-        """It has ended; a second time does nothing."""
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.concurrent -= 1
 
 
 class Guard:
-    """The rules, and what has been called lately.
-
-    Args:
-        settings: the rules.
-        home: further hosts at which numbers are called, such as the registrars of accounts.
+    """Rules, and the calls of the last hour; ``home``: hosts at which numbers are telephone
+    numbers.
     """
 
     def __init__(self, settings: GuardSettings | None = None, *, home: Iterable[str] = ()) -> None:
@@ -130,16 +125,15 @@ class Guard:
         self._begun: deque[float] = deque()
 
     def check(self, target: str, now: float) -> None:
-        """Whether that may be called now; it is not counted.
+        """Raise CallNotAllowed for a target that may not be called now; it is not counted.
 
         ``target``: a SIP or tel address, with or without brackets and a name; or a bare number.
-        Raises CallNotAllowed.
         """
         self.check_callee(self.callee(target))
         settings = self.settings
         if settings.max_concurrent and self.concurrent >= settings.max_concurrent:
             raise CallNotAllowed(
-                f"There are {self.concurrent} calls of ours already; no more are allowed at once.",
+                f"There are {self.concurrent} concurrent calls already; no more are allowed.",
                 rule="concurrent",
                 remedy="Wait until one has ended, or raise max_concurrent.",
             )
@@ -158,7 +152,6 @@ class Guard:
                 )
 
     def admit(self, target: str, now: float) -> Admission:
-        """Count a call that begins now. Raises CallNotAllowed; see :meth:`check`."""
         self.check(target, now)
         kept = max(self.settings.max_calls_per_minute, self.settings.max_calls_per_hour)
         if kept:
@@ -170,18 +163,16 @@ class Guard:
         return Admission(self, now + minutes * MINUTE_S if minutes else None)
 
     def callee(self, target: str) -> Callee:
-        """Read a target. Raises CallNotAllowed for what cannot be called or looked into."""
         return callee_of(target, self._home)
 
     def check_callee(self, callee: Callee) -> None:
-        """Whether such a one may be called at all. Raises CallNotAllowed."""
         check_callee(callee, self.settings)
 
 
 def callee_of(target: str, home: frozenset[str] = frozenset()) -> Callee:
-    """Read a target; ``home``: the hosts where numbers are called, empty = all.
+    """Parse a target; raises CallNotAllowed for one that cannot be judged.
 
-    Raises CallNotAllowed for what cannot be called or looked into.
+    ``home``: hosts where numbers are telephone numbers, empty = all.
     """
     text = target.strip()
     if text.lower().startswith("urn:service:sos"):
@@ -201,7 +192,7 @@ def callee_of(target: str, home: frozenset[str] = frozenset()) -> Callee:
         # RFC 3261 section 25.1: a user part may hold "?". Others read another host than we do.
         raise _unreadable(f"{_shown(text)} cannot be called: its host can be read in two ways.")
     if uri_parameter(uri, "maddr") is not None:
-        # RFC 3261 section 19.1.1: it would go to another host than the one that is looked at.
+        # RFC 3261 section 19.1.1: it would go to another host than the checked one.
         raise _unreadable(f"{_shown(text)} is sent elsewhere by its parameter maddr.")
     host = _host_of(uri.host)
     user = (uri.user or "").partition(";")[0]
@@ -219,7 +210,7 @@ def callee_of(target: str, home: frozenset[str] = frozenset()) -> Callee:
 
 
 def check_callee(callee: Callee, settings: GuardSettings) -> None:
-    """The rules that know no time. Raises CallNotAllowed with the first one that is broken."""
+    """Apply the rules that do not depend on time."""
     allowed = _patterns(settings.allowed)
     number = callee.number
     if number and not settings.emergency:
@@ -259,7 +250,7 @@ def check_callee(callee: Callee, settings: GuardSettings) -> None:
 def refuse_emergency(target: str) -> None:
     """Raise CallNotAllowed for the emergency numbers of every network, at any host.
 
-    For a phone without rules of its own; whoever may call them says so by ``emergency``.
+    For a phone without a guard; ``GuardSettings.emergency`` allows them.
     """
     if is_emergency(callee_of(target).number, at_home=False):
         raise _emergency(_shown(target))
@@ -285,7 +276,6 @@ def _check_emergency(callee: Callee, allowed: Iterable[str]) -> None:
 
 
 def _patterns(texts: Iterable[str]) -> tuple[str, ...]:
-    """In lower case, without the scheme; ``@host`` is everybody there."""
     found = []
     for text in texts:
         pattern = text.strip().lower().removeprefix("sips:").removeprefix("sip:")
@@ -307,7 +297,6 @@ def _matches(names: Iterable[str], numbers: Iterable[str], pattern: str) -> bool
 
 
 def _host_of(text: str) -> str:
-    """The host of a host, an address or a SIP URI, in lower case and without brackets."""
     text = text.strip().lower()
     if text.startswith(("sip:", "sips:")):
         try:

@@ -1,4 +1,6 @@
-"""Telephone numbers: as people write them, as switchboards read them, which are dear (pure)."""
+"""Telephone numbers: notation, readings by switchboards, emergency and premium-rate prefixes
+(pure).
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ _NATIONAL_PREMIUM = """
 449 4590 46900 46939 46944 47820 47829 4870 49137 49190 49900 52900 55900 61190 64900 81990 90900
 """
 PREMIUM = tuple(sorted({*_GLOBAL.split(), *_NATIONAL_PREMIUM.split()}))
-"""Where calls cost most and whoever is called earns: first digits with the country code. Such lists
-are never complete; what a line may call is better said by what is allowed."""
+"""Premium-rate prefixes with the country code. Such lists are never complete; `allowed` patterns
+are the safer rule."""
 
 # Long enough for a number with more digits than it needs: switchboards ignore those.
 _NUMBER = re.compile(r"(?:[*#]{1,2}[0-9]{2}[*#]?)?\+?[0-9*#]{1,128}")
@@ -50,17 +52,18 @@ national: 979 and 870 are area codes of the United States, too."""
 
 
 def number_of(text: str) -> str:
-    """The digits of a number as people write it, up to a pause in it; empty where it is none."""
+    """Return the digits of a number up to a pause in it; empty for other text."""
     digits = unicodedata.normalize("NFKC", unquote(text)).strip().lstrip(",;pwPW")
     first = _PAUSE.split(digits, maxsplit=1)[0].translate(SEPARATORS)
     return first if _NUMBER.fullmatch(first) and any(c.isdigit() for c in first) else ""
 
 
 def is_emergency(number: str, *, at_home: bool = True, written_out: Collection[str] = ()) -> bool:
-    """Whether a number reaches an emergency service.
+    """Return whether a number reaches an emergency service.
 
-    Those of every network are one at any host, whatever is ``written_out``; those of single
-    countries, and those behind an outside line, are one at our own server (``at_home``).
+    Those of every network are emergency numbers at any host, whatever is ``written_out``; those of
+    single
+    countries, and those behind an outside line, at our own server (``at_home``).
     """
     for each in {number, without_service_code(number)}:
         digits = each.lstrip("+")
@@ -74,15 +77,15 @@ def is_emergency(number: str, *, at_home: bool = True, written_out: Collection[s
 
 
 def without_service_code(number: str) -> str:
-    """The number behind a code such as ``*31#``."""
     return _SERVICE_CODE.sub("", number, count=1)
 
 
 def international(number: str, *, prefixes: Collection[str] = (), country: str = "") -> str:
-    """The number as ``+`` and country code; empty where that cannot be known.
+    """Return the number as ``+`` and country code; empty where that is not known.
 
     Args:
-        prefixes: what is dialled before a country code, such as ``00`` or ``011``.
+        number: digits, with or without a prefix.
+        prefixes: international prefixes, such as ``00`` or ``011``.
         country: our country code; without it national numbers are not known.
     """
     if number.startswith("+"):
@@ -106,10 +109,9 @@ def readings(
     country: str = "",
     bare: int = NO_EXTENSION,
 ) -> frozenset[str]:
-    """All that a switchboard may take a number for, so that no way of writing gets around a rule.
-
-    Behind a service code, behind an outside line, with and without prefix and plus sign; the plus
-    sign is thought of where there is nothing before ``bare`` digits or more.
+    """Return every number that a switchboard may read: without service code and outside line, and
+    as
+    international number where it has ``bare`` digits or more.
     """
     found = {number, without_service_code(number)}
     found |= {
@@ -124,6 +126,6 @@ def readings(
 
 
 def premium_prefix(number: str) -> str:
-    """The premium-rate prefix, with its plus sign, that a number with ``+`` has; or empty."""
+    """Return the premium-rate prefix, with its plus sign, of an international number; or empty."""
     digits = number[1:] if number.startswith("+") else ""
     return next((f"+{each}" for each in PREMIUM if digits.startswith(each)), "")

@@ -24,12 +24,12 @@ RETRYABLE = frozenset(
 )
 """Causes that another time may mend; the others are final."""
 MAX_NUMBERS = 10_000
-"""Numbers that are remembered; the one that was called longest ago is forgotten first."""
+"""Numbers remembered; the least recently called is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Read once, checked once; raises ValueError with the name of what is wrong."""
+    """Redial policy; raises ValueError that begins with the field's name."""
 
     attempts: int = 3
     """Calls in all, the first included."""
@@ -40,7 +40,7 @@ class RetryPolicy:
     waits_by_cause: tuple[tuple[Outcome, float], ...] = ()
     """Another first wait for a cause, such as a busy line."""
     per_number: int = 5
-    """Most calls to one number within ``per_number_s``, whoever asks for them; 0 = no bound."""
+    """Most calls to one number within ``per_number_s``, in all; 0 = no bound."""
     per_number_s: float = 86_400.0
     """The time that ``per_number`` counts."""
 
@@ -60,7 +60,9 @@ class RetryPolicy:
             raise ValueError("per_number must be 0 or above, per_number_s above 0")
 
     def wait_after(self, outcome: Outcome, attempt: int) -> float | None:
-        """Seconds until the next call after attempt number ``attempt`` (from 1); None = give up."""
+        """Return the seconds from attempt number ``attempt`` (from 1) to the next one; None = give
+        up.
+        """
         if outcome not in self.causes or attempt >= self.attempts:
             return None
         special = dict(self.waits_by_cause)
@@ -70,14 +72,13 @@ class RetryPolicy:
 
 
 class CallHistory:
-    """When which number was called lately; bounded (pure)."""
+    """Recent calls by number; bounded (pure)."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
         self._calls: OrderedDict[str, deque[float]] = OrderedDict()
 
     def may_call(self, number: str, now: float) -> bool:
-        """Whether one more call to this number is within the bound."""
         if not self._policy.per_number:
             return True
         calls = self._calls.get(number)
@@ -88,7 +89,6 @@ class CallHistory:
         return len(calls) < self._policy.per_number
 
     def called(self, number: str, now: float) -> None:
-        """A call to this number goes out."""
         if not self._policy.per_number:
             return
         self._calls.setdefault(number, deque(maxlen=self._policy.per_number)).append(now)
@@ -99,8 +99,6 @@ class CallHistory:
 
 @dataclass(slots=True)
 class RedialResult:
-    """What came of calling, once or several times."""
-
     outcome: Outcome
     """Of the last call."""
     outcomes: list[Outcome] = field(default_factory=list)
@@ -110,7 +108,6 @@ class RedialResult:
 
     @property
     def attempts(self) -> int:
-        """Calls that were made."""
         return len(self.outcomes)
 
 
@@ -124,17 +121,17 @@ async def place_with_retries(
     log: CallHistory | None = None,
     waiting: Callable[[Outcome, float], None] | None = None,
 ) -> RedialResult:
-    """Call until it comes about or the policy gives up.
+    """Call until a final outcome, or until the policy gives up.
 
     Args:
-        attempt: makes one call (its number counts from 1) and says how it came out; a call that
-            was answered returns when it is over. What it raises ends this.
-        policy: when to call again.
+        attempt: makes one call (numbered from 1) and returns its outcome when it is over.
+        policy: the redial policy.
         now: the clock, seconds.
         sleep_until: waits for a time of that clock.
-        number: whom; with ``log`` it bounds the calls of all who ask.
-        log: calls to all numbers.
-        waiting: told each time it is going to call again: the outcome, and after how many seconds.
+        number: the callee; with ``log`` the bound per number holds for all callers of this
+            function.
+        log: recent calls to all numbers.
+        waiting: called before each wait with the outcome and the seconds.
     """
     placed = RedialResult(Outcome.NOT_ALLOWED)
     while True:
@@ -154,17 +151,14 @@ async def place_with_retries(
 
 
 class DialledCall(Protocol):
-    """What is needed of a `Call`."""
+    """The part of a `Call` that an attempt needs."""
 
     @property
-    def facts(self) -> CallFacts:
-        """What is known of it."""
+    def facts(self) -> CallFacts: ...
 
-    async def answered(self) -> None:
-        """Wait for the answer; raises CallError when there is none."""
+    async def answered(self) -> None: ...
 
-    async def hangup(self) -> None:
-        """End it, whatever its state."""
+    async def hangup(self) -> None: ...
 
 
 CallT = TypeVar("CallT", bound=DialledCall)
@@ -173,10 +167,11 @@ CallT = TypeVar("CallT", bound=DialledCall)
 async def attempt_call(
     dial: Callable[[], Awaitable[CallT]], talk: Callable[[CallT], Awaitable[object]]
 ) -> Outcome:
-    """Make a call, talk when it is answered, hang up; how it came out.
+    """Make a call, run ``talk`` when it is answered, hang up, and return the outcome.
 
-    A refusal, silence and a rule of ours are outcomes; what ``talk`` raises is raised, after the
-    call was hung up, but for the call's own end.
+    A refusal, no answer and a rule of the guard are outcomes; other errors of ``talk`` are raised
+    after
+    the hang-up.
     """
     try:
         call = await dial()

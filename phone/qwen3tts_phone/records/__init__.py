@@ -1,1 +1,1 @@
-"""Records."""
+"""Records and recordings of calls."""

@@ -35,11 +35,10 @@ BEEP_DBFS: Final = -20.0
 EDGE_S: Final = 0.005
 """Raised-cosine edges: no clicks."""
 MAX_BEEP_DELAY_S: Final = 5.0
-"""So long a repeated beep waits for the end of what is being said."""
+"""Longest wait of a repeated beep for the end of an utterance."""
 
 
 def beep(rate_hz: int = 8000) -> NDArray[np.int16]:
-    """The notice's tone, shape [n] at ``rate_hz``; it begins and ends in silence."""
     count = round(BEEP_S * rate_hz)
     wave = np.sin(2 * np.pi * BEEP_HZ * np.arange(count) / rate_hz)
     edge = round(EDGE_S * rate_hz)
@@ -53,8 +52,6 @@ def beep(rate_hz: int = 8000) -> NDArray[np.int16]:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What the other side hears before recording begins."""
-
     text: str | None
     """Spoken first; None = nothing is said."""
     tone: bool
@@ -65,7 +62,7 @@ class Notice:
 
 
 class ConsentSchedule:
-    """One call's notices."""
+    """Schedule of one call's notices."""
 
     def __init__(self, settings: RecordSettings) -> None:
         self._every_s = settings.consent_every_s
@@ -77,19 +74,16 @@ class ConsentSchedule:
         """What comes first; false where nothing is to be heard."""
 
     def began(self, now: float) -> None:
-        """The first notice has been heard, and recording begins."""
         self._next = now + self._every_s if self._every_s else None
 
     @property
     def next_at(self) -> float | None:
-        """When the beep is due again; None = never."""
         return self._next
 
     def due(self, now: float, *, speaking: bool) -> bool:
-        """Whether to beep now; True once each time.
+        """Return whether to beep now, once for each time.
 
-        While something is being said it waits for the end of it, up to `MAX_BEEP_DELAY_S`; the count
-        goes on from when it was due.
+        A beep waits for the end of an utterance, up to `MAX_BEEP_DELAY_S`.
         """
         if self._next is None or now < self._next:
             return False
@@ -106,22 +100,21 @@ SNAP_S = 0.01
 """A frame this near to the end of the one before follows it exactly: the clock's own jitter."""
 
 WRITE_DELAY_S = 0.5
-"""The caller's track is written so long after its time. Nobody waits for it, and what a busy
-process takes from the line only now has its place all the same."""
+"""Delay of the caller's track: frames that a busy process reads late still have their place."""
 
 HOLD_S = 0.4
-"""So much jitter does not change a sample of the caller's words."""
+"""Jitter up to this changes no sample of the caller's speech."""
 PLAYOUT = PlayoutSettings(max_delay_s=1.5, hold_s=HOLD_S)
 
 
 class RecordingTracks:
-    """Puts both directions of one call into a `StereoRecorder`, at its rate.
+    """Both directions of a call on the time axis of a `StereoRecorder`.
 
-    The agent's frames lie where they went out. What the caller says goes through a `Playout`, one
-    that holds it long: it lies where it came in on a line at rest, without holes, and its clock
-    cannot run away from ours. The pauses make up for that: no period of a word is left out or
-    repeated unless the buffer would run dry, or over. A codec may change in mid-call; the recording
-    keeps its rate.
+    Outbound frames lie where they went out. Inbound audio passes a `Playout` with a long constant
+    delay:
+    it lies where it would have come on a line at rest, without gaps, and clock drift is corrected
+    in
+    pauses. The recording keeps its rate when a codec changes in mid-call.
     """
 
     def __init__(self, recorder: StereoRecorder, origin: float) -> None:
@@ -135,11 +128,9 @@ class RecordingTracks:
 
     @property
     def error(self) -> OSError | None:
-        """Why the file is not complete; None while all is well."""
         return self._recorder.error
 
     def sent(self, frame: SentFrame) -> None:
-        """A frame of ours went out."""
         samples = self._resampled(frame)
         position = round((frame.at - self._origin) * self._rate_hz)
         if abs(position - self._agent_end) <= SNAP_S * self._rate_hz:
@@ -149,16 +140,13 @@ class RecordingTracks:
             self._agent_end = position + len(samples)
 
     def heard(self, heard: HeardFrame) -> None:
-        """A frame of the far end came."""
         self._playout.push(heard)
 
     def tick(self, now: float) -> None:
-        """Write what is due half a second before ``now``."""
         for frame in self._playout.due(now - WRITE_DELAY_S):
             self._put(frame)
 
     def close(self, now: float) -> None:
-        """The call is over."""
         for frame in (*self._playout.due(now), *self._playout.end()):
             if not frame.concealed or frame.at - HOLD_S + frame.duration_s <= now:
                 self._put(frame)
@@ -206,9 +194,9 @@ class RecordedCall(Protocol):
 
 
 class CallRecordings:
-    """The one that the settings ask for, and those that the program begins.
+    """Recordings of one call: that of the settings, and those of the program.
 
-    None begins before the far end has heard the notice that the settings' ``consent`` asks for.
+    None begins before the notice that the settings' ``consent`` asks for was heard.
     """
 
     def __init__(self, call: RecordedCall) -> None:
@@ -230,16 +218,14 @@ class CallRecordings:
     # --- by the settings
 
     def agreed(self) -> None:
-        """The line is there: what needs no notice begins."""
         if not (self._plan.before_recording or self._call.over.is_set()):
             self._begin_automatic()
 
     def answered(self) -> None:
-        """The far end can hear the notice."""
         automatic = bool(self._plan.before_recording) and self._call.files.records_audio
         if automatic or self._asked_for_notice:
-            # At once: what the program says next must not come between the words and the beep, or
-            # it would not be recorded.
+            # Synchronously: further speech must not come between the words and the beep, or it
+            # would not be recorded.
             told = self._tell()
             if automatic:
                 self._call.start(self._begin_when(told), "recording's notice")
@@ -247,7 +233,6 @@ class CallRecordings:
     # --- by the program
 
     def record(self, path: Path, *, notice: bool) -> Recording:
-        """Begin one more; see `Call.record`."""
         path = validated_path(path)
         if any(path == each.path for each in (*self._waiting, *self.asked) if self._lasts(each)):
             raise ValueError(f"path={str(path)!r}: this call is recorded into that file already")
@@ -265,7 +250,6 @@ class CallRecordings:
         return recording
 
     def close(self, now: float) -> None:
-        """The call is over."""
         self._over = True
         for tracks in self._running.values():
             tracks.close(now)
@@ -305,7 +289,6 @@ class CallRecordings:
             self._begin_automatic()
 
     async def _begin_later(self, recording: Recording, needs_notice: bool) -> None:
-        """When the call is answered, and the notice was heard where one is needed."""
         await asyncio.shield(self._call.up)
         if needs_notice and not await asyncio.shield(self._tell()):
             error = CallError("Nothing was recorded: the notice was not heard to its end.")
@@ -340,7 +323,6 @@ class CallRecordings:
             recording.failed(tracks.error)
 
     def _open(self, path: Path) -> None:
-        """Record into this file from now on; raises OSError."""
         call = self._call
         assert call.payload is not None
         recorder = StereoRecorder(path, rate_hz=call.payload.sample_hz)
@@ -354,7 +336,6 @@ class CallRecordings:
             call.start(self._follow(), "recording")
 
     async def _follow(self) -> None:
-        """Look at what has been sent, and write what is due, to the end."""
         call = self._call
         origin, count = call.clock.now(), 0
         while True:
@@ -368,7 +349,7 @@ class CallRecordings:
     # --- the notice
 
     def _tell(self) -> asyncio.Task[bool]:
-        """Queue what the far end is told, once a call; whether it was heard."""
+        """Queue the notice, once a call; the task's result is whether it was heard."""
         if self._told is None:
             notice, speaker = self._plan.before_recording, self._call.speaker
             said = (
@@ -408,7 +389,6 @@ class CallRecordings:
         return self._call.facts.call_id
 
     async def _remind(self) -> None:
-        """The beep again, as often as the settings ask for."""
         clock, speaker = self._call.clock, self._call.speaker
         while (next_at := self._plan.next_at) is not None and speaker is not None:
             await clock.sleep_until(max(next_at, clock.now() + MIN_BEEP_WAIT_S))

@@ -1,4 +1,4 @@
-"""The file of call records: appended by any number of processes, put aside when it is large."""
+"""Log of call records: appended by any number of processes, rotated by size."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ DAY_S = 86_400.0
 
 
 class CallRecordLog:
-    """Appends calls to a file that only its owner may read (mode 0600).
+    """Appender of call records to a file (mode 0600).
 
     Each line is one ``write`` in append mode under a lock, so several processes may share a log,
-    also while one of them puts it aside (``NAME.1`` is the newest of those). A full disk does not
-    end a call: what could not be written is counted in ``lost`` and warned of once.
+    also
+    during rotation (``NAME.1`` is the newest). A full disk does not end a call: failed writes are
+    counted
+    in ``lost`` and logged once.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], settings: RecordSettings | None = None
     ) -> None:
-        """Open or create ``path``; raises ``OSError`` where that is impossible."""
         self.path = Path(path)
         self.settings = settings or RecordSettings()
         self.written = 0
@@ -43,7 +44,6 @@ class CallRecordLog:
         self._open()
 
     def append(self, record: CallRecord) -> None:
-        """Write one line; never raises for a file system that fails."""
         line = record.to_json().encode("ascii") + b"\n"
         try:
             self._write(line)
@@ -57,7 +57,6 @@ class CallRecordLog:
             self.written += 1
 
     def sweep(self, now_wall: float) -> list[Path]:
-        """Delete what was put aside and is too old; what was deleted."""
         days = self.settings.log_keep_days
         gone: list[Path] = []
         for path, _ in self._aside():
@@ -72,7 +71,6 @@ class CallRecordLog:
         return gone
 
     def close(self) -> None:
-        """Close the file; harmless when closed before."""
         self._closed = True
         self._leave()
 
@@ -112,7 +110,7 @@ class CallRecordLog:
                 line = b"\n" + line  # a writer was killed in the middle of its line
             written = os.write(self._fd, line)
             if written < len(line):
-                if regular:  # half a line helps nobody
+                if regular:  # no half lines
                     os.ftruncate(self._fd, size)
                 raise OSError("no space left")
             if regular and self.settings.log_max_bytes:
@@ -122,7 +120,7 @@ class CallRecordLog:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _lock(self) -> None:
-        """Lock the file that has the name now: another process may have put ours aside."""
+        """Lock the file that has the name now: another process may have rotated ours."""
         for _ in range(100):
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
@@ -163,10 +161,10 @@ class CallRecordLog:
 
 
 class RecordReader:
-    """Iterates over the calls of a log, one line in memory at a time.
+    """Iterator over the records of a log, one line in memory at a time.
 
-    A damaged line never ends the reading: it is counted in ``damaged``, and the first ones are
-    named in ``examples`` as (line number, why).
+    A damaged line is counted in ``damaged``; the first ones are in ``examples`` as (line number,
+    cause).
     """
 
     def __init__(self, stream: BinaryIO, *, close: bool = False) -> None:
@@ -202,12 +200,11 @@ class RecordReader:
 
 
 def read_records(source: str | os.PathLike[str] | BinaryIO) -> RecordReader:
-    """The calls of a file or a binary stream; raises ``OSError`` for a missing file."""
+    """Read the records of a file or a binary stream; raises ``OSError`` for a missing file."""
     if isinstance(source, str | os.PathLike):
         return RecordReader(Path(source).open("rb"), close=True)
     return RecordReader(source)
 
 
 def _escaped(name: str) -> str:
-    """A file name as a glob pattern that means just itself."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)

@@ -1,7 +1,7 @@
-"""One call's detail record: a JSON line with its times, its sound, its end, and what was wrong.
+"""Call detail record: a JSON line with times, media, end, quality and findings.
 
-Times within a call are seconds after its INVITE; the two wall clock times are ISO 8601 in UTC.
-Digits that were pressed and words that were heard are in it only where the settings ask for them.
+Times within a call are seconds after its INVITE; the two wall clock times are ISO 8601 in UTC. Keys
+and the transcript are in it only where the settings ask for them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ FIELDS: Final[dict[str, str]] = {
     "local": "our address; this and the next four with `parties` only",
     "remote": "the other side's address",
     "dialled": "the address that was called",
-    "identity": "whom a trusted server says the other side is (RFC 3325)",
+    "identity": "the other side as asserted by a trusted server (RFC 3325)",
     "transferred_to": "where the call was handed on",
     "keys_in": "the first 1,000 keys pressed at the other side; with `keys` only",
     "keys_out": "the first 1,000 keys that we sent; with `keys` only",
@@ -87,18 +87,18 @@ FIELDS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """What is kept of a call: plain JSON values under the names that docs/phone.md explains."""
+    """Record of a call: plain JSON values under the names of `FIELDS`."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, facts: CallFacts, settings: RecordSettings | None = None) -> CallRecord:
-        """The record of a call that is over, or of how it stands."""
+        """Build the record of a call, as it stands where it is not over."""
         return cls(_values(facts, settings or RecordSettings()))
 
     @classmethod
     def from_json(cls, line: str | bytes) -> CallRecord:
-        """Read one line; raises ValueError for what is no record."""
+        """Parse one line; raises ValueError for one that is no record."""
         try:
             values = json.loads(line, parse_constant=_no_number, parse_float=_finite)
         except (ValueError, RecursionError) as error:
@@ -117,27 +117,24 @@ class CallRecord:
         return cls(values)
 
     def to_json(self) -> str:
-        """One line of ASCII, without its end."""
         return json.dumps(self.values, allow_nan=False, separators=(",", ":"))
 
     @property
     def id(self) -> str:
-        """The Call-ID."""
         return str(self.values["id"])
 
     @property
     def started(self) -> datetime:
-        """When the INVITE went out or came in."""
         return datetime.fromisoformat(self.values["started"])
 
     @property
     def outcome(self) -> str:
-        """A `progress.Outcome`."""
+        """Value of `qwen3tts_phone.diagnosis.outcome.Outcome`."""
         return str(self.values.get("outcome", ""))
 
     @property
     def diagnosis(self) -> str:
-        """What was wrong and what to do, in one line; empty = all was well."""
+        """First finding and its remedy in one line; empty = no finding."""
         return str(self.values.get("diagnosis", ""))
 
 
@@ -234,7 +231,6 @@ def _values(facts: CallFacts, settings: RecordSettings) -> dict[str, Any]:
 
 
 def _quality(facts: CallFacts) -> dict[str, Any] | None:
-    """Both directions' counters and scores; None without media."""
     media, stats = facts.media, facts.media.stats
     if stats is None or not media.codec:
         return None
@@ -286,7 +282,7 @@ def _end(end: EndFacts | None) -> dict[str, Any] | None:
 
 
 def end_reason(end: EndFacts) -> str:
-    """Why a call ended, in plain words."""
+    """Return the cause of an end in words."""
     if end.error is not None:
         return _text(str(end.error))
     said = " ".join(str(each) for each in (end.status, end.reason) if each)

@@ -57,11 +57,10 @@ ENCODED: Final = tuple(_ENCODERS)
 
 
 class EncodingFailed(Exception):
-    """The file could not be made; the message says why. The WAV file is as it was."""
+    """The file could not be encoded; the WAV file is unchanged."""
 
 
 def require_pyav() -> None:
-    """Raise EncodingFailed where the library for it is not installed."""
     try:
         import av  # noqa: F401
     except ImportError:
@@ -69,18 +68,13 @@ def require_pyav() -> None:
 
 
 def write_encoded(source: Path, target: Path, *, bitrate: int = 32_000) -> None:
-    """Encode ``source``, a WAV of 16-bit samples with one or two tracks, into ``target`` (0600).
+    """Encode a WAV of 16-bit samples with one or two tracks (0600); blocking, for a thread.
 
-    It is written under another name first, so a file with that name is always whole. Runs for
-    about a hundredth of the sound's length; for a thread of its own.
+    The suffix of ``target``, one of ``ENCODED``, chooses the format, ``bitrate`` is of all tracks.
+    It is
+    written under another name and renamed, so the target is always complete.
 
-    Args:
-        source: the WAV file.
-        target: the ending, one of ``ENCODED``, says the form.
-        bitrate: bits a second of all tracks, where the form has one.
-
-    Raises:
-        EncodingFailed: the source is no such WAV, PyAV lacks the encoder, or the disk is full.
+    Raises EncodingFailed: the source is no such WAV, PyAV lacks the encoder, or the disk is full.
     """
     part = target.with_name(f"{target.name}.part")
     require_pyav()
@@ -138,16 +132,16 @@ SUFFIXES = (".wav", *ENCODED)
 
 
 class Recording(os.PathLike[str]):
-    """A stereo recording of both sides, the caller left and the agent right; of `Call.record`.
+    """A stereo recording of a call, the caller on the left; of `Call.record`.
 
-    It begins at once, or when the call is answered and the far end has heard what the settings'
-    ``consent`` asks for; ``await recording`` waits for that. It ends with the call, or before:
+    ``await recording`` waits until it begins: immediately, or when the call is answered and the
+    notice of
+    the settings' ``consent`` was heard. It ends with the call, or before:
 
     >>> async with call.record("call.wav"):
     ...     await call.say("This part is kept.")
 
-    The file is only for its owner to read (0600). A WAV can be played while it grows; a file
-    of another form is made of one when the recording has ended.
+    Mode 0600. A WAV can be played while it grows; another format is encoded from one at the end.
     """
 
     def __init__(
@@ -166,20 +160,18 @@ class Recording(os.PathLike[str]):
 
     @property
     def wav(self) -> Path:
-        """The WAV that is written while the call lasts."""
         return wav_path(self.path)
 
     @property
     def encodes(self) -> bool:
-        """Whether a file of another form is made in the end."""
         return self.wav != self.path
 
     async def stop(self) -> Path:
-        """End it now; its file, once it is complete.
+        """End the recording, and return its file once it is complete.
 
-        Harmless when it has ended, as it does with the call. Raises the `OSError` that kept it from
-        being written, or CallError where it never began or its file could not be encoded; the WAV
-        beside it is kept then.
+        Harmless when it has ended. Raises the `OSError` of a failed write, or CallError where it
+        never began
+        or could not be encoded; the WAV is kept then.
         """
         self._stop(self)
         files = await self.finished()
@@ -188,7 +180,6 @@ class Recording(os.PathLike[str]):
         return files[0]
 
     def __await__(self) -> Generator[Any, None, Recording]:
-        """Wait until it has begun; raises why it could not."""
         return self._wait().__await__()
 
     def __fspath__(self) -> str:
@@ -206,17 +197,14 @@ class Recording(os.PathLike[str]):
     # --- for the call
 
     def begun(self, now: float) -> None:
-        """Its first sample is now."""
         self.began_at = now
         self._begun.set()
 
     def failed(self, error: Exception) -> None:
-        """There will be none, or no more of it."""
         self.error = self.error or error
         self._begun.set()
 
     async def finished(self) -> tuple[Path, ...]:
-        """Nothing more is written: encode it where that is wanted; the files there are."""
         if self._finishing is None:
             self._finishing = asyncio.create_task(self._finish(), name=f"finish {self!r}")
         return await asyncio.shield(self._finishing)
@@ -247,15 +235,16 @@ class Recording(os.PathLike[str]):
 
 
 def wav_path(path: Path) -> Path:
-    """Return the WAV that is written while a call lasts, for a recording that is to be ``path``."""
+    """Return the WAV that is written during the call, for a recording into ``path``."""
     return path.with_name(f"{path.name}.wav") if path.suffix.lower() in ENCODED else path
 
 
 def validated_path(path: Path) -> Path:
-    """The path, if a recording can be written there.
+    """Return the path, if a recording can be written there.
 
-    Raises ValueError for another kind of file, OSError where there is no such folder, CallError
-    where the library that encodes is not installed.
+    Raises ValueError for an unknown suffix, OSError for a missing folder, CallError where the
+    encoder is
+    not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 DAY_S = 86_400.0
 ABANDONED_AFTER_S = 60.0
-"""A WAV that has not been written to for so long belongs to no call (it is saved each 0.5 s)."""
+"""A WAV unchanged for this time belongs to no call (it is saved each 0.5 s)."""
 _NAME = re.compile(
     r"\d{8}-\d{6}-(?:in|out)-[0-9a-f]{8}[A-Za-z0-9+_.-]{0,48}\.(?:wav|opus|opus\.part)"
 )
@@ -43,10 +43,14 @@ class _StoredFile:
 
 
 class RecordingFolder:
-    """Where calls are recorded to; one per phone."""
+    """Folder of recordings; one per phone.
+
+    Only files whose names match its pattern are deleted. A WAV left by a killed process is kept,
+    and
+    encoded by the next sweep where the settings ask for Opus.
+    """
 
     def __init__(self, settings: RecordSettings) -> None:
-        """Make the folder (0700); raises OSError where that is impossible."""
         if settings.audio is None:
             raise ValueError("audio names no folder for recordings")
         self.settings = settings
@@ -63,7 +67,8 @@ class RecordingFolder:
         self._turn = asyncio.Lock()
 
     def path_for(self, facts: CallFacts) -> Path:
-        """The WAV file to record a call into; it has no number in its name unless asked for.
+        """Return the WAV file for a call, without the party's number unless the settings ask for
+        it.
 
         Call `finished` with it when the recording is closed.
         """
@@ -81,10 +86,9 @@ class RecordingFolder:
         raise OSError(f"{self.folder} has 10000 recordings of one call")
 
     async def finished(self, path: Path) -> tuple[Path, ...]:
-        """The recording is closed: make its Opus file where one is wanted; the files there are.
+        """Encode a closed recording if the settings ask for that; return its files.
 
-        Encoding runs in a thread, for one call at a time: calls under way need the cores. Where it
-        fails the WAV stays, and the log says why.
+        One at a time, in a thread: calls under way need the cores. On failure the WAV stays.
         """
         try:
             async with self._turn:
@@ -93,9 +97,8 @@ class RecordingFolder:
             self._open.discard(path)
 
     def sweep(self, now_wall: float) -> list[Path]:
-        """Finish what a killed process left, delete what is too old or too much; what was deleted.
-
-        It reads the folder and may encode: call it in a thread, now and then.
+        """Encode what a killed process left; delete and return what is too old or too much.
+        Blocking.
         """
         settings = self.settings
         kept = self._kept()
@@ -159,7 +162,6 @@ class RecordingFolder:
 
 
 def party_in_name(uri: str) -> str:
-    """The user part of a SIP address as a part of a file name: ``-USER``, or nothing."""
     user = uri.rpartition("<")[2].partition(":")[2].partition("@")[0].partition(";")[0]
     safe = _PARTY.sub("", user)[:32]
     return f"-{safe}" if safe else ""
@@ -169,14 +171,10 @@ SWEEP_INTERVAL_S = 3600.0
 
 
 class CallStore:
-    """One phone's.
+    """Store of a phone's records and recordings, with their retention.
 
-    Args:
-        settings: what is kept.
-        single: a file for the recording of the first call, where no folder is given; further ones
-            get ``-2``, ``-3``, ...; encoded when the call is over where its ending says so.
-
-    Raises OSError where the folder or the log cannot be made.
+    ``single``: file of the first call's recording, where no folder is set; further ones get ``-2``,
+    ...
     """
 
     def __init__(self, settings: RecordSettings, single: Path | None, clock: Clock) -> None:
@@ -191,16 +189,13 @@ class CallStore:
 
     @property
     def records_audio(self) -> bool:
-        """Whether calls are recorded."""
         return self._recordings is not None or self._single is not None
 
     def start(self) -> None:
-        """Begin to sweep, now and each hour."""
         if self._recordings is not None or self._log is not None:
             self._sweeping = asyncio.create_task(self._sweep(), name="sweep of recordings")
 
     def path_for(self, facts: CallFacts) -> Path | None:
-        """The WAV for a call's recording; None = it is not recorded."""
         if self._recordings is not None:
             return self._recordings.path_for(facts)
         if self._single is None:
@@ -211,17 +206,13 @@ class CallStore:
     def file(
         self, facts: CallFacts, path: Path | None, asked: Sequence[Recording] = ()
     ) -> asyncio.Task[CallRecord]:
-        """A call is over: finish its recordings, write its record; the task gives the record.
-
-        ``path``: what `path_for` gave; ``asked``: recordings that the program began.
-        """
+        """Finish a call's recordings and write its record; the task's result is the record."""
         task = asyncio.create_task(self._file(facts, path, asked), name="record of a call")
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
         return task
 
     async def close(self) -> None:
-        """Wait until all that is over is on disk."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
@@ -253,7 +244,6 @@ class CallStore:
         return record
 
     async def _encoded(self, wav: Path) -> tuple[Path, ...]:
-        """Encode the single recording where its ending says so; the file there is."""
         assert self._single is not None
         if wav_path(self._single) == self._single:
             return (wav,)

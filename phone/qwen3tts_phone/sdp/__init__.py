@@ -1,1 +1,1 @@
-"""Sdp."""
+"""Session descriptions: parsing, offer and answer, codecs, SRTP keys."""

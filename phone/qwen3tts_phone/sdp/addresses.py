@@ -20,9 +20,11 @@ _CANDIDATE = re.compile(
 
 
 def alternatives(lines: Sequence[tuple[int, str, str]]) -> tuple[Endpoint, ...]:
-    """The addresses for RTP over UDP: altc in its order, then candidates by priority.
+    """Return further addresses for RTP over UDP: altc in its order, then candidates by priority.
 
-    What cannot be used is passed by: a name (mDNS), TCP, RTCP's component, a group's address.
+    We speak no ICE; one of these may be of a family that we have a socket of. Names (mDNS), TCP,
+    RTCP's
+    component and group addresses are ignored.
     """
     values = [value for _, kind, value in lines if kind == "a"]
     wanted = [value for value in values if value.startswith(("altc:", "candidate:"))]
@@ -53,7 +55,7 @@ def _endpoint(host: str, port: str) -> Endpoint | None:
 
 
 class AddressScope(IntEnum):
-    """From where an address can be reached; the larger, the farther."""
+    """Scope from which an address can be reached; larger is wider."""
 
     NOWHERE = 0
     """0.0.0.0 and ::, which mean hold in a description (RFC 2543)."""
@@ -73,7 +75,7 @@ _PRIVATE: Final = tuple(
 
 
 def address_scope(host: str) -> AddressScope | None:
-    """From where ``host`` can be reached; None for what is no numeric address."""
+    """Return the scope of ``host``; None for no numeric address."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -93,7 +95,6 @@ def address_scope(host: str) -> AddressScope | None:
 
 
 def same_address(one: str, other: str) -> bool:
-    """Whether two numeric addresses are the same; names are compared as text."""
     try:
         return ipaddress.ip_address(one.strip("[]")) == ipaddress.ip_address(other.strip("[]"))
     except ValueError:

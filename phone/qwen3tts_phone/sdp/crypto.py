@@ -30,7 +30,7 @@ SUITES = (
 
 @dataclass(frozen=True, slots=True)
 class SrtpKey:
-    """The key of one direction of a stream. Its repr does not show it."""
+    """Master key and salt of one direction. Its repr does not show them."""
 
     suite: str
     """Name of the crypto suite, one of `KEY_BYTES`."""
@@ -50,12 +50,10 @@ class SrtpKey:
 
     @property
     def raw(self) -> bytes:
-        """Master key followed by master salt."""
         return base64.b64decode(self.key)
 
     @classmethod
     def new(cls, suite: str) -> SrtpKey:
-        """A fresh one; raises ValueError for a suite that is not known."""
         sizes = KEY_BYTES.get(suite)
         if sizes is None:
             raise ValueError(f"suite={suite!r}: known are {', '.join(KEY_BYTES)}")
@@ -73,22 +71,22 @@ _HARMLESS = re.compile(r"WSH=\d{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class CryptoAttribute:
-    """One line: a suite with its key, by which the describer will send."""
+    """One ``a=crypto`` line: tag, suite and the key by which the describer sends."""
 
     tag: int
     key: SrtpKey
 
     def __str__(self) -> str:
-        """As it stands behind ``a=crypto:``. Holds the key: not for logs."""
+        """Format the value of the line. Holds the key: not for logs."""
         return f"{self.tag} {self.key.suite} inline:{self.key.key}"
 
 
 def parse_crypto(value: str) -> CryptoAttribute | None:
-    """Read what stands behind ``a=crypto:``.
+    """Parse the value of an ``a=crypto`` line.
 
-    None for what cannot be used here, as if the line were not there (section 5.1.2): an unknown
-    suite, a key of another length, several keys or an index for them (MKI), a parameter that
-    changes the processing and is not marked as optional.
+    None for a line to be ignored (section 5.1.2): an unknown suite, a key of another length,
+    several keys
+    or an MKI, a mandatory parameter that changes the processing.
     """
     match = _LINE.fullmatch(value.strip())
     if match is None:
@@ -107,14 +105,16 @@ def parse_crypto(value: str) -> CryptoAttribute | None:
 
 
 def choose(theirs: Sequence[CryptoAttribute], suites: Sequence[str]) -> CryptoAttribute | None:
-    """The first of their lines whose suite is ours (section 5.1.2); None = there is none."""
+    """Return the first line whose suite is ours (section 5.1.2), or None."""
     return next((line for line in theirs if line.key.suite in suites), None)
 
 
 def confirmed(
     answer: Sequence[CryptoAttribute], offered: Sequence[CryptoAttribute]
 ) -> tuple[CryptoAttribute, CryptoAttribute] | None:
-    """Our line that an answer took, and its own (section 5.1.3): same tag, same suite; or None."""
+    """Return our line that an answer accepted, and its own (section 5.1.3: same tag and suite), or
+    None.
+    """
     for line in answer[:1]:
         for ours in offered:
             if (ours.tag, ours.key.suite) == (line.tag, line.key.suite):

@@ -1,7 +1,4 @@
-"""Session descriptions as they come from outside: RFC 8866, read within bounds.
-
-Only what a call needs is looked into; garbage is BadSdp with the line at fault.
-"""
+"""Parser of session descriptions (RFC 8866) within bounds; errors are BadSdp with the line."""
 
 from __future__ import annotations
 
@@ -44,8 +41,6 @@ _RTPMAP = re.compile(r"(\d{1,3}) +([A-Za-z0-9!#$%&'*+.^_`{|}~-]{1,64})/(\d{1,7})
 
 @dataclass(frozen=True, slots=True)
 class PayloadOffer:
-    """One format of a media line."""
-
     payload_type: int
     """0 to 127."""
     name: str
@@ -58,8 +53,6 @@ class PayloadOffer:
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """One media line with what belongs to it."""
-
     kind: str
     """``audio``, ``video``, ..."""
     host: str
@@ -88,11 +81,10 @@ class Media:
 
     @property
     def telephone_event_pt(self) -> int | None:
-        """Payload type of DTMF events at 8 kHz (RFC 4733), or None."""
+        """Payload type of telephone events at 8 kHz (RFC 4733), or None."""
         return self.payload_type_of("TELEPHONE-EVENT", 8000)
 
     def payload_type_of(self, name: str, clock_hz: int) -> int | None:
-        """The payload type of a format (its name in capitals), or None."""
         for payload in self.payloads:
             if payload.name == name and payload.clock_hz == clock_hz:
                 return payload.payload_type
@@ -100,13 +92,12 @@ class Media:
 
     @property
     def encrypted(self) -> bool:
-        """Whether it is SRTP: by its protocol, or by keys beside plain RTP."""
         return self.protocol in ENCRYPTED or bool(self.crypto)
 
     def endpoint(self, family_of: str, peer: str = "") -> Endpoint:
-        """Its address and port of the same family as this one, or else the first.
+        """Return address and port of the same family as ``family_of``, or else the first.
 
-        Of the further addresses that of ``peer``, where signalling comes from, is taken first.
+        Among further addresses that of ``peer``, the signalling's source, comes first.
         """
         found = self._of_family(family_of)
         near = [each for each in found if each[0] == peer and each[0] not in self.hosts]
@@ -114,7 +105,6 @@ class Media:
         return next(iter((*own, *near, *found)), (self.host, self.port))
 
     def has_family(self, family_of: str) -> bool:
-        """Whether it has an address of the same family as this one."""
         return bool(self._of_family(family_of))
 
     def _of_family(self, family_of: str) -> list[Endpoint]:
@@ -123,40 +113,40 @@ class Media:
 
     @property
     def sends(self) -> bool:
-        """Whether the describer sends."""
         return self.direction in ("sendrecv", "sendonly")
 
     @property
     def receives(self) -> bool:
-        """Whether the describer receives."""
         nowhere = self.host in ("0.0.0.0", "::")
         return self.direction in ("sendrecv", "recvonly") and not nowhere
 
 
 @dataclass(frozen=True, slots=True)
 class SessionDescription:
-    """A whole description."""
-
     session_id: str
     version: int
     media: tuple[Media, ...]
 
     @property
     def audio_index(self) -> int:
-        """Which media line is the audio in plain RTP; raises BadSdp or NoCommonCodec."""
+        """Index of the audio line in plain RTP; raises BadSdp or NoCommonCodec."""
         return self.audio_line("off")
 
     @property
     def audio(self) -> Media:
-        """The audio in plain RTP; raises BadSdp or NoCommonCodec."""
+        """Audio line in plain RTP; raises BadSdp or NoCommonCodec."""
         return self.media[self.audio_index]
 
     def audio_line(self, srtp: str, family_of: str = "") -> int:
-        """Which media line is the audio that can be used.
+        """Return the index of the audio line to use.
 
-        ``family_of``: an address of ours; of several lines (ANAT, RFC 4091) one of its family.
-        ``srtp``: ``off`` takes plain RTP alone, ``accept`` what is encrypted before what is not,
-        ``require`` what is encrypted alone. Raises BadSdp or NoCommonCodec.
+        Args:
+            srtp: ``off`` = plain RTP alone, ``accept`` = encrypted lines first, ``require`` = those
+                alone.
+            family_of: an address of ours; among several lines (ANAT, RFC 4091) one of its family is
+                taken.
+
+        Raises BadSdp or NoCommonCodec.
         """
         lines = [index for index, media in enumerate(self.media) if media.kind == "audio"]
         if not lines:
@@ -184,7 +174,6 @@ class SessionDescription:
 
 
 def _unusable(streams: Sequence[Media], srtp: str) -> NoCommonCodec:
-    """Why none of these audio streams can be used."""
     first = streams[0]
     if any("TLS" in media.protocol for media in streams):
         return NoCommonCodec(
@@ -210,7 +199,7 @@ def _unusable(streams: Sequence[Media], srtp: str) -> NoCommonCodec:
 
 
 def parse(text: str) -> SessionDescription:
-    """Read a description; raises BadSdp with the line at fault."""
+    """Parse a description; raises BadSdp with the line at fault."""
     if len(text) > MAX_CHARS:
         raise BadSdp(f"A description of {len(text)} characters is over the bound of {MAX_CHARS}.")
     lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
@@ -249,7 +238,6 @@ def _origin(lines: Sequence[tuple[int, str, str]]) -> tuple[str, int]:
 
 
 def _connections(lines: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:
-    """The addresses, in order: one, as a rule; a further one that is of no use is passed by."""
     found: dict[str, None] = {}
     for number, kind, value in lines:
         if kind != "c":
@@ -265,7 +253,6 @@ def _connections(lines: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:
 
 
 def _address(number: int, value: str) -> str:
-    """The address of a c= line."""
     words = value.split()
     if len(words) != 3 or words[0].upper() != "IN" or words[1].upper() not in ("IP4", "IP6"):
         raise BadSdp(f"Line {number}: c= should be IN IP4 ADDRESS.")
@@ -317,7 +304,7 @@ def _media(
     if not hosts and int(port_text):
         raise BadSdp(f"Line {number}: the stream has no c= line, nor has the session.")
     rtp = "RTP" in protocol.upper()
-    wished, most = _packet_times(lines)
+    wanted, most = _packet_times(lines)
     return Media(
         kind=kind.lower(),
         host=hosts[0] if hosts else "0.0.0.0",
@@ -326,7 +313,7 @@ def _media(
         payloads=_payloads(formats, lines) if rtp else (),
         formats=tuple(formats),
         direction=_direction(lines) or session or "sendrecv",
-        ptime_ms=most if most and (wished or 20) > most else wished,
+        ptime_ms=most if most and (wanted or 20) > most else wanted,
         maxptime_ms=most,
         hosts=hosts,
         others=alternatives(lines) if rtp else (),
@@ -363,7 +350,6 @@ def _payloads(
 
 
 def _packet_times(lines: Sequence[tuple[int, str, str]]) -> tuple[int | None, int | None]:
-    """ptime and maxptime (RFC 8866 section 6.4)."""
     found: dict[str, int] = {}
     for _, kind, value in lines:
         name, colon, text = value.partition(":")
@@ -380,7 +366,7 @@ def _cryptos(lines: Sequence[tuple[int, str, str]]) -> tuple[CryptoAttribute, ..
 
 
 def _rtcp_port(lines: Sequence[tuple[int, str, str]]) -> int | None:
-    """RFC 3605; an address beside the port is not followed: media comes from one host."""
+    """RFC 3605; an address beside the port is ignored: media comes from one host."""
     for _, kind, value in lines:
         if kind == "a" and value.startswith("rtcp:"):
             text = value[5:].strip().partition(" ")[0]

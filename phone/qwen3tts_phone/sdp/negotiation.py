@@ -19,10 +19,6 @@ COMFORT_NOISE_PT = 13
 
 
 def event_payload_types(codecs: Sequence[CodecSpec]) -> dict[int, int]:
-    """Return the payload type of telephone-event for each clock of our codecs, and for 8 kHz.
-
-    That one is offered beside other clocks as well: many phones know no other.
-    """
     taken = {codec.payload_type for codec in codecs} | set(EVENT_PTS.values())
     free = (number for number in range(103, 128) if number not in taken)
     clocks = dict.fromkeys((*(codec.clock_hz for codec in codecs), 8000))
@@ -30,7 +26,6 @@ def event_payload_types(codecs: Sequence[CodecSpec]) -> dict[int, int]:
 
 
 def fits(codec: CodecSpec, offer: PayloadOffer) -> bool:
-    """Return whether a described format is this codec."""
     # RFC 7587 section 7 wants two channels; some phones leave them out.
     channels = (1, 2) if codec.channels == 2 else (1,)
     return (
@@ -42,7 +37,7 @@ def fits(codec: CodecSpec, offer: PayloadOffer) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AgreedPayload:
-    """A payload type that may come, and what it is."""
+    """A payload type that may arrive."""
 
     payload_type: int
     name: str
@@ -50,7 +45,6 @@ class AgreedPayload:
 
 
 def common_codecs(theirs: Media, ours: Sequence[CodecSpec]) -> list[tuple[PayloadOffer, CodecSpec]]:
-    """What both ends have, in their order."""
     found = []
     for offer in theirs.payloads:
         codec = next((codec for codec in ours if fits(codec, offer)), None)
@@ -60,9 +54,9 @@ def common_codecs(theirs: Media, ours: Sequence[CodecSpec]) -> list[tuple[Payloa
 
 
 def ptime_for(codec: CodecSpec, wanted: int | None, most: int | None, ours: int) -> int:
-    """The packet time to send with: what they ask for where it can be done, else ours.
+    """Return the packet time to send with: theirs where it is possible, else ours.
 
-    ``most`` is their maxptime (RFC 8866 section 6.4): the longest possible one within it counts.
+    ``most`` is their maxptime (RFC 8866 section 6.4).
     """
     ptime = wanted if wanted is not None else ours
     if ptime not in codec.ptimes_ms and (most is None or ptime <= most):
@@ -74,7 +68,7 @@ def ptime_for(codec: CodecSpec, wanted: int | None, most: int | None, ours: int)
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """What both ends agreed on, as our sender and receiver need it."""
+    """Agreement of both ends, as our sender and receiver need it."""
 
     host: str
     """Where to send to."""
@@ -113,7 +107,7 @@ class Negotiated:
 
 
 def answering(offered: Media, wanted: Direction = "sendrecv") -> Direction:
-    """The direction of an answer (RFC 3264 section 6.1): what both ends can and want."""
+    """Return the direction of an answer (RFC 3264 section 6.1)."""
     # A hold by 0.0.0.0 still sends, as far as its direction says.
     send = offered.receives and wanted in ("sendrecv", "sendonly")
     receive = offered.sends and wanted in ("sendrecv", "recvonly")
@@ -124,8 +118,6 @@ def answering(offered: Media, wanted: Direction = "sendrecv") -> Direction:
 
 @dataclass(frozen=True, slots=True)
 class LocalSide:
-    """What we bring to an agreement."""
-
     codecs: Sequence[CodecSpec]
     """In order of preference."""
     host: str
@@ -149,7 +141,7 @@ class LocalSide:
 def negotiate(
     remote: Media, ours: LocalSide, keys: tuple[SrtpKey, SrtpKey] | None = None
 ) -> Negotiated:
-    """What we send and expect, given what they describe and what we want.
+    """Negotiate what we send and expect.
 
     ``keys``: ours and theirs. Raises NoCommonCodec.
     """
@@ -191,7 +183,6 @@ def negotiate(
 
 
 def _event(remote: Media, codec: CodecSpec) -> tuple[int | None, int]:
-    """Payload type and clock of telephone events."""
     # RFC 4733 section 2.1: events have the clock of the audio that they stand among. Some phones
     # offer those of 8 kHz alone.
     for clock_hz in (codec.clock_hz, 8000):
@@ -202,7 +193,6 @@ def _event(remote: Media, codec: CodecSpec) -> tuple[int | None, int]:
 
 
 def _others(remote: Media, ours: LocalSide, chosen: int) -> tuple[AgreedPayload, ...]:
-    """What may come besides: the rest of their answer, and what static numbers always mean."""
     others: dict[int, AgreedPayload] = {}
     if ours.numbers is not None:
         for _, codec in common_codecs(remote, ours.codecs):

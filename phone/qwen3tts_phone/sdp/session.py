@@ -1,10 +1,4 @@
-"""Offer and answer (RFC 3264) for one audio stream.
-
-:class:`SdpSession` is our side of one call: it writes offers and answers, counts the version up,
-keeps the order of the media lines and its SRTP keys; :class:`Negotiated` is what both ends will do.
-All is pure; a description that cannot be used is BadSdp, a codec or an encryption that we lack
-NoCommonCodec.
-"""
+"""Offer and answer (RFC 3264) for one audio stream (pure)."""
 
 from __future__ import annotations
 
@@ -68,20 +62,24 @@ class _Format:
 
 
 class SdpSession:
-    """Our side of a call's offers and answers.
+    """Our side of a call's offers and answers: version, order of media lines, SRTP keys.
 
     Args:
         host: where our RTP is received, a numeric address of either family.
         port: its port; RTCP is one above it.
-        codecs: names of `SDP_CODECS`, in order of preference.
-        ptime_ms: the packet time that we ask for, and send where the far end asks for none.
-        srtp: ``off``; ``accept`` = where the far end offers a key; ``require`` = we offer SRTP
-            alone and take nothing else.
-        srtp_suites: what we offer and take, in order.
+        codecs: in order of preference.
+        ptime_ms: packet time that we ask for, and send where the far end asks for none.
+        telephone_event: whether RFC 4733 events are offered.
+        srtp: ``off``; ``accept`` = where the far end offers a key; ``require`` = SRTP alone.
+        srtp_suites: suites that we offer and take, in order.
         comfort_noise: ``off``; ``accept`` = where the far end offers it; ``offer``.
         rtcp_mux: ``off`` or ``accept`` = where the far end offers it.
+        maxptime_ms: longest packet time that we take.
+        opus_fmtp: fmtp of Opus in place of the codec table's.
 
-    Raises ValueError for settings that are none of these.
+    Raises ValueError for invalid settings. A description that cannot be used is BadSdp, a codec or
+    an
+    encryption that we lack NoCommonCodec.
     """
 
     def __init__(
@@ -145,33 +143,30 @@ class SdpSession:
     # --- what is said
 
     def offer(self, direction: Direction | None = None) -> str:
-        """An offer; the version counts up when it says something else than the last one."""
         self.direction_wanted = direction or self.direction_wanted
         return self._write(self.direction_wanted)
 
     @property
     def holding(self) -> Direction:
-        """The direction that puts the far end on hold (RFC 3264 section 8.4)."""
-        # Whoever is held already must not be told that we still send.
+        """Direction that puts the far end on hold (RFC 3264 section 8.4)."""
+        # A far end that holds us must not be offered that we still send.
         return (
             "inactive" if self.negotiated is not None and not self.negotiated.send else "sendonly"
         )
 
     @property
     def codecs(self) -> tuple[str, ...]:
-        """The names of our codecs, in order of preference."""
         return tuple(codec.name for codec in self._codecs)
 
     def saved(self) -> SdpSession:
-        """What :meth:`restore` takes back: the session as it is now."""
         return copy.copy(self)
 
     def restore(self, saved: SdpSession) -> None:
-        """A change was not made, and what was written for it was never sent: all is as it was."""
+        """Undo a change that was not made, and of which nothing was sent."""
         self.__dict__.update(saved.__dict__)
 
     def accept(self, text: str | SessionDescription) -> Negotiated:
-        """The far end's answer to our offer; raises BadSdp or NoCommonCodec."""
+        """Apply the far end's answer to our offer; raises BadSdp or NoCommonCodec."""
         if not self._body:
             raise WrongState("There is an answer, and no offer was made.")
         description = parse(text) if isinstance(text, str) else text
@@ -198,7 +193,7 @@ class SdpSession:
     def answer(
         self, offered: str | SessionDescription, direction: Direction | None = None
     ) -> tuple[str, Negotiated]:
-        """Our answer to the far end's offer, and what was agreed."""
+        """Return our answer to the far end's offer, and the agreement."""
         description = parse(offered) if isinstance(offered, str) else offered
         # What has begun encrypted does not go on in the clear.
         index = description.audio_line("require" if self._was_encrypted else self._srtp, self.host)
@@ -251,7 +246,6 @@ class SdpSession:
         *,
         answered: bool = False,
     ) -> Negotiated:
-        """What both ends will do; ``answered``: it is we who answer, and with one codec."""
         return negotiate(
             remote,
             LocalSide(
@@ -273,7 +267,7 @@ class SdpSession:
     # --- what is written
 
     def _key(self, suite: str) -> SrtpKey:
-        """Our key for a suite: one for the whole call, or each description would be a new one."""
+        """Return our key of a suite: one a call, as a new one would change the description."""
         if suite not in self._keys:
             self._keys[suite] = SrtpKey.new(suite)
         return self._keys[suite]
@@ -286,7 +280,6 @@ class SdpSession:
         return _Format(number, codec.rtpmap, parameters)
 
     def _all_formats(self, *, events: bool) -> list[_Format]:
-        """The audio line's formats: codecs, noise, keys."""
         formats = list(self._formats)
         if self._noise_pt is not None:
             formats.append(_Format(self._noise_pt, "CN/8000"))
@@ -329,7 +322,7 @@ class SdpSession:
 
 
 def check_settings(port: int, srtp: str, srtp_suites: Sequence[str], comfort_noise: str) -> None:
-    """Refuse what no session can be made with; ValueError names it."""
+    """Raise ValueError for settings that no session can have."""
     if not 0 < port < 65536:
         raise ValueError(f"port={port} is not between 1 and 65535")
     if srtp not in ("off", "accept", "require"):

@@ -1,1 +1,1 @@
-"""Settings."""
+"""Settings of a phone, its records and its settings file."""

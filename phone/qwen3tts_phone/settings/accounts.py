@@ -1,4 +1,4 @@
-"""Accounts and trunks as a file of settings has them."""
+"""Accounts and trunks of a settings file."""
 
 from __future__ import annotations
 
@@ -31,17 +31,11 @@ KEYS: Mapping[Kind, tuple[str, ...]] = {
 }
 """The names that may stand in one of them."""
 PHONE_SETTINGS = ("host", "port", "tls", "listeners", "advertised_host")
-"""What somebody may look for in an account, and the whole phone has."""
+"""Settings of the whole phone that may be looked for in an account."""
 DEFAULT_PORTS = {"udp": 5060, "tcp": 5060, "tls": 5061}
 
 
 def read_accounts(kind: Kind, entry: Entry, env: Mapping[str, str]) -> list[Account]:
-    """The accounts or trunks of a file's list of them.
-
-    Raises:
-        BadConfiguration: a name is unknown or missing, a value cannot be, or a password cannot be
-            had.
-    """
     if entry.value is None:
         return []
     if not isinstance(entry.value, list):
@@ -79,7 +73,7 @@ def _account(kind: Kind, path: str, entry: Entry, env: Mapping[str, str]) -> Acc
         given.setdefault("user", Entry("", entry.where))
     try:
         return build(Account, Entry(given, entry.where), path)
-    except CallError as error:  # an address that is none
+    except CallError as error:  # not an address
         raise BadConfiguration(
             f"{path}: {error.message} ({_place_of_error(error.message, given) or entry.where})",
             remedy=error.remedy or "Change it there.",
@@ -87,7 +81,7 @@ def _account(kind: Kind, path: str, entry: Entry, env: Mapping[str, str]) -> Acc
 
 
 def _place_of_error(message: str, given: Mapping[str, Entry]) -> str:
-    """Where the setting stands that an error begins with, or else the longest that it quotes."""
+    """Place of the setting that an error begins with, or of the longest that it quotes."""
     for name, entry in given.items():
         if re.match(rf"{name}\b", message):
             return entry.where
@@ -101,10 +95,9 @@ def _place_of_error(message: str, given: Mapping[str, Entry]) -> str:
 
 
 def check_apart(accounts: list[Account], places: list[str]) -> None:
-    """Refuse accounts that cannot be told from each other; ``places``: where each stands.
+    """Refuse accounts with the same name, or the same user at the same server.
 
-    Raises:
-        BadConfiguration: two have one name, or are the same user at one server.
+    ``places``: file and line of each. Raises BadConfiguration.
     """
     names: dict[str, str] = {}
     users: dict[tuple[str, str, int], tuple[str, str]] = {}
@@ -128,14 +121,13 @@ def check_apart(accounts: list[Account], places: list[str]) -> None:
 
 
 def server_of(account: Account) -> tuple[str, int]:
-    """Host in lower case, and port, of an account's registrar or a trunk's server."""
     uri = parse_uri(account.registrar)
     port = DEFAULT_PORTS[transport_of(account) or "udp"]
     return uri.host.strip("[]").lower(), uri.port or port
 
 
 def transport_of(account: Account) -> str:
-    """udp, tcp or tls, where an account says which; empty where DNS does."""
+    """Return udp, tcp or tls, where an account says which; empty where DNS does."""
     uri = parse_uri(account.proxy or account.registrar)
     if uri.scheme == "sips":
         return "tls"

@@ -1,4 +1,4 @@
-"""Checks of a phone's settings file: combinations that cannot work, and remarks."""
+"""Checks of a settings file: combinations that cannot work, and warnings."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ ANY = ("0.0.0.0", "::")
 
 
 def check_together(config: PhoneConfig, entry: Entry, places: list[str]) -> None:
-    """Refuse what cannot work; ``entry`` and the accounts' ``places`` say where it stands.
+    """Refuse combinations that cannot work; ``entry`` and ``places`` give file and line.
 
     Raises:
-        BadConfiguration: two things want one port, a codec is unknown or cannot be had, an account
-            needs a transport that is not there, or a file cannot be written.
-        BadCertificate: a certificate, its key or an authority's cannot be used.
+        BadConfiguration: a port clash, an unknown or unavailable codec, a missing transport, or a
+            file
+            that cannot be written.
+        BadCertificate: a certificate, its key or an authority's is not valid.
     """
     _check_listeners(config, entry)
     _check_certificate(config, entry)
@@ -43,7 +44,6 @@ def check_together(config: PhoneConfig, entry: Entry, places: list[str]) -> None
 
 
 def _check_listeners(config: PhoneConfig, entry: Entry) -> None:
-    """No two of them may want one port of one address."""
     taken: list[tuple[Listener, str, int, str]] = []
     several = bool(config.listen.listeners)
     try:
@@ -177,7 +177,6 @@ def _check_transports(config: PhoneConfig, entry: Entry, places: list[str]) -> N
 
 
 def _check_writable(config: PhoneConfig, entry: Entry) -> None:
-    """Files and folders that calls are written to; a missing folder is made later, if it can be."""
     records = config.records
     for path, section, name in (
         (records.log, "records", "log"),
@@ -219,7 +218,6 @@ def _can_be_made(folder: Path) -> bool:
 
 
 def _is_file_name(path: Path) -> bool:
-    """Whether a file can be called so."""
     return "\0" not in str(path) and all(
         len(part.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES for part in path.parts
     )
@@ -230,7 +228,7 @@ def _may_write(path: Path) -> bool:
 
 
 def review(config: PhoneConfig, entry: Entry) -> list[SettingsWarning]:
-    """Remarks on a file that can be used; ``entry`` says where things stand in it."""
+    """Return warnings about a file that can be used."""
     return [
         *_secrets(entry),
         *_certificate(config, entry),
@@ -242,7 +240,6 @@ def review(config: PhoneConfig, entry: Entry) -> list[SettingsWarning]:
 
 
 def called_by(listen: SipSettings) -> tuple[str, ...]:
-    """The names and addresses that others call us by, as far as the settings say."""
     hosts = (listen.advertised_host, *(each.advertised_host for each in listen.listening()))
     named = tuple(dict.fromkeys(host for host in hosts if host))
     if named:
@@ -267,7 +264,6 @@ def _certificate(config: PhoneConfig, entry: Entry) -> Iterator[SettingsWarning]
 
 
 def _addresses(config: PhoneConfig, entry: Entry) -> Iterator[SettingsWarning]:
-    """An address that servers outside cannot answer to."""
     listen = config.listen
     where = entry.place("listen", "host")
     outside = [each for each in config.accounts if _is_outside(server_of(each)[0])]
@@ -303,7 +299,6 @@ def _addresses(config: PhoneConfig, entry: Entry) -> Iterator[SettingsWarning]:
 
 
 def _is_outside(host: str) -> bool:
-    """Whether a server is on another machine, as far as its address says."""
     return host != "localhost" and address_scope(host) != AddressScope.MACHINE
 
 
@@ -342,13 +337,13 @@ def _keeping(config: PhoneConfig, entry: Entry) -> Iterator[SettingsWarning]:
         )
     if records.audio is not None and records.consent == "none":
         yield SettingsWarning(
-            "Calls are recorded and nobody is told",
+            "Calls are recorded without a notice",
             "Where the law asks for it, set records.consent to tone or announcement.",
             entry.place("records", "audio"),
         )
     if config.safety.transfers == "accept" and not config.safety.guard.allowed:
         yield SettingsWarning(
-            "Whoever calls may have us call any number in their place (safety.transfers: accept)",
+            "Any caller may have us call any number in its place (safety.transfers: accept)",
             "Name the destinations in safety.guard.allowed.",
             entry.place("safety", "transfers"),
         )

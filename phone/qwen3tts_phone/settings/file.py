@@ -1,8 +1,8 @@
-"""The phone's settings from one file: listen, accounts, trunks, media, speech, safety, records.
+"""Reader of the phone's settings file: listen, accounts, trunks, media, speech, safety, records.
 
-Each setting has its default in the code, and only there; the file holds what differs. An unknown
-name is refused with its line and the names near it, and everything that can be checked without a
-network is checked here, before anything is bound and before anybody's phone rings.
+Each setting has its default in the code, and only there. An unknown name is refused with its line
+and
+similar names, and everything that can be checked without a network is checked before any bind.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ IN_THE_FILE = {
 def load_phone_config(
     path: str | os.PathLike[str], env: Mapping[str, str] | None = None
 ) -> PhoneSettings:
-    """What a file says, as a phone takes it; ``env``, where passwords are: ``os.environ``.
+    """Read a settings file as `PhoneSettings`; ``env`` holds passwords, by default ``os.environ``.
 
     Raises:
-        BadConfiguration: something in it is unknown, missing or cannot be; it is told where.
+        BadConfiguration: something in it is unknown, missing or invalid; the error has the line.
         BadCertificate: a certificate cannot be used.
     """
     return read_phone_config(path, env).settings()
@@ -55,12 +55,10 @@ def load_phone_config(
 def read_phone_config(
     path: str | os.PathLike[str], env: Mapping[str, str] | None = None
 ) -> PhoneConfig:
-    """The same, section by section."""
     return config_from(from_file(Path(path), EXAMPLE), env)
 
 
 def config_from(entry: Entry, env: Mapping[str, str] | None = None) -> PhoneConfig:
-    """The settings that a section holds, checked; raises as ``load_phone_config``."""
     env = os.environ if env is None else env
     rest = dict(entry.value)
     for name, inner in rest.items():
@@ -83,7 +81,6 @@ def config_from(entry: Entry, env: Mapping[str, str] | None = None) -> PhoneConf
 
 
 def _listen(listen: Entry, env: Mapping[str, str]) -> Entry:
-    """The section with its port, and the key's password from where the file says that it is."""
     if listen.value is None:
         listen = Entry({}, listen.where)
     if not isinstance(listen.value, dict):
@@ -104,7 +101,7 @@ def _listen(listen: Entry, env: Mapping[str, str]) -> Entry:
 
 
 def _check_settings(config: PhoneConfig, entry: Entry) -> None:
-    """What only the phone itself refuses, told by the name that it has in the file."""
+    """Raise errors of `PhoneSettings` under the names that the file has."""
     try:
         config.settings()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What a phone is told: read once, checked once, frozen."""
+"""Settings of a phone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class PhoneSettings:
-    """How a phone is reached, what it speaks with, what it allows and what it keeps.
+    """Settings of a phone: addresses, speech, rules and records.
 
     Raises ValueError whose text begins with the name of the field.
     """
@@ -52,14 +52,14 @@ class PhoneSettings:
     """User part of our own address; calls with an account, and to it, have the account's."""
     display_name: str = ""
     advertised_host: str = ""
-    """Host in SIP and SDP; empty = the bound one, or the one that routes to the peer."""
+    """Host in SIP and SDP; empty = the bound one, or the local address towards the peer."""
     record_path: Path | None = None
     """Stereo WAV of both directions; further calls get ``-2``, ``-3``, ... (0600)."""
     latency_log: Path | None = None
     """One JSON line an utterance is appended here."""
     otel: str | None = None
     """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
-    ``1``: the one that the ``OTEL_*`` variables name."""
+    ``1``: that of the ``OTEL_*`` variables."""
     max_calls: int = MAX_CALLS
     media: MediaSettings = field(default_factory=MediaSettings)
     accounts: tuple[Account, ...] = ()
@@ -70,8 +70,7 @@ class PhoneSettings:
     tls: TlsSettings | None = None
     """Certificates for SIP over TLS, where ``sip`` does not have them."""
     guard: GuardSettings | None = None
-    """Whom it may call; None = everybody but emergency services. Transfers are guarded all the
-    same."""
+    """Rules for outgoing calls; None = all but emergency services. Transfers are always guarded."""
     gate: GateSettings | None = None
     """Limits for each source of SIP messages; None = those of ``sip``, or the usual ones."""
     records: RecordSettings | None = None
@@ -87,10 +86,9 @@ class PhoneSettings:
     """What becomes of a transfer that the far end asks for: ``refuse``, ``ask`` (an event) or
     ``accept``; always within the guard's rules."""
     media_silent_s: float = 20.0
-    """A far end that has sent nothing for so long is told of; 0 = never."""
+    """Time without packets of the far end until an event and a warning; 0 = never."""
     vanished_s: float = 60.0
-    """A call ends when nothing has come for so long and the far end does not answer an OPTIONS,
-    either; 0 = never."""
+    """A call ends after this time without packets, if an OPTIONS gets no answer; 0 = never."""
     unavailable_file: Path | None = None
     """WAV file that callers hear while no speech server can be reached; then their call ends. None:
     they are refused with 503 and Retry-After."""
@@ -105,9 +103,8 @@ class PhoneSettings:
     sends nothing: ``pause`` = it ends after 5 s; ``trusted`` = it goes on for the accounts' servers
     and the gate's trusted networks alone; ``send`` = for all."""
     freeze_heap: bool = True
-    """Whether the garbage collector leaves alone, from the phone's start to its end, what this
-    process had loaded by then: looking through it stops calls' sound. What came later is swept
-    when no call is up."""
+    """Whether objects loaded before the phone's start are excluded from garbage collection, which
+    interrupts audio. Later ones are collected when no call is up."""
     jitter_max_s: float = 0.2
     """Longest wait for a packet that is missing."""
 
@@ -140,22 +137,18 @@ class PhoneSettings:
 
     @property
     def speech(self) -> VoiceOptions:
-        """How its calls speak where an utterance says nothing else."""
         return VoiceOptions(self.voice, self.language, dict(self.options))
 
     @property
     def all_accounts(self) -> tuple[Account, ...]:
-        """``account`` and ``accounts``."""
         return (*((self.account,) if self.account is not None else ()), *self.accounts)
 
     @property
     def all_codecs(self) -> set[str]:
-        """Names of those that some call may have."""
         further = (name for each in self.all_accounts for name in each.codecs or ())
         return {*self.codecs, *further}
 
     def sip_settings(self) -> SipSettings:
-        """Everything about SIP."""
         if self.sip is not None:
             sip = self.sip
         else:
@@ -174,7 +167,6 @@ class PhoneSettings:
         return sip
 
     def leg_spec(self, towards: str) -> LegSpec:
-        """How ports for media are opened; ``towards``: our address as the far end is told it."""
         return LegSpec(
             local_host=self._media_host(towards),
             port_range=self.rtp_ports,
@@ -185,7 +177,6 @@ class PhoneSettings:
         )
 
     def _media_host(self, towards: str) -> str:
-        """Where RTP is bound: of the addresses where SIP is, one of the same family."""
         hosts: tuple[str, ...] = (self.host,)
         if self.sip is not None and self.host == LOOPBACK:
             hosts = self.sip.hosts

@@ -1,4 +1,4 @@
-"""What a phone keeps of its calls: records, recordings, for how long, and who is told."""
+"""Settings of records and recordings: what is kept, for how long, and the notice of recording."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ ANNOUNCEMENT = "This call is recorded."
 
 @dataclass(frozen=True, slots=True)
 class RecordSettings:
-    """Read once, checked once; raises ValueError with the name of what is wrong."""
+    """Records and recordings of calls; raises ValueError that begins with the field's name."""
 
     log: Path | None = None
     """One JSON line a call is appended to this file (0600). None = no records."""
     log_max_bytes: int = 50_000_000
-    """A log beyond this is put aside as ``NAME.1``, and so on; 0 = never."""
+    """A log beyond this is rotated to ``NAME.1``, and so on; 0 = never."""
     log_files: int = 10
-    """So many that were put aside are kept."""
+    """Rotated logs kept."""
     log_keep_days: float = 0.0
-    """Those put aside are deleted when their last call is older than this; 0 = never."""
+    """Rotated logs are deleted when their last call is older than this; 0 = never."""
     parties: bool = True
-    """Whether records name who called whom."""
+    """Whether records name caller and callee."""
     keys: bool = False
     """Whether records hold the digits that were pressed; else their number only. They may be
     somebody's PIN."""
@@ -48,7 +48,7 @@ class RecordSettings:
     consent_text: str = ANNOUNCEMENT
     """What ``announcement`` says."""
     consent_every_s: float = 0.0
-    """The beep again each so many seconds, as some places ask for (15); 0 = only once."""
+    """Interval of further beeps, as some places require (15); 0 = only once."""
 
     def __post_init__(self) -> None:
         if self.audio_format not in AUDIO_FORMATS:
@@ -72,5 +72,4 @@ class RecordSettings:
 
     @property
     def keeps_audio(self) -> bool:
-        """Whether calls are recorded."""
         return self.audio is not None

@@ -10,7 +10,7 @@ from qwen3tts_settings.entries import BadConfiguration, Entry
 
 
 def refuse_secret(path: str, given: Mapping[str, Entry], name: str) -> None:
-    """Raises BadConfiguration where a section holds the secret ``name`` itself."""
+    """Raise BadConfiguration where a section holds the secret ``name`` itself."""
     if name in given:
         raise BadConfiguration(
             f"{path}.{name} is a secret and is not taken from {given[name].where}.",
@@ -20,10 +20,10 @@ def refuse_secret(path: str, given: Mapping[str, Entry], name: str) -> None:
 
 
 def take_secret(path: str, given: dict[str, Entry], name: str, env: Mapping[str, str]) -> None:
-    """Replace ``NAME_env`` or ``NAME_file`` in a section by the secret that it leads to.
+    """Replace ``NAME_env`` or ``NAME_file`` in a section by the secret.
 
     Raises:
-        BadConfiguration: both stand there, or the secret cannot be had; it is told where.
+        BadConfiguration: both are set, or the secret cannot be read; the error has the line.
     """
     ways = {way: given.pop(way) for way in (f"{name}_env", f"{name}_file") if way in given}
     ways = {way: entry for way, entry in ways.items() if entry.value is not None}
@@ -52,7 +52,6 @@ def take_secret(path: str, given: dict[str, Entry], name: str, env: Mapping[str,
 
 
 def secret_files(entry: Entry) -> Iterator[tuple[Path, str]]:
-    """Each file that a ``…_file`` beneath an entry names, with where it is named."""
     held = entry.value
     if isinstance(held, list):
         for each in held:
@@ -70,11 +69,7 @@ MAX_BYTES = 4096
 
 
 def from_variable(name: str, env: Mapping[str, str] | None = None) -> str:
-    """The password that an environment variable holds; ``env`` is ``os.environ`` if left out.
-
-    Raises:
-        BadConfiguration: it is not set, or empty, or no password can be so.
-    """
+    """Return the password of an environment variable. Raises BadConfiguration."""
     value = (os.environ if env is None else env).get(name, "")
     if not value:
         raise BadConfiguration(
@@ -85,11 +80,7 @@ def from_variable(name: str, env: Mapping[str, str] | None = None) -> str:
 
 
 def from_secret_file(path: Path) -> str:
-    """The password in the first line of a file; nothing else may stand there.
-
-    Raises:
-        BadConfiguration: it cannot be read, or is empty, or no password can be so.
-    """
+    """Return the password in the only line of a file. Raises BadConfiguration."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

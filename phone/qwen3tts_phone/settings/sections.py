@@ -21,8 +21,6 @@ _PHONE = PhoneSettings()
 
 @dataclass(frozen=True, slots=True)
 class SettingsWarning:
-    """One thing to look at."""
-
     words: str
     remedy: str
     where: str
@@ -34,8 +32,6 @@ class SettingsWarning:
 
 @dataclass(frozen=True)
 class MediaConfig:
-    """How calls sound."""
-
     codecs: tuple[str, ...] = _PHONE.codecs
     """SDP names of codecs, in order of preference."""
     ptime_ms: int = _PHONE.ptime_ms
@@ -63,19 +59,17 @@ class MediaConfig:
     freeze_heap: bool = _PHONE.freeze_heap
     """Whether the garbage collector leaves alone what the process has loaded before the phone."""
     jitter_max_s: float = _PHONE.jitter_max_s
-    """The longest wait for a packet of the caller's that is missing."""
+    """Longest wait for a missing packet of the caller."""
     silent_s: float = _PHONE.media_silent_s
-    """It is told when nothing has come from the far end for so long."""
+    """Time without packets of the far end until an event and a warning."""
     vanished_s: float = _PHONE.vanished_s
-    """No RTP for so long and no answer by SIP either: the call ends. 0 = never."""
+    """A call ends after this time without RTP, if SIP gets no answer either. 0 = never."""
     process: MediaSettings = field(default_factory=MediaSettings)
     """The process that sends and receives RTP."""
 
 
 @dataclass(frozen=True)
 class SpeechConfig:
-    """What speaks, and how."""
-
     server: str | None = None
     """The speech server, such as ws://127.0.0.1:8765/v1/speech; the commands start one of their
     own if left out."""
@@ -86,7 +80,7 @@ class SpeechConfig:
     speed: float | None = None
     """Factor on the rate of speech, 0.5 to 2.5."""
     mode: Literal["auto", "clause", "live", "whole", "whole_streaming"] | None = None
-    """What is said at one go; see `mr-qwen3tts call --help-all`."""
+    """How text is segmented; see `mr-qwen3tts call --help-all`."""
     instructions: str | None = None
     """How to speak, in words."""
     seed: int | None = None
@@ -98,7 +92,7 @@ class SpeechConfig:
     call ends. Left out: they are refused with 503 and Retry-After."""
     otel: str | None = None
     """Collector of OpenTelemetry that gets a span of each utterance, such as
-    http://127.0.0.1:4318; "1": the one that the OTEL_* variables name."""
+    http://127.0.0.1:4318; "1": that of the OTEL_* variables."""
 
     def __post_init__(self) -> None:
         endpoint_of(self.otel)
@@ -111,7 +105,7 @@ class SpeechConfig:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What is given besides voice and language, as ``context.open`` has it."""
+        """Options besides voice and language, as ``context.open`` has them."""
         given = {
             "speed": self.speed,
             "mode": self.mode,
@@ -123,31 +117,27 @@ class SpeechConfig:
 
 @dataclass(frozen=True)
 class SafetyConfig:
-    """Who may call us, and whom we may call."""
-
     gate: GateSettings = field(default_factory=GateSettings)
-    """What the open port lets in."""
+    """Limits of each source of SIP messages."""
     guard: GuardSettings = field(default_factory=GuardSettings)
     """Which numbers are dialled, how often and how long."""
     transfers: Literal["refuse", "ask", "accept"] = "refuse"
-    """What becomes of a transfer that the far end asks for; one that is taken passes the guard."""
+    """How a transfer by the far end is handled; the guard applies to accepted ones."""
 
 
 @dataclass(frozen=True)
 class OutboundConfig:
-    """Calls of ours."""
-
     retry: RetryPolicy | None = None
-    """After which endings a call is made again, when and how often; once if left out."""
+    """Which outcomes are retried, when and how often; none if left out."""
     on_machine: Literal["speak", "hang-up", "after-beep"] = "speak"
     """What `call` does when an answering machine takes it."""
     answering: AnsweringSettings = field(default_factory=AnsweringSettings)
-    """How a machine is told from a person."""
+    """Thresholds of answering machine detection."""
 
 
 @dataclass(frozen=True)
 class PhoneConfig:
-    """A whole file. ValueError for what cannot be."""
+    """A whole settings file. Raises ValueError."""
 
     listen: SipSettings = field(default_factory=SipSettings)
     """Where SIP is spoken, under which names and with which certificate."""
@@ -166,7 +156,6 @@ class PhoneConfig:
     """What is probably not meant as it is written; not part of the file."""
 
     def settings(self) -> PhoneSettings:
-        """The same as a phone takes it."""
         media, speech, safety = self.media, self.speech, self.safety
         return replace(
             _PHONE,
