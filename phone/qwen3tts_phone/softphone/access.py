@@ -15,19 +15,15 @@ from qwen3tts_wire.errors import SpeechError
 
 TOKEN_BYTES = 18
 FREE_FAILURES = 5
-"""Wrong tokens of one address before it has to wait."""
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 FORGET_S = 600.0
 """An address without a wrong token for this time starts over."""
 MAX_ADDRESSES = 4096
 MAX_PROXIES = 8
-"""Last entries of X-Forwarded-For that count."""
 
 
 class BadToken(SpeechError):
-    """The page has no token, or a wrong one."""
-
     code = "bad_token"
 
     def __init__(self) -> None:
@@ -38,8 +34,6 @@ class BadToken(SpeechError):
 
 
 class SlowDown(SpeechError):
-    """Too many wrong tokens came from that address."""
-
     code = "slow_down"
     retryable = True
 
@@ -52,8 +46,6 @@ class SlowDown(SpeechError):
 
 
 class WrongPlace(SpeechError):
-    """The request comes from a page of another site, or names another host."""
-
     code = "wrong_place"
 
     def __init__(self) -> None:
@@ -64,7 +56,6 @@ class WrongPlace(SpeechError):
 
 
 def new_token() -> str:
-    """Return a random token of 144 bits."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
@@ -74,13 +65,11 @@ class TokenCheck:
     def __init__(self, token: str) -> None:
         self._token = token.encode()
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        """Failures of an address, and the time of the last one."""
 
     def __repr__(self) -> str:
         return "Access()"
 
     def wait_s(self, address: str, now: float) -> float:
-        """Return the waiting time of an address."""
         count, at = self._failures.get(address, (0, now))
         over = count - FREE_FAILURES
         if over < 0 or now - at >= FORGET_S:
@@ -116,7 +105,6 @@ class BrowserRequest(NamedTuple):
 
     scheme: str
     host: str
-    """The Host header, port included."""
     address: str
 
 
@@ -138,7 +126,6 @@ class ProxyHeaders:
         self._trusted = networks(trusted_proxies, "trusted_proxies")
 
     def origin_of_request(self, peer: str, headers: Mapping[str, str]) -> BrowserRequest:
-        """Return the origin of a request from the address ``peer``."""
         host = headers.get("Host", "")
         if not self.trusts(peer):
             return BrowserRequest(self._scheme, host, peer)
@@ -150,11 +137,9 @@ class ProxyHeaders:
         )
 
     def trusts(self, peer: str) -> bool:
-        """Return whether an address is that of a trusted proxy."""
         return in_networks(address_of(peer), self._trusted)
 
     def is_public(self, origin: str | None) -> bool:
-        """Return whether an Origin is that of ``public_url``."""
         return self._public is not None and origin_of(origin or "") == self._public
 
     def _client(self, peer: str, headers: Mapping[str, str]) -> str:
@@ -177,7 +162,6 @@ class AllowedHosts:
         self._names = {plain_host(name) for name in names} | {plain_host(host)}
 
     def admits(self, header: str | None) -> bool:
-        """Return whether a Host header is allowed."""
         found = HOST.fullmatch(header or "")
         if found is None:
             return False

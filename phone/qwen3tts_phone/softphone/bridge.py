@@ -41,7 +41,6 @@ UP = State("up")
 
 
 def state_of_event(event: CallEvent) -> State | None:
-    """Return the state after an event of the call; None = unchanged."""
     match event:
         case CallRinging():
             return State("ringing")
@@ -62,8 +61,6 @@ def state_of_event(event: CallEvent) -> State | None:
 
 
 class StateHistory:
-    """All states so far, for any number of readers."""
-
     def __init__(self, first: State) -> None:
         self._states = [first]
         self._news = asyncio.Event()
@@ -106,7 +103,6 @@ class CallBridge(ABC):
         self.page = page
         self.call = call
         self.talking = talking
-        """Whether the page's microphone is in the other call."""
         self.on_moved: Callable[[Call], None] | None = None
         """Called with the call that has replaced ``call``."""
         self._states = StateHistory(first)
@@ -114,9 +110,7 @@ class CallBridge(ABC):
         self._end: State | None = None
         """End of the other call; another one may replace it."""
         self._live: LiveSound | None = None
-        """Our microphone in the other call."""
         self._far_sounds = False
-        """Whether the other call's far end has sent audio."""
         self._over = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._running = asyncio.create_task(self._run(), name=f"page joined to {call.id}")
@@ -130,15 +124,12 @@ class CallBridge(ABC):
         return self.call.speak(words, options)
 
     def interrupt(self) -> list[Utterance]:
-        """Interrupt speech in the other call; the microphone stays."""
         return self.call.interrupt()
 
     async def press(self, digits: str) -> None:
-        """Send DTMF in the other call; raises CallError."""
         await self.call.send_dtmf(digits)
 
     def talk(self, on: bool) -> None:
-        """Put the page's microphone into the other call, or take it out."""
         self.talking = on
         if not on:
             self._close_live()
@@ -150,7 +141,6 @@ class CallBridge(ABC):
         return self._states.all()
 
     async def over(self) -> None:
-        """Wait for the end of the bridge and all of its tasks."""
         await self._over.wait()
 
     async def close(self) -> None:
@@ -180,7 +170,6 @@ class CallBridge(ABC):
     # --- inside
 
     async def _run(self) -> None:
-        """Run to the end of the page's call, or of the last one that it is bridged to."""
         page_over = asyncio.create_task(_to_the_end(self.page))
         try:
             while (following := await self._join(page_over)) is not None:
@@ -246,7 +235,6 @@ class CallBridge(ABC):
             live.close()
 
     async def _give_microphone(self) -> None:
-        """Send the page's microphone into the other call."""
         await self.page.answered()
         await self.call.answered()
         async with aclosing(self.page.audio(steady=True)) as frames:
@@ -258,7 +246,6 @@ class CallBridge(ABC):
                 await self._live.push(frame.samples, frame.rate_hz)
 
     async def _give_sound(self) -> None:
-        """Send both sides of the other call to the page."""
         await self.page.answered()
         speaker = self.page.speaker
         if speaker is None:
@@ -287,7 +274,6 @@ class CallBridge(ABC):
 
     @property
     def _rings(self) -> bool:
-        """Whether the page hears the ringback tone: no early media has come."""
         return self._states.last.state == "ringing" and not self._far_sounds
 
     async def _hear_far(self, mixer: Mixer) -> None:
@@ -341,7 +327,6 @@ class MonitorBridge(CallBridge):
         self._find = find
 
     def talk(self, on: bool) -> None:
-        """Join the call with the microphone, or leave it."""
         if on and not self.talking:
             self.call.interrupt()
             with contextlib.suppress(SpeechError):  # not answered yet
@@ -357,7 +342,6 @@ class MonitorBridge(CallBridge):
             self._end = State("ended", await self.call.ended())
 
     async def _next_call(self) -> Call | None:
-        """Return the call that a program or agent continues with."""
         await self.call.ended()
         following = self._find(self.call.facts.continued_by)
         if following is not None:

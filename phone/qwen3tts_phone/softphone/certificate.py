@@ -32,12 +32,9 @@ FILE = "softphone.pem"
 DAYS = 397
 """Browsers accept at most 398 days (CA/Browser Forum, ballot SC31)."""
 RENEW_DAYS = 30
-"""A certificate that expires within this time is replaced."""
 
 
 class MissingWebPackages(SpeechError):
-    """The packages of the softphone are not installed."""
-
     code = "missing_extra"
 
     def __init__(self, name: str) -> None:
@@ -49,18 +46,14 @@ class MissingWebPackages(SpeechError):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Certificate of a server."""
-
     path: Path
     """PEM with the certificate and its key, or the certificate alone."""
     key: Path | None
     fingerprint: str
     """SHA-256 as browsers show it: ``AB:CD:…``."""
     own: bool = False
-    """Whether it is the user's own."""
 
     def context(self) -> ssl.SSLContext:
-        """Return the TLS context of a server; raises BadCertificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
@@ -71,14 +64,12 @@ class Certificate:
 
 
 def state_folder() -> Path:
-    """Return the user's state folder (XDG Base Directory Specification)."""
     base = os.environ.get("XDG_STATE_HOME", "")
     root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
     return root / "mr-qwen3tts"
 
 
 def user_certificate(path: Path, key: Path | None) -> Certificate:
-    """Return a certificate of the user's own; raises BadCertificate."""
     found = _read(path)
     now = datetime.now(UTC)
     if now > found.not_valid_after_utc:
@@ -121,7 +112,6 @@ def self_signed_certificate(
 
 
 def _kept(path: Path) -> x509.Certificate | None:
-    """Return a kept certificate with its key, if only its owner can read it."""
     try:
         from cryptography import x509
     except ModuleNotFoundError as error:
@@ -153,7 +143,6 @@ def _good(found: x509.Certificate, wanted: list[str], now: datetime) -> bool:
 
 
 def _made(hosts: list[str], now: datetime) -> bytes:
-    """Return the PEM of a new key and its certificate."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -221,7 +210,6 @@ def _fingerprint_of(certificate: x509.Certificate) -> str:
 
 
 def _read(path: Path) -> x509.Certificate:
-    """Return the first certificate of a file; raises BadCertificate, MissingWebPackages."""
     try:
         from cryptography import x509
     except ModuleNotFoundError as error:

@@ -27,7 +27,6 @@ ENDED = (WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 SEND_S = 10.0
 """Longest backpressure of a page."""
 CLOSE_S = 2.0
-"""Longest closing handshake."""
 
 
 class SoftphoneSessions(Protocol):
@@ -55,15 +54,11 @@ class PageConnection:
         self._hello_s = hello_s
         self.socket: web.WebSocketResponse
         self.abort: Callable[[], None] = _nothing
-        """Aborts the connection without a closing handshake."""
         self.admitted: Callable[[], None] = _nothing
-        """Called after a valid token."""
         self._resumed = False
         self._closed: asyncio.Event | None = None
-        """Set at the end of our closing handshake; None = not begun."""
 
     async def serve(self, socket: web.WebSocketResponse) -> None:
-        """Serve the connection to its end."""
         self.socket = socket
         try:
             session = await self._greeted()
@@ -95,15 +90,12 @@ class PageConnection:
             await self._close(int(WSCloseCode.OK))
 
     async def take_over(self) -> None:
-        """Close because another connection serves the session."""
         await self._close(TAKEN_OVER)
 
     async def leave(self) -> None:
-        """Close because the server ends."""
         await self._close(int(WSCloseCode.GOING_AWAY))
 
     async def _greeted(self) -> PageSession | None:
-        """Return the session of the first message (hello); None = the page has left."""
         async with asyncio.timeout(self._hello_s):
             message = await self.socket.receive()
         if message.type is not WSMsgType.TEXT:
@@ -120,7 +112,6 @@ class PageConnection:
         return session
 
     async def _read(self, session: PageSession) -> bool:
-        """Read to the end; returns whether the page was closed or left."""
         while True:
             message = await self.socket.receive()
             if message.type is WSMsgType.CLOSE:

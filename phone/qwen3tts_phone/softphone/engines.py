@@ -20,15 +20,11 @@ from qwen3tts_wire.messages import MAX_MESSAGE_BYTES, SessionCreated
 logger = logging.getLogger(__name__)
 
 QUERY_TIMEOUT_S = 4.0
-"""Longest query of one server."""
 MAX_SHOWN_VOICES = 2_000
 MAX_CLONED_VOICES = 64
-"""Shown voices that pages have cloned; the server keeps the others."""
 
 
 class NoSuchEngine(SpeechError):
-    """There is no speech server of that name."""
-
     code = "no_such_engine"
 
     def __init__(self, known: str) -> None:
@@ -39,8 +35,6 @@ class NoSuchEngine(SpeechError):
 
 @dataclass(slots=True)
 class SpeechEngine:
-    """A speech server."""
-
     id: str
     settings: EngineSettings
     link: SpeechLink
@@ -49,7 +43,6 @@ class SpeechEngine:
     trouble: str = ""
     """Error of the last query; empty = it answers."""
     made: list[VoiceEntry] = field(default_factory=list)
-    """Voices that pages have cloned."""
 
     @property
     def name(self) -> str:
@@ -59,7 +52,6 @@ class SpeechEngine:
 
     @property
     def can_clone(self) -> bool:
-        """Whether it clones voices."""
         return self.session is not None and "voice_loading" in self.session.features
 
     @property
@@ -82,7 +74,6 @@ class SpeechEngine:
             self.trouble = str(error)
 
     def entry(self) -> EngineEntry:
-        """Return the entry for the page."""
         session = self.session
         if session is None:
             return EngineEntry(self.id, self.name, "", self.trouble)
@@ -100,7 +91,6 @@ class SpeechEngine:
         )
 
     def add(self, voice: VoiceEntry) -> None:
-        """Add a cloned voice."""
         self.made = [voice, *(each for each in self.made if each.id != voice.id)][
             :MAX_CLONED_VOICES
         ]
@@ -127,7 +117,6 @@ class SpeechEngines:
                 logger.warning("the engine %s does not answer: %s", each.name, each.trouble)
 
     async def query(self) -> None:
-        """Query all."""
         await asyncio.gather(*(each.query() for each in self.all))
 
     def chosen(self, engine_id: str | None) -> SpeechEngine:
@@ -140,17 +129,14 @@ class SpeechEngines:
         raise NoSuchEngine(", ".join(each.id for each in self.all))
 
     def entries(self) -> tuple[EngineEntry, ...]:
-        """Return the entry for the page."""
         return tuple(each.entry() for each in self.all)
 
     async def close(self) -> None:
-        """Close the connections."""
         for each in self.all:
             await each.link.close()
 
 
 def server_address(url: str) -> str:
-    """Return host and port of a speech server, without secrets of its URL."""
     try:
         parts = urlsplit(url)
         return f"{parts.hostname or 'server'}{f':{parts.port}' if parts.port else ''}"
@@ -167,8 +153,6 @@ MAX_TEXT_CHARS = 4096
 
 
 class CannotClone(SpeechError):
-    """The engine cannot clone voices."""
-
     code = "cannot_clone"
 
     def __init__(self, name: str) -> None:
@@ -184,7 +168,6 @@ class ReferenceVoice:
     """Reference recording of a voice to be cloned."""
 
     audio: bytes = field(repr=False)
-    """Audio file of any format that the speech server reads."""
     ref_text: str | None = field(default=None, repr=False)
     """Its transcript; None = the server transcribes it, or uses the speaker embedding only."""
     name: str = ""

@@ -19,8 +19,6 @@ Yes = Annotated[bool, Flag()]
 
 @dataclass(frozen=True)
 class VoiceEntry:
-    """A voice of an engine."""
-
     id: Name
     name: Name
     language: Name
@@ -28,13 +26,10 @@ class VoiceEntry:
 
 @dataclass(frozen=True)
 class EngineEntry:
-    """A speech server that the page may choose."""
-
     id: Id
     name: Name
     kind: Name
     note: Prose = ""
-    """Remark, such as that it does not answer now."""
     can_clone: Yes = False
     default_voice: Name = ""
     voices: Annotated[tuple[VoiceEntry, ...], Many(Record(VoiceEntry), 10_000)] = ()
@@ -42,25 +37,19 @@ class EngineEntry:
 
 @dataclass(frozen=True)
 class CallEntry:
-    """A running call of this process."""
-
     id: Name
     line: Name
     direction: Name
     remote: Name
-    """Remote party; empty = unknown."""
     state: Name
     """``ringing``, ``up`` or ``held``."""
     since_ms: Number
     """Duration in whole seconds, milliseconds."""
     speaking: Yes = False
-    """Whether our side speaks."""
 
 
 @dataclass(frozen=True)
 class SipEntry:
-    """Telephone functions of this server."""
-
     dial: Yes = False
     listen: Yes = False
     accounts: Annotated[tuple[str, ...], Many(Text(0, 256), 1000)] = ()
@@ -68,12 +57,8 @@ class SipEntry:
 
 @dataclass(frozen=True)
 class LimitsEntry:
-    """Limits of this server."""
-
     text_chars: Count
-    """In one typed utterance."""
     typed_chars: Count
-    """In one ``type``."""
     upload_bytes: Count
     upload_s: Number
     resume_ms: Number

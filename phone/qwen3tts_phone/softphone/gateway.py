@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
 
 POLL_INTERVAL_S = 0.5
-"""Interval of looking for changes of the list."""
 
 
 class NoSuchCall(CallError):
-    """No call of that name is running here."""
-
     code = "no_such_call"
 
 
@@ -41,18 +38,14 @@ class CallSource(Protocol):
 
 
 class CallList:
-    """Running calls of a process's phones and streams."""
-
     def __init__(self, sources: Iterable[CallSource], clock: Clock) -> None:
         self._sources = tuple(sources)
         self._clock = clock
 
     def find(self, call_id: str) -> Call | None:
-        """Return the running call of that name; None if there is no such call."""
         return next((call for call in self._all() if call.id == call_id), None)
 
     def shown(self) -> list[CallEntry]:
-        """Return the calls, the oldest first."""
         now = self._clock.now()
         calls = sorted(self._all(), key=lambda call: (call.facts.started_at, call.id))
         return [_entry(call, now) for call in calls]
@@ -106,17 +99,14 @@ class Gateway:
 
     @property
     def can_dial(self) -> bool:
-        """Whether there is a phone that dials."""
         return self._phone is not None
 
     @property
     def can_listen(self) -> bool:
-        """Whether there are calls that can be monitored."""
         return self._has_sources
 
     @property
     def accounts(self) -> tuple[str, ...]:
-        """Names of the SIP accounts that it can dial with."""
         return () if self._phone is None else tuple(self._phone.registrations)
 
     async def dial(self, page: Call, uri: str, *, account: str | None = None) -> DialledBridge:

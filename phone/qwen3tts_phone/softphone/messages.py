@@ -46,7 +46,6 @@ STATES = ("connecting", "ringing", "up", "lost", "ended")
 KEYS = tuple("0123456789*#ABCD")
 MAX_SDP_CHARS = 65_536
 MAX_TYPED_CHARS = 4_096
-"""In one ``type``; a paste is sent in several."""
 MAX_SAID_CHARS = 20_000
 
 VoiceName = Annotated[str, Text(1, 256, printable=True)]
@@ -64,7 +63,6 @@ class Hello:
 
     type: ClassVar[str] = "hello"
     token: Annotated[str, Text(1, 512, printable=True)] = field(repr=False)
-    """The access token."""
     resume: Id | None = None
     """Session to resume after a lost connection."""
 
@@ -154,7 +152,6 @@ class Type:
     type: ClassVar[str] = "type"
     utterance: Count
     text: Annotated[str, Text(0, MAX_TYPED_CHARS)] = field(repr=False)
-    """Complete words."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +188,7 @@ class Report:
     jitter_buffer_ms: Number | None = None
     rtt_ms: Number | None = None
     lost: Number | None = None
-    """Packets since the call began, as ``received``."""
     concealed: Number | None = None
-    """Concealed samples since the call began."""
     received: Number | None = None
 
 
@@ -226,17 +221,13 @@ class Welcome:
     engines: Annotated[tuple[EngineEntry, ...], Many(Record(EngineEntry), 100)]
     codecs: Annotated[tuple[str, ...], Many(Text(1, 16), 16)]
     agent: Yes
-    """Whether a language model talks on calls."""
     recording: Yes
-    """Whether calls can be recorded."""
     sip: Annotated[SipEntry, Record(SipEntry)]
     calls: Annotated[tuple[CallEntry, ...], Many(Record(CallEntry), 10_000)]
     limits: Annotated[LimitsEntry, Record(LimitsEntry)]
     server_time: Time
     resumed: Yes = False
-    """Whether the requested session goes on."""
     call_id: Name | None = None
-    """Its running call; left out = there is none."""
     ice_servers: Annotated[tuple[IceEntry, ...], Many(Record(IceEntry), 8)] = ()
 
 
@@ -273,7 +264,6 @@ class Utterance:
     who: Annotated[str, OneOf(("agent", "typed"))]
     text: Prose = field(repr=False)
     typed: Count | None = None
-    """The page's own number of a typed utterance."""
 
 
 @dataclass(frozen=True)
@@ -311,9 +301,7 @@ class Spoken:
     stages: Annotated[dict[str, float], Numbers()] = field(default_factory=dict)
     """Milliseconds after its first mark, by the names of `qwen3tts_speech.latency.Mark`."""
     clock_error_ms: Number = 0.0
-    """Largest error of the speech server's marks."""
     starvations: Count = 0
-    """Underruns."""
     longest_gap_ms: Number = 0.0
     typed: Count | None = None
 
@@ -347,12 +335,9 @@ class Line:
     """The pacer's, such as ``speaking`` or ``starved``."""
     queued_ms: Number = 0.0
     starvations: Count = 0
-    """Underruns."""
     longest_gap_ms: Number = 0.0
     frames: Count = 0
-    """Sent since the call began."""
     skipped: Count = 0
-    """Skipped slots of the pacer."""
     first_sound_ms: Number | None = None
     """From the utterance's first text to its first audible packet."""
     rtt_ms: Number | None = None
@@ -396,9 +381,7 @@ class Error:
     message: Prose
     remedy: Prose = ""
     about: Name = ""
-    """Type of the message that it answers."""
     fatal: Yes = False
-    """Whether the connection is closed with it."""
 
 
 PageMessage = (
@@ -449,7 +432,6 @@ def read_page(text: str) -> PageMessage | DecodeError:
 
 
 def read_leave(data: bytes) -> Leave:
-    """Read the beacon of a page that is being closed; raises BadRequest."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
@@ -461,5 +443,4 @@ def read_leave(data: bytes) -> Leave:
 
 
 def encoded(message: ServerMessage | PageMessage) -> str:
-    """Return a message as JSON text; fields that are None are left out."""
     return encode(message)

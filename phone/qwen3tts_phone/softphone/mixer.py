@@ -18,7 +18,6 @@ JOINS_S: Final = 0.011
 """A frame within this distance of the one before is joined to it: slots are known to half a frame,
 and a step in the signal would be audible."""
 BACK_S: Final = 0.5
-"""Older audio is dropped."""
 AHEAD_S: Final = 5.0
 """Audio further ahead is dropped: more than the buffer of a far end that keeps the clock."""
 KNEE: Final = 24_000.0
@@ -31,8 +30,6 @@ class _Segment(NamedTuple):
 
 
 class _Voice:
-    """One input, as segments in order."""
-
     def __init__(self, to_hz: int) -> None:
         self.to_hz = to_hz
         self.segments: deque[_Segment] = deque()
@@ -54,7 +51,6 @@ class Mixer:
     def __init__(self, rate_hz: int, ptime_ms: int, now: float) -> None:
         self.rate_hz = rate_hz
         self.late_s = 0.0
-        """Audio that came too late."""
         self._count = rate_hz * ptime_ms // 1000
         self._ptime_s = ptime_ms / 1000
         self._origin = now
@@ -90,7 +86,6 @@ class Mixer:
             known.segments.append(_Segment(start, converted))
 
     def due(self, now: float) -> list[Samples]:
-        """Return the frames that are due, each of shape [rate_hz * ptime]."""
         frames = []
         while self.next_deadline <= now:
             frames.append(self._frame())
@@ -108,7 +103,6 @@ class Mixer:
         return limited(np.sum(heard, axis=0))
 
     def _part(self, voice: _Voice, start: int) -> NDArray[np.int32] | None:
-        """Return one voice's part of a frame; None = silence."""
         segments, end = voice.segments, start + self._count
         if not segments or segments[0].start >= end:
             return None
@@ -142,7 +136,6 @@ ON_S: Final = 1.0
 PERIOD_S: Final = 5.0
 """ITU-T E.180 section 3.4: 400 to 450 Hz, 0.67 to 1.5 s of tone and 3 to 5 s of silence."""
 PEAK: Final = 2000.0
-"""About -27 dBm0."""
 RAMP_S: Final = 0.01
 
 
@@ -154,7 +147,6 @@ class RingbackTone:
         self._given = 0
 
     def next(self, count: int) -> NDArray[np.int16]:
-        """Return the next samples, shape [count]."""
         at = (np.arange(count) + self._given) / self._rate_hz
         self._given += count
         in_ring = at % PERIOD_S

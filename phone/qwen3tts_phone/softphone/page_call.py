@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 MAX_EARLY_TURNS = 20
-"""Typed turns that wait for speech detection."""
 
 
 class CallerTurns:
@@ -45,7 +44,6 @@ class CallerTurns:
         self._early: list[str] = []
 
     def follow(self, listening: SpeechDetection) -> None:
-        """Report what a speech detection hears, and give it the typed turns."""
         listening.on_voice = self._voice
         listening.followers.append(self._turn)
         self._listening = listening
@@ -73,7 +71,6 @@ class CallerTurns:
         listening.start()
 
     def report_error(self, error: SpeechError) -> None:
-        """Report an error that does not end the call."""
         self._tell(protocol.Error(error.code, error.message, error.remedy, "call"))
 
     def _voice(self, speaking: bool, at: float) -> None:
@@ -125,11 +122,9 @@ class PageCall:
         self._run: asyncio.Task[None] | None = None
         self._left = False
         self.state = State("connecting")
-        """The last state reported to the page."""
 
     @property
     def id(self) -> str | None:
-        """Id of the call; None = not yet."""
         return self._call.id if self._call is not None else None
 
     @property
@@ -138,7 +133,6 @@ class PageCall:
 
     @property
     def ending(self) -> bool:
-        """Whether the call is being hung up, or over."""
         return self._left or self.state.state == "ended"
 
     def begin(self, asked: Call | Dial | Listen, before: PageCall | None = None) -> None:
@@ -146,14 +140,12 @@ class PageCall:
         self._run = asyncio.create_task(self._whole(asked, before), name="call of a page")
 
     async def ended(self) -> None:
-        """Wait for the end of all tasks."""
         if self._run is not None:
             await asyncio.wait([self._run])
 
     # --- requests of the page
 
     def leave(self, reason: str = "") -> None:
-        """Hang up for the page, without waiting."""
         first, self._left = not self._left, True
         if self._call is not None:
             self._call.far_end_left(reason)
@@ -162,7 +154,6 @@ class PageCall:
             asyncio.get_running_loop().call_soon(self._run.cancel)
 
     def interrupt(self) -> None:
-        """Interrupt the speech, and drop what was typed before the call was up."""
         self._voice.drop_queued()
         if self._bridge is not None:
             self._bridge.interrupt()
@@ -170,11 +161,9 @@ class PageCall:
             self._call.interrupt()
 
     def type(self, number: int, text: str) -> None:
-        """Add typed text; raises as `PageVoice.type`."""
         self._voice.type(number, text)
 
     def type_end(self, number: int) -> None:
-        """Complete a typed utterance."""
         self._voice.type_end(number)
 
     def say(self, text: str) -> None:
@@ -192,30 +181,25 @@ class PageCall:
         self._turns.say(text)
 
     def choose_voice(self, message: protocol.Voice) -> None:
-        """Change the voice from now on, and check it. Raises NoSuchEngine."""
         self._voice.choose(message.engine, message.voice, message.language)
         self._start(self._voice.check())
 
     def press(self, digit: str) -> None:
-        """Send or handle a DTMF key."""
         if self._bridge is not None:
             self._start(self._bridge.press(digit))
         elif self._call is not None:
             self._call.pressed(digit)
 
     def talk(self, on: bool) -> None:
-        """Put the microphone into the other call, or take it out; raises BadRequest."""
         if self._bridge is None:
             raise BadRequest("There is no other call to talk in.")
         self._bridge.talk(on)
 
     def report(self, message: protocol.Report) -> None:
-        """Handle the browser's statistics."""
         if self._call is not None:
             self._call.report(message)
 
     def repeat(self) -> None:
-        """Report state and captions to a page that has reconnected."""
         self._tell(self.state)
         self._captions.repeat()
 
@@ -272,7 +256,6 @@ class PageCall:
             await self._with_other(call, asked)
 
     async def _alone(self, call: WebCall, asked: Call) -> None:
-        """Run a call of the page with the voice or an agent."""
         try:
             await call.answer()
         except SpeechError:
@@ -294,7 +277,6 @@ class PageCall:
         await self._finish(call, await call.ended())
 
     async def _with_other(self, call: WebCall, asked: Dial | Listen) -> None:
-        """Run a call of the page that is bridged to another one."""
         gateway = self._services.gateway
         assert gateway is not None
         bridge: CallBridge
@@ -370,12 +352,10 @@ class PageCall:
         self._turns.listen(call, barge_in=barge_in)
 
     async def _connect(self, call: WebCall) -> None:
-        """Wait for the browser; a failure ends the call, and is reported there."""
         with suppress(SpeechError):
             await call.answer()
 
     async def _with_party(self, bridge: CallBridge, barge_in: bool) -> None:
-        """Wait for the answer of the dialled party."""
         with suppress(SpeechError):  # reported as a state
             await bridge.call.answered()
         if bridge.call.over:
@@ -384,7 +364,6 @@ class PageCall:
         self._begin_typing()
 
     def _moved(self, barge_in: bool, party: AnyCall) -> None:
-        """Follow the party of a bridge: its turns, and our voice in its call."""
         if party.speaker is not None:
             self._voice.set_speaker(party.speaker)
         try:
@@ -438,8 +417,6 @@ class PageCall:
 
 
 def line_message(statistics: TransportStatistics, time_ms: float) -> protocol.Line:
-    """Return the statistics of a call's media as the page shows them."""
-
     def rounded(value: float | None) -> float | None:
         return None if value is None else round(value, 3)
 

@@ -28,7 +28,6 @@ class TypedText:
     def __init__(self, number: int, max_chars: int) -> None:
         self.number = number
         self.ended = False
-        """Whether the utterance is complete."""
         self._max_chars = max_chars
         self._chars = 0
         self._waiting: list[str] = []
@@ -49,12 +48,10 @@ class TypedText:
             self._changed.set()
 
     def end(self) -> None:
-        """Complete the utterance."""
         self.ended = True
         self._changed.set()
 
     def take(self) -> str:
-        """Return and remove the waiting text."""
         text = "".join(self._waiting)
         self._waiting.clear()
         return text
@@ -74,14 +71,11 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 0.1
 SETTLE_TIMEOUT_S = 1.0
-"""Longest wait for the outcome of utterances after the end of the call."""
 Tell = Callable[[ServerMessage], None]
 
 
 @dataclass(slots=True)
 class Caption:
-    """Caption of one utterance, with what the page knows of it."""
-
     id: int
     who: str
     typed: int | None = None
@@ -110,7 +104,6 @@ class Caption:
         return told
 
     def reset(self) -> None:
-        """Forget what the page knows."""
         self.text, self.words, self.position = None, 0, -1
 
 
@@ -142,13 +135,11 @@ class Captions:
             self._begin(utterance, typed)
 
     def repeat(self) -> None:
-        """Repeat the captions of running utterances to a page that has reconnected."""
         for caption in self._live.values():
             caption.reset()
         self._step()
 
     async def close(self) -> None:
-        """Stop, after reporting the utterances that have ended."""
         if self._speaker is not None and self._begun in self._speaker.followers:
             self._speaker.followers.remove(self._begun)
         if self._steps is not None:
@@ -220,7 +211,6 @@ class Captions:
 
 
 def stages(record: UtteranceRecord) -> dict[str, float]:
-    """Return the milliseconds of each mark after the first one."""
     if not record.marks:
         return {}
     first = min(record.marks.values())
@@ -228,14 +218,10 @@ def stages(record: UtteranceRecord) -> dict[str, float]:
 
 
 Say = Callable[[TypedText, VoiceOptions], Utterance]
-"""Starts to speak typed text; raises WrongState while the call is not up."""
 MAX_QUEUED = 20
-"""Typed utterances that may wait for the call to be up."""
 
 
 class PageVoice:
-    """Voice of a page on its call, and the text that is typed for it."""
-
     def __init__(self, services: SoftphoneServices, captions: Captions) -> None:
         self._services = services
         self._captions = captions
@@ -255,16 +241,13 @@ class PageVoice:
             self.set_speaker(self._speaker)
 
     def set_speaker(self, speaker: Speaker) -> None:
-        """Give this speaker the page's voice from now on."""
         self._speaker = speaker
         speaker.link, speaker.voice = self.engine.link, self.options
 
     async def check(self) -> None:
-        """Check the voice at its server; raises UnknownVoice and others."""
         await self.engine.link.check(self.options)
 
     def begin(self, say: Say) -> None:
-        """Start to speak, what was typed before the call was up first."""
         self._say = say
         queued, self._queued = self._queued, []
         for words in queued:
@@ -272,7 +255,6 @@ class PageVoice:
             self._captions.add(self._utterance, words.number)
 
     def drop_queued(self) -> None:
-        """Drop what waits for the call to be up."""
         if self._queued:
             self._queued.clear()
             self._typed = None
@@ -308,11 +290,9 @@ class PageVoice:
         self._captions.add(self._utterance, number)
 
     def type_end(self, number: int) -> None:
-        """Complete a typed utterance."""
         if self._typed is not None and number >= self._typed.number:
             self._typed.end()
 
     def end(self) -> None:
-        """Complete the current utterance."""
         if self._typed is not None:
             self._typed.end()

@@ -19,12 +19,9 @@ from qwen3tts_phone.softphone.messages import ServerMessage
 from qwen3tts_wire.errors import BadRequest, SpeechError, log_text
 
 MAX_OFFERED = 200
-"""Offered recordings; older ones of a private folder are deleted."""
 
 
 class NoSuchRecording(SpeechError):
-    """There is no recording of that name (any more)."""
-
     code = "no_such_recording"
 
     def __init__(self) -> None:
@@ -50,7 +47,6 @@ class RecordingStore:
         self._known: OrderedDict[str, Path] = OrderedDict()
 
     def new(self) -> tuple[str, Path]:
-        """Return name and path of a new recording."""
         name = secrets.token_urlsafe(12)
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         return name, self.folder / f"{stamp}-web-{name}.wav"
@@ -70,14 +66,12 @@ class RecordingStore:
         return seconds
 
     def path(self, name: str) -> Path:
-        """Return the file of that name; raises NoSuchRecording."""
         path = self._known.get(name)
         if path is None or not path.is_file():
             raise NoSuchRecording
         return path
 
     def close(self) -> None:
-        """Delete a private folder."""
         self._known.clear()
         if self._private:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -87,8 +81,6 @@ logger = logging.getLogger(__name__)
 
 
 class PageRecording:
-    """Recording of a page's call."""
-
     def __init__(
         self, recorded: RecordingStore, tell: Callable[[ServerMessage], None], *, allowed: bool
     ) -> None:
@@ -112,7 +104,6 @@ class PageRecording:
             self._failed(error)
 
     async def keep(self) -> None:
-        """Finish the recording and offer it to the page, or report the error."""
         recording = self._recording
         if recording is None:
             return

@@ -47,15 +47,12 @@ IDLE_S = 30.0
 """A connection is closed this long without a whole request, or after its acceptance without a
 token."""
 FILES_A_CALL = 16
-"""File descriptors of a call: connections, a UDP socket for each local address, files."""
 MAX_PENDING = 64
 """Connections without a token; one more closes the oldest of the address with most."""
 MAX_PENDING_PER_ADDRESS = 32
 CLOSE_S = 2.0
-"""Longest wait for running requests at the end."""
 ALL = ("0.0.0.0", "::", "")
 ELSEWHERE = ("192.0.2.1", "2001:db8::1")
-"""Addresses of documentation (RFC 5737, RFC 3849), as any remote address."""
 
 
 class Softphone:
@@ -87,7 +84,6 @@ class Softphone:
         self.settings = replace(settings or SoftphoneSettings(), **changes)
         self.clock: Clock = clock or LoopClock()
         self.token = self.settings.token or new_token()
-        """Access token of the pages."""
         self.port = 0
         self.certificate: Certificate | None = None
         """None = plain HTTP."""
@@ -156,29 +152,24 @@ class Softphone:
 
     @property
     def scheme(self) -> str:
-        """``http`` or ``https``."""
         return "https" if self.settings.tls else "http"
 
     @property
     def url(self) -> str:
-        """URL to open, with the access token."""
         if self.settings.public_url:
             return f"{self.settings.public_url}/#token={self.token}"
         return self.url_at(shown_host(self.settings.host))
 
     def url_at(self, host: str) -> str:
-        """Return the URL under another name or address of this machine."""
         shown = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{shown}:{self.port}/#token={self.token}"
 
     @property
     def calls(self) -> frozenset[WebCall]:
-        """Running calls of pages."""
         return frozenset(self._services.calls)
 
     @property
     def sessions(self) -> int:
-        """Number of pages that are open, or may resume."""
         return len(self._sessions)
 
     def _tls(self) -> ssl.SSLContext | None:
@@ -193,12 +184,10 @@ class Softphone:
 
 
 def shown_host(host: str) -> str:
-    """Return the address by which others reach what is bound to ``host``."""
     return local_address() if host in ALL else host
 
 
 def certificate_hosts(settings: SoftphoneSettings) -> list[str]:
-    """Return the hosts that a certificate must name."""
     hosts = {"localhost", "127.0.0.1", *settings.names}
     if settings.host in ALL:
         hosts |= {local_address(), socket.gethostname()}
@@ -233,7 +222,6 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 def _listeners(door: ConnectionLimiter, host: str, port: int) -> list[socket.socket]:
-    """Return listening sockets, one for each address of the host; raises PortBusy."""
     try:
         return door.listen(host, port)
     except socket.gaierror as error:

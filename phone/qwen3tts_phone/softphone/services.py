@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from qwen3tts_phone.softphone.gateway import Gateway
 
 REFRESH_S = 1.0
-"""Longest wait of a page for the engines' voices."""
 
 
 class CallAgent(Protocol):
@@ -58,7 +57,6 @@ class SoftphoneServices:
         self.gateway = gateway
         self.engines = SpeechEngines(settings.engines)
         self.calls: set[WebCall] = set()
-        """Running calls of pages."""
         self.recognisers = RecogniserPool()
         self.recorded: RecordingStore
         self._sink = sink
@@ -84,7 +82,6 @@ class SoftphoneServices:
 
     @property
     def now_ms(self) -> float:
-        """Server time of the messages."""
         return self.clock.now() * 1000
 
     # --- calls
@@ -129,7 +126,6 @@ class SoftphoneServices:
         return call, answer
 
     def forget(self, call: WebCall) -> None:
-        """Remove a call that is over."""
         self.calls.discard(call)
         if not self.calls:
             heap.sweep_if_idle()
@@ -137,7 +133,6 @@ class SoftphoneServices:
     def options(
         self, engine: SpeechEngine, voice: str | None, language: str | None
     ) -> VoiceOptions:
-        """Return the voice of a page; the settings' one belongs to the first engine."""
         base = self.settings.speech
         if voice is None and language is None and engine is self.engines.all[0]:
             return base
@@ -158,7 +153,6 @@ class SoftphoneServices:
         return requested
 
     async def refresh(self) -> None:
-        """Query the engines, without waiting for a slow one."""
         with suppress(TimeoutError):
             async with asyncio.timeout(REFRESH_S):
                 await self.engines.query()
@@ -166,7 +160,6 @@ class SoftphoneServices:
     # --- messages
 
     def welcome(self, session: str, *, resumed: bool, call_id: str | None) -> Welcome:
-        """Return the answer to a page's hello."""
         return Welcome(
             session,
             package_version(),
@@ -187,18 +180,15 @@ class SoftphoneServices:
         )
 
     def sip(self) -> SipEntry:
-        """Return the telephone functions for pages."""
         gateway = self.gateway
         if gateway is None:
             return SipEntry()
         return SipEntry(gateway.can_dial, gateway.can_listen, gateway.accounts)
 
     def call_entries(self) -> tuple[CallEntry, ...]:
-        """Return the running telephone calls."""
         return tuple(self.gateway.calls.shown()) if self.gateway is not None else ()
 
     def limits(self) -> LimitsEntry:
-        """Return the limits of this server."""
         settings = self.settings
         return LimitsEntry(
             settings.text_chars,
@@ -211,7 +201,6 @@ class SoftphoneServices:
 
 
 def package_version() -> str:
-    """Return the version of this package; empty if it is not installed."""
     try:
         return metadata.version("mr_qwen3tts")
     except metadata.PackageNotFoundError:

@@ -37,7 +37,6 @@ class Outbox:
     def __init__(self) -> None:
         self._order: deque[tuple[int, ServerMessage]] = deque()
         self._latest: dict[tuple[str, int], int] = {}
-        """Number of the newest waiting one by type (and utterance)."""
         self._number = 0
 
     def __len__(self) -> int:
@@ -54,11 +53,9 @@ class Outbox:
         return len(self._order) <= MAX_WAITING
 
     def put_first(self, message: ServerMessage) -> None:
-        """Put a message first, such as the answer to a hello."""
         self._order.appendleft((0, message))
 
     def take(self) -> ServerMessage | None:
-        """Remove and return the next message; None = the queue is empty."""
         while self._order:
             number, message = self._order.popleft()
             if self._stands(number, message):
@@ -101,11 +98,9 @@ class PageSession:
         self.id = secrets.token_urlsafe(16)
         self.outbox = Outbox()
         self.news = asyncio.Event()
-        """Set by a new message, or the end."""
         self.closed = False
         """Whether it is ending: requests are ignored."""
         self.over = False
-        """Whether it has ended."""
         self.connection: object | None = None
         """None = the page is disconnected."""
         self._services = services
@@ -114,7 +109,6 @@ class PageSession:
         self._on_over = on_over
         self._call: PageCall | None = None
         self._ending: list[PageCall] = []
-        """Previous calls that are still ending."""
         self._grace: asyncio.Task[None] | None = None
         self._calls: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -122,7 +116,6 @@ class PageSession:
     # --- its connection
 
     def attach(self, connection: object, *, resumed: bool = False) -> None:
-        """Attach a connection, and welcome the page."""
         self.connection = connection
         if self._grace is not None:
             self._grace.cancel()
@@ -148,7 +141,6 @@ class PageSession:
             self._grace = asyncio.create_task(self._wait_for_it(), name="wait for a page")
 
     def tell(self, message: ServerMessage) -> None:
-        """Queue a message for the page."""
         if self.over:
             return
         if not self.outbox.put(message) and not self.closed:
@@ -159,7 +151,6 @@ class PageSession:
     # --- requests
 
     def take(self, message: PageMessage | DecodeError) -> None:
-        """Handle a message of the page; errors are reported to it."""
         if self.closed:
             return
         about = message.type or "" if isinstance(message, DecodeError) else message.type
@@ -223,7 +214,6 @@ class PageSession:
     # --- the end
 
     def close(self, reason: str = "") -> None:
-        """End the session and its call, without waiting."""
         if self.closed:
             return
         self.closed = True
@@ -232,7 +222,6 @@ class PageSession:
         self._closing = asyncio.create_task(self._clear_away(), name="end of a page")
 
     async def ended(self) -> None:
-        """Wait for the end of all tasks."""
         if self._closing is not None:
             await asyncio.shield(self._closing)
 

@@ -18,7 +18,6 @@ from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 
 HOST = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?", re.ASCII)
-"""A host with an optional port (RFC 9110 section 7.2)."""
 PORTS = {"http": 80, "https": 443}
 _ICE = re.compile(
     rf"(?P<scheme>stuns?|turns?):{HOST.pattern}(?P<query>\?transport=(?:udp|tcp))?", re.ASCII
@@ -26,7 +25,6 @@ _ICE = re.compile(
 
 
 def plain_host(host: str) -> str:
-    """Return a normalised host name, without brackets."""
     return host.strip().strip("[]").rstrip(".").lower()
 
 
@@ -47,7 +45,6 @@ class IceServer:
     """Such as ``stun:stun.example.org:3478`` or ``turn:turn.example.org?transport=tcp``."""
     username: str = ""
     credential: str = field(default="", repr=False)
-    """Long-term password of a TURN server."""
 
     def __post_init__(self) -> None:
         found = _ICE.fullmatch(self.url)
@@ -73,10 +70,7 @@ MAX_ICE_SERVERS = 8
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """One speech server that the page may choose."""
-
     url: str
-    """``ws://`` or ``wss://``."""
     name: str = ""
     """Shown name; empty = the server's own."""
 
@@ -86,15 +80,12 @@ class SoftphoneSettings:
     """Settings of `Softphone`. Raises ValueError whose text begins with the name of the field."""
 
     host: str = LOOPBACK
-    """Address to bind; 0.0.0.0 for all."""
     port: int = 0
-    """0 = any free one."""
     engines: tuple[EngineSettings, ...] = (EngineSettings(SERVER),)
     """Speech servers; the first one is the default."""
     voice: str | None = None
     language: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of ``context.open``, such as ``mode`` or ``instructions``."""
     token: str = field(default="", repr=False)
     """Access token; empty = a random one at each start."""
     https: bool | None = None
@@ -102,11 +93,8 @@ class SoftphoneSettings:
     certificate: Path | None = None
     """PEM with a certificate and its chain; None = a self-signed one."""
     key: Path | None = None
-    """Its private key; None = in the same file."""
     insecure: bool = False
-    """Allow plain HTTP beyond this machine."""
     names: tuple[str, ...] = ()
-    """Further host names of the page."""
     public_url: str = ""
     """Origin of the page at a reverse proxy, such as ``https://phone.example.org``."""
     trusted_proxies: tuple[str, ...] = ()
@@ -116,36 +104,27 @@ class SoftphoneSettings:
     codecs: tuple[str, ...] = ("opus", "PCMU")
     """Accepted codecs, the preferred one first."""
     listen: ListenSettings = field(default_factory=ListenSettings)
-    """Speech detection."""
     max_calls: int = 8
     max_call_s: float = 7200.0
-    """Longest call."""
     max_sessions: int = 32
     text_chars: int = 20_000
-    """Longest typed utterance."""
     message_bytes: int = 131_072
-    """Longest message of a page."""
     upload_bytes: int = 1_500_000
     """Largest reference recording; the speech server may have a lower limit."""
     upload_s: float = 30.0
-    """Longest reference recording."""
     hello_s: float = 5.0
-    """Longest wait for a page's hello."""
     resume_s: float = 8.0
     """Time in which a page may resume its session and call."""
     recording: bool = True
-    """Whether pages may record their calls."""
     recordings: Path | None = None
     """Folder of recordings; None = a private one that is deleted at the end."""
     records: RecordSettings | None = None
     """Call records, and the notice before a recording."""
     latency_log: Path | None = None
-    """File that gets a JSON line an utterance."""
     otel: str | None = None
     """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
     ``1``: the one that the ``OTEL_*`` variables name."""
     freeze_heap: bool = True
-    """Freeze the heap (garbage collector) while this is open."""
 
     def __post_init__(self) -> None:
         endpoint_of(self.otel)
@@ -194,20 +173,17 @@ class SoftphoneSettings:
 
     @property
     def tls(self) -> bool:
-        """Whether the page is served over TLS."""
         if self.https is None:
             return self.certificate is not None or not (is_loopback(self.host) or self.insecure)
         return self.https
 
     @property
     def public_names(self) -> tuple[str, ...]:
-        """Host name of ``public_url``, if any."""
         origin = origin_of(self.public_url)
         return () if origin is None else (origin[1],)
 
     @property
     def speech(self) -> VoiceOptions:
-        """Default voice of the first engine."""
         return VoiceOptions(self.voice, self.language, dict(self.options))
 
 
@@ -216,7 +192,6 @@ class WebRtcSettings:
     """Timeouts and ICE servers of a WebRTC call, seconds; raises ValueError."""
 
     connect_s: float = 15.0
-    """Longest wait for the connection after the SDP answer."""
     silent_s: float = 2.0
     """Time without packets after which `WebCall.state` is ``lost``, and `MediaSilent` is
     reported."""
@@ -234,7 +209,6 @@ class WebRtcSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or name is loopback."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:

@@ -45,21 +45,16 @@ KINDS = {
     ".json": "application/json",
     ".webmanifest": "application/manifest+json",
 }
-"""Media types by suffix; other files are not served."""
 INDEX = "index.html"
 
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """File of the page."""
-
     body: bytes
     kind: str
-    """Media type."""
 
 
 def page_files(folder: Path = FOLDER) -> Mapping[str, PageFile]:
-    """Return the files of the page by name; raises OSError."""
     return {
         path.name: PageFile(path.read_bytes(), KINDS[path.suffix])
         for path in sorted(folder.iterdir())
@@ -72,10 +67,8 @@ logger = logging.getLogger(__name__)
 HEARTBEAT_S = 6.0
 """Interval of pings; a page that does not answer within half of it is disconnected."""
 UPLOAD_S = 60.0
-"""Longest upload, with the cloning of its voice."""
 LEAVE_BYTES = 4096
 LEAVE_S = 5.0
-"""Longest time for a leave beacon."""
 STATUS = {
     "bad_token": 401,
     "wrong_place": 403,
@@ -89,7 +82,6 @@ STATUS = {
     "connection_lost": 503,
     "engine_unavailable": 503,
 }
-"""HTTP status of an error code; else 500."""
 HEADERS = {
     "Server": "mr-qwen3tts",
     "Cache-Control": "no-store",
@@ -109,8 +101,6 @@ POLICY = (
 
 
 class SoftphoneSite:
-    """Web application, with the sessions of its pages."""
-
     def __init__(
         self,
         services: SoftphoneServices,
@@ -119,9 +109,7 @@ class SoftphoneSite:
         proxy: ProxyHeaders,
         admitted: Callable[[object], None] = lambda address: None,
     ) -> None:
-        """Call ``admitted`` with the address of each connection that has shown the token."""
         self.sessions: dict[str, PageSession] = {}
-        """Running sessions by id."""
         self._services = services
         self._access = access
         self._hosts = hosts
@@ -132,7 +120,6 @@ class SoftphoneSite:
         self._closing = False
 
     def application(self) -> web.Application:
-        """Return the application for aiohttp's runner."""
         application = web.Application(middlewares=[self._guarded()])
         routes = application.router
         routes.add_get("/", self._index)
@@ -144,7 +131,6 @@ class SoftphoneSite:
         return application
 
     async def close(self) -> None:
-        """End all sessions with their calls."""
         self._closing = True
         sessions = list(self.sessions.values())
         for session in sessions:
@@ -155,18 +141,15 @@ class SoftphoneSite:
     # --- for connections
 
     def admit(self, token: str, address: str) -> None:
-        """Raise BadToken, or SlowDown after too many wrong tokens."""
         now = self._services.clock.now()
         wait_s = self._access.wait_s(address, now)
         if not self._access.admits(token, address, now):
             raise SlowDown(wait_s) if wait_s else BadToken
 
     async def refresh(self) -> None:
-        """Query the engines."""
         await self._services.refresh()
 
     def session(self, resume: str | None, address: str, program: str) -> tuple[PageSession, bool]:
-        """Return the session to resume (True), or a new one (False); raises ServerBusy."""
         known = self.sessions.get(resume or "")
         if known is not None and not known.closed:
             return known, True
@@ -317,7 +300,6 @@ class SoftphoneSite:
         return response
 
     async def _leave(self, request: web.Request) -> web.StreamResponse:
-        """Handle the beacon of a page that is being closed."""
         try:
             async with asyncio.timeout(LEAVE_S):
                 data = await _leading(request.content, LEAVE_BYTES)
@@ -340,7 +322,6 @@ class SoftphoneSite:
 
 
 async def _leading(body: StreamReader, most: int) -> bytes:
-    """Return the first ``most`` bytes of a body."""
     data = bytearray()
     while len(data) < most and (chunk := await body.read(most - len(data))):
         data += chunk
@@ -348,7 +329,6 @@ async def _leading(body: StreamReader, most: int) -> bytes:
 
 
 async def _bounded(part: BodyPartReader, most: int) -> bytes:
-    """Return the bytes of a part; raises LimitExceeded."""
     data = bytearray()
     while chunk := await part.read_chunk(65_536):
         data += chunk

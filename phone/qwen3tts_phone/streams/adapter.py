@@ -16,20 +16,16 @@ class StreamStarted:
     """Start of the stream: the far end has identified the call."""
 
     call_id: str
-    """Never empty."""
     stream_id: str = ""
     from_uri: str = ""
-    """Caller as the far end writes it; empty = unknown."""
     to_uri: str = ""
     display_name: str = ""
     direction: Literal["in", "out"] = "in"
-    """``out``: the far end has dialled, and streams the callee."""
     payload: Payload | None = None
     """Outbound format; None = the adapter's ``payload``."""
     payload_in: Payload | None = None
     """Inbound format; None = the same."""
     parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Custom parameters of the dialplan or the start answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,6 @@ class StreamKey:
     digit: str
     """One of ``0123456789*#ABCD``."""
     duration_ms: int = 0
-    """0 = unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,6 @@ class StreamOddity:
     """Protocol violation of the far end, noted in the record; the call continues."""
 
     what: str
-    """Short, without content of the call, such as ``unknown event``."""
 
 
 StreamEvent = (
@@ -116,18 +110,14 @@ class StreamAdapter(ABC):
     """Adapter of one connection; `receive` never raises, it reports a `StreamOddity` instead."""
 
     line: str = ""
-    """Such as ``twilio``; the call's ``line``."""
     owns_clock: bool = False
     """True: this side paces, as the far end plays each frame on arrival; silence is sent, too.
     False: the far end plays from a queue, and frames are sent with a bounded lead."""
     ptime_ms: int = 20
-    """Duration of an outbound frame."""
     queue_lead_ms: int | None = None
     """Lead of sending before playout; None = that of the settings."""
     has_marks: bool = False
-    """Whether the far end returns marks."""
     has_clear: bool = True
-    """Whether the far end can clear its queue."""
     has_hang_up: bool = True
     """Whether the call ends with the stream; else `StreamKind.hang_up` ends it."""
     ends_by_closing: bool = False
@@ -141,7 +131,6 @@ class StreamAdapter(ABC):
 
     @property
     def payload_in(self) -> Payload:
-        """Format of inbound audio."""
         return self.payload
 
     rest_after_clear_ms: int = 0
@@ -150,7 +139,6 @@ class StreamAdapter(ABC):
     # --- inbound
 
     def opened(self) -> Sequence[Message]:
-        """Return the first messages of a new connection."""
         return ()
 
     @abstractmethod
@@ -178,7 +166,6 @@ class StreamAdapter(ABC):
         return ()
 
     def clear(self) -> Sequence[Message]:
-        """Return the messages that clear the far end's queue; empty if there are none."""
         return ()
 
     def mark(self, name: str) -> Sequence[Message]:
@@ -186,7 +173,6 @@ class StreamAdapter(ABC):
         return ()
 
     def answer(self) -> Sequence[Message]:
-        """Return the messages that answer the call; empty if it is answered already."""
         return ()
 
     def keys(self, digits: str) -> Sequence[Message]:
@@ -196,7 +182,6 @@ class StreamAdapter(ABC):
         )
 
     def hang_up(self) -> Sequence[Message]:
-        """Return the last messages before the connection is closed."""
         return ()
 
 
@@ -206,16 +191,12 @@ class Handshake:
 
     method: str = "GET"
     path: str = "/"
-    """Without the query."""
     query: str = field(default="", repr=False)
-    """Without the question mark."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Names in lower case; repeated ones joined by a comma."""
     peer: str = ""
-    """Numeric address."""
     secure: bool = False
     subprotocols: tuple[str, ...] = ()
-    """Offered ones, in order."""
     body: bytes = field(default=b"", repr=False)
 
 
@@ -235,7 +216,6 @@ class StreamKind:
     name: str
     """Such as ``twilio``; its path is ``/NAME`` with all below it."""
     make: Callable[[Handshake], StreamAdapter]
-    """Makes the adapter of a connection; raises Refused."""
     check: Callable[[Handshake], None] | None = None
     """Authenticates streams and webhooks; raises Refused. None = no authentication."""
     needs_key: str = ""
@@ -246,8 +226,5 @@ class StreamKind:
     answer: Callable[[Handshake], tuple[str, str]] | None = None
     """Start answer (content type, body) for a webhook by GET at ``/NAME/answer``; None = none."""
     hang_up: Callable[[str], Awaitable[None]] | None = field(default=None, repr=False)
-    """Ends the call of this id by the carrier's REST interface."""
     transfer: Callable[[str, str], Awaitable[None]] | None = field(default=None, repr=False)
-    """Transfers the call of this id to a number or address."""
     press: Callable[[str, str], Awaitable[None]] | None = field(default=None, repr=False)
-    """Sends DTMF on the call of this id."""

@@ -31,7 +31,6 @@ class StreamAdmission:
         self.draining = False
         self.pacing = PacingAdmission(MIN_CALLS, MAX_LATE_SHARE)
         self.open = 0
-        """Running calls."""
         self._settings = settings
         self._networks = [ipaddress.ip_network(each) for each in settings.allow]
         self._by_host: Counter[str] = Counter()
@@ -46,7 +45,6 @@ class StreamAdmission:
         self.check_room(host)
 
     def check_room(self, host: str) -> None:
-        """Raise Refused where the limits of calls are reached."""
         settings = self._settings
         if self.draining:
             raise Refused(503, "this server is being stopped")
@@ -58,12 +56,10 @@ class StreamAdmission:
             raise Refused(429, f"{host} has too many calls")
 
     def enter(self, host: str) -> None:
-        """Count a call that has begun."""
         self.open += 1
         self._by_host[host] += 1
 
     def leave(self, host: str) -> None:
-        """Count a call that has ended."""
         self.open -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
@@ -79,7 +75,6 @@ class StreamAdmission:
 
 
 def _has_token(handshake: Handshake, token: str) -> bool:
-    """Return whether the query or the Authorization header has the token."""
     shown = parse_qs(handshake.query).get("token", [])
     scheme, _, value = handshake.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
@@ -95,7 +90,6 @@ def _has_token(handshake: Handshake, token: str) -> bool:
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.02
-"""One frame. Measured once for all calls, so that a slow far end does not count."""
 SKIPPED_S = 0.1
 """Later ticks count as skipped: no far end is certain to have more queued."""
 REPORT_S = 1.0

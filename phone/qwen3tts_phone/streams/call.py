@@ -43,15 +43,10 @@ from qwen3tts_wire.errors import SpeechError, log_text
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.02
-"""Interval of `StreamAdapter.tick`."""
 CHECK_INTERVAL_S = 0.5
-"""Interval of the watchdog."""
 CARRIER_TIMEOUT_S = 10.0
-"""Longest request of a carrier's REST interface."""
 MAX_ID_CHARS = 256
-"""Longer ids of calls and streams are cut, as they stand in log lines."""
 NO_STOP = "the far end closed the stream and sent no stop before"
-"""A fault where the protocol has a stop message."""
 
 
 class StreamCall(Call):
@@ -73,7 +68,6 @@ class StreamCall(Call):
         self.stream_id = ""
         """The far end's id of the stream, if it differs from `id`."""
         self.parameters: Mapping[str, str] = MappingProxyType({})
-        """Custom parameters of the dialplan or the start answer."""
         self.started = asyncio.Event()
         """Set when the far end has identified the call, or the stream is over."""
         self.on_unbegun: Callable[[], None] | None = None
@@ -95,7 +89,6 @@ class StreamCall(Call):
 
     @property
     def encrypted(self) -> bool:
-        """Whether the stream has TLS up to here."""
         return self.facts.transport == "wss"
 
     @property
@@ -104,13 +97,11 @@ class StreamCall(Call):
 
     @property
     def sink(self) -> StreamSink | None:
-        """None before the start."""
         return self._sink
 
     # --- answering
 
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
-        """Answer the call."""
         self._core.check_up()
         if self._sink is None:
             raise WrongState("The far end has not started the stream yet.")
@@ -175,7 +166,6 @@ class StreamCall(Call):
         await self.hangup()
 
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
-        """End the call; harmless when it is over."""
         if not self.over and self._end is None:
             await self._let_playout_end()
             self._ends(EndFacts(by="local"), "we hung up")
@@ -185,7 +175,6 @@ class StreamCall(Call):
     # --- for `Streams`
 
     async def run(self) -> None:
-        """Run the stream to its end."""
         body = self._core
         body.start(self._supervise(), "watch")
         if self._adapter.wants_ticks:
@@ -205,11 +194,9 @@ class StreamCall(Call):
             await self._clear()
 
     def learnt(self) -> Mapping[str, object]:
-        """Return the pacer's arrival statistics, for the next call."""
         return self._policy.export() if self._policy is not None else {}
 
     def set_policy(self, policy: FillingPolicy) -> None:
-        """Set the fill policy, where this side keeps the clock."""
         self._policy = policy
 
     # --- inbound
@@ -322,7 +309,6 @@ class StreamCall(Call):
                 await self._wire.send(rest)
 
     async def _supervise(self) -> None:
-        """Watchdog: report silences, end streams that never start or have vanished."""
         origin, count = self.clock.now(), 0
         while self._end is None:
             count += 1
@@ -342,7 +328,6 @@ class StreamCall(Call):
     # --- the end
 
     def _ends(self, end: EndFacts, cause: str) -> None:
-        """End the call; only the first reason counts."""
         if self._end is None:
             self._end, self._cause = end, cause.rstrip(".")
 
@@ -357,7 +342,6 @@ class StreamCall(Call):
             await self.clock.sleep_until(self._sink.last_at + LINGER_S)
 
     async def _leave(self) -> None:
-        """Hang up at the far end, and close."""
         if self._leaving:
             return
         self._leaving = True
@@ -377,7 +361,6 @@ class StreamCall(Call):
         await self._wire.close()
 
     async def _request(self, request: Awaitable[None], what: str) -> None:
-        """Await a request of the carrier's REST interface; raises CallError."""
         try:
             async with asyncio.timeout(CARRIER_TIMEOUT_S):
                 await request
@@ -412,7 +395,6 @@ class StreamCall(Call):
         self.started.set()
 
     def _closed(self) -> tuple[EndFacts, str]:
-        """Return the end that a closed connection means."""
         lost = self._wire.lost
         if self._adapter.ends_by_closing and not lost:
             return EndFacts(by="remote"), "the far end hung up"

@@ -31,9 +31,7 @@ class StreamConnection(Protocol):
     """Connection to one far end."""
 
     peer: str
-    """Numeric address and port of the far end."""
     address: object
-    """As the socket has it."""
     lost: str
     """Cause of a broken connection; empty = open or closed properly."""
 
@@ -117,7 +115,6 @@ class TcpConnection:
             self._writer.write(b"".join(_bytes(each) for each in messages))
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close after the send buffer is empty, or after `CLOSE_TIMEOUT_S`."""
         self._writer.close()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -134,7 +131,6 @@ class _NoDebug(logging.LoggerAdapter[logging.Logger]):
 
 
 def library_logger() -> logging.LoggerAdapter[logging.Logger]:
-    """Return a logger for the WebSocket library that hides keys and DTMF."""
     return _NoDebug(logging.getLogger("qwen3tts_phone.streams.websocket"), {})
 
 
@@ -163,7 +159,6 @@ def _bytes(message: Message) -> bytes:
 
 
 def _why_closed(error: ConnectionClosed) -> str:
-    """Return the cause without the far end's own text."""
     ours, theirs = error.sent, error.rcvd
     if theirs is not None and (ours is None or error.rcvd_then_sent):
         return f"closed by the far end with code {int(theirs.code)}"

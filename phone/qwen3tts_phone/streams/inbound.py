@@ -13,9 +13,7 @@ from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.sink import StreamSink
 
 MAX_CHUNK_MS = 60
-"""Longer messages are divided for the decoders."""
 MAX_AHEAD_S = 10.0
-"""Timestamps further ahead are ignored."""
 MAX_CONCEALED_MS = 200.0
 """Longest concealment of a gap; the rest is skipped."""
 
@@ -31,7 +29,6 @@ class StreamDecoder:
 
     @property
     def undecodable(self) -> int:
-        """Messages that could not be decoded."""
         return self._hearing.undecodable
 
     def take(self, audio: StreamAudio, payload: Payload, at: float) -> list[HeardFrame]:
@@ -46,7 +43,6 @@ class StreamDecoder:
         return heard
 
     def lost(self, lost: StreamLost, payload: Payload, at: float) -> list[HeardFrame]:
-        """Conceal lost audio."""
         heard: list[HeardFrame] = []
         left_ms = min(lost.duration_ms, MAX_CONCEALED_MS)
         while left_ms > 0:
@@ -73,7 +69,6 @@ class StreamDecoder:
 
 
 def _pieces(data: bytes, payload: Payload) -> list[bytes]:
-    """Divide a message into pieces of whole samples, where the format can be divided."""
     if payload.overlapped:
         return [data]
     size = min(payload.frame_bytes(MAX_CHUNK_MS), MAX_FRAME_SAMPLES * (payload.sample_bytes or 1))
@@ -91,18 +86,15 @@ class StreamCounters:
         self._last_at: float | None = None
 
     def sound(self, octets: int, now: float) -> None:
-        """Count an audio message."""
         self.sounds += 1
         self._octets += octets
         self._first_at = now if self._first_at is None else self._first_at
         self._last_at = now
 
     def lost(self) -> None:
-        """Count a lost message."""
         self.losses += 1
 
     def stats(self, sink: StreamSink | None, undecodable: int, unheard: int) -> LegStats:
-        """Return the counters as those of a SIP call's media."""
         sent = sink.sent_frames if sink is not None else 0
         return LegStats(
             sent=sent,
@@ -149,12 +141,10 @@ class StreamWatchdog:
         self._reported = False
 
     def begun(self, now: float) -> None:
-        """Note the start of the stream."""
         self._begun = True
         self._sound_at = now
 
     def message(self, now: float) -> None:
-        """Note any message."""
         self._last_at = now
 
     def sound(self, now: float) -> bool:

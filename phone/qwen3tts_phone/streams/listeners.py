@@ -33,7 +33,6 @@ from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, BadRequest, log_text
 logger = logging.getLogger(__name__)
 
 ANSWER = "answer"
-"""``/KIND/answer`` is the path of a carrier's webhook."""
 
 
 class HandshakeHandler:
@@ -83,13 +82,11 @@ class HandshakeHandler:
     def select_subprotocol(
         self, connection: ServerConnection, offered: Sequence[Subprotocol]
     ) -> Subprotocol | None:
-        """Return the kind's first offered subprotocol, if any."""
         assert connection.request is not None
         kind, _ = self._kind(self._handshake(connection, connection.request))
         return next((Subprotocol(each) for each in kind.subprotocols if each in offered), None)
 
     def of(self, connection: ServerConnection) -> tuple[Handshake, StreamKind]:
-        """Return handshake and kind of an accepted connection."""
         assert connection.request is not None
         handshake = self._handshake(connection, connection.request)
         return handshake, self._kind(handshake)[0]
@@ -112,13 +109,11 @@ class HandshakeHandler:
         )
 
     async def _check_speech(self) -> None:
-        """Raise Refused for a webhook whose stream would have no speech server."""
         if self._outages.announcement is None and (outage := await self._outages.now()):
             self._outages.turned_away(outage)
             raise Refused(503, "no speech server can be reached")
 
     def _kind(self, handshake: Handshake) -> tuple[StreamKind, str]:
-        """Return the kind of a path, and the rest of the path."""
         name, _, rest = handshake.path.strip("/").partition("/")
         kind = self._kinds.get(name)
         if kind is None:
@@ -132,7 +127,6 @@ def _text(raw: str) -> str:
 
 
 def _answered(connection: ServerConnection, kind: StreamKind, handshake: Handshake) -> Response:
-    """Return the start answer for a carrier's webhook."""
     if kind.answer is None:
         raise Refused(404, f"{kind.name} has no start answer")
     content_type, body = kind.answer(handshake)
@@ -172,7 +166,6 @@ class GetOnlyConnection(ServerConnection):
 async def listen_websocket(
     settings: StreamSettings, door: ConnectionLimiter, front: HandshakeHandler, connection: OnWeb
 ) -> list[Server]:
-    """Listen for WebSockets; raises PortBusy, BadCertificate."""
     tls = _tls(settings)
     return [
         await serve(
@@ -199,7 +192,6 @@ async def listen_websocket(
 async def listen_tcp(
     settings: StreamSettings, door: ConnectionLimiter, port: int, connection: OnTcp
 ) -> list[asyncio.Server]:
-    """Listen for AudioSocket; raises PortBusy."""
     return [
         await asyncio.start_server(connection, sock=sock)
         for sock in _bound(door, settings.host, port)
@@ -233,7 +225,6 @@ def require_authentication(settings: StreamSettings, kinds: Iterable[StreamKind]
 def warn_unauthenticated(
     settings: StreamSettings, kinds: Iterable[StreamKind], port: int, audiosocket_port: int
 ) -> None:
-    """Log the kinds of streams without authentication."""
     for kind in kinds:
         if kind.check is None and kind.needs_key and not settings.token:
             logger.warning(
@@ -259,7 +250,6 @@ def warn_unauthenticated(
 
 
 def _tls(settings: StreamSettings) -> ssl.SSLContext | None:
-    """Return the TLS context of the WebSocket port; raises BadCertificate."""
     if settings.certificate is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -17,7 +17,6 @@ MAX_LAG_S = 2.0
 SLACK_S = 0.06
 """Jitter allowance of unplayed audio beyond the lead."""
 MAX_QUEUED_S = 0.4
-"""Largest queue at the far end."""
 MIN_LEAD_S = 0.2
 """Smallest lead, also on a slow network: below it jitter would be heard as underruns."""
 LOST_S = 1.0
@@ -35,7 +34,6 @@ class _PendingMark:
     position: int
     due_at: float
     sent_s: float
-    """Audio sent before it, seconds."""
 
 
 class PlayoutMarks:
@@ -66,12 +64,10 @@ class PlayoutMarks:
 
     @property
     def usable(self) -> bool:
-        """Whether the far end still returns marks."""
         return self._lost_in_a_row < MAX_LOST_IN_A_ROW
 
     @property
     def out(self) -> int:
-        """Number of pending marks."""
         return len(self._pending)
 
     def wanted(self, context: int, due_at: float) -> bool:
@@ -82,11 +78,9 @@ class PlayoutMarks:
         return context != last_context or due_at - last_at >= self._every_s - 1e-6
 
     def sound(self) -> None:
-        """Count a sent frame."""
         self._sent_s += self._frame_s
 
     def alive(self, now: float) -> None:
-        """Note any message of the far end."""
         self._alive_at = now
 
     def sent(self, context: int, position: int, due_at: float) -> str:
@@ -98,7 +92,6 @@ class PlayoutMarks:
         return name
 
     def is_marked(self, context: int, position: int) -> bool:
-        """Return whether a mark was sent for that position."""
         return any(
             each.context == context and each.position >= position for each in self._pending.values()
         )
@@ -129,7 +122,6 @@ class PlayoutMarks:
         self._played = (self._sent_s, now)
 
     def give_up(self, now: float) -> None:
-        """Count overdue marks as lost."""
         while self._pending and now >= self._lost_time(next(iter(self._pending.values()))):
             self._lost_names.append(self._pending.popitem(last=False)[0])
             self.lost_marks += 1

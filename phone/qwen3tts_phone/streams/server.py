@@ -60,7 +60,6 @@ from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_wire.process import heap, raise_descriptor_limit
 
 FILES_A_CALL = 4
-"""File descriptors of a call: its connection and the files of its recording."""
 
 logger = logging.getLogger(__name__)
 
@@ -101,13 +100,9 @@ class Streams:
         self.link = SpeechLink(self.settings.server_url or DEFAULT_URL) if link is None else link
         self._announce = announce or (lambda line: None)
         self.calls: set[StreamCall] = set()
-        """Running calls."""
         self.recognisers = RecogniserPool()
-        """Recognisers that its calls share (`Call.hear`)."""
         self.kinds: dict[str, StreamKind] = {}
-        """Kinds of the WebSocket port by name."""
         self.port = 0
-        """The WebSocket port; 0 = not listening."""
         self.audiosocket_port = 0
         """The TCP port of AudioSocket; 0 = not listening."""
         self._outages = SpeechOutages(self.link, self.settings.unavailable_file)
@@ -125,7 +120,6 @@ class Streams:
         self._unbegun = TokenBucket(UNBEGUN_PER_S, UNBEGUN_BURST, self.clock.now())
         self._unlogged = 0
         self._begun: dict[StreamCall, str] = {}
-        """Addresses of the admitted calls."""
         self._watching: list[asyncio.Task[None]] = []
         self._front: HandshakeHandler
         self._stack = AsyncExitStack()
@@ -239,7 +233,6 @@ class Streams:
         self._incoming.put_nowait(None)
 
     async def drained(self) -> None:
-        """Wait until no connection is left."""
         await self._idle.wait()
 
     # --- listening
@@ -321,7 +314,6 @@ class Streams:
         await asyncio.wait([handing, running])
 
     def _note_unbegun(self, facts: CallFacts) -> None:
-        """Limit the records of streams that never started, which cost a far end nothing."""
         facts.logged = self._unbegun.take(self.clock.now())
         if facts.logged and self._unlogged:
             logger.warning(
@@ -403,7 +395,6 @@ class Streams:
         return task
 
     async def _close(self) -> None:
-        """Hang up all calls, and close the ports."""
         self._admission.draining = True
         self._incoming.put_nowait(None)
         calls = list(self.calls)

@@ -22,9 +22,7 @@ from qwen3tts_speech.utterance import VoiceOptions
 LOOPBACK = "127.0.0.1"
 MAX_LEAD_MS = 400
 OPEN_TIMEOUT_S = 10.0
-"""Longest opening handshake of a WebSocket, either way."""
 CLOSE_TIMEOUT_S = 3.0
-"""Longest closing handshake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,6 @@ class StreamSettings:
     """Names of `carriers.CARRIERS`, or further `StreamKind`s. ``audiosocket`` comes over TCP; all
     others share the WebSocket port, each under the path of its name."""
     host: str = LOOPBACK
-    """Address to bind; 0.0.0.0 for all."""
     port: int = 0
     """The WebSocket port; 0 = any free one. Where ``audiosocket`` is the only kind, its port."""
     audiosocket_port: int = 0
@@ -45,11 +42,9 @@ class StreamSettings:
     voice: str | None = None
     language: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of ``context.open``, such as ``mode``, ``instructions`` or ``seed``."""
     lead_ms: int = 240
     """Lead of sending before playout, for a far end that has a queue: 40 to 400."""
     mark_ms: int = 100
-    """Audio between two marks."""
     audiosocket_hz: int = 8000
     """Rate of AudioSocket until the far end has sent audio; then its own."""
     token: str = field(default="", repr=False)
@@ -63,7 +58,6 @@ class StreamSettings:
     certificate: Path | None = None
     """PEM with our certificate and its chain, for TLS on the WebSocket port."""
     key: Path | None = None
-    """Its private key; None = in the same file."""
     max_calls: int = MAX_CALLS
     max_per_address: int = 0
     """Connections of one address at a time; 0 = as many as ``max_calls``."""
@@ -71,9 +65,7 @@ class StreamSettings:
     """Connections whose call is not identified yet. They do not count as calls; one more closes the
     oldest of the address that has most of them."""
     max_pending_per_address: int = 32
-    """Those of one address; one more closes its oldest."""
     max_message_bytes: int = 262_144
-    """A longer message ends its call."""
     start_s: float = 10.0
     """Longest time from the acceptance of a connection, TLS and handshake included, until its call
     is identified."""
@@ -88,17 +80,14 @@ class StreamSettings:
     record_path: Path | None = None
     """Stereo WAV of both directions; further calls get ``-2``, ``-3``, ... (0600)."""
     latency_log: Path | None = None
-    """File that gets a JSON line an utterance."""
     otel: str | None = None
     """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
     ``1``: the one that the ``OTEL_*`` variables name."""
     records: RecordSettings | None = None
-    """Call records and recordings in a folder."""
     unavailable_file: Path | None = None
     """WAV file (16-bit PCM) for callers while no speech server can be reached; then their stream
     ends. None: it is closed when it starts, and a carrier's webhook gets 503."""
     freeze_heap: bool = True
-    """Freeze the heap (garbage collector) while this is open."""
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -147,7 +136,6 @@ class StreamSettings:
 
     @property
     def speech(self) -> VoiceOptions:
-        """Default voice of its calls."""
         return VoiceOptions(self.voice, self.language, dict(self.options))
 
     @property

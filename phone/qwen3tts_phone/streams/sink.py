@@ -21,14 +21,11 @@ from qwen3tts_speech.sink import PacerSink, Played
 PLAYOUT_DELAY_S = 0.06
 """Playout delay where no mark shows it: network and far end."""
 MAX_PENDING_FRAMES = 1000
-"""Frames kept for the taps."""
 CLEAR_AFTER_S = 1.0
 """Time after the last playout in which a clear is still sent: the far end may be slow."""
 
 Send = Callable[[Sequence[Message]], Awaitable[None]]
-"""Sends messages in order; returns when more can be sent. Raises OSError."""
 SendNow = Callable[[Sequence[Message]], None]
-"""Sends messages synchronously; harmless at the end."""
 
 
 class StreamSink(PacerSink):
@@ -69,15 +66,10 @@ class StreamSink(PacerSink):
         )
         self.marks = PlayoutMarks(mark_ms / 1000, ptime_ms / 1000)
         self.sent_frames = 0
-        """Frames of speech."""
         self.sent_s = 0.0
-        """Their duration."""
         self.first_at: float | None = None
-        """Sending time of the first frame of speech."""
         self.clears = 0
-        """Flushes of the far end's queue."""
         self.stopped_by_far_end = False
-        """Whether the far end has stopped the flow."""
         self.blocked_at: float | None = None
         """Begin of the current backpressure; None = no frame waits."""
         self._adapter = adapter
@@ -90,16 +82,12 @@ class StreamSink(PacerSink):
         self._finished: set[int] = set()
         self._rest_until = 0.0
         self._waiting = False
-        """Whether a frame waits for the far end."""
         self._left = False
-        """Whether the far end has left, so that no clear is sent."""
         self._far_end_event = asyncio.Event()
-        """Set by a returned mark, resumed flow, or the end."""
 
     # --- FrameSink
 
     def finish(self, context: int) -> None:
-        """End a context: no more frames follow."""
         super().finish(context)
         going = self._going.get(context)
         if going is None:
@@ -123,7 +111,6 @@ class StreamSink(PacerSink):
         return played
 
     def position(self, context: int) -> int:
-        """Return the playout position in samples; it never decreases."""
         over = self._over.get(context)
         if over is not None:
             return over.position
@@ -174,7 +161,6 @@ class StreamSink(PacerSink):
             self._taps.remove(tap)
 
     def follow(self) -> None:
-        """Give the taps the frames played by now."""
         self._feed_taps(self.clock.now())
 
     def leave(self) -> None:
@@ -191,24 +177,20 @@ class StreamSink(PacerSink):
 
     @property
     def starvations(self) -> int:
-        """Underruns."""
         return self._pacer.core.starvations
 
     # --- messages of the far end
 
     def alive(self, now: float) -> None:
-        """Note any message of the far end."""
         self.marks.alive(now)
 
     def mark_returned(self, name: str) -> bool:
-        """Note a returned mark; False if it is not pending."""
         known = self.marks.returned(name, self.clock.now())
         if known:
             self._far_end_event.set()
         return known
 
     def flow(self, *, stop: bool) -> None:
-        """Stop or resume the flow."""
         self.stopped_by_far_end = stop
         self._far_end_event.set()
 
@@ -251,14 +233,12 @@ class StreamSink(PacerSink):
         return None
 
     def _mark(self, context: int, position: int, due_at: float) -> Sequence[Message]:
-        """Return the messages of a mark, unless there is one or the far end returns none."""
         marks = self.marks
         if not self._adapter.has_marks or not marks.usable or marks.is_marked(context, position):
             return ()
         return self._adapter.mark(marks.sent(context, position, due_at))
 
     async def _wait_for_room(self) -> None:
-        """Wait until another frame may be sent, or all is interrupted."""
         before = self.interruptions
         while self.interruptions == before and not self.closed:
             now = self.clock.now()
@@ -282,7 +262,6 @@ class StreamSink(PacerSink):
             await self._wait_for_far_end(until)
 
     async def _wait_for_far_end(self, until: float | None) -> None:
-        """Wait for a message of the far end, to ``until`` at most."""
         self._far_end_event.clear()
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._far_end_event.wait())]
         if until is not None:
@@ -294,13 +273,11 @@ class StreamSink(PacerSink):
                 each.cancel()
 
     def _may_have_queue(self, now: float) -> bool:
-        """Return whether unplayed audio may be queued at the far end."""
         if self._adapter.owns_clock or self.first_at is None or self._left:
             return False
         return self.marks.out > 0 or now < self.quiet_at + CLEAR_AFTER_S
 
     def _feed_taps(self, now: float) -> None:
-        """Give the taps the frames played by ``now``."""
         while self._pending and self._pending[0][1] <= now:
             payload, at = self._pending.popleft()
             for tap in list(self._taps):

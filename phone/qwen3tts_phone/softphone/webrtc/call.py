@@ -55,11 +55,9 @@ class ArrivalHistory:
         self._learnt: Mapping[str, Any] = {}
 
     def policy(self, ptime_s: float) -> FillingPolicy:
-        """Return the fill policy of a call."""
         return FillingPolicy(ptime_s=ptime_s, learnt=self._learnt)
 
     def keep(self, policy: FillingPolicy) -> None:
-        """Keep the statistics of a call that is over."""
         self._learnt = policy.export() or self._learnt
 
 
@@ -186,7 +184,6 @@ class WebCall(Call):
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Reject the call; raises WrongState once it was answered."""
         if self._core.up.done():
             raise WrongState(
                 "A call that was answered cannot be refused.", remedy="Hang up: call.hangup()."
@@ -222,14 +219,12 @@ class WebCall(Call):
             self._core.pressed(KeyPressed(self.clock.now(), digits, duration_ms, "page"))
 
     def report(self, report: Report) -> None:
-        """Handle the browser's statistics of our audio."""
         self._transport.remote.add_report(report)
         delay_s = self._transport.remote.delay_s()
         if delay_s is not None:
             self._sink.set_playout_delay(delay_s)
 
     def far_end_left(self, reason: str = "") -> None:
-        """End the call because the page has hung up, or has not come back."""
         words = "the page hung up" + (f": {reason[:200]}" if reason else "")
         self._ends(EndFacts(by="remote", reason=reason[:200]), words)
 
@@ -244,13 +239,11 @@ class WebCall(Call):
         body.start(self._transport.play_out(), "playout")
 
     def _up(self) -> None:
-        """Start sending: the transport is connected."""
         if self._end is None and not self._connected.done():
             self._sink.start()
             self._connected.set_result(None)
 
     def _first_sound_ms(self) -> float | None:
-        """Return the latency of the last utterance, first text to first audible packet."""
         if self._said is None:
             return None
         began = self._said.record.marks.get(Mark.FIRST_DELTA)
@@ -258,7 +251,6 @@ class WebCall(Call):
         return None if began is None or audible is None else (audible - began) * 1000
 
     def _ends(self, end: EndFacts, cause: str) -> None:
-        """End the call; only the first reason counts."""
         if self._end is not None:
             return
         self._end, self._cause = end, cause.rstrip(".")
@@ -327,7 +319,6 @@ class _Listener:
 def web_call_facts(
     clock: Clock, *, host: str = "", user_agent: str = "", keep_transcript: bool = False
 ) -> CallFacts:
-    """Return the facts of a call that begins now with a browser at ``host``."""
     return CallFacts(
         call_id=f"web-{uuid.uuid4()}",
         line=LINE,

@@ -25,7 +25,6 @@ LATE_MS = 100
 late packets, where skipped ones would have to be concealed."""
 
 Put = Callable[[bytes, int], None]
-"""Takes the payload of a packet, and the frames that have passed since the last one."""
 
 
 class WebSink(PacerSink):
@@ -57,7 +56,6 @@ class WebSink(PacerSink):
         self.sent_packets = 0
         self.sent_octets = 0
         self.sent_frames = 0
-        """Packets with speech."""
         self.first_packet_at: float | None = None
         self.first_at: float | None = None
         self.latest_s = 0.0
@@ -71,7 +69,6 @@ class WebSink(PacerSink):
     # --- FrameSink
 
     async def drained(self, context: int) -> Played:
-        """Return when the context's last frame was sent or dropped."""
         played = await super().drained(context)
         if played.last_at is not None and not played.dropped:
             self._last_at = self.clock.now()
@@ -79,7 +76,6 @@ class WebSink(PacerSink):
         return played
 
     def position(self, context: int) -> int:
-        """Return the playout position in samples; it never decreases."""
         over = self._over.get(context)
         if over is not None:
             return over.position
@@ -88,7 +84,6 @@ class WebSink(PacerSink):
         return position
 
     def interrupt(self) -> None:
-        """Flush the speech: no further frame of it is sent."""
         now = self.clock.now()
         self.interruptions += 1
         # Silence begins when the last frame of speech is over.
@@ -99,11 +94,9 @@ class WebSink(PacerSink):
 
     @property
     def last_at(self) -> float | None:
-        """Sending time of the last complete utterance, seconds."""
         return self._last_at
 
     def tap(self, tap: Tap) -> None:
-        """Give ``tap`` each frame of speech that is sent from now on."""
         if tap not in self._taps:
             self._taps.append(tap)
 
@@ -133,7 +126,6 @@ class WebSink(PacerSink):
 
     @property
     def unsent_s(self) -> float:
-        """Queued speech, seconds."""
         return self._pacer.core.queued * self._ptime_s
 
     @property
@@ -184,8 +176,6 @@ class WebSink(PacerSink):
 
 @dataclass(frozen=True, slots=True)
 class AudioPacket:
-    """RTP packet of audio."""
-
     ssrc: int
     sequence: int
     timestamp: int
@@ -209,18 +199,14 @@ class InboundRtp:
         self._jitter.clock_hz = payload.clock_hz
         self._lost_before = 0
         self.ssrc: int | None = None
-        """Stream (SSRC) that is decoded; None before the first packet."""
         self.received = 0
         self.octets = 0
         self.unknown = 0
-        """Packets of another payload type than negotiated."""
         self.streams = 0
-        """Number of streams, one after the other."""
         self.first_at: float | None = None
         self.last_at: float | None = None
 
     def take(self, packet: AudioPacket, at: float) -> list[HeardFrame]:
-        """Add a packet that arrived ``at``; returns what is decoded now, in order."""
         if packet.payload_type != self._payload.payload_type:
             self.unknown += 1
             return []
@@ -268,7 +254,6 @@ class InboundRtp:
 
     @property
     def lost(self) -> int:
-        """Lost packets of all streams."""
         return max(0, self._lost_before + self._reception.lost)
 
     @property
@@ -293,7 +278,6 @@ class InboundRtp:
 
     @property
     def bursts(self) -> tuple[int, int]:
-        """Loss bursts, and the packets in them."""
         return self._jitter.bursts, self._jitter.burst_lost
 
     @property

@@ -18,7 +18,6 @@ PROFILE = "UDP/TLS/RTP/SAVPF"
 STATIC = {
     spec.payload_type: (spec.name, spec.clock_hz) for spec in SDP_CODECS.values() if spec.static
 }
-"""Payload types that need no rtpmap (RFC 3551 section 6)."""
 MAX_CHARS = 65_536
 MAX_LINES = 2000
 MAX_FORMATS = 64
@@ -36,13 +35,9 @@ _CANDIDATE = re.compile(r"\S+ \d{1,5} \S+ \d{1,10} (\S+) (\d{1,5}) typ \S+(?: .*
 
 @dataclass(frozen=True, slots=True)
 class OfferedCodec:
-    """Codec that both sides have."""
-
     name: str
-    """One of `BROWSER_CODECS`."""
     payload_type: int
     parameters: str = ""
-    """Its fmtp."""
 
     def payload(self) -> Payload:
         """Return the format to send with, configured by the browser's fmtp."""
@@ -56,17 +51,13 @@ class Offer:
     sdp: str = field(repr=False)
     """Unchanged; holds addresses and the ICE password."""
     codecs: tuple[OfferedCodec, ...]
-    """Common codecs, in the browser's order."""
     all_codecs: tuple[str, ...]
-    """Names of all offered codecs."""
     sends: bool
-    """False without a microphone."""
     hidden: bool = False
     """Whether the browser hides its addresses (no candidates, or mDNS names), as without a
     microphone (draft-ietf-mmusic-mdns-ice-candidates)."""
 
     def chosen(self, choice: CodecChoice) -> OfferedCodec:
-        """Return the codec for a choice; raises NoCommonCodec."""
         accepted: Sequence[str] = BROWSER_CODECS if choice == "auto" else (choice,)
         for name in accepted:
             for codec in self.codecs:
@@ -116,7 +107,6 @@ Attributes = dict[str, list[str]]
 
 
 def _attributes(fields: Sequence[tuple[str, str]]) -> Attributes:
-    """Return the values of ``a=`` lines by name; "" for a flag."""
     found: Attributes = {}
     for kind, value in fields:
         if kind == "a":
@@ -142,7 +132,6 @@ def _check_transport(session: Attributes, section: Attributes) -> bool:
 
 
 def _host(candidate: str) -> str:
-    """Return the address or name of a candidate; raises BadSdp."""
     found = _CANDIDATE.fullmatch(candidate)
     if found is None or int(found[2]) > 65_535:
         raise _bad("has an address that cannot be read")
@@ -193,7 +182,6 @@ def _codecs(
 
 
 def _sends(session: Attributes, section: Attributes) -> bool:
-    """Return whether the browser sends; raises BadSdp if it does not receive."""
     for attributes in (section, session):
         for name in ("sendrecv", "recvonly", "sendonly", "inactive"):
             if name in attributes:

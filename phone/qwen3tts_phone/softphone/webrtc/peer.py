@@ -41,7 +41,6 @@ from qwen3tts_phone.softphone.webrtc.statistics import RemoteStatistics
 from qwen3tts_wire.errors import log_text
 
 MAX_WAITING_PACKETS = 10
-"""Packets that may wait for the sender; the oldest are dropped."""
 
 
 class PacketTrack(MediaStreamTrack):
@@ -55,7 +54,6 @@ class PacketTrack(MediaStreamTrack):
     def __init__(self, frame_ticks: int, clock_hz: int) -> None:
         super().__init__()
         self.overrun = 0
-        """Dropped packets."""
         self._frame_ticks = frame_ticks
         self._time_base = Fraction(1, clock_hz)
         self._timestamp = 0
@@ -63,7 +61,6 @@ class PacketTrack(MediaStreamTrack):
         self._news = asyncio.Event()
 
     def put(self, payload: bytes, ticks: int) -> None:
-        """Send a frame now; ``ticks``: frames since the last one."""
         self._timestamp += ticks * self._frame_ticks
         if self.readyState != "live":
             return
@@ -77,7 +74,6 @@ class PacketTrack(MediaStreamTrack):
         self._news.set()
 
     async def recv(self) -> Packet[Any]:
-        """Return the next packet; raises MediaStreamError at the end."""
         while not self._packets:
             if self.readyState != "live":
                 raise MediaStreamError
@@ -92,7 +88,6 @@ class PacketTrack(MediaStreamTrack):
 
 
 Reporter = Callable[[], tuple[int, ReportFigures] | None]
-"""Returns the decoded stream (SSRC) and its figures for a receiver report, if any."""
 
 
 class RtpReceiver:
@@ -184,7 +179,6 @@ class RtpReceiver:
 logger = logging.getLogger(__name__)
 
 CLOSE_S = 5.0
-"""Longest closing."""
 _COMPLETE = re.compile(r"^a=end-of-candidates[^\n]*\n?", re.MULTILINE)
 _FORMATS = re.compile(r"^m=audio \d+ \S+ (\d+)", re.MULTILINE)
 
@@ -252,7 +246,6 @@ class Peer:
         return peer
 
     async def figures(self) -> RemoteStatistics:
-        """Return inbound packets, and the browser's last receiver report."""
         packets, found = 0, RemoteStatistics()
         for each in (await self._transceiver.sender.getStats()).values():
             if each.type == "transport":
@@ -268,7 +261,6 @@ class Peer:
         return replace(found, packets=packets)
 
     async def close(self) -> None:
-        """Close the connection; harmless when it is over."""
         await _close(self._connection)
 
     async def _agree(self, offer: Offer, codec: OfferedCodec) -> None:

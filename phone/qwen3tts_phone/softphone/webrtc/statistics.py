@@ -20,34 +20,24 @@ class TransportStatistics:
     """Statistics of one call at one moment. Durations in milliseconds, counts since its start."""
 
     time: float
-    """Seconds of the call's clock."""
     state: TransportState
     pacer: str
-    """The pacer's state: ``idle``, ``filling``, ``playing``, ``starved``, ``draining``."""
     codec: str
     queued_ms: float
-    """Speech that waits here to be sent."""
     frames: int
-    """Sent frames of speech."""
     skipped: int
-    """Slots of the pacer that passed unsent because this machine was late."""
     starvations: int
-    """Underruns."""
     longest_gap_ms: float
-    """The longest underrun."""
     first_sound_ms: float | None
     """From the first text of the last utterance to its first audible packet; None = not yet."""
     silent_ms: float
-    """Time without a packet from the browser."""
     received: int
     lost_in: int
-    """Inbound packets lost."""
     jitter_in_ms: float
     """Interarrival jitter (RFC 3550 section 6.4.1)."""
     rtt_ms: float | None = None
     """Round trip by the browser's report, else by RTCP."""
     report: Report = field(default_factory=Report)
-    """The browser's last report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +45,8 @@ class RemoteStatistics:
     """Inbound datagrams, and the RTCP receiver reports of the browser."""
 
     packets: int = 0
-    """Datagrams of any kind."""
     lost: int = 0
     fraction_lost: float = 0.0
-    """Fraction lost in the last report, 0 to 1."""
     jitter_s: float = 0.0
     round_trip_s: float | None = None
     reported: bool = False
@@ -74,7 +62,6 @@ class RemoteQuality:
         self.report = Report()
 
     def add_rtcp(self, statistics: RemoteStatistics) -> None:
-        """Add what RTCP says."""
         self.latest = statistics
         self.fraction_lost = max(self.fraction_lost, statistics.fraction_lost)
         if statistics.round_trip_s is not None:
@@ -98,14 +85,12 @@ class RemoteQuality:
         return (report.jitter_buffer_ms + (report.rtt_ms or 0.0) / 2) / 1000
 
     def rtt_ms(self) -> float | None:
-        """Return the round trip by the browser's report, else by RTCP."""
         if self.report.rtt_ms is not None:
             return self.report.rtt_ms
         seen = self.latest.round_trip_s
         return seen * 1000 if seen is not None else None
 
     def lost(self) -> int:
-        """Return the number of our packets that were lost."""
         return int(self.report.lost) if self.report.lost is not None else self.latest.lost
 
     def _add_round_trip(self, value_ms: float) -> None:
@@ -115,7 +100,6 @@ class RemoteQuality:
 def web_leg_stats(
     sink: WebSink, inbound: InboundRtp, remote: RemoteQuality, unheard: int
 ) -> LegStats:
-    """Return the counters of a call's media, as those of a SIP call."""
     bursts, burst_lost = inbound.bursts
     expected = inbound.received + inbound.lost
     return LegStats(

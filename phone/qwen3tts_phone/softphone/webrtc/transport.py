@@ -57,11 +57,9 @@ class TransportWatchdog:
 
     @property
     def lost(self) -> bool:
-        """Whether a reported silence lasts."""
         return self._reported
 
     def silent_s(self, now: float) -> float:
-        """Return the time without any packet."""
         return max(0.0, now - self._any_at)
 
     def news(self, now: float) -> float | None:
@@ -73,7 +71,6 @@ class TransportWatchdog:
         return silent_s
 
     def vanished(self, now: float) -> CallError | None:
-        """Return the error of a browser that has vanished; None = it has not."""
         silent_s = self.silent_s(now)
         if silent_s < self._settings.vanished_s:
             return None
@@ -92,7 +89,6 @@ class TransportWatchdog:
 
 
 CHECK_INTERVAL_S = 0.5
-"""Interval of the watchdog."""
 LONG_S = 8.0
 """A connection that closes after such a silence was lost, not closed by the browser."""
 
@@ -140,7 +136,6 @@ class WebRtcTransport:
         self._closed = False
 
     async def open(self, codec: OfferedCodec, track: PacketTrack) -> str:
-        """Begin to connect and return the SDP answer. Raises BadSdp, CallError."""
         from qwen3tts_phone.softphone.webrtc.peer import Peer
 
         self._peer = await Peer.answering(
@@ -159,11 +154,9 @@ class WebRtcTransport:
         return self._watch is not None and self._watch.lost
 
     def silent_s(self) -> float:
-        """Return the time without a packet, seconds; 0 before the connection."""
         return self._watch.silent_s(self._clock.now()) if self._watch is not None else 0.0
 
     async def supervise(self) -> None:
-        """Wait for the connection, and watch it to its end."""
         settings, clock = self._settings, self._clock
         timer = asyncio.ensure_future(clock.sleep_until(clock.now() + settings.connect_s))
         up = asyncio.ensure_future(self.up.wait())

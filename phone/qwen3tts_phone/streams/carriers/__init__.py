@@ -50,7 +50,6 @@ CARRIERS: Final[dict[str, Carrier]] = {
 
 
 def carrier_names(*, aliases: bool = True) -> tuple[str, ...]:
-    """Return the names of the table, in its order."""
     return tuple(name for name, each in CARRIERS.items() if aliases or not each.alias_of)
 
 

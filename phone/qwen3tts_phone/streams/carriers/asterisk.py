@@ -52,7 +52,6 @@ FORMATS: Final[dict[str, Payload]] = {
 }
 """Asterisk's names of formats. Linear samples are in the order of its machine: little-endian."""
 PASSED_THROUGH: Final = ("opus",)
-"""Formats that Asterisk neither frames nor times."""
 PTIMES_MS: Final = (10, 20, 30, 40, 60)
 IGNORED: Final = ("STATUS", "QUEUE_DRAINED", "MEDIA_BUFFERING_COMPLETED")
 
@@ -166,7 +165,6 @@ class ChanWebSocketAdapter(JsonAdapter):
         return (self._command("MARK_MEDIA", name),)
 
     def answer(self) -> Sequence[Message]:
-        """Answer a channel dialled with ``n``; any other one is answered already."""
         begin = (self._command("START_MEDIA_BUFFERING"),) if self._buffers else ()
         return (self._command("ANSWER"), *begin)
 

@@ -31,15 +31,11 @@ from qwen3tts_phone.streams.carriers.http import (
 from qwen3tts_wire.errors import BadRequest
 
 PUBLIC_URL = "MR_QWEN3TTS_PUBLIC_URL"
-"""Variable with the URL under which carriers know this server."""
 TOLERANCE_S = 300.0
-"""Largest difference of a signed time from the wall clock."""
 PASS_S = 60
-"""Validity of a pass, seconds."""
 PASS_PATH = "/pass/"
 ANSWER_PATH = "/answer"
 MAX_WEBHOOKS = 20_000
-"""Signed webhooks whose pass is remembered; the oldest are forgotten first."""
 SCHEMES = ("https", "wss", "http", "ws")
 
 WallClock = Callable[[], float]
@@ -47,8 +43,6 @@ WallClock = Callable[[], float]
 
 
 class RequestCheck(Protocol):
-    """Check that a request comes from a carrier."""
-
     def check(self, request: CarrierRequest, now: float) -> bytes:
         """Return what identifies a signed request, at least its signature; empty for a password.
 
@@ -107,7 +101,6 @@ def check_timestamp(signed_at: str, now: float, carrier: str) -> None:
 
 
 def encoded(text: str) -> bytes:
-    """Return text as UTF-8, lone surrogates replaced."""
     return text.encode("utf-8", "replace")
 
 
@@ -120,7 +113,6 @@ def decoded_base64(text: str) -> bytes:
 
 
 def require_cryptography(feature: str) -> None:
-    """Raise BadRequest where the ``cryptography`` package is not installed."""
     try:
         import cryptography  # noqa: F401
     except ImportError:
@@ -142,9 +134,7 @@ class StreamPasses:
 
     key: bytes = field(repr=False)
     _used: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
-    """Used passes that have not expired, and their expiry."""
     _issued: dict[bytes, str] = field(default_factory=dict, repr=False, compare=False)
-    """Paths by the signature of the webhook."""
 
     def path(self, now: float) -> str:
         """Return a new suffix of a stream's path: ``/pass/EXPIRES-NUMBER-SIGNATURE``."""
@@ -214,11 +204,9 @@ class CarrierAdmission:
 
     @property
     def checks(self) -> bool:
-        """Whether streams are authenticated."""
         return bool(self.streams or self.webhooks)
 
     def __call__(self, handshake: Handshake) -> None:
-        """Raise Refused for a request that does not come from the carrier."""
         now = self.clock()
         # A WebSocket at the webhook's path is a stream like any other.
         webhook = handshake.path.endswith(ANSWER_PATH) and "upgrade" not in handshake.headers

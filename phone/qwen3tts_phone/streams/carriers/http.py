@@ -15,7 +15,6 @@ from qwen3tts_wire.errors import SpeechError
 
 MAX_FORM_BYTES = 1 << 16
 MAX_VALUE_CHARS = 128
-"""Longest value of a webhook that is passed on to the stream."""
 REST_TIMEOUT_S = 10.0
 XML = "application/xml"
 JSON = "application/json"
@@ -43,7 +42,6 @@ class CarrierRequest:
     url: str = field(repr=False)
     """With scheme, host and query, as the carrier knows it; a query may hold a token."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Names in lower case."""
     method: str = "GET"
     body: bytes = field(default=b"", repr=False)
 
@@ -185,8 +183,6 @@ class CarrierRefused(CallError):
 
 
 class RestClient(Protocol):
-    """Client of a carrier's REST interface."""
-
     @property
     def transport(self) -> Any:
         """An ``httpx.AsyncBaseTransport`` in place of the network, in tests."""

@@ -51,12 +51,9 @@ RATE: Final = "\0rate"
 digits, media type such as ``audio/x-mulaw``, sample rate."""
 
 Spellings = tuple[str, ...]
-"""Names of a field, the documented one first."""
 
 
 class EventKind(Enum):
-    """EventKind of a carrier's event."""
-
     GREETING = auto()
     START = auto()
     MEDIA = auto()
@@ -74,23 +71,18 @@ class JsonDialect:
 
     line: str
     payload: Payload
-    """Format of both directions, unless ``start`` names another one."""
     media: Mapping[str, Any]
     clear: Mapping[str, Any]
     mark: Mapping[str, Any]
     keys: Mapping[str, Any] | None = None
-    """Message that sends DTMF; None = there is none."""
     events: Mapping[str, EventKind] | None = None
-    """None = `EVENTS`."""
     stream_id: Spellings = ("streamSid", "stream_sid", "streamId", "stream_id")
     call_id: Spellings = ("callSid", "call_sid", "callId", "call_control_id")
     format: Spellings = ("mediaFormat", "media_format")
     rate: Spellings = ("sampleRate", "sample_rate")
     parameters: Spellings = ("customParameters", "custom_parameters")
     mark_name: Spellings = ("mark", "name")
-    """Path to the name in the message that returns a mark."""
     ordered: bool = True
-    """Whether audio arrives in order."""
     ends_by_closing: bool = False
     """Whether it closes the connection without ``stop`` when the caller hangs up."""
     timed: bool = False
@@ -98,9 +90,7 @@ class JsonDialect:
     plays_what_it_sends: bool = True
     """Whether outbound audio has the format of the inbound audio."""
     join_frames: int = 1
-    """Frames of 20 ms in one audio message."""
     lead_ms: int | None = None
-    """Lead of sending before playout; None = that of the settings."""
 
 
 EVENTS: Final[Mapping[str, EventKind]] = {
@@ -114,7 +104,6 @@ EVENTS: Final[Mapping[str, EventKind]] = {
 
 
 MEDIA_TYPES: Final = {"PCMU": "audio/x-mulaw", "PCMA": "audio/x-alaw", "L16LE": "audio/x-l16"}
-"""Plivo's names of formats."""
 
 
 def payload_named(encoding: str, rate_hz: int, *, big_endian: bool = False) -> Payload | None:
@@ -367,7 +356,6 @@ class JsonMediaAdapter(JsonAdapter):
         return f"{self._head}{base64.b64encode(payload).decode('ascii')}{self._tail}"
 
     def _compile(self) -> None:
-        """Format the audio message once, except for the audio itself."""
         values = {
             STREAM: self._stream_id,
             TYPE: MEDIA_TYPES.get(self._out.name, MEDIA_TYPES["L16LE"]),

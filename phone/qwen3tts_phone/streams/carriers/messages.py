@@ -21,7 +21,6 @@ from qwen3tts_phone.streams.adapter import (
 )
 
 MAX_TEXT_CHARS = 1024
-"""Longer texts of a far end are cut."""
 MAX_PARAMETERS = 64
 DIGITS = frozenset("0123456789*#ABCD")
 
@@ -29,8 +28,6 @@ Object = dict[str, Any]
 
 
 class JsonAdapter(StreamAdapter):
-    """Base of adapters whose control messages are JSON objects."""
-
     def _odd(self, what: str) -> list[StreamEvent]:
         return [StreamOddity(what)]
 
@@ -158,8 +155,6 @@ MAX_BEHIND = 5
 
 @dataclass(frozen=True, slots=True)
 class MissingChunks:
-    """Number of chunks lost in front of the next one."""
-
     chunks: int
 
 
@@ -178,7 +173,6 @@ class ReorderBuffer(Generic[T]):
         self._begun = False
         self._behind = 0
         self.dropped = 0
-        """Chunks that were late, or duplicates."""
 
     def push(self, number: int | None, item: T, now: float) -> list[T | MissingChunks]:
         """Add a chunk and return what is in order now; ``number`` None: it follows the last one."""
@@ -200,14 +194,12 @@ class ReorderBuffer(Generic[T]):
         return [item, *self._following()]
 
     def tick(self, now: float) -> list[T | MissingChunks]:
-        """Return what has waited for `MAX_WAIT_S`, though something before it is missing."""
         if not self._held or now - self._since < self._max_wait_s:
             return []
         self._since = now
         return self._skip()
 
     def drain(self) -> list[T | MissingChunks]:
-        """Return all that is held: nothing follows."""
         out: list[T | MissingChunks] = []
         while self._held:
             out += self._skip()

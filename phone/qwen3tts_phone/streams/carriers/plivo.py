@@ -154,7 +154,6 @@ class PlivoSignature:
 
 
 def _signed_v3(url: str, request: CarrierRequest) -> str:
-    """Return the text that version 3 signs, without the nonce."""
     base, _, query = url.partition("?")
     try:
         fields = parse_qs(query, keep_blank_values=True, max_num_fields=500)
@@ -199,7 +198,6 @@ class PlivoRest:
     auth_token: str = field(repr=False)
     api_url: str = "https://api.plivo.com"
     transport: Any = field(default=None, repr=False)
-    """An ``httpx.AsyncBaseTransport`` in place of the network, in tests."""
 
     async def hang_up(self, call_id: str) -> None:
         """End the call; harmless for one that is over. Raises CarrierRefused."""

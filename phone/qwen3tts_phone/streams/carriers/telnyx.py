@@ -196,19 +196,15 @@ class TelnyxRest:
     api_key: str = field(repr=False)
     api_url: str = "https://api.telnyx.com"
     transport: Any = field(default=None, repr=False)
-    """An ``httpx.AsyncBaseTransport`` in place of the network, in tests."""
 
     async def hang_up(self, call_id: str) -> None:
-        """End the call; harmless for one that is over. Raises CarrierRefused."""
         # 422 with code 90018: the call has already ended.
         await self._command(call_id, "hangup", {}, accepted=(404, 422))
 
     async def transfer(self, call_id: str, target: str) -> None:
-        """Transfer the call to a number or a SIP address. Raises CarrierRefused."""
         await self._command(call_id, "transfer", {"to": target.removeprefix("tel:")})
 
     async def press(self, call_id: str, digits: str) -> None:
-        """Send DTMF. Raises CarrierRefused."""
         await self._command(call_id, "send_dtmf", {"digits": digits})
 
     async def _command(

@@ -139,14 +139,11 @@ class TwilioRest:
     auth_token: str = field(repr=False)
     api_url: str = "https://api.twilio.com"
     transport: Any = field(default=None, repr=False)
-    """An ``httpx.AsyncBaseTransport`` in place of the network, in tests."""
 
     async def hang_up(self, call_id: str) -> None:
-        """End the call; harmless for one that is over. Raises CarrierRefused."""
         await self._update(call_id, {"Status": "completed"}, accepted=(404,))
 
     async def transfer(self, call_id: str, target: str) -> None:
-        """Transfer the call to a number or a SIP address. Raises CarrierRefused."""
         kind = "Sip" if target.lower().startswith(("sip:", "sips:")) else "Number"
         number = target.removeprefix("tel:")
         twiml = f"<Response><Dial><{kind}>{escape(number)}</{kind}></Dial></Response>"

@@ -203,7 +203,6 @@ class VonageToken:
     signature_secret: str = field(default="", repr=False)
     public_key_pem: str = ""
     application_id: str = ""
-    """Tokens of other applications are refused; empty = all are accepted."""
 
     def __post_init__(self) -> None:
         if bool(self.signature_secret) == bool(self.public_key_pem):
@@ -288,7 +287,6 @@ class VonageToken:
 
 
 def _base64url(part: str) -> bytes:
-    """Return the bytes of base64url without padding; empty if it is invalid."""
     if any(character in part for character in "+/="):
         return b""
     try:
