@@ -48,13 +48,13 @@ class Account:
     """User part of our address there; a trunk (``register=False``) may have none."""
     password: str = field(default="", repr=False)
     expires: int = 300
-    """Seconds asked for; the registrar grants what it likes."""
+    """Expiry asked for, in seconds; the registrar may grant another."""
     auth_user: str = ""
     """User name for the digest where it differs from ``user``."""
     proxy: str = ""
     """Outbound proxy, as a SIP URI; empty = none."""
     name: str = ""
-    """What it is called here; empty = ``user@host``. Each name stands once in an endpoint."""
+    """Name here; empty = ``user@host``. Unique in an endpoint."""
     register: bool = True
     """Whether to register; False for trunks that know us by our address."""
     failover: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Account:
     most, each within the guard's rules; None = those of a trunk do, those of an account that
     registers as the endpoint has it."""
     display_name: str = ""
-    """Name beside our address in calls; empty = the endpoint's."""
+    """Display name in our calls; empty = the endpoint's."""
     headers: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Header fields for each call that we place with this account."""
     allowed_sources: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Account:
     transport: str = ""
     """``udp``, ``tcp`` or ``tls``, where the registrar's URI does not say; empty = as DNS says."""
     srtp: Srtp | None = None
-    """Encryption of its calls' sound; None = as the phone has it."""
+    """SRTP for its calls' audio; None = as the phone has it."""
     codecs: tuple[str, ...] | None = None
     """Codecs of its calls in order of preference; None = as the phone has them."""
     nat: Nat | None = None
@@ -178,14 +178,14 @@ def address_of_record(account: Account, user: str = "") -> str:
 
 
 MAX_GUESSED_REALMS = 4
-"""Most realms that an account without a pinned one takes from the answers to its first requests."""
+"""Most realms that an account without ``realm`` learns from challenges to its first requests."""
 MAX_SERVERS = 32
-"""Most addresses that are remembered as an account's servers."""
+"""Most remembered server addresses of an account."""
 BEGINS_CALLS = frozenset({"INVITE", "REFER"})
 DEFAULT_PORTS = (5060, 5061)
 
 Resolve = Callable[[Hop], Hop | None]
-"""The address, and the open connection, that a hop leads to at this moment; None if unknown."""
+"""Resolves a hop to its address and open connection now; None if unknown."""
 
 
 class AccountCredentials(ChallengePolicy):
@@ -251,10 +251,10 @@ class AccountCredentials(ChallengePolicy):
             return "a 401 from behind the proxy that asked for the same realm is the far end's"
         if _inside(request) and not self._ends_here(request, hop):
             if not challenge.proxy:
-                # RFC 3261 section 22.3: proxies ask by 407.
+                # RFC 3261 section 22.3: proxies challenge with 407.
                 return "a 401 inside the call comes from its far end"
             if relayed:
-                # A proxy asks before it relays, and says 100 when it does (section 16.2).
+                # A proxy challenges before it forwards, and sends 100 when it does (section 16.2).
                 return "it came after a proxy had taken the request"
         return self._wrong_realm(request, challenge.realm) or super().objection(
             request, hop, challenge, reached=reached, relayed=relayed, passed=passed
@@ -267,7 +267,7 @@ class AccountCredentials(ChallengePolicy):
         else:
             self._guessed.add(challenge.realm)
 
-    # Inside
+    # Rules
 
     def _wrong_realm(self, request: Request, realm: str) -> str:
         named = f"'{log_text(realm)}'"
@@ -326,7 +326,7 @@ class AccountCredentials(ChallengePolicy):
         try:
             routes = [parse_address(value).uri for value in request.values("Route")]
             if routes and parse_uri(routes[0]).host.strip("[]").lower() in (hop.host, hop.name):
-                # The hop itself, which has been looked at by its address.
+                # The hop itself, which has been checked by its address.
                 del routes[0]
         except BadSip:
             return False

@@ -25,7 +25,7 @@ MAX_ROUTES = 32
 """Most entries of a route set."""
 
 TARGETING = frozenset({"INVITE", "UPDATE", "REFER", "NOTIFY"})
-"""Methods that tell the far end where our end is (RFC 3261 section 12.2, 3311, 3515, 6665)."""
+"""Methods that refresh the remote target (RFC 3261 section 12.2, 3311, 3515, 6665)."""
 
 DialogId = tuple[str, str, str]
 """Call-ID, local tag, remote tag."""
@@ -55,21 +55,21 @@ class Dialog:
     local: str
     """Our From or To value, tag included."""
     remote: str
-    """Their From or To value, tag included, as it came."""
+    """Their From or To value, tag included, as received."""
     target: str
     """Remote target: the URI of their Contact."""
     routes: list[str]
-    """The route set, nearest first, as it came."""
+    """Route set, nearest first, as received."""
     local_cseq: int
     remote_cseq: int | None
     contact: str = ""
     """Our Contact value in requests of this dialog."""
     flow: int = 0
-    """The TCP connection that the dialog came by; the last resort when their Contact is deaf."""
+    """TCP connection that the dialog came by; the last resort when their Contact is unreachable."""
     seen: Hop | None = None
-    """Where their Contact came from, if it is of no use from outside their network."""
+    """Source of their Contact, if that is unusable from outside their network."""
     first_hop: str = ""
-    """`next_hop` as the dialog began: no later request, whose source is not proven, moves it."""
+    """`next_hop` as the dialog began: no later request, whose source is unverified, changes it."""
 
     def __post_init__(self) -> None:
         self.first_hop = self.next_hop
@@ -78,7 +78,7 @@ class Dialog:
     def of_caller(cls, request: Request, response: Response) -> Dialog:
         """Return the UAC's dialog (section 12.1.2) from its request and a response with a tag."""
         contact = response.contact
-        # Section 12.1.2: in reverse order, since the nearest proxy added its entry first of all.
+        # Section 12.1.2: reversed, since the nearest proxy added its entry first.
         routes = list(reversed(response.values("Record-Route")))
         _check_routes(routes)
         return cls(
@@ -190,11 +190,11 @@ class Replaces:
 
     call_id: str
     to_tag: str
-    """The tag of the one who gets the INVITE."""
+    """Tag of the side that receives the INVITE."""
     from_tag: str
-    """The tag of the one at the other end of that dialog."""
+    """Tag of the other side of that dialog."""
     early_only: bool = False
-    """Replace it only while it has not been answered."""
+    """Replace it only while it is an early dialog."""
 
     @classmethod
     def parse(cls, value: str) -> Replaces:
@@ -226,7 +226,7 @@ class ReferTo:
     target: str
     """The URI, without headers."""
     replaces: Replaces | None = None
-    """The dialog there that the call is to replace (attended transfer)."""
+    """Dialog that the call is to replace (attended transfer)."""
 
     @classmethod
     def parse(cls, value: str) -> ReferTo:
@@ -244,7 +244,7 @@ class ReferTo:
                 if replaces is not None:
                     raise BadSip("Refer-To names two dialogs to replace.")
                 replaces = Replaces.parse(unquote(text))
-        # RFC 3261 section 19.1.1: the parameter stands in no Request-URI.
+        # RFC 3261 section 19.1.1: a Request-URI has no method parameter.
         return cls(_METHOD.sub("", uri_text), replaces)
 
     @property
@@ -255,7 +255,7 @@ class ReferTo:
             raise BadSip("The target of the transfer cannot be written into a header.")
         if self.replaces is None:
             return f"<{self.target}>"
-        # RFC 3261 section 19.1.1: in the header of a URI, ";" "=" "@" and the like are escaped.
+        # RFC 3261 section 19.1.1: reserved characters are escaped in a URI's header.
         return f"<{self.target}?Replaces={quote(self.replaces.value, safe='')}>"
 
 
@@ -264,7 +264,7 @@ MIN_SE_S = 90
 MAX_SE_S = 24 * 3600
 
 Role = Literal["uac", "uas"]
-"""Who sent the request that is being answered, and who answers it."""
+"""Refresher: the client or the server of the request."""
 
 
 class Due(Enum):
@@ -317,7 +317,7 @@ class SessionTimer:
         self.interval_s = 0
         """Seconds; 0 = off."""
         self.refresher = False
-        """Whether refreshing is ours."""
+        """Whether we are the refresher."""
         self._wanted_s = wanted_s
         self._refresh_at: float | None = None
         self._expires_at: float | None = None
@@ -338,8 +338,8 @@ class SessionTimer:
         if agreed is None:
             self.stop()
             return
-        # Section 4: none is below 90 s; a far end that says so must not make us refresh like mad.
-        # Without a refresher, section 7.2 leaves it to the caller.
+        # Section 4: none is below 90 s, whatever the far end says, or we would refresh
+        # continuously. Without a refresher, section 7.2 leaves it to the caller.
         self._start(agreed[0] and max(agreed[0], MIN_SE_S), agreed[1] != "uas", now)
 
     def answer(self, request: Request, response: Response, now: float) -> None:
@@ -382,6 +382,7 @@ class SessionTimer:
             self.stop()
             return
         self.interval_s, self.refresher = seconds, refresher
-        # Section 10: half the interval; and a BYE the smaller of 32 s and a third before its end.
+        # Section 10: refresh at half the interval; BYE the smaller of 32 s and a third before its
+        # end.
         self._refresh_at = now + seconds / 2 if refresher else None
         self._expires_at = now + seconds - min(32.0, seconds / 3)

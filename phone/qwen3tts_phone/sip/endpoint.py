@@ -33,7 +33,7 @@ from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 log = logging.getLogger(__name__)
 
 CLOSE_WITHIN_S = 2.0
-"""How long ``close`` waits for the far ends to hear that it is over."""
+"""How long ``close`` waits for responses to BYE and REGISTER."""
 DRAIN_WITHIN_S = 5.0
 """How long ``drain`` waits for the registrars."""
 
@@ -347,7 +347,7 @@ class SipEndpoint:
         if call in self.agent.calls:
             await self._over.setdefault(call, asyncio.Event()).wait()
 
-    # Inside
+    # Internals
 
     def _on_call(self, core: IncomingCall) -> None:
         call = SipCall(self, core)
@@ -368,7 +368,8 @@ class SipEndpoint:
     def _tell(self, event: AccountEvent) -> None:
         log.info("%s", log_text(event.words, MOST_SENTENCE_CHARS))
         if self._on_account is not None:
-            # The agent is in the middle of something; what is called may call it.
+            # Not synchronously: the callback may call the user agent, which is in the middle of a
+            # message.
             asyncio.get_running_loop().call_soon(self._on_account, event)
 
     def _trust(self, name: str, sources: Sequence[str]) -> None:

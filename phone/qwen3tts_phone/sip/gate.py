@@ -38,7 +38,7 @@ __all__ = ["DROP", "Drop", "Gate", "GateSettings", "Refusal", "SourceGate", "Ver
 log = logging.getLogger(__name__)
 
 OUT_OF_DIALOG_METHODS = frozenset({"INVITE", "OPTIONS", "ACK", "CANCEL"})
-"""Methods that a stranger may come with."""
+"""Methods allowed from untrusted sources outside dialogs."""
 LINE_EVERY_S = 10.0
 """A flood from many addresses must not fill the log."""
 
@@ -60,7 +60,7 @@ class Refusal(NamedTuple):
 
 
 Verdict = Refusal | Drop | None
-"""None: go on."""
+"""None: accepted."""
 
 
 class Gate(Protocol):
@@ -127,7 +127,7 @@ class SourceGate:
     ) -> None:
         self.settings = settings or GateSettings()
         self.counts: Counter[str] = Counter()
-        """What was not looked at, by the reason."""
+        """Refused and dropped messages by reason."""
         self._own = own
         self._allow = None if self.settings.allow is None else networks(self.settings.allow)
         self._deny = networks(self.settings.deny)
@@ -224,7 +224,7 @@ class SourceGate:
             self._strike(stranger, host, now)
             return self._drop("scanner")
         outside = request.to.tag is None
-        # Of a call that is over: the agent says so.
+        # In-dialog requests of a call that is over get 481 from the user agent.
         wrong = self._no_such_target(request, trusted=trusted) if outside else ""
         if wrong:
             self._strike(stranger, host, now)
@@ -332,18 +332,18 @@ class SourceGate:
 
 
 WAIT_MOST_S = 0.4
-"""The message of a window that waited least has waited longer: the queue never emptied, and callers
-are about to repeat what they sent (T1 is 0.5 s, RFC 3261 section 17.1.1.1)."""
+"""Least delay in a window above which the queue never drained, and callers are about to retransmit
+(T1 is 0.5 s, RFC 3261 section 17.1.1.1)."""
 WAIT_CALM_S = 0.02
-"""It has waited no longer than this: the queue was empty for a moment."""
+"""Least delay in a window below which the queue was empty for a moment."""
 WINDOW_S = 0.25
 BEHIND_WINDOWS = 6
-"""So many windows in a row in which the queue never emptied, and new calls are refused: it is no
-burst of calls, and no single stall of this process."""
+"""Consecutive undrained windows before new calls are refused: no burst, and no single stall of this
+process."""
 CALM_WINDOWS = 2
-"""So many in a row in which it did, or nothing came, and calls are set up again."""
+"""Consecutive drained or empty windows before calls are accepted again."""
 BUSY_S = 10
-"""Callers may come again after so many seconds."""
+"""Retry-After in seconds."""
 
 
 class OverloadState(Enum):
@@ -366,7 +366,7 @@ class OverloadControl:
     def __init__(self) -> None:
         self.state = OverloadState.OPEN
         self.shed = 0
-        """Calls that were refused."""
+        """Calls refused."""
         self._until = 0.0  # the end of the window
         self._least_s: float | None = None  # of the window; None = no message came
         self._lost = 0  # in the window

@@ -14,12 +14,11 @@ from qwen3tts_phone.sip.sip_call import SipCall
 log = logging.getLogger(__name__)
 
 LOOK_SHARE = 0.05
-"""Share of the time that looking at the deadlines of all calls takes at most: with many calls
-timers fire a little later instead."""
+"""Most of the time spent on finding deadlines; with many calls timers fire a little later."""
 LOOK_FREE_S = 0.0005
-"""A look that takes no longer is repeated as often as it is asked for."""
+"""A search that takes no longer is never delayed."""
 LATE_MOST_S = 0.1
-"""The longest that a look is put off; a fifth of T1."""
+"""Longest delay of a search; a fifth of T1."""
 
 
 class TimerScheduler:
@@ -39,7 +38,7 @@ class TimerScheduler:
 
     def look(self) -> None:
         if self._look_due is None and not self._stopped:
-            # Once for all datagrams of a burst: it looks at every call there is.
+            # Once for all datagrams of a burst: it visits every call.
             loop = asyncio.get_running_loop()
             wait_s = self._not_before - time.perf_counter()
             self._look_due = (
@@ -78,7 +77,7 @@ class TimerScheduler:
             self._wakes_at = deadline
             put_off_s = max(0.0, self._not_before - time.perf_counter())
             await self._clock.sleep_until(max(deadline, self._clock.now() + put_off_s))
-            # Whatever happens in the tick, this loop looks at the deadlines again.
+            # Even after an error the loop goes on.
             self._wakes_at = float("-inf")
             try:
                 self._tick()
@@ -121,7 +120,7 @@ class IncomingCallQueue:
     async def calls(self) -> AsyncIterator[SipCall]:
         """Yield the calls that are not over, until it is closed."""
         while (call := await self._queue.get()) is not None:
-            # Callers that gave up before anybody looked need no answer any more.
+            # Callers that gave up before the call was taken need no answer.
             if call.ended is None:
                 yield call
         self.close()

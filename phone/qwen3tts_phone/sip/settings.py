@@ -12,7 +12,7 @@ from qwen3tts_phone.sip.account import TRANSPORTS, Account, Nat
 from qwen3tts_phone.sip.message.network import networks
 
 MAX_S = 600
-"""No sensible line needs longer base times."""
+"""Upper bound of a base time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ SCANNERS = (
     *("friendly-scanner", "friendly-request", "sipvicious", "sipsak", "sundayddr", "sip-scan"),
     *("sipcli", "vaxsipuseragent", "vaxasip", "pplsip", "sipptk", "siparmyknife", "smap/"),
 )
-"""Programs that search the net for lines to abuse, by what they write in User-Agent."""
+"""User-Agents of scanners and toll-fraud tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +55,26 @@ class GateSettings:
     """Limits for sources that are not trusted."""
 
     requests_per_s: float = 20.0
-    """Requests outside calls from one source, beyond the burst; what is over it is dropped."""
+    """Requests outside calls from one source, beyond the burst; excess is dropped."""
     burst: int = 60
     """Requests outside calls that one source may send in one burst."""
     invites_per_s: float = 2.0
-    """New calls from one source, beyond the burst; what is over it is answered 503."""
+    """New calls from one source, beyond the burst; excess is answered 503."""
     invite_burst: int = 20
     """New calls that one source may make in one burst."""
     messages_per_s: float = 500.0
-    """Messages of any kind from one source that are read at all; its burst is twice that."""
+    """Messages of any kind from one source that are parsed; its burst is twice that."""
     total_per_s: float = 500.0
-    """Requests outside calls from all sources that are not trusted, beyond the burst: so a flood
-    from forged addresses leaves time for the others. What is over it is dropped."""
+    """Requests outside calls from all untrusted sources, beyond the burst, so that a flood from
+    forged addresses leaves time for others. Excess is dropped."""
     total_burst: int = 1000
-    """Requests outside calls that all those sources together may send in one burst."""
+    """Requests outside calls that all those sources may send in one burst."""
     max_calls_per_source: int = 50
-    """Incoming calls under way; further ones are answered 486."""
+    """Concurrent incoming calls of a source; further ones are answered 486."""
     max_connections_per_source: int = 32
     """Connections by TCP and TLS; a further one is closed immediately."""
     max_sources: int = 4096
-    """Sources remembered; the one not seen for longest is forgotten first."""
+    """Sources remembered, least recently seen forgotten first."""
     allow: tuple[str, ...] | None = None
     """Networks that may send requests, as ``192.0.2.0/24``; None = all."""
     deny: tuple[str, ...] = ()
@@ -87,15 +87,15 @@ class GateSettings:
     users: tuple[str, ...] | None = None
     """User parts that can be called, with ``*`` and ``?`` as wildcards; None = any."""
     hosts: tuple[str, ...] = ()
-    """Host names that mean us, besides our own addresses."""
+    """Host names of ours, besides our own addresses."""
     quiet: bool = False
-    """Whether strangers get no answer where they would be refused, and none to OPTIONS."""
+    """Whether untrusted sources get no response instead of a refusal, and none to OPTIONS."""
     ban_after: int = 20
-    """Refused requests after which a source gets no answer any more; 0 = never."""
+    """Refused requests after which a source is banned; 0 = never."""
     ban_s: float = 300.0
-    """For how long, in seconds; also the time in which the refusals count."""
+    """Duration of a ban in seconds; also the time in which the refusals count."""
     scanners: tuple[str, ...] = SCANNERS
-    """What the User-Agent of a program that gets no answer holds, in any case."""
+    """Substrings of User-Agents that get no response, in any case."""
 
     def __post_init__(self) -> None:
         for name in ("allow", "deny", "trusted"):
@@ -118,7 +118,7 @@ class GateSettings:
 __all__ = ["Account", "DnsSettings", "Listener", "SipSettings", "Timers", "TlsSettings"]
 
 MAX_CALLS = 250
-"""Concurrent calls of a line where nothing else is said."""
+"""Default limit of concurrent calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class TlsSettings:
     require_client_certificate: bool = False
     """Whether a client that connects to us must show a certificate of ``ca``."""
     client_certificate: str | Path = ""
-    """What we show where a server asks; empty = ``certificate``."""
+    """Our certificate towards servers; empty = ``certificate``."""
     client_key: str | Path = ""
     """Its private key; empty = it stands in the same file."""
     key_password: str = field(default="", repr=False, metadata={"secret": True})
@@ -171,7 +171,7 @@ class DnsSettings:
     srv: bool = True
     """Whether to ask for NAPTR and SRV records; False = addresses only."""
     timeout_s: float = 3.0
-    """How long one question may take, over all name servers."""
+    """Time limit of one query, over all name servers."""
 
     def __post_init__(self) -> None:
         for text in self.nameservers:
@@ -226,13 +226,14 @@ class SipSettings:
     port: int = 0
     """Port for UDP and TCP; 0 = any free one, the same for both."""
     transports: tuple[str, ...] = ("udp", "tcp")
-    """The first is used where neither the address nor DNS says one. TLS is there with ``tls``."""
+    """The first is the default where neither the address nor DNS says one. TLS is enabled by
+    ``tls``."""
     user: str = "agent"
     """User part of our own address where no account has one."""
     display_name: str = ""
-    """Name beside our address."""
+    """Display name of our address."""
     user_agent: str = "mr-qwen3tts"
-    """What User-Agent and Server say; empty = neither is sent."""
+    """User-Agent and Server; empty = neither is sent."""
     advertised_host: str = ""
     """Host in Via and Contact; empty = the bound one, or our address that routes to the peer."""
     max_calls: int = MAX_CALLS
@@ -251,22 +252,22 @@ class SipSettings:
     advertised_port: int = 0
     """Port in Via and Contact of UDP and TCP; 0 = the bound one."""
     nat: Nat = "off"
-    """``learn``: our Contact is the address that servers see us at (``received`` and ``rport`` of
-    their answers); an advertised host goes before it."""
+    """``learn``: our Contact is the address that servers see (``received`` and ``rport`` of
+    responses); an advertised host goes before it."""
     listeners: tuple[Listener, ...] = ()
     """Addresses to listen at, where one port for all hosts is not enough; replaces ``host``,
     ``port``, ``transports`` and the advertised ones."""
     dns: DnsSettings = field(default_factory=DnsSettings)
     gate: GateSettings | None = field(default_factory=GateSettings)
-    """Limits for strangers; None = none at all."""
+    """Limits for untrusted sources; None = none at all."""
     nat_contacts: bool = True
-    """Whether a peer whose Contact is an address of its own network, while its message came from
-    outside it, is asked inside the dialog where its message came from."""
+    """Whether in-dialog requests to a peer behind a NAT go to its source address instead of its
+    Contact."""
     udp_most_bytes: int = 1300
     """Requests longer than this go by TCP where it is enabled and the target does not say
     ``transport=udp`` (RFC 3261 section 18.1.1), by UDP where TCP is refused; 0 = never."""
     drain_retry_after_s: int = 120
-    """What callers are told to wait for while the endpoint drains."""
+    """Retry-After while the endpoint drains, in seconds."""
 
     def __post_init__(self) -> None:
         if not self.ring_timeout_s > 0:

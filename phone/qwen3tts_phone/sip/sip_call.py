@@ -34,7 +34,7 @@ from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
 from qwen3tts_phone.sip.transaction.transaction import Failure
 
 MAX_UNREAD_EVENTS = 64
-"""Events that wait for a reader; beyond it changes of the session are refused."""
+"""Unread events; beyond it changes of the session are refused."""
 
 
 class CallHost(Protocol):
@@ -62,7 +62,7 @@ class SipCall:
         self.ended: Ended | None = None
         """How the call ended, once it has."""
         self.remote_sdp: str | None = core.offer if isinstance(core, IncomingCall) else None
-        """What the far end last described."""
+        """The far end's last SDP."""
         core.notify = self._notify
         core.owner = self
 
@@ -199,7 +199,7 @@ class SipCall:
         """Return whether the far end allows a method; True where it has not said."""
         return self._core.may_allow(method)
 
-    # The caller's side
+    # Caller
 
     async def answered(self) -> str | None:
         """Wait until the call is up; returns the far end's SDP, raises CallError when it ends."""
@@ -214,7 +214,7 @@ class SipCall:
         self._host.flush()
         await self.wait_ended()
 
-    # The callee's side
+    # Callee
 
     def ringing(
         self,
@@ -244,7 +244,7 @@ class SipCall:
         self._callee().reject(status, self._host.now(), reason, headers)
         self._host.flush()
 
-    # Both
+    # Both sides
 
     async def bye(self, headers: Mapping[str, str] | None = None) -> None:
         """Hang up in any state, by BYE, CANCEL or 480; waits for the response."""
@@ -289,7 +289,7 @@ class SipCall:
         self.remote_sdp = answer
         return answer
 
-    # Requests that change nothing
+    # Requests without effect on the session
 
     async def info(self, content_type: str, body: bytes) -> None:
         """Send an INFO (RFC 6086) with a body; raises CallRefused."""
@@ -380,7 +380,7 @@ class SipCall:
         try:
             return session.accept(await self.reinvite(lambda: session.offer(direction)))
         except BaseException:
-            # Cancelled or refused: what we want is what it was.
+            # Cancelled or refused: restore the wanted direction.
             session.direction_wanted = before
             raise
 

@@ -116,8 +116,8 @@ class RedirectFollower:
                 hop = await self._ways.find(target.uri, account, theirs=True)
             else:
                 hop = await self._ways.find(target.proxy or target.uri, None, theirs=True)
-            # Each request is looked at by itself: a stranger gets no password, and none of the
-            # addresses that he sends the call to, the account's servers included.
+            # Credentials are decided for each target: a stranger gets no password, nor do the
+            # targets that it redirects to, the account's servers included.
             digest = None
             if call.digest is not None:
                 digest = self._lines.digest_towards(account, hop)

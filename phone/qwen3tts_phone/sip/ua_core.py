@@ -75,7 +75,7 @@ class UserAgentCore:
         """Credentials for challenges to an account's own requests."""
         self.trusts: Callable[[str, Request | None], bool] = lambda host, request: True
         """Whether a source is an account's server or in a trusted network: it may replace and
-        transfer the calls of others, and assert who a caller is."""
+        transfer the calls of others, and assert a caller's identity."""
         self._local = local
 
     @property
@@ -147,7 +147,7 @@ class UserAgentCore:
         return self._local(hop)[0]
 
     def contact(self, hop: Hop, *, user: str = "") -> str:
-        # Of a sips: address TLS is understood (RFC 3261 section 26.2.2).
+        # A sips: address implies TLS (RFC 3261 section 26.2.2).
         plain = hop.transport == "udp" or hop.secure
         return f"<{self.uri(hop, user)}{'' if plain else f';transport={hop.transport}'}>"
 

@@ -22,7 +22,7 @@ from qwen3tts_phone.sip.transaction.transaction import Transaction
 from qwen3tts_phone.sip.ua_core import ALLOW, UserAgentCore
 
 MAX_INFO_BYTES = 8192
-"""Largest body of an INFO that is handed on."""
+"""Largest body of an INFO that is reported."""
 
 
 def receive_in_dialog(
@@ -55,7 +55,7 @@ def _receive_info(call: Call, request: Request, transaction: Transaction, now: f
         transaction.send_response(reply(request, 481), now)
         return
     if request.get("Info-Package") is not None:
-        # RFC 6086 section 4.2.2: a package that we have not said we take.
+        # RFC 6086 section 4.2.2: a package that we have not announced.
         response = reply(request, 469, "Bad INFO Package")
         response.add("Recv-Info", "")
         transaction.send_response(response, now)
@@ -79,7 +79,7 @@ def _receive_info(call: Call, request: Request, transaction: Transaction, now: f
 
 
 EXTENSIONS = frozenset({"timer", "100rel", "replaces", "norefersub"})
-"""What a request may require of us."""
+"""Option tags that a request may require."""
 _KNOWN = {
     *("INVITE", "ACK", "CANCEL", "BYE", "OPTIONS", "REGISTER", "PRACK", "UPDATE", "INFO"),
     *("SUBSCRIBE", "NOTIFY", "PUBLISH", "MESSAGE", "REFER"),
@@ -115,7 +115,7 @@ def validate_request(request: Request, local: Callable[[Hop], tuple[str, int]]) 
     if forwards is not None:
         if not (forwards.isascii() and forwards.isdigit() and len(forwards) <= 5):
             raise BadSip("Max-Forwards is not a number.")
-        # Section 16.3: a request that has used up its hops and is for somebody else.
+        # Section 16.3: a request without hops left that is not for us.
         if int(forwards) == 0 and not _is_ours(request, local):
             return refuse(request, 483)
     required = [name for name in request.values("Require") if name.lower() not in EXTENSIONS]
@@ -156,7 +156,7 @@ def call_to_replace(registry: CallRegistry, request: Request) -> Call | int | No
         return 481
     call, dialog = found
     if not call.may_be_steered_by(request, dialog):
-        # RFC 3891 section 8: to know the tags is not enough.
+        # RFC 3891 section 8: knowing the tags is not enough.
         return 403
     if call.state in CONFIRMED and call.dialog is dialog:
         return 486 if wanted.early_only else call
@@ -167,7 +167,7 @@ def call_to_replace(registry: CallRegistry, request: Request) -> Call | int | No
 
 
 ACK_WITHIN_T1 = 4
-"""Times T1 after which an answer without ACK gives way to another caller, when there is no room."""
+"""Times T1 without ACK after which an answered call gives way to another caller, when full."""
 
 
 class UserAgentServer(UserAgentCore):
@@ -202,8 +202,8 @@ class UserAgentServer(UserAgentCore):
         return self.registry.calls
 
     def receive_response(self, response: Response, now: float) -> None:
-        # RFC 3261 section 18.1.2: one Via, and it is ours (else it is somebody else's answer).
-        # A response that belongs to no transaction is dropped (RFC 6026 section 8.9).
+        # RFC 3261 section 18.1.2: exactly one Via, ours. A response without a transaction is
+        # dropped (RFC 6026 section 8.9).
         if len(response.values("Via")) == 1:
             self.layer.receive_response(response, now)
 
@@ -229,7 +229,7 @@ class UserAgentServer(UserAgentCore):
             if verdict is DROP:
                 return
             if verdict is not None:
-                # Without a transaction: a flood of refusals must not fill the memory.
+                # Statelessly: a flood of refusals must not fill the memory.
                 if request.method != "ACK":
                     response = refuse(request, verdict.status, *verdict.headers)
                     self.layer.send_statelessly(response, hop)
@@ -238,11 +238,11 @@ class UserAgentServer(UserAgentCore):
             self._receive_ack(request, now)
             return
         if request.method == "CANCEL" and not self.knows(request, source):
-            # Nothing is remembered of it: the right one may still come, and looks the same.
+            # Statelessly: the matching CANCEL may still come, and looks the same.
             self.layer.send_statelessly(refuse(request, 481), hop)
             return
         if (again_s := self._no_room_s(request)) > 0:
-            # Without a transaction: a short answer leaves time for the calls that there are.
+            # Statelessly: a short response leaves time for the calls that there are.
             busy = ("Retry-After", str(again_s))
             self.layer.send_statelessly(refuse(request, 503, busy), hop)
             return
@@ -365,7 +365,7 @@ class UserAgentServer(UserAgentCore):
             busy = ("Retry-After", str(self.draining))
             transaction.send_response(refuse(request, 503, busy), now)
             return
-        # What takes the place of another call needs no room of its own.
+        # A replacement needs no room of its own.
         if replaced is None and self._is_full() and not self._make_room(now):
             transaction.send_response(refuse(request, 486, ("Retry-After", "10")), now)
             return

@@ -32,7 +32,7 @@ from qwen3tts_phone.sip.uas import UserAgentServer
 class UserAgent(UserAgentServer):
     """SIP user agent between the transports and the calls."""
 
-    # What the shell calls
+    # Called by the shell
 
     def receive(self, data: bytes, source: Hop, now: float) -> None:
         if self.gate is not None and not self.gate.message(data, source, now):

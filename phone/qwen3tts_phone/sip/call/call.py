@@ -38,7 +38,7 @@ class Call:
     direction: Literal["in", "out"]
     call_id: str
     local_uri: str
-    """Who we are in it: our From, or the To that they called."""
+    """Our From, or the To that they called."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Call:
         self.digest = digest
         self.dialog: Dialog | None = None
         self.dialogs: list[Dialog] = []
-        """All that the agent knows as this call's, early ones included."""
+        """All dialogs of the call, early ones included."""
         self.owner: object | None = None
         """The `SipCall` that a program has."""
         self.replaced_by: Call | None = None
@@ -62,17 +62,17 @@ class Call:
         self.modification = SessionModification(self)
         self.timer = SessionTimer(agent.settings.session_expires_s)
         self.local_sdp: str | None = None
-        """What we described last and holds, for refreshes."""
+        """Our last SDP that holds, for refreshes."""
         self.headers = CallHeaders()
-        """Of their INVITE; empty on a call of ours."""
+        """Of their INVITE; empty on an outgoing call."""
         self.answer_headers = CallHeaders()
-        """Of their answer; empty on a call that came in."""
+        """Of their answer; empty on an incoming call."""
         self.remote_agent = ""
-        """What they say they are (User-Agent, Server)."""
+        """Their User-Agent or Server."""
         self.is_identity_trusted = False
-        """Whether what the far end's network says of it is believed (RFC 3325)."""
+        """Whether the identity that the far end's network asserts is trusted (RFC 3325)."""
         self.open_referrals = 0
-        """REFERs of theirs that are not dealt with."""
+        """REFERs of theirs that are not over."""
         self._allow: frozenset[str] | None = None
         self._told_end = False
 
@@ -161,7 +161,7 @@ class Call:
         if contact is None:
             return
         parse_uri(contact.uri)
-        # Behind a proxy it may be what only the proxy can reach.
+        # Behind a proxy the Contact may be reachable by the proxy only.
         check_secure(contact.uri)
         if not dialog.routes:
             self.agent.hop(contact.uri)

@@ -23,7 +23,7 @@ from qwen3tts_phone.sip.transaction.transaction import ResponseRetransmitter, Tr
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 MAX_WAITING = 4
-"""Provisional answers that wait for the PRACK of the one before."""
+"""Provisional responses that wait for the PRACK of the one before."""
 
 REPEAT_S = 60.0
 """The last one is repeated at this interval: proxies give up a call of which they have heard
@@ -39,16 +39,16 @@ class ProvisionalResponses:
     def __init__(self, call: IncomingCall) -> None:
         options = (*call.request.values("Supported"), *call.request.values("Require"))
         self.reliable = any(option.lower() == "100rel" for option in options)
-        """Whether the caller acknowledges them."""
+        """Whether the caller supports 100rel."""
         self.described: str | None = None
-        """What we described reliably: the answer to their offer, or our offer."""
+        """Our reliable SDP: the answer to their offer, or our offer."""
         self.answered: str | None = None
         """Their answer to that offer, from the PRACK."""
         self._call = call
-        # Section 3: between 1 and 2**31 - 1, and counting up from there.
+        # Section 3: the initial RSeq is between 1 and 2**31 - 1, and counts up.
         self._rseq = call.agent.random.randint(1, 2**30)
         self._open = False
-        """Whether one has been sent whose PRACK has not come; also after the final answer."""
+        """Whether a PRACK is outstanding; also after the final response."""
         self._unacked: ResponseRetransmitter | None = None
         self._describes = False
         self._offers = False
@@ -65,7 +65,7 @@ class ProvisionalResponses:
         call = self._call
         self._last, self._again_at = (status, sdp, lines), now + REPEAT_S
         if not self.reliable:
-            # RFC 3262 section 5: an offer goes into reliable answers only.
+            # RFC 3262 section 5: an offer goes into reliable responses only.
             body = sdp if call.offer is not None else None
             dropped = sdp is not None and body is None
             response = call.response(180 if dropped and status == 183 else status, body)
@@ -75,7 +75,7 @@ class ProvisionalResponses:
         if self._unacked is not None:
             self._waiting.append((status, sdp, lines))
             return
-        # RFC 3261 section 13.2.1: what has been described once is not described again.
+        # RFC 3261 section 13.2.1: an SDP is sent once.
         body = sdp if self.described is None else None
         response = call.response(status, body)
         response.add_all(lines)
@@ -175,15 +175,15 @@ class IncomingCall(Call):
         self.local_host = agent.local_host(transaction.hop)
         self._hop = transaction.hop
         dialog = Dialog.of_callee(request, new_tag(), agent.contact(transaction.hop))
-        # What could not be reached later is refused now.
+        # A caller that could not be reached later is refused now.
         agent.in_dialog_hop(dialog)
         self.dialog = dialog
         self.transaction = transaction
         self.provisionals = ProvisionalResponses(self)
         self._answer: ResponseRetransmitter | None = None
         self._held: tuple[str, Lines] | None = None
-        """An answer that waits for a PRACK."""
-        # Section 13.3.1: the caller may say how long its invitation is good for.
+        """Answer that waits for a PRACK."""
+        # Section 13.3.1: the INVITE may expire.
         seconds = delta_seconds(request.get("Expires"), MAX_EXPIRES_S)
         self._expires_at = now + seconds if seconds else None
         self._unanswered_at: float | None = now + UNANSWERED_S
@@ -356,7 +356,7 @@ class IncomingCall(Call):
         dialog = self.dialog
         response = reply(self.request, status, reason, to_tag=dialog.local_tag if dialog else "")
         if dialog is not None and status < 300:
-            # Section 12.1.1: the route is copied into every answer that makes a dialog.
+            # Section 12.1.1: Record-Route is copied into every response that creates a dialog.
             for route in self.request.headers.getlist("Record-Route"):
                 response.headers.add("Record-Route", route)
             response.add("Contact", dialog.contact)
@@ -371,14 +371,14 @@ class IncomingCall(Call):
         described = self.provisionals.described
         if described is None:
             self.local_sdp = sdp
-        # Section 13.2.1: what was described reliably is not described again.
+        # Section 13.2.1: an SDP sent reliably is not sent again.
         response = self.response(200, sdp if described is None else None)
         response.add_all(lines)
         self.timer.answer(self.request, response, now)
         timers = self.agent.settings.timers
         self._answer = ResponseRetransmitter(self.transaction, response, timers, now)
         if self.replaced is not None:
-            # RFC 3891 section 3: the old one ends with the answer to the new one.
+            # RFC 3891 section 3: the old call ends with the answer to the new one.
             self.replaced.hand_over(self, now)
 
     def _check_open(self) -> None:

@@ -21,7 +21,7 @@ from qwen3tts_phone.sip.transaction.transaction import Failure, cancel_for
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 MAX_PRACKS = 64
-"""Most reliable provisional answers of one branch that are acknowledged."""
+"""Most reliable provisional responses of one branch that are acknowledged."""
 MAX_RSEQ = 2**32 - 1
 
 _NUMBER = re.compile(r"[0-9]{1,10}")
@@ -45,9 +45,9 @@ class EarlyDialog:
         self.dialog = dialog
         """None where its Contact or route cannot be used."""
         self.described = ""
-        """The SDP that it sent last."""
+        """SDP that it sent last."""
         self.agreed = False
-        """Whether our offer has been answered reliably, so that changes are possible."""
+        """Whether our offer has been answered reliably, so that the session may be modified."""
         self._rseq: int | None = None
         self._left = MAX_PRACKS
 
@@ -83,7 +83,7 @@ class EarlyDialog:
 
 RANG = "It rang without an answer."
 MAX_FORKS = 16
-"""Most answers of a fork, provisional or final, that one call keeps."""
+"""Most responses of a fork, provisional or final, that one call keeps."""
 
 
 class OutgoingCall(Call):
@@ -109,9 +109,9 @@ class OutgoingCall(Call):
         self._cseq = request.cseq
         self._hop = hop
         self._branches: dict[str, EarlyDialog] = {}
-        """The phones of a fork that have said something before the answer, by their tags."""
+        """Early dialogs of a fork by their To tags."""
         self._told: set[int] = set()
-        """The provisional answers that the owner knows of."""
+        """Provisional statuses that the owner knows of."""
         self._cancel_sent = False
         self._cancel_lines: list[tuple[str, str]] = []
         self._ring_until: float | None = now + agent.settings.ring_timeout_s
@@ -123,7 +123,7 @@ class OutgoingCall(Call):
         self._exchange: ClientRequest | None = None
         self.redirection = Redirection(self, request.uri)
         self.servers: frozenset[str] = frozenset()
-        """Addresses of the servers of the account that it was placed with."""
+        """Addresses of the servers of the account that placed it."""
 
     def start(self, now: float) -> None:
         self._exchange = self.agent.exchange(
@@ -146,7 +146,7 @@ class OutgoingCall(Call):
     def invite(self) -> Request:
         return self._sent
 
-    # Answers
+    # Responses
 
     def on_provisional(self, response: Response, now: float) -> None:
         if not self.can(CallStep.PROVISIONAL):
@@ -172,7 +172,7 @@ class OutgoingCall(Call):
         self.learn_capabilities(response)
         self._tell(response)
         if rseq is not None:
-            # RFC 3262 section 4: the answer to our offer that is sent reliably is the answer.
+            # RFC 3262 section 4: an SDP that is sent reliably is the answer to our offer.
             branch.agreed = branch.agreed or response.sdp is not None
             self._acknowledge(branch, response, rseq, now)
         sdp = response.sdp
@@ -193,7 +193,7 @@ class OutgoingCall(Call):
         try:
             self.send_in_dialog(branch.prack(response, rseq), NullListener(), now, branch.dialog)
         except BadSip:
-            # It cannot be reached; its final answer will not be either.
+            # The branch cannot be reached; neither will its final response.
             branch.dialog = None
 
     def session_dialog(self) -> Dialog | None:
@@ -220,7 +220,7 @@ class OutgoingCall(Call):
             try:
                 self._success(response, now)
             except BadSip as unusable:
-                # Without a usable Contact or route there is nothing to acknowledge to.
+                # Without a usable Contact or route no ACK can be sent.
                 if self.can(CallStep.FAILURE):
                     self.step(CallStep.FAILURE)
                     self._stop_ringing()
@@ -271,7 +271,7 @@ class OutgoingCall(Call):
             self.report_end("local")
             return
         if cancelled and self._cancel_sent:
-            # It had said that it rings; only that it was given up is not known there.
+            # It was ringing; only the outcome of our CANCEL is unknown.
             unheard = CalleeUnreachable(RANG, remedy="Call again later.", why="no_answer")
             self.report_end("timeout", error=unheard)
             return
@@ -297,7 +297,7 @@ class OutgoingCall(Call):
         tag = response.to.tag or ""
         known = self._acks.get(tag)
         if known is not None:
-            # Section 13.2.2.4: the 200 came again because our ACK was lost.
+            # Section 13.2.2.4: a retransmitted 200, because our ACK was lost.
             self.agent.layer.send_statelessly(*known)
             return
         if len(self._acks) >= MAX_FORKS:
@@ -317,7 +317,7 @@ class OutgoingCall(Call):
             return
         branch = self._branches.get(tag)
         if branch is not None and branch.dialog is not None:
-            # Its numbers go on where the early dialog has brought them.
+            # The CSeq continues that of the early dialog.
             branch.dialog.confirm(dialog, response)
             dialog = branch.dialog
         self.dialog = dialog
@@ -336,13 +336,13 @@ class OutgoingCall(Call):
             self.report_end("timeout" if self._timed_out else "local")
             return
         self.timer.answered(response, now)
-        # Some phones give their description with the 183 alone, as those must that sent it
-        # reliably. The SDP of a branch's 200, where there is one, replaces the earlier one.
+        # Some phones send their SDP with the 183 alone, as those must that sent it reliably. The
+        # SDP of a branch's 200, where there is one, replaces the earlier one.
         described = branch.described if branch is not None else ""
         self.notify(Answered(response.sdp or described or None, tag))
         self.modification.start_queued(now)
 
-    # Giving up
+    # Cancelling
 
     def hang_up(self, now: float, headers: Mapping[str, str] | None = None) -> None:
         if self.can(CallStep.CANCEL):
@@ -368,7 +368,7 @@ class OutgoingCall(Call):
         if self._cancel_sent or self._exchange is None:
             return
         self._cancel_sent = True
-        # Section 9.1: no final answer 64*T1 after the CANCEL, and the INVITE is given up.
+        # Section 9.1: without a final response 64*T1 after the CANCEL, the INVITE is given up.
         self._exchange.limit(now + self.agent.settings.timers.timeout)
         cancel = cancel_for(self._sent)
         cancel.add_all(self._cancel_lines)

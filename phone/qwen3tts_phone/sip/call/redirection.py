@@ -16,13 +16,13 @@ from qwen3tts_phone.sip.transaction.transaction import Failure
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 MAX_TARGETS = 5
-"""Most addresses that one call is redirected to, those that fail included."""
+"""Most redirection targets of one call, failed ones included."""
 MAX_DEPTH = 3
 """Most redirections in a row."""
 MAX_CONTACTS = 16
-"""Contacts of one answer that are looked at."""
+"""Most Contacts of one response."""
 FOLLOWED = (300, 301, 302, 305)
-"""Not 380: what it offers is another service."""
+"""Without 380: it offers another service."""
 
 Key = tuple[str, str, str, int | None, str]
 
@@ -34,7 +34,7 @@ class RedirectTarget:
     uri: str
     """The Request-URI."""
     proxy: str = ""
-    """The proxy to send it to (305); empty = none."""
+    """Proxy to send it to (305); empty = none."""
     depth: int = 1
     """Redirections that led here."""
 
@@ -50,9 +50,9 @@ class TargetSet:
 
     def __init__(self, first: str) -> None:
         self.taken = 0
-        """Addresses that the call was redirected to."""
+        """Targets tried so far."""
         self.problems: list[str] = []
-        """Why addresses were not tried, in words."""
+        """Why targets were not tried."""
         self._first = first
         self._secure = parse_uri(first).scheme == "sips"
         self._known = {_key(first)}
@@ -86,7 +86,7 @@ class TargetSet:
 
     def _add(self, value: str, status: int, depth: int, asked: str) -> None:
         contact = parse_address(value)
-        # Section 19.1.5: headers in the far end's URI are not put into our request.
+        # Section 19.1.5: header fields in the URI are not copied into our request.
         uri = contact.uri.partition("?")[0]
         parsed = parse_uri(uri)
         if parsed.scheme not in ("sip", "sips"):
@@ -120,7 +120,7 @@ def _q(text: str | None) -> float:
 
 
 PER_ADDRESS = ("via", "route", "cseq", "contact", "authorization", "proxy-authorization")
-"""Header lines that are made for each address."""
+"""Header fields that are made for each target."""
 
 Outcome = Response | Failure
 
@@ -146,7 +146,7 @@ class Redirection:
     def __init__(self, call: RedirectedCall, first: str) -> None:
         self.locate: Callable[[RedirectTarget], None] | None = None
         self.waits = False
-        """Whether the next address is being located: no request of the call is under way."""
+        """Whether the next target is being located: no request of the call is under way."""
         self._call = call
         self._targets = TargetSet(first)
         self._current: RedirectTarget | None = None

@@ -23,9 +23,9 @@ class ModificationState(Enum):
     GLARE = auto()
     """Glare: it met theirs (491, 500); waiting to send it again."""
     RECEIVED = auto()
-    """Theirs is here, the owner has not answered."""
+    """Theirs awaits the owner's answer."""
     ANSWERED = auto()
-    """We said 200 to a re-INVITE; the ACK is still to come."""
+    """Our 200 to a re-INVITE awaits its ACK."""
 
 
 class ModificationEvent(Enum):
@@ -34,7 +34,7 @@ class ModificationEvent(Enum):
     SEND = auto()
     DONE = auto()
     PENDING = auto()
-    """491, or 500 with a time to wait."""
+    """491, or 500 with Retry-After."""
     RECEIVE = auto()
     ACCEPT = auto()
     """A re-INVITE is accepted."""
@@ -61,7 +61,7 @@ MODIFICATION_TRANSITIONS: dict[tuple[ModificationState, ModificationEvent], Modi
     (H.RECEIVED, M.REFUSE): H.IDLE,
     (H.RECEIVED, M.ABORT): H.IDLE,
     (H.ANSWERED, M.ACK): H.IDLE,
-    # A new one shows that the 200 arrived, whatever became of its ACK.
+    # A new one shows that the 200 arrived, even if its ACK was lost.
     (H.ANSWERED, M.RECEIVE): H.RECEIVED,
     (H.ANSWERED, M.ABORT): H.IDLE,
 }
@@ -91,7 +91,7 @@ class ReferReceived:
     """
 
     target: str
-    """The URI to call."""
+    """URI to call."""
     referred_by: str | None
     """URI of Referred-By (RFC 3892), unverified."""
     replaces: Replaces | None
@@ -108,7 +108,7 @@ DIGITS = "0123456789*#ABCD"
 MIN_DURATION_MS = 40
 MAX_DURATION_MS = 5000
 DEFAULT_DURATION_MS = 160
-"""Where a far end says nothing (``application/dtmf``)."""
+"""Duration where the far end sends none (``application/dtmf``)."""
 
 _LINE = re.compile(r"\s*(signal|duration)\s*=\s*([^\s;]{1,16})\s*", re.I)
 _NUMBERED = {"10": "*", "11": "#", "12": "A", "13": "B", "14": "C", "15": "D"}
@@ -203,21 +203,21 @@ class CallState(Enum):
     """State of a call."""
 
     CALLING = auto()
-    """Our INVITE is out, nothing has come back."""
+    """Our INVITE is out, without a response."""
     PROCEEDING = auto()
-    """A provisional answer has come."""
+    """A provisional response has come."""
     CANCELLING = auto()
-    """We no longer want the call; its final answer is still to come."""
+    """Cancelled by us; the final response is still to come."""
     RECEIVED = auto()
-    """Their INVITE is here, we have not answered."""
+    """Their INVITE awaits our answer."""
     RINGING = auto()
-    """We said 180."""
+    """We sent 180."""
     ANSWERED = auto()
-    """We said 200; the ACK is still to come."""
+    """We sent 200; the ACK is still to come."""
     LEAVING = auto()
-    """We want to hang up, and must wait for the ACK first (RFC 3261 section 15.1.1)."""
+    """We want to hang up, and must await the ACK first (RFC 3261 section 15.1.1)."""
     UP = auto()
-    """Both ends agree."""
+    """Confirmed at both ends."""
     ENDING = auto()
     """Our BYE is out."""
     ENDED = auto()
@@ -245,7 +245,7 @@ class CallStep(Enum):
 S, P = CallState, CallStep
 
 CALL_TRANSITIONS: dict[tuple[CallState, CallStep], CallState] = {
-    # We call.
+    # Outgoing calls.
     (S.CALLING, P.PROVISIONAL): S.PROCEEDING,
     (S.CALLING, P.SUCCESS): S.UP,
     (S.CALLING, P.FAILURE): S.ENDED,
@@ -259,7 +259,7 @@ CALL_TRANSITIONS: dict[tuple[CallState, CallStep], CallState] = {
     (S.CANCELLING, P.SUCCESS): S.ENDING,
     (S.CANCELLING, P.FAILURE): S.ENDED,
     (S.CANCELLING, P.CANCEL): S.CANCELLING,
-    # They call.
+    # Incoming calls.
     (S.RECEIVED, P.RING): S.RINGING,
     (S.RECEIVED, P.ANSWER): S.ANSWERED,
     (S.RECEIVED, P.REJECT): S.ENDED,
@@ -278,7 +278,7 @@ CALL_TRANSITIONS: dict[tuple[CallState, CallStep], CallState] = {
     (S.LEAVING, P.NO_ACK): S.ENDING,
     (S.LEAVING, P.BYE): S.LEAVING,
     (S.LEAVING, P.REMOTE_BYE): S.ENDED,
-    # Either way.
+    # Both directions.
     (S.UP, P.ACK): S.UP,
     (S.UP, P.BYE): S.ENDING,
     (S.UP, P.REMOTE_BYE): S.ENDED,
@@ -289,7 +289,7 @@ CALL_TRANSITIONS: dict[tuple[CallState, CallStep], CallState] = {
     # Both hang up together: each answers the other's BYE.
     (S.ENDING, P.REMOTE_BYE): S.ENDED,
 }
-"""What is not here does not happen: of ours it is WrongState, of theirs it is ignored."""
+"""An absent pair is illegal: of ours it raises WrongState, of theirs it is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ class EarlyMedia:
 
     sdp: str
     tag: str = field(default="", compare=False)
-    """Which branch of a fork describes it: its To tag."""
+    """To tag: the branch of a fork."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +329,7 @@ class Answered:
 
     sdp: str | None
     tag: str = field(default="", compare=False)
-    """Which branch of a fork it was: its To tag; empty on a call that came in."""
+    """To tag: the branch of a fork; empty on an incoming call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,15 +374,15 @@ class Ended:
     reason: str = ""
     error: CallError | None = None
     headers: CallHeaders = field(default_factory=CallHeaders, compare=False, repr=False)
-    """Of the message that ended it: their BYE, CANCEL or failure; empty where there was none."""
+    """Of the BYE, CANCEL or failure that ended it; empty where there was none."""
     causes: tuple[Reason, ...] = field(default=(), compare=False)
-    """The reasons that message gives (RFC 3326)."""
+    """Reasons of that message (RFC 3326)."""
     moved_to: str = field(default="", compare=False)
-    """The address that a 3xx points to, where it was not followed (``follow_redirects``)."""
+    """Contact of a 3xx that was not followed (``follow_redirects``)."""
     realm: str = field(default="", compare=False)
-    """Who asked for a password that we do not have, or that was wrong (401, 407)."""
+    """Realm that challenged us (401, 407) without a valid password of ours."""
     user: str = field(default="", compare=False)
-    """The user name that we answered with; empty where we had none."""
+    """User name that we answered with; empty without one."""
 
 
 CallEvent = (

@@ -30,7 +30,7 @@ class Transfer:
 
     def __init__(self) -> None:
         self.quiet = False
-        """Whether the far end said that it will not tell how it goes (RFC 4488)."""
+        """Whether the far end suppresses notices (RFC 4488)."""
         loop = asyncio.get_running_loop()
         self._taken: asyncio.Future[int] = loop.create_future()
         self._outcome: asyncio.Future[int] = loop.create_future()
@@ -57,7 +57,7 @@ class Transfer:
         """Wait until the far end has accepted the REFER; raises CallRefused."""
         await asyncio.shield(self._taken)
 
-    # What the core tells
+    # Called by the REFER
 
     def taken(self, status: int, *, quiet: bool) -> None:
         self.quiet = quiet
@@ -104,7 +104,7 @@ def write_status(status: int, reason: str = "") -> bytes:
 
 
 NEXT_NOTICE_S = 240.0
-"""Longest wait from one notice to the next; it covers a telephone that rings for three minutes."""
+"""Longest wait between notices; it covers a telephone that rings for three minutes."""
 NO_NOTICE = "The far end took the transfer and did not say what became of it."
 NO_NOTICE_REMEDY = "Ask at the target whether the call came; that telephone sends no notices."
 
@@ -117,7 +117,7 @@ class OutgoingReferState(Enum):
     TAKEN = auto()
     """It was accepted; notices are to come."""
     TOLD = auto()
-    """The target's final answer is known; the last notice may still come."""
+    """The target's final status is known; the last notice may still come."""
     OVER = auto()
 
 
@@ -156,7 +156,7 @@ class OutgoingRefer:
         request = dialog.request("REFER")
         request.add("Refer-To", refer_to.value)
         if not any(name.lower() in ("referred-by", "b") for name, _ in lines):
-            # RFC 3892: who sends them there; our address as they know it.
+            # RFC 3892: our address as they know it.
             request.add("Referred-By", f"<{call.local_uri}>")
         call.agent.describe(request)
         request.add_all(lines)
@@ -173,7 +173,7 @@ class OutgoingRefer:
 
     def on_final(self, response: Response, now: float) -> None:
         if self.stage is not OutgoingReferState.ASKED:
-            # A notice was faster than the answer.
+            # A notice overtook the response.
             return
         if response.status >= 300:
             error = call_refused(response, self._call.digest, what="transfer")
@@ -201,7 +201,7 @@ class OutgoingRefer:
         self._end(error)
         self._call.dialog_lost(now, error)
 
-    # The notices
+    # Notices
 
     def receive(self, request: Request, transaction: Transaction, now: float) -> None:
         if self.stage is OutgoingReferState.ASKED:
@@ -253,9 +253,9 @@ def _unknown() -> TransferFailed:
 
 
 DECIDE_WITHIN_S = 20.0
-"""A REFER that the owner has not decided by then is refused with 603; its sender waits 32 s."""
+"""A REFER without a decision by then is refused with 603; its sender waits 32 s."""
 EXPIRES_S = 240
-"""How long notices of one transfer go on."""
+"""Duration of the implicit subscription."""
 MAX_REFERRALS = 4
 """Concurrent transfers of one call."""
 
@@ -265,7 +265,7 @@ class IncomingReferState(Enum):
 
     ASKED = auto()
     TAKEN = auto()
-    """Accepted: notices go out until the new call's final answer."""
+    """Accepted: notices go out until the new call's final status."""
     OVER = auto()
 
 
@@ -282,7 +282,7 @@ class IncomingRefer:
         self._transaction: Transaction | None = transaction
         self._event = f"refer;id={request.cseq}"
         self._deadline: float | None = now + DECIDE_WITHIN_S
-        # RFC 4488: they may not want to be told.
+        # RFC 4488: they may suppress notices.
         self._quiet = (request.get("Refer-Sub") or "").strip().lower() == "false"
 
     @classmethod
@@ -322,7 +322,7 @@ class IncomingRefer:
             )
         )
 
-    # What the owner calls
+    # Called by the owner
 
     def _accept(self) -> bool:
         if self.stage is not IncomingReferState.ASKED:
@@ -360,7 +360,7 @@ class IncomingRefer:
             self._end()
         self._agent.flush()
 
-    # Inside
+    # Internals
 
     def _answer(self, status: int) -> Response:
         transaction = self._transaction

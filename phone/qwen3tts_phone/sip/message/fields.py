@@ -18,11 +18,11 @@ from sipmessage.message import COMPACT_FORMS
 from qwen3tts_phone.errors import BadSip
 
 MAX_FIELD_CHARS = 4096
-"""Longest single address or Via that is looked into."""
+"""Longest address or Via that is parsed."""
 MAX_PARAMETERS = 64
 """Most parameters of one address, URI or Via."""
 MAX_CACHED = 256
-"""Values whose parsed form is kept: each is looked at several times while a message is handled."""
+"""Cached parsed values: each is parsed several times while a message is handled."""
 
 _STRUCTURE = re.compile(r'[",<>\\]')
 
@@ -50,9 +50,9 @@ class NameAddr:
     """Address of From, To, Contact, Route or Record-Route."""
 
     text: str
-    """The whole value, as it came."""
+    """The whole value, as received."""
     uri: str
-    """The URI alone, as it came."""
+    """The URI alone, as received."""
     name: str
     parameters: Mapping[str, str | None]
     """Header parameters; names in lower case."""
@@ -100,7 +100,7 @@ def _unquoted(text: str) -> Iterator[tuple[int, str]]:
 def parse_uri(text: str) -> URI:
     """Parse a sip, sips or tel URI; raises BadSip."""
     _bounded(text, "A SIP URI")
-    # RFC 3261 section 19.1.1: headers (after "?") belong to no request line; they are dropped.
+    # RFC 3261 section 19.1.1: headers (after "?") do not belong in a request line.
     text = text.strip().partition("?")[0] if text.lower().startswith("sip") else text.strip()
     match = _SIP_URI.fullmatch(text)
     try:
@@ -216,7 +216,7 @@ def _shown(text: str) -> str:
 
 
 MAX_CUSTOM_HEADERS = 32
-"""Most header lines that a program may add to one message."""
+"""Most header fields that a program may add to one message."""
 MAX_VALUE_CHARS = 2048
 """Longest value of such a line."""
 
@@ -234,7 +234,7 @@ OURS = frozenset(
         *("info-package", "min-expires", "date", "timestamp", "mime-version", "path"),
     }
 )
-"""Headers that the agent writes itself, in lower case; they cannot be set from outside."""
+"""Header fields that the user agent writes itself, in lower case."""
 
 
 class CallHeaders(Mapping[str, str]):

@@ -40,14 +40,14 @@ MAX_VALUES = 100
 MAX_CALL_ID_CHARS = 512
 """Longest Call-ID; it stands in logs and records."""
 BRANCH_COOKIE = "z9hG4bK"
-"""RFC 3261 section 8.1.1.7."""
+"""Magic cookie of RFC 3261 section 8.1.1.7."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9\-.!%*_+`'~]+")
 CALL_ID = re.compile(rb"\r\n(?:Call-ID|i)[ \t]*:([^\r\n]*)", re.I)
-"""The Call-ID of a message that is not read yet."""
+"""Call-ID of an unparsed message."""
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-"""What stands in no line: line breaks and the like, and what UTF-8 cannot write."""
+"""Line breaks and other control characters, and what UTF-8 cannot encode."""
 _STRUCTURE = b',;"<>\\'
 _ONCE = ("From", "To", "Call-ID", "CSeq")
 
@@ -90,9 +90,9 @@ REASONS = {
 @dataclass(slots=True)
 class _Message:
     flow: int = field(default=0, kw_only=True, compare=False)
-    """The TCP connection it came by; 0 = none."""
+    """Connection that it came by; 0 = none."""
     source: Hop | None = field(default=None, kw_only=True, compare=False, repr=False)
-    """Where it came from; None for one of ours."""
+    """Source; None for a message of ours."""
     headers: Headers = field(default_factory=Headers, kw_only=True)
     body: bytes = field(default=b"", kw_only=True)
 
@@ -214,7 +214,7 @@ class Response(_Message):
     status: int
     reason: str
     unanswered: str = field(default="", kw_only=True, compare=False)
-    """Why its challenge got no answer of ours; empty where it was none, or got one."""
+    """Why its challenge was not answered; empty where it was none, or was answered."""
 
     def __bytes__(self) -> bytes:
         return self._write(f"SIP/2.0 {self.status} {self.reason}")
@@ -242,7 +242,7 @@ def parse_message(data: bytes) -> Request | Response:
         raise BadSip("The message ends before its headers do.")
     if len(head) > MAX_HEAD_BYTES:
         raise BadSip(f"Headers of {len(head)} bytes are over the bound of {MAX_HEAD_BYTES}.")
-    # Before anything is split: what a message costs must not grow with what is packed into it.
+    # Before splitting: the cost of a message must not grow with the structure packed into it.
     structure = len(head) - len(head.translate(None, _STRUCTURE))
     if structure > MAX_STRUCTURE:
         raise BadSip(f"{structure} separators in the headers are over {MAX_STRUCTURE}.")
@@ -379,9 +379,9 @@ class StreamFramer:
         self._buffer = bytearray()
         self._searched = 0
         self._total = 0
-        """Length of the message under way, once its headers are here."""
+        """Length of the message under way, once its headers are complete."""
         self.pings = 0
-        """Keep-alives (RFC 5626 section 3.5.1) seen and not yet answered with PONG."""
+        """Keepalives (RFC 5626 section 3.5.1) received and not yet answered with PONG."""
 
     def push(self, data: bytes) -> list[bytes]:
         """Take bytes and return whole messages; raises BadSip when the stream is unusable."""
@@ -407,7 +407,7 @@ class StreamFramer:
             self._skip_blank_lines()
             end = self._buffer.find(b"\r\n\r\n", self._searched)
             if end < 0:
-                # What has come of the blank line itself does not count.
+                # Bytes of the blank line itself do not count.
                 if len(self._buffer) > MAX_HEAD_BYTES + 3:
                     raise BadSip(f"Headers on a stream are over the bound of {MAX_HEAD_BYTES}.")
                 # The blank line may be cut anywhere.
@@ -434,7 +434,7 @@ class StreamFramer:
             raise BadSip(f"Headers on a stream are over the bound of {MAX_HEAD_BYTES}.")
         found = {value.strip() for value in _LENGTH.findall(head)}
         if not found:
-            # Section 18.3 demands it; a message without is taken to have no body.
+            # Section 18.3 demands it; a message without has no body.
             return 0
         text = found.pop()
         if found or not text.isdigit() or len(text) > 9:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 DnsLookup = Literal["address", "srv", "naptr"]
-"""What DNS has to say about a host (RFC 3263 section 4): its address alone, where its port was
-given; its servers, where the transport was; the transport as well."""
+"""DNS query for a host (RFC 3263 section 4): its address alone, where its port was given; SRV,
+where the transport was; else NAPTR as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +21,23 @@ class Hop:
     """An IP address, or a name that is looked up when something is sent there."""
     port: int
     flow: int = 0
-    """Above 0: a connection; below: one of our UDP sockets after the first; 0 = any that fits."""
+    """Above 0: a connection; below: one of our UDP sockets after the first; 0 = any."""
     by_flow: bool = False
-    """Whether that connection is to be used whatever host and port say, as long as it is open."""
+    """Whether that connection is used whatever host and port say, as long as it is open."""
     name: str = field(default="", compare=False)
-    """The domain that led to the address; what a certificate there must name."""
+    """Domain that led to the address; the certificate there must name it."""
     lookup: DnsLookup = field(default="address", compare=False)
-    """What is looked up where ``host`` is a name."""
+    """DNS query where ``host`` is a name."""
     secure: bool = field(default=False, compare=False)
     """Whether a sips: address led here, so that our Contact must be one (RFC 3261 8.1.1.8)."""
     rank: int = field(default=0, compare=False)
-    """How far from the best of an account's servers: 0 is as good as any."""
+    """Distance from the best of an account's servers; 0 is best."""
     server: str = field(default="", compare=False)
-    """URI of the further server that this is, where an account names some; else empty."""
+    """URI of a further server of an account; else empty."""
     fixed: bool = field(default=False, compare=False)
-    """Whether it must be this transport: it was asked for by name, or nothing else leads there."""
+    """Whether the transport is fixed: named in the URI, or the only one."""
     others: tuple[Hop, ...] = field(default=(), compare=False)
-    """Where to go next when this one does not answer (RFC 3263 section 4.3)."""
+    """Next hops when this one does not respond (RFC 3263 section 4.3)."""
 
     @property
     def reliable(self) -> bool:
@@ -63,14 +63,14 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 IPV6_SITE_BITS = 64
-"""What one customer has at the least (RFC 6177): he can use any address in it."""
+"""The least that one customer has (RFC 6177): any address in it is theirs."""
 
 
 _PRIVATE: tuple[Network, ...] = (
     *(ipaddress.ip_network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")),
     *(ipaddress.ip_network(text) for text in ("100.64.0.0/10", "0.0.0.0/8", "fc00::/7")),
 )
-"""RFC 1918, RFC 6598, RFC 1122 section 3.2.1.3, RFC 4193."""
+"""Private and shared networks: RFC 1918, RFC 6598, RFC 1122 section 3.2.1.3, RFC 4193."""
 
 
 def networks(texts: Iterable[str], what: str = "networks") -> tuple[Network, ...]:

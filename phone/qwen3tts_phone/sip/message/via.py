@@ -137,9 +137,9 @@ def _port_changed(message: Request | Response, uri: URI, source: Hop) -> bool:
 
 
 FORWARDED = "forwarded"
-"""Stands for all sources that a proxy on this machine does not tell."""
+"""Key for all sources that a local proxy does not disclose."""
 MAX_PROXIES = 8
-"""Proxies on this machine that are looked behind."""
+"""Local proxies that are looked behind."""
 
 
 def origin_of(request: Request, host: str) -> str:

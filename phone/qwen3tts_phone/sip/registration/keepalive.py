@@ -19,11 +19,11 @@ from qwen3tts_phone.sip.transaction.transaction import Failure
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 Located = Callable[[Sequence[Hop], OSError | None, float], None]
-"""Gets the servers, best first, or why there are none, and the time."""
+"""Receives the servers, best first, or the failure, and the time."""
 Locate = Callable[[Located], None]
 """Looks up the servers of an account, synchronously or later."""
 Learn = Callable[[Hop, Response], None]
-"""Looks at which address of ours a server saw."""
+"""Learns our mapped address from a response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class OptionsReply:
     status: int
     reason: str
     round_trip_s: float
-    """From the request, as last sent, to its answer."""
+    """From the last transmission of the request to the response."""
     user_agent: str = ""
-    """Server or User-Agent of the answer."""
+    """Server or User-Agent of the response."""
     server: str = ""
-    """Who answered: ``192.0.2.1:5060 over UDP``."""
+    """Server that responded: ``192.0.2.1:5060 over UDP``."""
 
 
 class OptionsRequest:
@@ -161,11 +161,11 @@ def _no_answer(probe: OptionsRequest) -> CalleeUnreachable:
 
 
 EARLY = 0.8
-"""The least part of the period that a keepalive waits (RFC 5626 section 4.4.1)."""
+"""Least part of the period between keepalives (RFC 5626 section 4.4.1)."""
 AGAIN_S = 15.0
-"""A server that did not answer is asked again after at most this."""
+"""Longest wait before a silent server is asked again."""
 PONG_S = 10.0
-"""Within this a connection must have brought something after a ping (RFC 5626 section 4.4.1)."""
+"""A pong must come within this (RFC 5626 section 4.4.1)."""
 
 
 class KeepaliveTransport(Protocol):
@@ -192,14 +192,14 @@ class Keepalive:
         learn: Learn = lambda hop, response: None,
     ) -> None:
         self.reachable: bool | None = None
-        """None until it is known; over UDP blank lines never tell."""
+        """None until known; over UDP, CRLF pings never tell."""
         self.round_trip_s: float | None = None
         self.hop: Hop | None = None
-        """Who answered last."""
+        """Server that responded last."""
         self.error: CallError | None = None
         self.changed: Callable[[], None] = lambda: None
         self.returned: Callable[[float], None] = lambda now: None
-        """Called with the time when a server answers again, or another one in its place."""
+        """Called with the time when a server responds again, or another one in its place."""
         self._agent = agent
         self._account = account
         self._locate = locate

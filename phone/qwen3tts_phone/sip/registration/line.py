@@ -24,7 +24,7 @@ class AccountEvent:
     """Change of an account's registration or server."""
 
     name: str
-    """The account's."""
+    """Name of the account."""
     kind: EventKind
     words: str
     at: float
@@ -122,13 +122,13 @@ class Line:
     ) -> None:
         self.account = account
         self.credentials = credentials
-        """Its password, with the servers and realms that may ask for it."""
+        """Password policy, with the servers and realms that may ask for it."""
         self.registration: Registration | None = None
         """None for a trunk."""
         self.core: RegistrationCore | None = None
         self.keepalive: Keepalive | None = None
         self.hops: tuple[Hop, ...] = ()
-        """Its servers as DNS last gave them, best first."""
+        """Servers as DNS last gave them, best first."""
         self.look_at = 0.0
         """When they are looked up again at the latest, in seconds. For the endpoint."""
         self._now = now

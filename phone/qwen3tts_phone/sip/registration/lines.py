@@ -24,13 +24,13 @@ from qwen3tts_phone.sip.transport.locator import Locator
 from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 LOOK_EVERY_S = 60.0
-"""How often the names of servers are looked up, whether or not anything goes there."""
+"""Interval of server look-ups."""
 MOVED_EVERY_S = 10.0
-"""How often it is looked whether our own address is still the same."""
+"""Interval of checks for a change of our own address."""
 MAX_CREDENTIALS = 1000
 """Most accounts not in use whose servers and realms are remembered."""
 SERVER_RANK = 1000
-"""Ranks of one server's SRV records are below this; those of the next one begin with it."""
+"""Ranks of one server's SRV records are below this; those of the next server begin with it."""
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -63,7 +63,7 @@ class AccountLines:
         self._strangers: dict[Account, AccountCredentials] = {}
         """Of accounts that calls were placed with and that are not in use."""
 
-    # Coming and going
+    # Addition and removal
 
     async def add(self, account: Account, *, wait: bool) -> Line:
         """Use an account; raises RegistrationFailed, or OSError where it has no address."""
@@ -361,7 +361,7 @@ def target_uri(target: str, account: Account | None) -> str:
     if account is None or not target:
         return target
     if target[:4].lower() == "tel:" and not account.proxy:
-        # RFC 3261 section 19.1.6: the number is the user part, its separators say nothing.
+        # RFC 3261 section 19.1.6: the number is the user part, without visual separators.
         number = target[4:].partition(";")[0]
         return address_of_record(account, re.sub(r"[-.() ]", "", number))
     if ":" not in target and "@" not in target:

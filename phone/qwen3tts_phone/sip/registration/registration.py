@@ -36,7 +36,7 @@ class RegistrationState(Enum):
     REGISTERED = auto()
     REFRESHING = auto()
     RETRYING = auto()
-    """An attempt failed; it is tried again."""
+    """An attempt failed and is repeated."""
     UNREGISTERING = auto()
     ENDED = auto()
 
@@ -47,9 +47,9 @@ class RegistrationEvent(Enum):
     START = auto()
     GRANTED = auto()
     REFUSED = auto()
-    """And that is the end of it, if it was the first attempt."""
+    """Ends the registration, if it was the first attempt."""
     POSTPONED = auto()
-    """The first attempt failed, and is to be tried again."""
+    """The first attempt failed, and is repeated."""
     DUE = auto()
     STOP = auto()
 
@@ -76,31 +76,31 @@ REGISTRATION_TRANSITIONS: dict[tuple[RegistrationState, RegistrationEvent], Regi
 
 
 REFRESH_FROM, REFRESH_TO = 0.80, 0.90
-"""A refresh goes out at a random point of this part of the granted time, so that many clients
-of a restarted registrar do not come together."""
+"""A refresh goes out at a random point of this part of the granted expiry, so that the clients of a
+restarted registrar do not come together."""
 RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
 """Waits before a failed attempt is repeated; the last one repeats."""
 REFUSED_S = (60.0, 120.0, 300.0)
-"""The same where the registrar will not have us: asking often gets an address banned."""
+"""The same after a refusal: frequent attempts often get an address banned."""
 REFUSALS = {400, 401, 403, 404, 405, 407, 501, 603, 604}
 JITTER = 0.25
-"""Part by which waits are longer or shorter, at random."""
+"""Random variation of waits."""
 LOST_WITHIN_S = 1.0
-"""A new connection is made within this after one is lost, so that not all come together."""
+"""A lost connection is replaced within this, at random."""
 MOVE_EVERY_S = 5.0
-"""Least time between two registrations because our address has changed."""
+"""Least time between two registrations because of a changed address."""
 MAX_MOVES = 3
-"""Such registrations in a row; a NAT that shows another address each time is given up on."""
+"""Most such registrations in a row; a NAT that maps another address each time is given up on."""
 RETURN_S = 30.0
-"""How often the best server is asked whether it is back."""
+"""Interval of probes of the best server."""
 RETURNED_WITHIN_S = 3.0
-"""A registrar that answers again is registered with within this, at random: it may have restarted
-and forgotten all its clients, which notice it at the same time."""
+"""A server that returned gets a registration within this, at random: it may have restarted, and all
+its clients notice at the same time."""
 RETURNED_EVERY_S = 30.0
-"""Least time between two such registrations; a server that comes and goes is not flooded."""
+"""Least time between two such registrations."""
 MAX_EXPIRES_S = 7 * 24 * 3600
 MAX_RAISES = 3
-"""Times one attempt raises its interval after 423."""
+"""Times one attempt raises its expiry after 423."""
 
 
 class RegistrationCore:
@@ -118,15 +118,15 @@ class RegistrationCore:
     ) -> None:
         self.state = RegistrationState.IDLE
         self.error: CallError | None = None
-        """What the last attempt failed with; None after a success."""
+        """Error of the last attempt; None after a success."""
         self.granted_s = 0
-        """Seconds that the registrar granted last."""
+        """Expiry granted last, in seconds."""
         self.grants = 0
-        """How often it was granted."""
+        """Count of grants."""
         self.expires_at: float | None = None
         """End of the binding unless it is refreshed, in seconds; None = no binding."""
         self.hop: Hop | None = None
-        """The server that has us, or that was asked last."""
+        """Server in use, or tried last."""
         self.changed: Callable[[], None] = lambda: None
         self._agent = agent
         self._account = account
@@ -151,10 +151,10 @@ class RegistrationCore:
         self._raises = 0
         self._moves = 0
         self._returned_at = -math.inf
-        """When the server's return was last, or is to be, answered with a registration."""
+        """When the last registration after a server's return was sent, or is due."""
         agent.timed.append(self)
 
-    # What the shell calls
+    # Called by the shell
 
     def start(self, now: float) -> None:
         self._move(E.START)
@@ -168,10 +168,10 @@ class RegistrationCore:
         self._due_at = self._return_at = None
         self._attempt += 1
         if self._exchange is not None:
-            # Its refusal or silence is not that of the attempt to unregister.
+            # The response to it is not that of the attempt to unregister.
             self._exchange.abandon()
         if self.hop is None or nothing_there:
-            # No server was found, or none has us: there is nothing to be removed.
+            # No binding exists: there is nothing to be removed.
             self._end(E.REFUSED)
             return
         self._send(self.hop, 0, now)
@@ -259,7 +259,7 @@ class RegistrationCore:
         request.add("CSeq", f"{self._next_cseq()} REGISTER")
         contact = self._contact(hop)
         if expires == 0 and self._bound is not None:
-            # What was granted is removed, whatever we are called by now.
+            # The granted Contact is removed, even if ours has changed.
             contact = self._bound
         request.add("Contact", contact)
         if self._bound not in (None, contact):
@@ -270,7 +270,7 @@ class RegistrationCore:
             request, hop, self, now, next_cseq=self._next_cseq, digest=self._digest
         )
 
-    # Answers
+    # Responses
 
     def on_provisional(self, response: Response, now: float) -> None: ...
 
@@ -314,7 +314,7 @@ class RegistrationCore:
         if self._best() is None:
             self._return_at = None
         elif self._return_at is None:
-            # Over refreshes, too: these may come more often than it is asked.
+            # Kept over refreshes, which may come more often.
             self._return_at = now + RETURN_S
         self._move(E.GRANTED)
         if not moved:

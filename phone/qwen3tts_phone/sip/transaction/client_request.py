@@ -47,7 +47,7 @@ class OutcomeListener:
 
 
 FIRST_S = 30.0
-"""How long a server comes last after its first failure; each further one doubles it."""
+"""Penalty after a first failure; each further one doubles it."""
 LONGEST_S = 300.0
 MAX_SERVERS = 1000
 
@@ -57,13 +57,13 @@ class ServerHealth:
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str, int], tuple[float, float]] = {}
-        """Until when a server comes last, and for how long that was, in seconds."""
+        """End and length of the penalty, in seconds."""
 
     def failed(self, hop: Hop, now: float) -> None:
         key = _key(hop)
         until, lasted = self._failed.pop(key, (0.0, 0.0))
         if now < until:
-            # One failure that many requests saw is one failure.
+            # One failure that many requests saw counts once.
             self._failed[key] = (until, lasted)
             return
         lasts = min(lasted * 2, LONGEST_S) if lasted else FIRST_S
@@ -118,8 +118,8 @@ class NullListener:
 
 
 FAILOVER_STATUSES = {408, 500, 502, 503, 504}
-"""Answers after which the next server is asked, where there is one: this one cannot, another may.
-RFC 3263 section 4.3 names 503 alone; the others are what proxies say of a server behind them."""
+"""Responses that cause failover: this server cannot, another may. RFC 3263 section 4.3 names 503
+alone; proxies send the others for a server behind them."""
 
 
 class ContactFor(Protocol):
@@ -162,7 +162,7 @@ class ClientRequest:
         self._health = health or ServerHealth()
         self._others = list(hop.others)
         self._uri: str | None = None
-        """The Request-URI as it was wanted."""
+        """Request-URI as given."""
         self._routes: list[str] = []
         self._rerouted = False
         self._proceeding = False
@@ -178,7 +178,7 @@ class ClientRequest:
         self._limit: float | None = None
         self._answered: set[tuple[bool, str]] = set()
         self._reached = False
-        """Whether a far end has answered provisionally: no proxy of ours asks after that."""
+        """Whether a far end has answered provisionally: no proxy of ours challenges after that."""
 
     def start(self, now: float) -> None:
         self._send(self.request, now)
@@ -201,11 +201,11 @@ class ClientRequest:
             self._health.answered(self.hop)
         if response.status < 200:
             if not self._proceeding and self.transaction is not None:
-                # It is there: how long it may take now is no matter of the other servers.
+                # The server responds: failover is over, however long it takes.
                 self.transaction.limit(self._limit)
             self._proceeding = True
             if response.status > 100:
-                # Somebody's telephone may ring: it must not ring at two places.
+                # A telephone may ring: it must not ring at two places.
                 self._others.clear()
                 if self.request.to.tag is None and response.to.tag is not None:
                     self._reached = True
@@ -264,7 +264,7 @@ class ClientRequest:
         self.hop = hop
         if self._contact is not None and contacts:
             fitting = self._fitting(contacts[0], self._contact)
-            # Where a server sees us at another address by UDP, we do not know it by TCP.
+            # A mapped address of UDP is not known for TCP.
             if fitting != contacts[0] and _host(fitting) == _host(contacts[0]):
                 contacts[0] = fitting
         return True

@@ -19,9 +19,9 @@ from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_wire.errors import log_text
 
 MAX_CHALLENGES = 8
-"""Most challenges of one response that are looked at, and most that are remembered."""
+"""Most challenges of one response, and most that are remembered."""
 MAX_REALMS = 16
-"""Most realms of which a policy remembers the strongest challenge."""
+"""Most realms whose strongest challenge is remembered."""
 
 _PARAMETER = re.compile(
     r"\s*(?P<name>[A-Za-z0-9\-.!%*_+`'~]+)\s*=\s*"
@@ -29,14 +29,14 @@ _PARAMETER = re.compile(
     re.S,
 )
 _HASHES = {"MD5": "md5", "SHA-256": "sha256", "SHA-512-256": "sha512_256"}
-"""Algorithms of RFC 7616 section 6.1, weakest first, and what hashlib calls them."""
+"""Algorithms of RFC 7616 section 6.1, weakest first, with hashlib's names."""
 ALGORITHMS = tuple(
     f"{name}{variant}"
     for name, known in _HASHES.items()
     if known in hashlib.algorithms_available
     for variant in ("", "-SESS")
 )
-"""Algorithms that can be computed here, weakest first."""
+"""Available algorithms, weakest first."""
 
 
 @dataclass(slots=True)
@@ -46,15 +46,15 @@ class Challenge:
     realm: str
     nonce: str
     algorithm: str
-    """In capitals, one of those known; MD5 when absent."""
+    """In capitals; MD5 when absent."""
     qop: str
     """``auth``, ``auth-int`` or empty."""
     opaque: str | None
     stale: bool
     proxy: bool
-    """Whether a proxy (407) asked."""
+    """Whether it is a proxy's (407)."""
     algorithm_text: str | None = None
-    """The algorithm as it was spelt, to be echoed."""
+    """Algorithm as spelt, to be echoed."""
     uses: int = 0
     cnonce: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -141,7 +141,7 @@ class ChallengePolicy:
 
     def __init__(self) -> None:
         self._grades: dict[str, int] = {}
-        """The best challenge of each realm that was answered."""
+        """Grade of the best answered challenge by realm."""
 
     def address(self, request: Request, hop: Hop) -> Hop | str:
         return hop
@@ -181,7 +181,7 @@ class ChallengePolicy:
 
 
 _Domain = tuple[str, ...]
-"""The protection domain of a nonce: hop, and for a 401 host and port of the Request-URI too."""
+"""Protection domain of a nonce: hop, and for a 401 host and port of the Request-URI too."""
 
 
 class Digest:
@@ -208,7 +208,7 @@ class Digest:
         Where one may not, ``response.unanswered`` says why. ``hop``: where the request was sent.
         """
         asked: list[Challenge] = []
-        # The strongest first: what the policy has seen then withholds an answer from a weaker one.
+        # Strongest first: then the policy withholds an answer from a weaker one.
         for challenge in sorted(challenges(response), key=lambda each: -each.grade):
             why = self.policy.objection(
                 request, hop, challenge, reached=reached, relayed=relayed, passed=passed
@@ -234,7 +234,7 @@ class Digest:
         for challenge in fresh:
             old, _ = self._known.pop(challenge.space, (None, ()))
             if old is not None and old.nonce == challenge.nonce:
-                # RFC 7616 section 3.4: the count goes on for as long as the nonce lasts.
+                # RFC 7616 section 3.4: nc continues as long as the nonce lasts.
                 challenge.uses, challenge.cnonce = old.uses, old.cnonce
             self._known[challenge.space] = challenge, _domain(challenge, uri, hop)
         while len(self._known) > MAX_CHALLENGES:

@@ -24,16 +24,16 @@ from qwen3tts_phone.sip.transaction.transaction import (
 )
 
 MAX_SERVER_TRANSACTIONS = 4096
-"""Bound on remembered requests; beyond it the oldest that are dealt with are forgotten."""
+"""Most server transactions; beyond it the oldest answered ones are forgotten."""
 MAX_STALE = 1000
-"""Timers that no longer matter, and are kept, beyond the number of transactions."""
+"""Most stale heap entries beyond the number of transactions."""
 
 _OUR_BRANCH = re.compile(rb"z9hG4bK[0-9a-f]{24}", re.I)
-"""As ``new_branch`` makes them."""
+"""As made by ``new_branch``."""
 
 Key = tuple[str, ...]
 Due = tuple[float, int, Transaction]
-"""A deadline in seconds, the order of entry, and whose it is."""
+"""Deadline in seconds, order of entry, and transaction."""
 
 
 def client_key(message: Request | Response) -> Key:
@@ -46,7 +46,7 @@ def server_key(request: Request) -> Key:
     branch = request.branch
     if branch.lower().startswith(BRANCH_COOKIE.lower()):
         return (branch.lower(), via.host.lower(), str(via.port or 5060), method)
-    # RFC 2543: no To tag in the key, since the ACK has one that its INVITE had not.
+    # RFC 2543: no To tag in the key: the ACK has one, its INVITE had none.
     return (
         request.uri,
         request.from_.tag or "",
@@ -65,7 +65,7 @@ class TransactionLayer:
         self.outbox: deque[OutboundMessage] = deque()
         self._clients: dict[Key, Transaction] = {}
         self._branches: Counter[str] = Counter()
-        """Of the requests in ``_clients``; a CANCEL has that of its INVITE."""
+        """Branches of the requests in ``_clients``; a CANCEL has that of its INVITE."""
         self._servers: dict[Key, Transaction] = {}
         self._identities: Counter[tuple[str, str, str, int]] = Counter()
         self._heap: list[Due] = []
@@ -180,7 +180,7 @@ class TransactionLayer:
         if len(self._servers) < MAX_SERVER_TRANSACTIONS:
             return True
         for transaction in self._servers.values():
-            # Kept for repetitions and a late ACK only.
+            # Kept for retransmissions and a late ACK only.
             if transaction.state in (TransactionState.COMPLETED, TransactionState.CONFIRMED):
                 transaction.give_up(now)
                 self._forget_if_done(transaction)
@@ -211,7 +211,7 @@ class TransactionLayer:
         if deadline is not None:
             heapq.heappush(self._heap, (deadline, next(self._order), transaction))
         if len(self._heap) > len(self) + MAX_STALE:
-            # What is stale would hold the transactions of a flood in memory until its time.
+            # Stale entries would keep the transactions of a flood in memory.
             self._heap = [entry for entry in self._heap if _matters(entry)]
             heapq.heapify(self._heap)
 

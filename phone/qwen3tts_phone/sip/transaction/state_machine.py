@@ -57,9 +57,8 @@ class TransactionEvent(Enum):
     TIMER_L = auto()
     TIMER_M = auto()
     GIVE_UP = auto()
-    """The owner's own limit: for an INVITE that proceeds for ever (section 9.1 for a CANCEL), for a
-    silent server where there is another one, and for answered requests of which there are too
-    many to be remembered."""
+    """Limit set by the owner: for an INVITE that proceeds (section 9.1 for a CANCEL), for a silent
+    server where there is another one, and for surplus answered requests."""
 
 
 class TransactionAction(Enum):
@@ -97,7 +96,7 @@ _INVITE_CLIENT: Table = {
     (S.COMPLETED, E.TIMER_D): (S.TERMINATED, ()),
     (S.COMPLETED, E.TRANSPORT_ERROR): (S.TERMINATED, ()),
     (S.ACCEPTED, E.RECEIVE_1XX): (S.ACCEPTED, ()),
-    # Each 2xx, repeated or of another branch of a fork, is the dialog's to acknowledge.
+    # Each 2xx, retransmitted or of another fork branch, is acknowledged by the dialog.
     (S.ACCEPTED, E.RECEIVE_2XX): (S.ACCEPTED, (A.DELIVER,)),
     (S.ACCEPTED, E.RECEIVE_FAILURE): (S.ACCEPTED, ()),
     (S.ACCEPTED, E.TIMER_M): (S.TERMINATED, ()),
@@ -133,8 +132,8 @@ _INVITE_SERVER: Table = {
     (S.PROCEEDING, E.SEND_1XX): (S.PROCEEDING, (A.SEND_RESPONSE,)),
     (S.PROCEEDING, E.SEND_2XX): (S.ACCEPTED, (A.SEND_RESPONSE,)),
     (S.PROCEEDING, E.SEND_FAILURE): (S.COMPLETED, (A.SEND_RESPONSE,)),
-    # RFC 6026 absorbs a repeated INVITE here; the same 200 once more is what RFC 3261 gives it,
-    # does no harm, and spares a peer that lost the first one a wait.
+    # RFC 6026 absorbs a retransmitted INVITE here; the same 200 again is what RFC 3261 sends, is
+    # harmless, and spares a peer that lost the first one a wait.
     (S.ACCEPTED, E.RECEIVE_REQUEST): (S.ACCEPTED, (A.SEND_RESPONSE,)),
     # Only from peers that reuse the INVITE's branch.
     (S.ACCEPTED, E.RECEIVE_ACK): (S.ACCEPTED, (A.DELIVER,)),

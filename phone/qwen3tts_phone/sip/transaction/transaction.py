@@ -95,7 +95,7 @@ class Transaction:
         self._ack: bytes | None = None
         self._wire: bytes = b""
         self.cause: CallError | None = None
-        """Why the transport could not carry it, where it knows more than that."""
+        """Cause of a transport error, where known."""
         self._enter(now)
         self._reschedule()
         if kind in (TransactionKind.INVITE_CLIENT, TransactionKind.CLIENT):
@@ -141,7 +141,7 @@ class Transaction:
         self.response = response
         self._wire = bytes(response)
         if response.status >= 200:
-            # What is kept for repetitions need not hold the body as well.
+            # The body is not needed for retransmissions.
             self.request.body = b""
         self._move(event, now)
 
@@ -214,8 +214,7 @@ class Transaction:
             if event in self._deadlines:
                 continue
             if event in RETRANSMISSION_TIMERS and self.hop.reliable:
-                # Section 17: over a reliable transport nothing is sent twice. Timer G too: the
-                # transport has seen to it.
+                # Section 17: a reliable transport needs no retransmission, timer G included.
                 continue
             self._waits[event] = self._wait(event)
             self._deadlines[event] = now + self._waits[event]

@@ -17,9 +17,9 @@ from qwen3tts_phone.sip.settings import DnsSettings, split_nameserver
 T = TypeVar("T")
 
 THREADS = 4
-"""Look-ups of one pool that are under way at a time."""
+"""Concurrent look-ups of one pool."""
 WAITING = 64
-"""Look-ups that wait for a thread; one more is refused."""
+"""Queued look-ups; one more is refused."""
 
 
 class ResolverThreads:
@@ -76,7 +76,7 @@ class ResolverThreads:
             self._pool = None
 
     def _done(self, key: Hashable, future: Future[Any]) -> None:
-        # In the thread that ended it.
+        # Runs in the worker thread.
         with self._lock:
             if self._pending.get(key) is future:
                 del self._pending[key]
@@ -86,16 +86,16 @@ Family = Literal[4, 6]
 Record = TypeVar("Record")
 
 KEPT_S = 60.0
-"""How long addresses of the system's resolver are good, which tells no time to live."""
+"""Time to live of the system resolver's addresses, which have none."""
 IMPORT_WITHIN_S = 30.0
 """Time to load dnspython and read the system's settings."""
 NEGATIVE_S = 30.0
-"""How long it holds that a name has no such records."""
+"""Time to live of a negative answer."""
 LONGEST_TTL_S = 24 * 3600.0
 MAX_NAME_CHARS = 253
 """RFC 1035 section 2.3.4."""
 MAX_RECORDS = 32
-"""Most records of one answer that are looked at."""
+"""Most records of one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class SrvRecord:
     weight: int
     port: int
     target: str
-    """Host name without the final dot; empty = there is no such service."""
+    """Host name without the final dot; empty = no such service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class SystemResolver:
         if not self._settings.nameservers:
             return DnsAnswer(await self._of_system(name, families), KEPT_S)
         kinds = ["A" if family == 4 else "AAAA" for family in families]
-        # One family's failure is no matter while the other has an address.
+        # One family's failure does not matter while the other has an address.
         asked = await asyncio.gather(
             *(self._ask(name, kind) for kind in kinds), return_exceptions=True
         )
@@ -198,8 +198,7 @@ class SystemResolver:
 
     async def _ask(self, name: str, kind: str) -> tuple[list[Any], float]:
         if self._resolver is None:
-            # In a thread: importing dnspython takes tenths of a second. A telephone that is called
-            # by its address needs none of it.
+            # In a thread: importing dnspython takes tenths of a second, and only names need it.
             self._resolver = await self._threads.run("", self._make, IMPORT_WITHIN_S)
         import dns.exception
         import dns.name

@@ -20,10 +20,10 @@ from qwen3tts_phone.sip.transport.tls import TlsContexts, load_contexts
 from qwen3tts_phone.sip.transport.udp import Failed, Receive, UdpTransport, Waited
 
 IP_RECVERR = 11
-"""Linux: report ICMP errors on an unconnected socket, with the address they are about."""
+"""Linux: report ICMP errors on an unconnected socket, with the address they concern."""
 IPV6_RECVERR = 25
 ATTEMPTS = 20
-"""Times another free port is looked for that all transports can have."""
+"""Attempts to find a port that is free for all transports."""
 WILDCARDS = ("0.0.0.0", "::")
 
 
@@ -50,8 +50,8 @@ def bind_sockets(host: str, port: int, transports: Sequence[str]) -> dict[str, s
 
 
 RECEIVE_BYTES = 4 << 20
-"""Room for datagrams while this process is busy, as far as the system gives it
-(net.core.rmem_max): in the kernel's count an INVITE takes 2 to 4 kB."""
+"""Receive buffer, as far as the system allows (net.core.rmem_max): an INVITE takes 2 to 4 kB of the
+kernel's count."""
 
 
 def _bound(host: str, port: int, transport: str) -> socket.socket:
@@ -142,9 +142,9 @@ class Listeners:
         self._waited = waited
         self._tls: TlsContexts | None = None
         self._addresses: dict[str, str] = {}
-        """Our address towards others, for as long as it is believed."""
+        """Cache of our address towards others."""
         self._learnt: dict[tuple[str, str], tuple[str, int]] = {}
-        """Host and port that a server sees us at, by transport and the server's address."""
+        """Mapped host and port by transport and the server's address."""
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -289,11 +289,11 @@ class Listeners:
             able.sort(key=lambda bound: bound.listener.host not in (*WILDCARDS, ours))
         return able[0] if able else None
 
-    # What we are called
+    # Our addresses
 
     def local(self, hop: Hop) -> tuple[str, int]:
         if not self.bound:
-            # Not started, or closed: what was asked for.
+            # Not started, or closed: as configured.
             first = self._settings.listening()[0]
             return first.advertised_host or first.host, first.advertised_port or first.port
         bound = self._choose(hop) or self.bound[0]
@@ -321,7 +321,7 @@ class Listeners:
             return True
         if address is None or not bound & set(WILDCARDS):
             return False
-        # BoundListener to all addresses: a route to oneself begins and ends at the same one.
+        # Bound to all addresses: a route to oneself begins and ends at the same one.
         return address.is_loopback or local_address_towards(str(address)) == str(address)
 
     def learn(self, hop: Hop, host: str, port: int) -> bool:
@@ -343,7 +343,7 @@ class Listeners:
 
     def _towards(self, host: str, *, ipv6: bool) -> str:
         if _family(host) is not ipv6:
-            # A name that is not looked up yet: nothing may wait here.
+            # A name without a look-up, which would block here.
             host = ELSEWHERE[ipv6]
         known = self._addresses.get(host)
         if known is None:

@@ -24,13 +24,13 @@ from qwen3tts_phone.sip.transport.dns import (
 )
 
 MAX_HOPS = 16
-"""Most servers that one address leads to."""
+"""Most servers of one address."""
 MAX_KEPT = 1000
-"""Most answers and most names with their servers that are kept, ours and those of others each."""
+"""Most cached answers and most names with their servers, ours and those of others each."""
 MAX_ASKED = 200
-"""Most questions to the DNS that are under way at a time, ours and those of others each."""
+"""Most concurrent DNS queries, ours and those of others each."""
 QUESTIONS = 4
-"""Questions of one look-up that follow each other: SRV, NAPTR, its SRV, addresses."""
+"""Sequential queries of one look-up: SRV, NAPTR, its SRV, addresses."""
 LEAST_TTL_S = 1.0
 SERVICES = {"SIP+D2U": "udp", "SIP+D2T": "tcp", "SIPS+D2T": "tls"}
 """NAPTR services and our transports (RFC 3263 section 4.1)."""
@@ -41,8 +41,7 @@ _NOWHERE = (".invalid", ".localhost")
 Record = TypeVar("Record")
 Kept = TypeVar("Kept")
 _Side = tuple[str, str, bool]
-"""A question: kind of record and name, and whether it is ours. Those of others fill no place of
-ours."""
+"""Query: record type and name, and whether it is ours. Those of others take no place of ours."""
 _Key = tuple[str, str, int, str, tuple[str, ...]]
 
 
@@ -50,11 +49,11 @@ _Key = tuple[str, str, int, str, tuple[str, ...]]
 class _Found:
     hops: tuple[Hop, ...]
     until: float
-    """Seconds on our clock."""
+    """Expiry in seconds of our clock."""
     turn: int = 0
-    """Which of them is used for what is sent to the name itself."""
+    """Index of the server in use for the name itself."""
     ours: bool = False
-    """Whether a name of an account's settings or of a call of ours led there."""
+    """Whether a name of an account or of a call of ours led there."""
 
 
 class Locator:
@@ -74,9 +73,9 @@ class Locator:
         self._settings = settings or DnsSettings()
         self._records = records or SystemResolver(self._settings)
         self._strangers = records or SystemResolver(self._settings)
-        """For names that others have written: slow ones keep none of ours waiting."""
+        """For names of others: slow ones delay none of ours."""
         self._asking: dict[_Side, asyncio.Task[DnsAnswer[Any]]] = {}
-        """Questions under way; the same one is asked once."""
+        """Queries under way, shared."""
         self._random = rng or random.SystemRandom()
         self._found: dict[_Key, _Found] = {}
         self._answers: dict[_Side, tuple[DnsAnswer[Any], float]] = {}
@@ -273,7 +272,7 @@ class Locator:
             task = asyncio.ensure_future(ask(name))
             self._asking[question] = task
             task.add_done_callback(lambda done: self._answered(question, done, now))
-        # Who gives up waiting does not take the answer from the others.
+        # A caller that gives up does not take the answer from the others.
         return await asyncio.shield(task)
 
     def _answered(
@@ -293,7 +292,7 @@ def order_srv(records: Iterable[SrvRecord], rng: random.Random) -> list[SrvRecor
     ordered: list[SrvRecord] = []
     while left:
         same = [record for record in left if record.priority == left[0].priority]
-        # Those of weight 0 stand first, and have a small chance.
+        # Those of weight 0 stand first, with a small chance.
         at = rng.randint(0, sum(record.weight for record in same))
         for record in same:
             at -= record.weight

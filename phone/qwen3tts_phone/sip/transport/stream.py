@@ -32,13 +32,13 @@ class Connection:
     port: int
     writer: asyncio.StreamWriter
     name: str = ""
-    """What its certificate had to bear; empty without TLS, or where the far end connected."""
+    """Name that the certificate had to bear; empty without TLS, or inbound."""
     heard_at: float = 0.0
-    """When it last brought something, or was made, in seconds."""
+    """When it last received something, or was opened, in seconds."""
     heard: bool = False
-    """Whether it ever brought anything."""
+    """Whether it ever received anything."""
     ours: bool = False
-    """Whether we made it."""
+    """Whether it is outbound."""
 
     def hop(self, transport: str) -> Hop:
         return Hop(transport, self.host, self.port, self.flow, name=self.name)
@@ -53,11 +53,11 @@ MAX_HANDSHAKES = 64
 """Concurrent TLS handshakes; one more ends the oldest."""
 LOG_EVERY_S = 10.0
 LOG_BURST = 5
-"""Lines that the log gets of connections that are closed for what they bring."""
+"""Burst of log lines about connections closed for invalid input."""
 ACCEPT_AGAIN_S = 1.0
-"""Wait after a connection could not be taken."""
+"""Wait after a failed accept."""
 MAX_UNSENT_BYTES = 1 << 20
-"""Bytes that one connection may hold back before it is closed."""
+"""Most unsent bytes of one connection before it is closed."""
 MAX_NAMES = 1000
 CONNECT_TIMEOUT_S = 5.0
 """For the connection and, over TLS, for the handshake, at both ends."""
@@ -66,7 +66,7 @@ IDLE_LIMIT_S = 900.0
 """A connection that has been silent for this time is closed."""
 
 Admit = Callable[[str, Iterable[str]], bool]
-"""Whether a new connection from an address is taken, by those of the open ones."""
+"""Admission of a new connection from an address, given those of the open ones."""
 
 
 class StreamTransport:
@@ -98,18 +98,17 @@ class StreamTransport:
         self._now = now
         self._tls = tls
         self._local = (local_host, 0) if local_host else None
-        """Where connections of ours come from; None = where the system likes."""
+        """Source address of outbound connections; None = the system's choice."""
         self._accepting: asyncio.Task[None] | None = None
         self._connections: dict[int, Connection] = {}
         """By flow, longest silent first."""
         self._waiting: dict[tuple[str, int, str], list[tuple[bytes, Hop]]] = {}
         self._names: dict[tuple[str, int], str] = {}
-        """Names that certificates at these addresses have borne."""
+        """Names on the certificates of these addresses."""
         self._connecting: set[asyncio.Task[None]] = set()
         self._accepted_tasks: set[asyncio.Task[None]] = set()
         self._shaking: dict[asyncio.Task[None], str] = {}
-        """Connections taken whose handshake is not done, with the far end's address; oldest
-        first."""
+        """Handshakes under way with the far end's address, oldest first."""
         self._flows = flows or itertools.count(1)
         self._lines = TokenBucket(1 / LOG_EVERY_S, LOG_BURST, now())
 
@@ -165,7 +164,7 @@ class StreamTransport:
             connection.writer.close()
         serving = [*stopped, *self._accepted_tasks]
         if serving:
-            # What was written last goes out first; a peer that does not read is not waited for.
+            # Pending writes go out first; a peer that does not read is not awaited.
             await asyncio.wait(serving, timeout=CLOSE_TIMEOUT_S)
             for connection in list(self._connections.values()):
                 connection.writer.transport.abort()
@@ -217,7 +216,7 @@ class StreamTransport:
             hop = self._waiting[key][0][1]
             cause = _cause(error, hop)
             for data, hop in self._waiting.pop(key, []):
-                # The dialog's own connection is the last resort where their Contact is deaf.
+                # The dialog's own connection is the last resort where their Contact is unreachable.
                 old = self._connections.get(hop.flow)
                 if old is not None:
                     self._write(old, data)
@@ -256,7 +255,7 @@ class StreamTransport:
             try:
                 taken, peer = await loop.sock_accept(sock)
             except OSError as error:
-                # The far end is gone again, or there is no file handle left.
+                # The far end is gone again, or no file handle is left.
                 if error.errno != errno.ECONNABORTED:
                     log.warning("no SIP connection can be taken: %s", error.strerror)
                     await asyncio.sleep(ACCEPT_AGAIN_S)
@@ -267,7 +266,7 @@ class StreamTransport:
                 taken.close()
                 continue
             if len(self._shaking) >= MAX_HANDSHAKES:
-                # A handshake takes a moment; those that wait are the ones that mean no good.
+                # A handshake takes a moment; long ones are suspicious.
                 oldest = next(iter(self._shaking))
                 del self._shaking[oldest]
                 oldest.cancel()
@@ -275,7 +274,7 @@ class StreamTransport:
             self._shaking[task] = host
             task.add_done_callback(self._gone)
             self._accepted_tasks.add(task)
-            # Where many wait to be taken, nothing else here lets the others have their turn.
+            # With a long accept queue, this lets other tasks run.
             await asyncio.sleep(0)
 
     def _gone(self, task: asyncio.Task[None]) -> None:
@@ -383,7 +382,7 @@ class StreamTransport:
             self._connections.pop(connection.flow, None)
             connection.writer.close()
             self._closed(hop)
-            # What is under way by a newer connection to the same place has not failed.
+            # Messages waiting for a newer connection to the same place have not failed.
             coming = any(key[:2] == (hop.host, hop.port) for key in self._waiting)
             if self.find(hop) is None and not coming:
                 self._failed(hop, cause)

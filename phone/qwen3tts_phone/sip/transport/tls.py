@@ -30,7 +30,7 @@ X509_WRONG_NAME = {62, 64}
 21, 2) or self-signed (18, 19), host name or IP address other than asked for."""
 
 MAX_FILE_BYTES = 1 << 20
-"""Of a certificate's file that are looked at before the library has it."""
+"""Most bytes read of a certificate file before the library loads it."""
 
 _WANTS_OURS = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN")
 
@@ -40,7 +40,7 @@ class TlsContexts:
     """TLS contexts of an endpoint."""
 
     server: ssl.SSLContext | None
-    """None where we do not listen."""
+    """None without a certificate to listen with."""
     client: ssl.SSLContext
     warnings: tuple[str, ...] = ()
 
@@ -187,7 +187,7 @@ def _load(context: ssl.SSLContext, certificate: str | Path, key: str | Path, pas
     def give() -> str:
         nonlocal asked
         asked = True
-        # Without this, a terminal would be asked.
+        # Without this, OpenSSL would prompt on a terminal.
         return password
 
     try:

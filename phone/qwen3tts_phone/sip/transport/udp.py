@@ -21,26 +21,24 @@ UNREACHABLE = {
 }
 """ICMP errors of an unreachable peer; a datagram that was too long is not among them."""
 MAX_BURST = 64
-"""Most datagrams read before other tasks get a turn."""
+"""Most datagrams read in one callback."""
 MAX_TURN_S = 0.004
-"""Most time that one callback goes on with what has come, before other tasks get a turn."""
+"""Longest run of one callback, so that other tasks get a turn."""
 
 SO_TIMESTAMPNS = 35
-"""Linux: when a datagram came, from the kernel, as a control message of the same number."""
+"""Linux: kernel receive time, as a control message of the same number."""
 STAMP = struct.Struct("@qq")
 SO_RXQ_OVFL = 40
-"""Linux: how many datagrams the socket has dropped before one, as such a message; none before the
-first that was dropped."""
+"""Linux: datagrams dropped before this one, as such a message; absent before the first drop."""
 DROPPED = struct.Struct("@I")
 ANCILLARY = socket.CMSG_SPACE(STAMP.size) + socket.CMSG_SPACE(DROPPED.size)
 WAIT_BELIEVED_S = 60.0
-"""A longer wait is a wall clock that was set."""
+"""A longer wait means that the wall clock was set."""
 
 Receive = Callable[[bytes, Hop], None]
 Failed = Callable[[Hop, CallError | None], None]
 Waited = Callable[[float, int], None]
-"""Takes the seconds that a datagram has waited to be read, and how many the kernel dropped since
-the one before."""
+"""Receives the queueing delay in seconds, and the datagrams dropped since the one before."""
 
 
 class UdpTransport:
@@ -73,10 +71,10 @@ class UdpTransport:
                 self._sock.sendto(data, (hop.host, hop.port))
                 return
             except ConnectionRefusedError:
-                # An earlier datagram's ICMP error is reported here; read it and send again.
+                # ICMP error of an earlier datagram; read it and send again.
                 self._drain_errors()
             except (BlockingIOError, InterruptedError):
-                # The kernel has no room; retransmission mends it.
+                # The send buffer is full; retransmission recovers.
                 return
             except OSError as error:
                 log.warning("UDP to %s:%d failed: %s", hop.host, hop.port, error.strerror)
@@ -103,7 +101,7 @@ class UdpTransport:
             if data.strip(b"\r\n\0"):
                 self._receive(data, Hop("udp", address[0], address[1], self.flow))
             if self._now() >= until:
-                # What is left makes the socket readable in the next turn of the loop.
+                # The rest makes the socket readable in the next turn of the loop.
                 return
 
     def _tell_waited(self, control: Mapping[int, bytes]) -> None:
