@@ -7,6 +7,7 @@ import random
 from collections import deque
 
 from qwen3tts_phone.errors import CallError, WrongState
+from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.incoming import IncomingCall
 from qwen3tts_phone.sip.call.modification import Method
@@ -24,7 +25,7 @@ from qwen3tts_phone.sip.dialog import ReferTo
 from qwen3tts_phone.sip.message.message import Request, Response, parse_message
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.registration.registration import RegistrationCore, RegistrationState
-from qwen3tts_phone.sip.settings import Account, SipSettings
+from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.user_agent import UserAgent

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from qwen3tts_phone.errors import CalleeUnreachable
-from qwen3tts_phone.sip import DnsSettings, SipCall, SipEndpoint, SipSettings
+from qwen3tts_phone.sip import SipCall, SipSettings
+from qwen3tts_phone.sip.endpoint import SipEndpoint
+from qwen3tts_phone.sip.settings import DnsSettings
 from qwen3tts_phone.sip.transport.dns import NEGATIVE_S, NaptrRecord, SrvRecord, SystemResolver
 from tests.sip.name_server import NameServer
 from tests.sip.phones import QUICK, answer_all, good_call, session

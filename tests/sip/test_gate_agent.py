@@ -8,9 +8,10 @@ import pytest
 
 from qwen3tts_phone.sip import user_agent as agent_module
 from qwen3tts_phone.sip.call.state import CallState
-from qwen3tts_phone.sip.gate import GateSettings, SourceGate
+from qwen3tts_phone.sip.gate import SourceGate
 from qwen3tts_phone.sip.message.message import Response
 from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.settings import GateSettings
 from tests.sip.wire import OFFER, Phone, Stranger, Wire, request, stranger_up, up
 
 

@@ -48,7 +48,7 @@ class Doorkeeper:
         return True
 
 
-def guarded() -> tuple[Wire, Stranger, Phone, Doorkeeper]:
+def watched() -> tuple[Wire, Stranger, Phone, Doorkeeper]:
     wire, _, callee = pair()
     callee.agent.gate = gate = Doorkeeper()
     return wire, Stranger(wire), callee, gate
@@ -57,7 +57,7 @@ def guarded() -> tuple[Wire, Stranger, Phone, Doorkeeper]:
 @pytest.mark.parametrize("closed", ["message", "request"])
 @pytest.mark.parametrize("method", ["INVITE", "OPTIONS", "REGISTER", "BREW", "ACK", "CANCEL"])
 def test_what_is_dropped_gets_no_answer_and_leaves_nothing(closed: str, method: str) -> None:
-    wire, stranger, callee, gate = guarded()
+    wire, stranger, callee, gate = watched()
     gate.reads = closed != "message"
     gate.verdict = DROP
     stranger.send(request(method, callee, sdp=OFFER), callee)
@@ -70,7 +70,7 @@ def test_what_is_dropped_gets_no_answer_and_leaves_nothing(closed: str, method: 
 
 @pytest.mark.parametrize("method", ["INVITE", "OPTIONS", "REGISTER", "BREW"])
 def test_a_refusal_is_sent_once_for_each_request_and_not_remembered(method: str) -> None:
-    wire, stranger, callee, gate = guarded()
+    wire, stranger, callee, gate = watched()
     gate.verdict = Refusal(403, (("X-Why", "no"),))
     for _ in range(3):
         stranger.send(request(method, callee), callee)
@@ -81,7 +81,7 @@ def test_a_refusal_is_sent_once_for_each_request_and_not_remembered(method: str)
 
 
 def test_an_ack_gets_no_answer_whatever_the_gate_says() -> None:
-    wire, stranger, callee, gate = guarded()
+    wire, stranger, callee, gate = watched()
     gate.verdict = Refusal(403)
     stranger.send(request("ACK", callee, to_tag="x"), callee)
     wire.run(1.0)
@@ -89,7 +89,7 @@ def test_an_ack_gets_no_answer_whatever_the_gate_says() -> None:
 
 
 def test_the_gate_is_told_what_belongs_to_a_call_that_is_here() -> None:
-    wire, stranger, callee, gate = guarded()
+    wire, stranger, callee, gate = watched()
     tag = stranger_up(wire, stranger, callee)
     gate.verdict = DROP
     for cseq, method in enumerate(("INFO", "INFO", "BYE"), 2):
@@ -107,7 +107,7 @@ def test_the_gate_is_told_what_belongs_to_a_call_that_is_here() -> None:
 
 
 def test_a_cancel_belongs_to_the_call_that_it_cancels() -> None:
-    wire, stranger, callee, gate = guarded()
+    wire, stranger, callee, gate = watched()
     callee.answers_with = None
     stranger.send(request("INVITE", callee, sdp=OFFER), callee)
     wire.run(0.1)
@@ -121,7 +121,7 @@ def test_a_cancel_belongs_to_the_call_that_it_cancels() -> None:
 
 
 def test_the_gate_is_told_who_calls_at_the_moment() -> None:
-    wire, stranger, callee, gate = guarded()
+    wire, stranger, callee, gate = watched()
     stranger_up(wire, stranger, callee)
     stranger.send(request("INVITE", callee, branch="z9hG4bK2", call_id="2", sdp=OFFER), callee)
     wire.run(0.1)
@@ -133,7 +133,7 @@ def test_the_gate_is_told_who_calls_at_the_moment() -> None:
 def test_what_cannot_be_read_is_counted_and_answered_only_where_the_gate_says_so(
     answers: bool,
 ) -> None:
-    wire, stranger, callee, gate = guarded()
+    wire, stranger, callee, gate = watched()
     gate.answers = answers
     wrong = bytes(request("OPTIONS", callee)).replace(b"1 OPTIONS", b"1 BYE")
     callee.agent.receive(wrong, stranger.hop(), wire.now)

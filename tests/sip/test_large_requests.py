@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from qwen3tts_phone.sdp.session import SdpSession
-from qwen3tts_phone.sip import CallState, SipEndpoint, SipSettings
+from qwen3tts_phone.sip import SipEndpoint, SipSettings
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
+from qwen3tts_phone.sip.call.state import CallState
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transport.locator import Locator

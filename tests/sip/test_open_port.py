@@ -12,7 +12,8 @@ import pytest
 
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sip import SipCall, SipEndpoint, SipSettings
-from qwen3tts_phone.sip.gate import GateSettings, SourceGate
+from qwen3tts_phone.sip.gate import SourceGate
+from qwen3tts_phone.sip.settings import GateSettings
 from tests.fuzz.fuzz_targets import TARGETS
 from tests.fuzz.test_fuzz_targets import HARD
 from tests.sip.phones import answer_one, good_call

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from qwen3tts_phone.errors import BadSip, RegistrationFailed
+from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.registration.registration import (
     REGISTRATION_TRANSITIONS,
@@ -12,7 +13,6 @@ from qwen3tts_phone.sip.registration.registration import (
     RegistrationEvent,
     RegistrationState,
 )
-from qwen3tts_phone.sip.settings import Account
 from tests.sip.registrar import Registrar
 from tests.sip.wire import CHALLENGE, Phone, Wire, pair
 

@@ -27,12 +27,12 @@ def offer(*streams: str) -> str:
     return HEAD + "".join(streams)
 
 
-def ours(srtp: str = "accept", **settings: object) -> SdpSession:
+def encrypted(srtp: str = "accept", **settings: object) -> SdpSession:
     return SdpSession("10.0.0.1", 6000, srtp=srtp, **settings)  # type: ignore[arg-type]
 
 
 def test_an_offer_with_a_key_is_answered_with_a_key() -> None:
-    text, agreed = ours().answer(offer(stream("RTP/SAVP", crypto(tag=7))))
+    text, agreed = encrypted().answer(offer(stream("RTP/SAVP", crypto(tag=7))))
     answered = parse(text).media[0]
     assert answered.protocol == "RTP/SAVP"
     (line,) = answered.crypto
@@ -42,7 +42,7 @@ def test_an_offer_with_a_key_is_answered_with_a_key() -> None:
 
 
 def test_two_of_us_agree_on_each_others_keys() -> None:
-    caller, callee = ours("require"), ours("accept")
+    caller, callee = encrypted("require"), encrypted("accept")
     first = caller.offer()
     assert parse(first).media[0].protocol == "RTP/SAVP"
     assert tuple(line.key.suite for line in parse(first).media[0].crypto) == SUITES
@@ -56,30 +56,30 @@ def test_two_of_us_agree_on_each_others_keys() -> None:
 def test_the_first_suite_of_theirs_that_we_have_is_taken() -> None:
     gcm = SrtpKey.new("AEAD_AES_128_GCM")
     lines = [crypto(SrtpKey.new("AES_256_CM_HMAC_SHA1_80"), 1), crypto(gcm, 2), crypto(tag=3)]
-    text, agreed = ours().answer(offer(stream("RTP/SAVP", *lines)))
+    text, agreed = encrypted().answer(offer(stream("RTP/SAVP", *lines)))
     assert agreed.srtp_receive == gcm
     assert [line.tag for line in parse(text).media[0].crypto] == [2]
 
 
 def test_a_key_beside_plain_rtp_is_taken_too() -> None:
-    text, agreed = ours().answer(offer(stream("RTP/AVP", crypto())))
+    text, agreed = encrypted().answer(offer(stream("RTP/AVP", crypto())))
     assert agreed.srtp_receive == THEIR_KEY
     assert parse(text).media[0].protocol == "RTP/AVP"
 
 
 def test_of_two_streams_the_encrypted_one_is_taken() -> None:
     both = offer(stream("RTP/AVP"), stream("RTP/SAVP", crypto(), port=4002))
-    text, agreed = ours().answer(both)
+    text, agreed = encrypted().answer(both)
     assert agreed.port == 4002
     assert agreed.srtp_send is not None
     assert [media.port for media in parse(text).media] == [0, 6000]
-    text, agreed = ours("off").answer(both)
+    text, agreed = encrypted("off").answer(both)
     assert (agreed.port, agreed.srtp_send) == (4000, None)
     assert [media.port for media in parse(text).media] == [6000, 0]
 
 
 def test_without_a_key_the_call_is_plain() -> None:
-    _, agreed = ours().answer(offer(stream("RTP/AVP")))
+    _, agreed = encrypted().answer(offer(stream("RTP/AVP")))
     assert agreed.srtp_send is agreed.srtp_receive is None
 
 
@@ -99,12 +99,12 @@ def test_what_is_not_to_be_had_is_refused_with_the_reason(
     srtp: str, description: str, said: str
 ) -> None:
     with pytest.raises(NoCommonCodec, match=said) as error:
-        ours(srtp).answer(offer(description))
+        encrypted(srtp).answer(offer(description))
     assert error.value.remedy
 
 
 def test_a_caller_that_requires_encryption_takes_no_plain_answer() -> None:
-    session = ours("require")
+    session = encrypted("require")
     session.offer()
     with pytest.raises(NoCommonCodec, match="encrypted calls alone"):
         session.accept(offer(stream("RTP/AVP")))
@@ -112,14 +112,14 @@ def test_a_caller_that_requires_encryption_takes_no_plain_answer() -> None:
 
 @pytest.mark.parametrize("tag", [2, 9])
 def test_an_answer_with_a_tag_or_suite_that_was_not_offered_is_refused(tag: int) -> None:
-    session = ours("require")
+    session = encrypted("require")
     session.offer()
     with pytest.raises(NoCommonCodec, match="none of the suites"):
         session.accept(offer(stream("RTP/SAVP", crypto(tag=tag))))
 
 
 def test_what_has_begun_encrypted_does_not_go_on_in_the_clear() -> None:
-    session = ours()
+    session = encrypted()
     session.answer(offer(stream("RTP/SAVP", crypto())))
     with pytest.raises(NoCommonCodec):
         session.answer(offer(stream("RTP/AVP")))
@@ -129,7 +129,7 @@ def test_what_has_begun_encrypted_does_not_go_on_in_the_clear() -> None:
 
 
 def test_our_key_stays_through_hold_and_resume_and_theirs_may_change() -> None:
-    session = ours()
+    session = encrypted()
     text, first = session.answer(offer(stream("RTP/SAVP", crypto())))
     again, second = session.answer(offer(stream("RTP/SAVP", crypto())))
     assert again == text
@@ -143,13 +143,13 @@ def test_our_key_stays_through_hold_and_resume_and_theirs_may_change() -> None:
 
 
 def test_each_call_has_keys_of_its_own() -> None:
-    one, two = ours("require").offer(), ours("require").offer()
+    one, two = encrypted("require").offer(), encrypted("require").offer()
     keys = [line.key.key for text in (one, two) for line in parse(text).media[0].crypto]
     assert len(set(keys)) == 2 * len(SUITES)
 
 
 def test_a_key_is_in_no_repr() -> None:
-    session = ours("require")
+    session = encrypted("require")
     text = session.offer()
     media = parse(text).media[0]
     key = media.crypto[0].key

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.gate import GateSettings, SourceGate
+from qwen3tts_phone.sip.gate import SourceGate
 from qwen3tts_phone.sip.message import fields
 from qwen3tts_phone.sip.message.message import (
     MAX_STRUCTURE,
@@ -23,7 +23,7 @@ from qwen3tts_phone.sip.message.message import (
     parse_message,
 )
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.settings import SipSettings
+from qwen3tts_phone.sip.settings import GateSettings, SipSettings
 from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, UdpTransport
 from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.sip.wire import OFFER

@@ -8,11 +8,28 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qwen3tts_cli.options.common import Srtp, codec_names
+from qwen3tts_cli.options.common import (
+    CallLog,
+    Codecs,
+    ConfigFile,
+    Dtmf,
+    Headers,
+    LatencyLogFile,
+    MaxSeconds,
+    Otel,
+    PasswordEnv,
+    Record,
+    Registrar,
+    SipUser,
+    Srtp,
+    SrtpMode,
+    Transfer,
+    codec_names,
+)
 from qwen3tts_cli.options.speech import Manner
 from qwen3tts_cli.output.console import note
 from qwen3tts_cli.output.exits import MissingExtra, needs
@@ -21,7 +38,7 @@ from qwen3tts_cli.output.writable import check_sound_file, check_writable
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import PhoneSettings
     from qwen3tts_phone.settings.sections import PhoneConfig
-    from qwen3tts_phone.sip.settings import Account
+    from qwen3tts_phone.sip.account import Account
 
 ELSEWHERE = "192.0.2.1"
 """Stands for any other machine (RFC 5737)."""
@@ -32,6 +49,57 @@ NAME = re.compile(r"[A-Za-z0-9+*#][A-Za-z0-9+*#._-]{0,63}", re.ASCII)
 """A number, or a user's name, without a host."""
 HEADER = re.compile(r"([A-Za-z0-9.!%*_+`'~-]+)\s*:\s*(.*)", re.ASCII)
 """A header field of SIP (RFC 3261 section 25.1: a token, a colon, a value)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TelephoneOptions:
+    """Options of the telephone that ``call`` and ``answer`` share."""
+
+    config: ConfigFile = None
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="The local address that calls use; if left out, a call of ours uses the one that"
+            " leads there.",
+            rich_help_panel="Telephone",
+        ),
+    ] = None
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="The local port, of SIP or of the line that is named first; 0 is any.",
+            rich_help_panel="Telephone",
+        ),
+    ] = None
+    user: SipUser = None
+    password_env: PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD"
+    registrar: Registrar = None
+    codecs: Codecs = None
+    srtp: SrtpMode = None
+    header: Headers = None
+
+    @property
+    def has_account(self) -> bool:
+        """Whether an account, of the file or of the options, is used."""
+        return self.config is not None or self.registrar is not None
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """Options of a call that ``call`` and ``answer`` share."""
+
+    record: Record = None
+    dtmf: Dtmf = None
+    call_log: CallLog = None
+    latency_log: LatencyLogFile = None
+    otel: Otel = None
+    max_seconds: MaxSeconds = None
+    transfer: Transfer = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +255,44 @@ class Telephone:
         )
 
     def _own_account(self) -> tuple[Account, ...]:
-        from qwen3tts_phone.sip.settings import Account
+        from qwen3tts_phone.sip.account import Account
 
         if self.registrar is None:
             return ()
         assert self.user is not None
         password = os.environ.get(self.password_env, "")
         return (Account(registrar=self.registrar, user=self.user, password=password),)
+
+
+def telephone_of(
+    options: TelephoneOptions,
+    run: CallOptions,
+    manner: Manner,
+    config: PhoneConfig | None,
+    **changes: Any,
+) -> Telephone:
+    """Return the telephone of these options and this file, with ``changes`` of its fields.
+
+    Raises:
+        typer.BadParameter: a header of no such form.
+    """
+    made = Telephone(
+        host=options.host,
+        port=options.port,
+        user=options.user,
+        password_env=options.password_env,
+        registrar=options.registrar,
+        record=run.record,
+        latency_log=run.latency_log,
+        manner=manner,
+        config=config,
+        codecs=options.codecs,
+        srtp=options.srtp,
+        call_log=run.call_log,
+        otel=run.otel,
+        headers=headers_of(options.header),
+    )
+    return replace(made, **changes)
 
 
 def check_target(option: str, target: str | None, *, names: bool) -> None:

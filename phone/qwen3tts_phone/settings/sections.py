@@ -12,7 +12,9 @@ from qwen3tts_phone.dialling.retries import RetryPolicy
 from qwen3tts_phone.media.types import MediaSettings
 from qwen3tts_phone.settings.phone import PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.sip.settings import Account, GateSettings, SipSettings
+from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.settings import GateSettings, SipSettings
+from qwen3tts_settings.constraints import bounded, check_fields
 from qwen3tts_speech.spans import endpoint_of
 
 _PHONE = PhoneSettings()
@@ -77,13 +79,13 @@ class SpeechConfig:
     """The server's own if left out; `mr-qwen3tts voices` lists them."""
     language: str | None = _PHONE.language
     """Of the text, such as de or en-GB."""
-    speed: float | None = None
+    speed: float | None = bounded(0.5, 2.5, default=None)
     """Factor on the rate of speech, 0.5 to 2.5."""
     mode: Literal["auto", "clause", "live", "whole", "whole_streaming"] | None = None
     """How text is segmented; see `mr-qwen3tts call --help-all`."""
     instructions: str | None = None
     """How to speak, in words."""
-    seed: int | None = None
+    seed: int | None = bounded(0, default=None)
     """The same number, text and voice give the same speech."""
     latency_log: Path | None = None
     """One JSON line an utterance is appended here."""
@@ -96,10 +98,7 @@ class SpeechConfig:
 
     def __post_init__(self) -> None:
         endpoint_of(self.otel)
-        if self.speed is not None and not 0.5 <= self.speed <= 2.5:
-            raise ValueError(f"speed={self.speed} must be from 0.5 to 2.5")
-        if self.seed is not None and self.seed < 0:
-            raise ValueError(f"seed={self.seed} must be 0 or above")
+        check_fields(self)
         if self.server is not None and not self.server.startswith(("ws://", "wss://")):
             raise ValueError(f"server={self.server!r} does not begin with ws:// or wss://")
 

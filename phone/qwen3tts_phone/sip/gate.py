@@ -33,8 +33,6 @@ from qwen3tts_phone.sip.message.network import (
 from qwen3tts_phone.sip.message.via import origin_of
 from qwen3tts_phone.sip.settings import GateSettings
 
-__all__ = ["DROP", "Drop", "Gate", "GateSettings", "Refusal", "SourceGate", "Verdict"]
-
 log = logging.getLogger(__name__)
 
 OUT_OF_DIALOG_METHODS = frozenset({"INVITE", "OPTIONS", "ACK", "CANCEL"})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from qwen3tts_phone.sip.account import TRANSPORTS, Account, Nat
+from qwen3tts_phone.sip.account import TRANSPORTS, Nat
 from qwen3tts_phone.sip.message.network import networks
 
 MAX_S = 600
@@ -114,8 +114,6 @@ class GateSettings:
             if any(not each.strip() for each in getattr(self, name) or ()):
                 raise ValueError(f"{name} holds an empty text")
 
-
-__all__ = ["Account", "DnsSettings", "Listener", "SipSettings", "Timers", "TlsSettings"]
 
 MAX_CALLS = 250
 """Default limit of concurrent calls."""
