@@ -19,7 +19,7 @@ from qwen3tts_phone import Call, CallEnded, Phone, Spoken, Streams, Turn
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.e2e.far_ends import FarEnd, SipFar, audiosocket_far, speech, twilio_far
-from tests.softphone.web_calls import web_call
+from tests.softphone.webrtc.calls import web_call
 
 pytestmark = pytest.mark.network
 

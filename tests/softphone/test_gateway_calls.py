@@ -32,7 +32,7 @@ from tests.peers.recording_engine import RecordingEngine
 from tests.softphone.far_browser import FarBrowser
 from tests.softphone.plain_call import PlainCall
 from tests.softphone.sound import likeness
-from tests.softphone.web_calls import web_call
+from tests.softphone.webrtc.calls import web_call
 
 require_package("aiortc", "pip install 'mr_qwen3tts[webrtc]'")
 pytestmark = pytest.mark.network

@@ -18,7 +18,7 @@ from qwen3tts_phone.streams.server import LATER_S, UNBEGUN_BURST, UNBEGUN_PER_S
 from tests.fakes import FakeClock, settle
 from tests.sip.certificates import Authority
 from tests.streams.asterisk_side import audiosocket, media
-from tests.streams.test_streams import serving
+from tests.streams.test_server import serving
 
 HALF = b"GET /asterisk HTTP/1.1\r\nHost: x\r\n"
 
@@ -209,4 +209,4 @@ async def test_of_streams_that_never_begin_few_leave_a_record(
         await clock.advance(1 / UNBEGUN_PER_S + 1.0)
         await connected(1, unlogged=0)
     assert len(log.read_text().splitlines()) == UNBEGUN_BURST + 1
-    assert "30 streams that never began have left no record" in caplog.text
+    assert "30 streams that never started have no record" in caplog.text

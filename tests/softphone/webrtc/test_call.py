@@ -18,7 +18,7 @@ from qwen3tts_speech.link import SpeechLink
 from tests.e2e.far_ends import speech
 from tests.softphone.far_browser import far_browser
 from tests.softphone.sound import Likeness, likeness
-from tests.softphone.web_calls import new_body, web_call
+from tests.softphone.webrtc.calls import new_body, web_call
 
 pytestmark = pytest.mark.network
 

@@ -230,7 +230,7 @@ async def test_a_far_end_that_is_connected_to_and_says_nothing_is_given_up() -> 
 
     async with serve(mute, "127.0.0.1", 0) as far, serving("asterisk", start_s=0.2) as here:
         port = next(iter(far.sockets)).getsockname()[1]
-        with pytest.raises(CalleeUnreachable, match="did not begin"):
+        with pytest.raises(CalleeUnreachable, match="did not start"):
             await here.streams.connect(f"ws://127.0.0.1:{port}/media/abc")
 
 

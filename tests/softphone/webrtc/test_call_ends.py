@@ -21,7 +21,7 @@ from qwen3tts_phone.softphone.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
 from tests.fakes import FakeClock, settle
-from tests.softphone.web_calls import OFFER, faked, new_body
+from tests.softphone.webrtc.calls import OFFER, faked, new_body
 from tests.speech.fakes import FakeClient
 from tests.streams.calls import fake_link
 

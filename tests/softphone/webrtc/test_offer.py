@@ -4,7 +4,7 @@ import pytest
 
 from qwen3tts_phone.errors import BadSdp, NoCommonCodec
 from qwen3tts_phone.softphone.webrtc.offer import MAX_CANDIDATES, MAX_CHARS, read_offer
-from tests.softphone.web_calls import OFFER
+from tests.softphone.webrtc.calls import OFFER
 
 
 def without(*names: str) -> str:
