@@ -321,7 +321,7 @@ class Agent:
             await self.check()
         except ModelUnavailable as error:
             logger.warning(
-                "the language model is not ready, and calls are taken all the same: %s",
+                "the language model is not ready, and calls are taken nevertheless: %s",
                 log_text(error),
             )
         async for call in lines:

@@ -148,7 +148,7 @@ class Reply:
                 if not calls:
                     return
                 if must_speak:
-                    raise ProtocolError("the language model uses tools for ever.")
+                    raise ProtocolError("the language model uses tools endlessly.")
                 self._player.start_fillers()
                 await self._use(calls)
                 if self.farewell and self._player.has_replied:

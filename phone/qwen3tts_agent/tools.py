@@ -164,7 +164,7 @@ def _schema_of(function: Callable[..., Any], name: str) -> tuple[JSON, tuple[str
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         raise BadRequest(
-            f"{name or function!r} is no function that a tool can be made of."
+            f"{name or function!r} is not a function that a tool can be made of."
         ) from None
     try:
         hints = get_type_hints(function)

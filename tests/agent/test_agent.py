@@ -684,7 +684,7 @@ async def test_a_call_on_which_the_keeping_of_time_breaks_is_hung_up_and_the_def
 
 
 def test_what_is_no_model_is_refused() -> None:
-    with pytest.raises(BadRequest, match="is no language model"):
+    with pytest.raises(BadRequest, match="is not a language model"):
         Agent(42)  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="http"):
         Agent("model.test")

@@ -76,7 +76,7 @@ async def test_the_newer_name_of_the_bound_is_tried_where_the_older_is_refused()
         (
             Answer(status=404, body=b"<html>", kind="text/html"),
             ModelRefused,
-            "knows no such path or model (404)",
+            "has no such path or model (404)",
             "ends in /v1",
         ),
         (
@@ -90,7 +90,7 @@ async def test_the_newer_name_of_the_bound_is_tried_where_the_older_is_refused()
         (Answer(["Ye", Breaks()]), ModelUnavailable, "broke off in mid-sentence", "Try again"),
         (Answer(["Ye"], finish=None), ModelUnavailable, "ended in mid-sentence", "Try again"),
         (Answer(finish=None), ModelUnavailable, "is empty", "Try again"),
-        (Answer([Raw(b"data: <p>\n\n")]), ProtocolError, "no JSON", "OpenAI-compatible"),
+        (Answer([Raw(b"data: <p>\n\n")]), ProtocolError, "invalid JSON", "OpenAI-compatible"),
     ],
 )
 async def test_what_would_fail_in_a_call_is_told_with_its_remedy(

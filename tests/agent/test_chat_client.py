@@ -117,11 +117,11 @@ async def test_an_answer_that_is_not_streamed_is_said_too() -> None:
         (403, "", "text/plain", ModelRefused, "does not accept the key"),
         (404, "<html>", "text/html", ModelRefused, "ends in /v1"),
         (400, '{"detail":"no"}', "application/json", ModelRefused, "(400): no"),
-        (307, "", "text/plain", ModelRefused, "points elsewhere"),
+        (307, "", "text/plain", ModelRefused, "redirects"),
         (429, "", "text/plain", ModelUnavailable, "takes no more requests now (429)"),
         (503, '{"error":"loading\\u001b[2J"}', "application/json", ModelUnavailable, "loading?[2J"),
         (200, "<!doctype html>", "text/html; charset=utf-8", ModelRefused, "a web page"),
-        (200, "{", "application/json", ProtocolError, "no JSON"),
+        (200, "{", "application/json", ProtocolError, "invalid JSON"),
         (200, "{}", "application/json", ProtocolError, "holds no text"),
     ],
 )
@@ -148,7 +148,7 @@ async def test_a_refusal_is_told_with_its_remedy(
             ModelUnavailable,
             "out of memory",
         ),
-        (streaming(chunk("Half ") + b"data: <html>\n\n"), ProtocolError, "no JSON"),
+        (streaming(chunk("Half ") + b"data: <html>\n\n"), ProtocolError, "invalid JSON"),
         (streaming(chunk("Half "), b"data: " + b"x" * 2_000_000), LimitExceeded, "longer than"),
     ],
 )

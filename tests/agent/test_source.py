@@ -73,7 +73,7 @@ async def test_a_function_that_is_not_asynchronous_is_told() -> None:
 def test_a_client_is_a_source_and_a_class_is_none() -> None:
     client = ChatClient(ChatSettings("http://model.test/v1"))
     assert source_of(client) is client
-    with pytest.raises(BadRequest, match="is no language model"):
+    with pytest.raises(BadRequest, match="is not a language model"):
         source_of(ChatSettings)
 
 

@@ -597,5 +597,5 @@ async def test_a_recogniser_that_there_is_not_is_told_at_once() -> None:
     async with mute() as ours, mute() as theirs, between(ours, theirs) as (us, _):
         with pytest.raises(BadRequest, match="names no recogniser"):
             us.hear(recogniser="wisper")
-        with pytest.raises(BadRequest, match="A int is no recogniser"):
+        with pytest.raises(BadRequest, match="A int is not a recogniser"):
             us.hear(recogniser=7)  # type: ignore[arg-type]

@@ -331,7 +331,7 @@ class ChatClient:
 
     def _web_page(self) -> ModelRefused:
         return ModelRefused(
-            f"a web page, no language model, answers at {self.settings.shown}.",
+            f"a web page answers, not a language model, at {self.settings.shown}.",
             remedy="The address usually ends in /v1.",
         )
 
@@ -350,13 +350,13 @@ class ChatClient:
             )
         if status in (404, 405, 501):
             return ModelRefused(
-                f"the language model at {shown} knows no such path or model ({status}){because}",
+                f"the language model at {shown} has no such path or model ({status}){because}",
                 remedy=f"Check the address, which usually ends in /v1, and the model's name"
                 f" ({self.settings.model}).",
             )
         if 300 <= status < 400:
             return ModelRefused(
-                f"the language model at {shown} points elsewhere ({status}).",
+                f"the language model at {shown} redirects the request ({status}).",
                 remedy="Give the final address; the key is not sent on.",
             )
         if status == 429:

@@ -44,7 +44,7 @@ class ChatSettings:
             raise BadRequest(f"the language model's address is no URL: {error}.") from None
         if url.scheme not in ("http", "https") or not url.host:
             raise BadRequest(
-                "the language model's address is no http URL.",
+                "the language model's address is not an http URL.",
                 remedy="Write it as http://HOST:PORT/v1.",
             )
         if self.api_key and not (self.api_key.isascii() and self.api_key.isprintable()):

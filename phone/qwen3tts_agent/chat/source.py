@@ -124,12 +124,12 @@ def source_of(given: object) -> ReplySource:
         return cast(ReplySource, given)
     if inspect.isgeneratorfunction(given):
         raise BadRequest(
-            "a generator function that is not asynchronous is no language model.",
+            "a synchronous generator function is not a language model.",
             remedy="Write it with async def.",
         )
     if callable(given) and not inspect.isclass(given):
         return FunctionSource(given)
     raise BadRequest(
-        f"a {type(given).__name__} is no language model.",
+        f"a {type(given).__name__} is not a language model.",
         remedy="Give the address of one, ChatSettings, or an asynchronous generator function.",
     )

@@ -77,10 +77,10 @@ class ToolCalls:
         Raises ProtocolError, LimitExceeded.
         """
         if not isinstance(pieces, list):
-            raise ProtocolError("the language model sent tool calls that are no list.")
+            raise ProtocolError("the language model sent tool calls that are not a list.")
         for piece in pieces:
             if not isinstance(piece, dict):
-                raise ProtocolError("the language model sent a tool call that is no object.")
+                raise ProtocolError("the language model sent a tool call that is not an object.")
             self._take(piece)
 
     def take(self) -> list[ToolCall]:
@@ -193,7 +193,7 @@ class ChatStream:
             return []  # usage reports and keep-alives
         choice = choices[0]
         if not isinstance(choice, dict):
-            raise ProtocolError("the language model sent a choice that is no object.")
+            raise ProtocolError("the language model sent a choice that is not an object.")
         events: list[ChatEvent] = []
         delta = choice.get("delta")
         if isinstance(delta, dict):
@@ -222,7 +222,7 @@ def text_of(message: JSON) -> str:
         texts = [part.get("text") for part in content if isinstance(part, dict)]
         content = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(content, str):
-        raise ProtocolError("the language model sent content that is no text.")
+        raise ProtocolError("the language model sent content that is not text.")
     return content
 
 
@@ -232,11 +232,11 @@ def parsed(data: str | bytes) -> JSON:
         raw = json.loads(data)
     except (ValueError, RecursionError):
         raise ProtocolError(
-            "the language model sent something that is no JSON.",
+            "the language model sent invalid JSON.",
             remedy="Check that its address is an OpenAI-compatible endpoint.",
         ) from None
     if not isinstance(raw, dict):
-        raise ProtocolError("the language model sent JSON that is no object.")
+        raise ProtocolError("the language model sent JSON that is not an object.")
     return raw
 
 

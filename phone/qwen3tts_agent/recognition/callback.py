@@ -139,7 +139,7 @@ def _transcript(answer: object) -> Transcript:
         answer = Transcript(answer)
     if not isinstance(answer, Transcript):
         raise RecognitionFailed(
-            f"The recogniser's function returned {type(answer).__name__}, which is no text.",
+            f"The recogniser's function returned {type(answer).__name__}, which is not text.",
             remedy='Return the words as a string, "" where there are none.',
         )
     text = answer.text.strip()[:MOST_TEXT]

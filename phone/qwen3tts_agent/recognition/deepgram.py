@@ -72,9 +72,9 @@ def read_message(message: str | bytes) -> Results | Failed | None:
     try:
         raw = json.loads(message)
     except (ValueError, RecursionError):
-        raise ProtocolError("The recogniser sent what is no JSON.", remedy=_REMEDY) from None
+        raise ProtocolError("The recogniser sent invalid JSON.", remedy=_REMEDY) from None
     if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
-        raise ProtocolError("The recogniser sent no object with a type.", remedy=_REMEDY)
+        raise ProtocolError("The recogniser sent JSON without a type.", remedy=_REMEDY)
     if raw["type"] == "Results":
         return _results(raw)
     if raw["type"] == "Error":
@@ -118,7 +118,7 @@ def _seconds(raw: JSON, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ProtocolError(f"The recogniser's results have no {name}.", remedy=_REMEDY)
     if not 0 <= value <= MAX_CONNECTION_S:  # nor is NaN
-        raise ProtocolError(f"The recogniser's {name} is no time.", remedy=_REMEDY)
+        raise ProtocolError(f"The recogniser's {name} is not a time.", remedy=_REMEDY)
     return float(value)
 
 
@@ -378,7 +378,7 @@ async def check(settings: DeepgramSettings) -> RecogniserReport:
             await socket.send(CLOSE_STREAM)
     except TimeoutError:
         raise RecognitionFailed(
-            f"The recogniser at {settings.shown} takes sound, and sent no results within"
+            f"The recogniser at {settings.shown} takes audio, and sent no results within"
             f" {settings.answer_timeout_s:g} s.",
             remedy="Check the address; it is one of Deepgram's streaming interface.",
         ) from None

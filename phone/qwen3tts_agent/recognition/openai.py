@@ -45,7 +45,7 @@ def read_text(body: bytes, kind: str, *, plain: bool, seconds: float) -> Transcr
     kind = kind.partition(";")[0].strip().lower()
     if kind == "text/html":
         raise RecogniserUnavailable(
-            "a web page, no recogniser, answers there.", remedy="The address usually ends in /v1."
+            "a web page answers there, not a recogniser.", remedy="The address usually ends in /v1."
         )
     if len(body) > MOST_BYTES:
         raise ProtocolError("the recogniser's answer is too long for a turn.")
@@ -55,7 +55,7 @@ def read_text(body: bytes, kind: str, *, plain: bool, seconds: float) -> Transcr
         raw = json.loads(body)
     except (ValueError, RecursionError):
         raise ProtocolError(
-            "the recogniser's answer is no JSON.",
+            "the recogniser's answer is not JSON.",
             remedy="Check that its address is one of OpenAI's interface; it usually ends in /v1.",
         ) from None
     if not isinstance(raw, dict) or not isinstance(raw.get("text"), str):
@@ -76,10 +76,10 @@ def refusal(status: int, body: bytes, model: str, variable: str) -> SpeechError:
             remedy=f"Put it into the environment's {variable}.",
         )
     if status == 402:
-        return RecogniserUnavailable(f"it wants to be paid first ({status}){because}")
+        return RecogniserUnavailable(f"it requires payment ({status}){because}")
     if 300 <= status < 400:
         return RecogniserUnavailable(
-            f"it points elsewhere ({status}).",
+            f"it redirects the request ({status}).",
             remedy="Give the final address; the key is not sent on.",
         )
     if status in RETRYABLE_STATUSES or status > 500:
@@ -88,7 +88,7 @@ def refusal(status: int, body: bytes, model: str, variable: str) -> SpeechError:
         )
     if status in (404, 405, 501):
         return RecogniserUnavailable(
-            f"it knows no such path or model ({status}){because}",
+            f"it has no such path or model ({status}){because}",
             remedy="Check the address, which usually ends in /v1 and is followed by"
             f" /audio/transcriptions there, and the model's name ({model}).",
         )

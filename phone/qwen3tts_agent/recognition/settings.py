@@ -56,8 +56,8 @@ class WhisperSettings:
     def __post_init__(self) -> None:
         if not is_name(self.model):
             raise ValueError(
-                f"model={self.model!r} is no folder, size or hub id; name a folder with a Whisper"
-                " model, or a size such as tiny.en"
+                f"model={self.model!r} is not a folder, size or hub id; name a folder with a"
+                " Whisper model, or a size such as tiny.en"
             )
         if not isinstance(self.languages, tuple) or not all(
             LANGUAGE.fullmatch(each) for each in self.languages
@@ -102,9 +102,9 @@ def check_service_url(
         parts = urlsplit(url)
         good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:  # brackets that do not close, a port that does not exist
-        raise ValueError(f"url is no address; write {example}") from None
+        raise ValueError(f"url is not an address; write {example}") from None
     if not good or parts.fragment:
-        raise ValueError(f"url is no address of {what}; write {example}")
+        raise ValueError(f"url is not an address of {what}; write {example}")
     if parts.username or parts.password:
         raise ValueError(f"url holds a password; put the key into {key_place} instead")
     return parts
@@ -145,9 +145,9 @@ class SocketSettings:
             self.url, ("ws", "wss"), "a WebSocket", "ws://HOST:PORT/PATH", API_KEY_ENV
         )
         if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
-            raise ValueError("api_key holds something else than visible ASCII characters")
+            raise ValueError("api_key holds other than visible ASCII characters")
         if not isinstance(self.languages, tuple) or len(self.languages) > 100:
-            raise ValueError("languages is no tuple of codes, such as ('en',)")
+            raise ValueError("languages is not a tuple of codes, such as ('en',)")
         if not 4000 <= self.rate_hz <= 48_000:
             raise ValueError(f"rate_hz={self.rate_hz} is not between 4000 and 48000")
         if self.audio not in ("turns", "all"):
@@ -182,9 +182,7 @@ class SocketSettings:
         if key is None:
             key = (os.environ if environ is None else environ).get(API_KEY_ENV, "").strip()
             if not all("!" <= char <= "~" for char in key):
-                raise ValueError(
-                    f"{API_KEY_ENV} holds something else than visible ASCII characters"
-                )
+                raise ValueError(f"{API_KEY_ENV} holds other than visible ASCII characters")
         return {"Authorization": f"Bearer {key}"} if key else {}
 
 
@@ -207,7 +205,7 @@ def key_for(url: str, given: str | None, environ: Mapping[str, str] | None = Non
     if key is None:
         key = (os.environ if environ is None else environ).get(variable, "").strip()
         if not all("!" <= char <= "~" for char in key):
-            raise ValueError(f"{variable} holds something else than visible ASCII characters")
+            raise ValueError(f"{variable} holds other than visible ASCII characters")
     if not key and variable != API_KEY_ENV:
         raise ValueError(f"there is no key for {urlsplit(url).hostname}")
     return key
@@ -256,13 +254,13 @@ class TranscriptionSettings:
     def __post_init__(self) -> None:
         where = "a server", "http://HOST:PORT/v1", "the environment"
         if check_service_url(self.url, ("http", "https"), *where).query:
-            raise ValueError("url is no address of a server; write http://HOST:PORT/v1")
+            raise ValueError("url is not an address of a server; write http://HOST:PORT/v1")
         if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
-            raise ValueError("api_key holds something else than visible ASCII characters")
+            raise ValueError("api_key holds other than visible ASCII characters")
         if not (self.model and self.model.isprintable() and len(self.model) <= 256):
-            raise ValueError("model is no name of a model")
+            raise ValueError("model is not a name of a model")
         if not isinstance(self.languages, tuple) or len(self.languages) > 100:
-            raise ValueError("languages is no tuple of codes, such as ('en',)")
+            raise ValueError("languages is not a tuple of codes, such as ('en',)")
         if len(self.prompt) > 4000:
             raise ValueError("prompt is longer than 4000 characters")
         if self.response_format not in FORMATS:
@@ -373,11 +371,11 @@ class DeepgramSettings:
         if taken := sorted(RESERVED_PARAMETERS.intersection(dict(parse_qsl(parts.query)))):
             raise ValueError(f"url: {', '.join(taken)} cannot be set there; leave it out")
         if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
-            raise ValueError("api_key holds something else than visible ASCII characters")
+            raise ValueError("api_key holds other than visible ASCII characters")
         if not (self.model and self.model.isprintable() and len(self.model) <= 256):
-            raise ValueError("model is no name of a model")
+            raise ValueError("model is not a name of a model")
         if not isinstance(self.languages, tuple) or len(self.languages) > 100:
-            raise ValueError("languages is no tuple of codes, such as ('en',)")
+            raise ValueError("languages is not a tuple of codes, such as ('en',)")
         if not 8000 <= self.rate_hz <= 48_000:
             raise ValueError(f"rate_hz={self.rate_hz} is not between 8000 and 48000")
         if not 10 <= self.endpointing_ms <= 5000:

@@ -97,7 +97,8 @@ async def dial(settings: SocketAddress, hello: Outgoing | None) -> ClientConnect
         raise _refused(settings, error.response.status_code, said) from None
     except (InvalidHandshake, InvalidURI, ValueError):
         raise RecogniserUnavailable(
-            f"What answers at {shown} is no WebSocket.", remedy="Check scheme, host, port and path."
+            f"What answers at {shown} is not a WebSocket.",
+            remedy="Check scheme, host, port and path.",
         ) from None
     except ssl.SSLCertVerificationError as error:
         raise RecogniserUnavailable(
@@ -126,7 +127,9 @@ async def _greet(socket: ClientConnection, hello: Outgoing) -> None:
                 case Ready():
                     return
                 case Failed(None, said):
-                    raise RecognitionFailed(f"The recogniser takes no call: {said or 'no reason'}.")
+                    raise RecognitionFailed(
+                        f"The recogniser accepts no call: {said or 'no reason'}."
+                    )
     except ConnectionClosed:
         raise closed(socket) from None
     except ProtocolError as error:
@@ -137,7 +140,7 @@ def closed(socket: ClientConnection) -> RecognitionFailed:
     code = socket.close_code
     said = f" ({code})" if code not in (None, 1005, 1006) else ""
     if code == 1013:
-        return RecognitionFailed(f"The recogniser takes no call now{said}.")
+        return RecognitionFailed(f"The recogniser accepts no call now{said}.")
     return RecognitionFailed(
         f"The connection to the recogniser was lost{said}.", remedy="Check its server and its log."
     )
@@ -154,7 +157,7 @@ def _refused(
         )
     if status == 402:
         return RecogniserUnavailable(
-            f"The recogniser at {shown} wants to be paid first ({status}){because}."
+            f"The recogniser at {shown} requires payment ({status}){because}."
         )
     if status == 400:
         return RecogniserUnavailable(
@@ -167,7 +170,7 @@ def _refused(
             remedy="Try again later.",
         )
     return RecogniserUnavailable(
-        f"What answers at {shown} is no recogniser (HTTP {status}).",
+        f"What answers at {shown} is not a recogniser (HTTP {status}).",
         remedy="Check scheme, host, port and path.",
     )
 

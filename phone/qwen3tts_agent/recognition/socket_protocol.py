@@ -89,9 +89,9 @@ def read_answer(message: str | bytes) -> Answer | None:
     try:
         raw = json.loads(message)
     except (ValueError, RecursionError):
-        raise ProtocolError("The recogniser sent what is no JSON.", remedy=_REMEDY) from None
+        raise ProtocolError("The recogniser sent invalid JSON.", remedy=_REMEDY) from None
     if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
-        raise ProtocolError("The recogniser sent no object with a type.", remedy=_REMEDY)
+        raise ProtocolError("The recogniser sent JSON without a type.", remedy=_REMEDY)
     match raw["type"]:
         case "ready":
             return Ready()

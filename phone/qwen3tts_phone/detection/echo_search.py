@@ -254,8 +254,7 @@ class EchoLeakEstimate:
         self._lag = 0
 
     def push(self, rest: Floats, sent: Floats, callers: bool) -> tuple[float, float]:
-        """Take the residual of a piece, shape [1 to PIECE_SAMPLES]; return its power, and an echo's usual
-        one.
+        """Take the residual of a piece, shape [1 to PIECE_SAMPLES]; return its and a usual power.
 
         ``callers``: the caller speaks in it.
         """

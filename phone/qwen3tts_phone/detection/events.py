@@ -96,7 +96,7 @@ class Turn:
     """Turn of the caller."""
 
     text: str = field(default="", repr=False)
-    """Recognised text; empty = none, or there is no recogniser."""
+    """Recognised text; empty = none, or there is not a recogniser."""
     keys: str = field(default="", repr=False)
     """Keys pressed during it (or all there is of it), in order."""
     began_at: float
@@ -106,7 +106,7 @@ class Turn:
     decided_at: float
     """Time when its end was decided."""
     transcribed_at: float
-    """Time when the text was there; ``decided_at`` where there is no recogniser."""
+    """Time when the text was there; ``decided_at`` where there is not a recogniser."""
     why: WhyEnded
     barge_in: bool = False
     """Whether it has silenced the agent."""

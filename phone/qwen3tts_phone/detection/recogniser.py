@@ -219,7 +219,7 @@ class RecogniserPool:
             return cast("Recogniser | None", given)
         if not (isinstance(given, str) or callable(given)):
             raise BadRequest(
-                f"A {type(given).__name__} is no recogniser.",
+                f"A {type(given).__name__} is not a recogniser.",
                 remedy="Give a name such as whisper, a function, or a Recogniser.",
             )
         if given not in self._made:

@@ -90,7 +90,7 @@ async def test_an_answer_that_is_no_text(answer: Any) -> None:
     async def ask(samples: Samples, rate_hz: int) -> Any:
         return answer
 
-    with pytest.raises(RecognitionFailed, match="which is no text") as caught:
+    with pytest.raises(RecognitionFailed, match="which is not text") as caught:
         await text_of(CallbackRecogniser(ask))
     assert "string" in caught.value.remedy
 

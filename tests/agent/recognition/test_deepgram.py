@@ -151,7 +151,7 @@ async def test_the_connection_is_kept_between_turns() -> None:
         ({"type": "Error", "description": "no room", "variant": "x"}, "failed: no room"),
         ({"type": "Error"}, "does not say why"),
         (b"\x00", "binary message"),
-        ("[1]", "no object with a type"),
+        ("[1]", "JSON without a type"),
         ({"type": "Results", "start": 0, "duration": 1, "channel": {}}, "no alternatives"),
     ],
 )

@@ -201,7 +201,7 @@ async def test_answers(
     ("answer", "kind", "match", "remedy"),
     [
         (httpx.Response(401), RecogniserUnavailable, "asks for a key", "QWEN3TTS_STT_KEY"),
-        (httpx.Response(402), RecogniserUnavailable, "wants to be paid", ""),
+        (httpx.Response(402), RecogniserUnavailable, "requires payment", ""),
         (
             httpx.Response(404, json={"detail": "Model 'whisper-1' is not installed"}),
             *(RecogniserUnavailable, "no such path or model .404.: Model 'whisper-1'", "whisper-1"),
@@ -212,10 +212,10 @@ async def test_answers(
         ),
         (
             httpx.Response(302, headers={"location": "http://elsewhere.test/"}),
-            *(RecogniserUnavailable, "points elsewhere", "final address"),
+            *(RecogniserUnavailable, "redirects", "final address"),
         ),
         (httpx.Response(200, html="<p>Hi</p>"), RecogniserUnavailable, "a web page", "/v1"),
-        (httpx.Response(200, text="Hi"), RecognitionFailed, "no JSON", "/v1"),
+        (httpx.Response(200, text="Hi"), RecognitionFailed, "not JSON", "/v1"),
         (httpx.Response(200, json=["Hi"]), RecognitionFailed, "no text", ""),
         (httpx.Response(200, json={"text": 5}), RecognitionFailed, "no text", ""),
         (httpx.Response(200, content=b"x" * (1 << 21)), RecognitionFailed, "too long", ""),

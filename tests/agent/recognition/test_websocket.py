@@ -333,7 +333,7 @@ async def test_what_answers_is_no_websocket() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         async with server:
             url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            with pytest.raises(RecogniserUnavailable, match="no WebSocket"):
+            with pytest.raises(RecogniserUnavailable, match="not a WebSocket"):
                 await SocketRecogniser(SocketSettings(url)).warm()
 
 

@@ -87,7 +87,7 @@ BROKEN_MODELS = [
     (
         Answer(body=b"<!doctype html>", kind="text/html"),
         ExitCode.REFUSED,
-        "web page, no language model, answers",
+        "web page answers, not a language model",
         "The address usually ends in /v1.",
     ),
     (
