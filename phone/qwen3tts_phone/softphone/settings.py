@@ -123,7 +123,7 @@ class SoftphoneSettings:
     latency_log: Path | None = None
     otel: str | None = None
     """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
-    ``1``: the one that the ``OTEL_*`` variables name."""
+    ``1``: that of the ``OTEL_*`` variables."""
     freeze_heap: bool = True
 
     def __post_init__(self) -> None:

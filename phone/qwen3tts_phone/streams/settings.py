@@ -82,7 +82,7 @@ class StreamSettings:
     latency_log: Path | None = None
     otel: str | None = None
     """Collector that gets a span of each utterance (OpenTelemetry), such as http://127.0.0.1:4318;
-    ``1``: the one that the ``OTEL_*`` variables name."""
+    ``1``: that of the ``OTEL_*`` variables."""
     records: RecordSettings | None = None
     unavailable_file: Path | None = None
     """WAV file (16-bit PCM) for callers while no speech server can be reached; then their stream

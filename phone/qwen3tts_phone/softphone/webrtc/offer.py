@@ -85,7 +85,7 @@ def read_offer(sdp: str) -> Offer:
     for line in lines:
         found = _LINE.fullmatch(line)
         if found is None:
-            raise _bad("has a line that is none of a session description")
+            raise _bad("has an invalid line")
         fields.append((found[1], found[2]))
     places = [at for at, (kind, _) in enumerate(fields) if kind == "m"]
     if len(places) != 1:

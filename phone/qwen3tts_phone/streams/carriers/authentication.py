@@ -83,7 +83,7 @@ class HeaderToken:
             given = given[7:].strip()
         if not hmac.compare_digest(encoded(given), self.token.encode()):
             raise BadSignature(
-                f"The {self.header} of the request is not the one that is set here.",
+                f"The {self.header} of the request differs from the one set here.",
                 remedy="Give the same token to the carrier when the stream is requested.",
             )
         return b""

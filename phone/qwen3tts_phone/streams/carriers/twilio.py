@@ -123,7 +123,7 @@ class TwilioSignature:
         if request.body and claimed and not request.form():
             actual = hashlib.sha256(request.body).hexdigest()
             if not hmac.compare_digest(actual.encode(), encoded(claimed[0].lower())):
-                raise BadSignature("The body is not the one that Twilio has signed.")
+                raise BadSignature("The body differs from what Twilio has signed.")
 
 
 def twilio_answer(url: str, parameters: Mapping[str, str] | None = None) -> Answer:

@@ -267,7 +267,7 @@ class VonageToken:
         if request.body and isinstance(claimed, str):
             actual = hashlib.sha256(request.body).hexdigest()
             if not hmac.compare_digest(actual.encode(), claimed.lower().encode()):
-                raise BadSignature("The body is not the one that Vonage has signed.")
+                raise BadSignature("The body differs from what Vonage has signed.")
 
     def _key(self) -> Any:
         require_cryptography("Vonage's tokens with a public key")
