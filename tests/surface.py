@@ -23,6 +23,7 @@ KEPT = Path(__file__).with_name("surface.json")
 PACKAGES = (
     "qwen3tts_codecs",
     "qwen3tts_pacer",
+    "qwen3tts_text",
     "qwen3tts_wire",
     "qwen3tts_engine",
     "qwen3tts_server",
@@ -126,11 +127,11 @@ def messages() -> dict[str, list[str]]:
 
 
 def records() -> dict[str, list[str]]:
-    """Return the fields of what is written to the call log."""
+    """Return the fields of what is written to the logs of calls, turns and utterances."""
     return {
         kind.__name__: sorted(_fields(kind))
         for kind in _dataclasses()
-        if kind.__name__.endswith("Record")
+        if kind.__name__ in ("CallRecord", "TurnRecord", "UtteranceRecord")
     }
 
 
@@ -164,6 +165,7 @@ def surface() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(KEPT.parent / "mindroot"))  # the plugin is imported with its host only
     text = json.dumps(surface(), indent=1, sort_keys=True) + "\n"
     if "--write" in sys.argv[1:]:
         KEPT.write_text(text, encoding="utf-8")

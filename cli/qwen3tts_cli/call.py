@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,23 +13,26 @@ from qwen3tts_cli.calls.agent import RECOGNISER, check_agent, whisper_is_here, w
 from qwen3tts_cli.calls.call_run import Course, OnMachine, checked_digits, talk
 from qwen3tts_cli.calls.listening_page import BesideOptions, open_beside
 from qwen3tts_cli.calls.phone import (
+    CallOptions,
     Telephone,
+    TelephoneOptions,
     asks_for_tls,
     check_target,
-    headers_of,
     local_address,
     read_config,
+    telephone_of,
     tell_remarks,
 )
 from qwen3tts_cli.calls.watch import watch
-from qwen3tts_cli.calls.words import DEFAULT_PROMPT, Words, choose_words
+from qwen3tts_cli.calls.words import WordOptions, Words
 from qwen3tts_cli.doctor.preflight import Readiness
 from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import speech_server, spread
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.options.speech import Manner, tell_ignored
 from qwen3tts_cli.output.console import note, notes
-from qwen3tts_cli.output.exits import needs, run
+from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import run as run_loop
 from qwen3tts_cli.output.keyboard import typed_by_person
 from qwen3tts_wire.errors import SpeechError
 
@@ -37,6 +40,49 @@ if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call
     from qwen3tts_phone.diagnosis.outcome import Outcome
     from qwen3tts_phone.phone import Phone
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCallOptions:
+    """What is called, and what happens there."""
+
+    uri: Annotated[
+        str,
+        typer.Argument(
+            metavar="SIP_URI",
+            help="Whom to call: sip:USER@HOST, or with --config a number that the account's server"
+            " knows.",
+        ),
+    ]
+    on_machine: Annotated[
+        OnMachine | None,
+        typer.Option(
+            help="When an answering machine takes the call: speak all the same, hang up, or leave"
+            " the message after its beep. Speak if left out; else the words wait for the greeting"
+            " of a person, too.",
+            rich_help_panel="Call",
+        ),
+    ] = None
+    listen: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            max=3600,
+            metavar="SECONDS",
+            help="When everything was said, stay on the line for so long and print the keys that"
+            " are pressed and what is said; then hang up. Whisper listens if nothing else is named"
+            " with --stt and its model is here; only --barge-in cuts off what we say.",
+            rich_help_panel="Call",
+        ),
+    ] = None
+    account: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The account or trunk of the file that calls; the first one if left out.",
+            rich_help_panel="Telephone",
+        ),
+    ] = None
 
 
 def add_to(app: typer.Typer) -> None:
@@ -51,140 +97,67 @@ def add_to(app: typer.Typer) -> None:
         " --stt whisper\n\n"
         "  mr-qwen3tts call 100 --config phone.yaml --account office --say 'One moment.'"
         " --transfer sip:200@pbx.example.org"
-    )(spread(manner=Manner, listening=ListenOptions, page=BesideOptions)(call))
+    )(
+        spread(
+            placed=PlacedCallOptions,
+            words=WordOptions,
+            run=CallOptions,
+            telephone=TelephoneOptions,
+            manner=Manner,
+            listening=ListenOptions,
+            page=BesideOptions,
+        )(call)
+    )
 
 
 def call(
-    uri: Annotated[
-        str,
-        typer.Argument(
-            metavar="SIP_URI",
-            help="Whom to call: sip:USER@HOST, or with --config a number that the account's server"
-            " knows.",
-        ),
-    ],
-    say: options.SayText = None,
-    token_ms: options.TokenMs = 0.0,
-    file: options.SayFile = None,
-    stdin: options.SayStdin = False,
-    by_key: options.ByKey = False,
-    llm: options.LlmUrl = None,
-    model: options.LlmModel = "default",
-    system: options.LlmSystem = "",
-    prompt: options.LlmPrompt = DEFAULT_PROMPT,
-    key_env: options.LlmKeyEnv = "MR_QWEN3TTS_LLM_KEY",
-    record: options.Record = None,
-    dtmf: options.Dtmf = None,
-    call_log: options.CallLog = None,
-    latency_log: options.LatencyLogFile = None,
-    otel: options.Otel = None,
-    max_seconds: options.MaxSeconds = None,
-    transfer: options.Transfer = None,
-    on_machine: Annotated[
-        OnMachine | None,
-        typer.Option(
-            help="When an answering machine takes the call: speak all the same, hang up, or leave"
-            " the message after its beep. Speak if left out; else the words wait for the greeting"
-            " of a person, too.",
-            rich_help_panel="Call",
-        ),
-    ] = None,
-    listen: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1,
-            max=3600,
-            metavar="SECONDS",
-            help="When everything was said, stay on the line for so long and print the keys that"
-            " are pressed and what is said; then hang up. Whisper listens if nothing else is named"
-            " with --stt and its model is here; only --barge-in cuts off what we say.",
-            rich_help_panel="Call",
-        ),
-    ] = None,
-    config: options.PhoneConfig = None,
-    account: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The account or trunk of the file that calls; the first one if left out.",
-            rich_help_panel="Telephone",
-        ),
-    ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="The local address that the call uses; without it the one that leads there.",
-            rich_help_panel="Telephone",
-        ),
-    ] = None,
-    port: options.SipPort = None,
-    user: options.SipUser = None,
-    password_env: options.PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD",
-    registrar: options.Registrar = None,
-    codecs: options.Codecs = None,
-    srtp: options.SrtpMode = None,
-    header: options.Headers = None,
-    *,
+    placed: PlacedCallOptions,
+    words: WordOptions,
+    run: CallOptions,
+    telephone: TelephoneOptions,
     manner: Manner,
     listening: ListenOptions,
     page: BesideOptions,
+    *,
     server: options.Server = None,
 ) -> None:
     """[bold]Call[/bold] a SIP address, say the words as they come, and hang up; with --llm and
     --stt talk with whoever answers."""
-    words = choose_words(
-        say=say,
-        token_ms=token_ms,
-        file=file,
-        stdin=stdin,
-        by_key=by_key,
-        llm=llm,
-        model=model,
-        system=system,
-        prompt=prompt,
-        key_env=key_env,
-    )
-    check_target("--transfer", transfer, names=config is not None or registrar is not None)
-    said = read_config(config)
+    said_words = words.words()
+    check_target("--transfer", run.transfer, names=telephone.has_account)
+    said = read_config(telephone.config)
     stt_named = listening.stt is not None
-    if listen is not None:
+    if placed.listen is not None:
         language = manner.language or (said.speech.language if said is not None else None)
-        listening = for_listen(words, listening, language)
+        listening = for_listen(said_words, listening, language)
     course = Course(
-        checked_digits(dtmf),
-        max_seconds,
+        checked_digits(run.dtmf),
+        run.max_seconds,
         listening,
-        transfer,
-        on_machine or OnMachine(said.outbound.on_machine if said is not None else OnMachine.SPEAK),
+        run.transfer,
+        placed.on_machine
+        or OnMachine(said.outbound.on_machine if said is not None else OnMachine.SPEAK),
         said.outbound.answering if said is not None else None,
-        listen,
+        placed.listen,
         stt_named=stt_named,
     )
-    check_agent(words, course)
+    check_agent(said_words, course)
+    host = telephone.host
     if said is None and host is None:
-        host = local_address(host_of(registrar or uri))
-    telephone = Telephone(
+        host = local_address(host_of(telephone.registrar or placed.uri))
+    made = telephone_of(
+        telephone,
+        run,
+        manner,
+        said,
         host=host,
-        port=port,
-        user=user,
-        password_env=password_env,
-        registrar=registrar,
-        record=record,
-        latency_log=latency_log,
-        otel=otel,
-        manner=manner,
-        config=said,
-        account=account,
-        codecs=codecs,
-        srtp=srtp,
-        call_log=call_log,
-        headers=headers_of(header),
+        account=placed.account,
         calling=True,
-        secure=asks_for_tls(uri, registrar),
+        secure=asks_for_tls(placed.uri, telephone.registrar),
     )
-    telephone.check()
+    made.check()
     tell_remarks(said)
-    run(place(uri, telephone, words, course, server, page))
+    run_loop(place(placed.uri, made, said_words, course, server, page))
 
 
 def for_listen(words: Words, listening: ListenOptions, language: str | None) -> ListenOptions:

@@ -14,7 +14,7 @@ import typer
 
 from qwen3tts_cli.calls.agent import make_agent
 from qwen3tts_cli.calls.call_run import Course, raise_model_error
-from qwen3tts_cli.calls.words import Words, choose_words
+from qwen3tts_cli.calls.words import Words, chat_of
 from qwen3tts_cli.doctor.preflight import NAME, Readiness, check_chat, check_words
 from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import speech_server, spread
@@ -180,6 +180,67 @@ class ChatTerminal:
 PANEL = "Agent"
 
 
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """The agent's language model, and how the chat begins and ends."""
+
+    llm: Annotated[
+        str,
+        typer.Option(
+            "--llm",
+            metavar="URL",
+            help="The language model: the base address of an OpenAI-compatible endpoint.",
+            rich_help_panel=PANEL,
+        ),
+    ]
+    model: options.LlmModel = "default"
+    system: options.LlmSystem = ""
+    prompt: Annotated[
+        str,
+        typer.Option(
+            "--prompt",
+            metavar="TEXT",
+            help="What the model is to answer first; without it and --greeting it waits for you.",
+            rich_help_panel=PANEL,
+        ),
+    ] = ""
+    key_env: options.LlmKeyEnv = "MR_QWEN3TTS_LLM_KEY"
+    greeting: Annotated[
+        str,
+        typer.Option(
+            "--greeting", metavar="TEXT", help="What the agent says first.", rich_help_panel=PANEL
+        ),
+    ] = ""
+    conversation_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--conversation-log",
+            dir_okay=False,
+            help="Append one line of JSON a turn; without words.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    check_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Time for the model's first answer, before the chat begins; 0: it is not asked.",
+            rich_help_panel=PANEL,
+        ),
+    ] = CHECK_S
+    max_seconds: options.MaxSeconds = None
+    speak: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Speak what the agent has said into this file; its ending says the form: .wav,"
+            " .flac, .mp3, .ogg or .opus.",
+            dir_okay=False,
+            rich_help_panel="Voice",
+        ),
+    ] = None
+
+
 def add_to(app: typer.Typer) -> None:
     """Put the subcommand into ``app``."""
     app.command(
@@ -188,7 +249,7 @@ def add_to(app: typer.Typer) -> None:
         "  echo 'When do you open?' | mr-qwen3tts chat --llm http://127.0.0.1:11434/v1"
         " --model llama3.2\n\n"
         "  mr-qwen3tts chat --llm http://127.0.0.1:11434/v1 --model llama3.2 --speak replies.wav"
-    )(spread(manner=Manner)(chat))
+    )(spread(talk=ChatOptions, manner=Manner)(chat))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,88 +264,27 @@ class Chatting:
 
 
 def chat(
-    llm: Annotated[
-        str,
-        typer.Option(
-            "--llm",
-            metavar="URL",
-            help="The language model: the base address of an OpenAI-compatible endpoint.",
-            rich_help_panel=PANEL,
-        ),
-    ],
-    model: options.LlmModel = "default",
-    system: options.LlmSystem = "",
-    prompt: Annotated[
-        str,
-        typer.Option(
-            "--prompt",
-            metavar="TEXT",
-            help="What the model is to answer first; without it and --greeting it waits for you.",
-            rich_help_panel=PANEL,
-        ),
-    ] = "",
-    key_env: options.LlmKeyEnv = "MR_QWEN3TTS_LLM_KEY",
-    greeting: Annotated[
-        str,
-        typer.Option(
-            "--greeting", metavar="TEXT", help="What the agent says first.", rich_help_panel=PANEL
-        ),
-    ] = "",
-    conversation_log: Annotated[
-        Path | None,
-        typer.Option(
-            "--conversation-log",
-            dir_okay=False,
-            help="Append one line of JSON a turn; without words.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    check_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            help="Time for the model's first answer, before the chat begins; 0: it is not asked.",
-            rich_help_panel=PANEL,
-        ),
-    ] = CHECK_S,
-    max_seconds: options.MaxSeconds = None,
-    speak: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Speak what the agent has said into this file; its ending says the form: .wav,"
-            " .flac, .mp3, .ogg or .opus.",
-            dir_okay=False,
-            rich_help_panel="Voice",
-        ),
-    ] = None,
-    *,
+    talk: ChatOptions,
     manner: Manner,
+    *,
     server: options.Server = None,
 ) -> None:
     """[bold]Chat[/bold] with an agent as callers talk with it: type, and read what it says.
 
     Ctrl-C interrupts a reply, Ctrl-D ends the chat."""
-    words = choose_words(
-        say=None,
-        token_ms=0.0,
-        file=None,
-        stdin=False,
-        by_key=False,
-        llm=llm,
-        model=model,
-        system=system,
-        prompt=prompt,
-        key_env=key_env,
+    words = Words(
+        chat=chat_of(talk.llm, talk.model, talk.key_env), system=talk.system, prompt=talk.prompt
     )
-    check_writable("--conversation-log", conversation_log)
-    check_sound_file("--speak", speak, "server")
+    check_writable("--conversation-log", talk.conversation_log)
+    check_sound_file("--speak", talk.speak, "server")
     listening = ListenOptions(
-        greeting=greeting or None, conversation_log=conversation_log, check_seconds=check_seconds
+        greeting=talk.greeting or None,
+        conversation_log=talk.conversation_log,
+        check_seconds=talk.check_seconds,
     )
     check_words(words, listening)
-    course = Course(max_seconds=max_seconds, listening=listening)
-    run(converse(Chatting(words, course, speak, manner, server)))
+    course = Course(max_seconds=talk.max_seconds, listening=listening)
+    run(converse(Chatting(words, course, talk.speak, manner, server)))
 
 
 async def converse(asked: Chatting) -> None:

@@ -30,9 +30,11 @@ from qwen3tts_speech.line import Spoken
 from qwen3tts_wire.errors import SpeechError
 
 with needs("all"):
-    from qwen3tts_phone.audio.onset import OnsetGate
     from qwen3tts_phone.call.call import Call
     from qwen3tts_phone.call.text_sources import scripted
+    from qwen3tts_phone.detection.core import SpeechDetectionCore
+    from qwen3tts_phone.detection.events import OnsetHeard
+    from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.errors import PortBusy
     from qwen3tts_phone.phone import Phone, PhoneSettings
 
@@ -95,9 +97,9 @@ async def caller(phone: Phone, uri: str, tell: Note, said: list[Said]) -> None:
     tell(f"caller  dials {uri}")
     call = await phone.dial(uri)
     await call.answered()
-    gate = OnsetGate()
+    core = SpeechDetectionCore(ListenSettings(detector="level"), call.clock.now())
     async for frame in call.audio():
-        if gate.push(frame.samples, frame.rate_hz):
+        if any(isinstance(event, OnsetHeard) for event in core.push(frame)):
             tell("caller  hears the agent's voice")
             break
     await asyncio.sleep(INTERRUPT_AFTER_S)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qwen3tts_cli.options.common import spread
 from qwen3tts_cli.output.console import LogLevel, Stages, notes
 from qwen3tts_cli.output.exits import needs
 from qwen3tts_cli.serving import (
@@ -45,6 +47,278 @@ def _known_engine(name: str | None) -> str | None:
     return name
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Where settings come from, and what is shown of them."""
+
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="MR_QWEN3TTS_CONFIG",
+            help="Settings in YAML, such as configs/server.yaml; options here win over it.",
+            dir_okay=False,
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = None
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="A.B=C",
+            help="Any setting of the file, such as server.drain_timeout_s=60; may be repeated.",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = None
+    print_config: Annotated[
+        bool,
+        typer.Option(
+            "--print-config",
+            help="Print the settings that would be used, without secrets, and exit.",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = False
+    show_settings: Annotated[
+        bool,
+        typer.Option(
+            "--show-settings",
+            help="Log all settings at the start, without secrets; so does --log-level debug.",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = False
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(
+            help="How much is logged to standard error; as logging.level if left out.",
+            show_default=False,
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = None
+    starter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="An opening to keep ready, such as 'One moment, please.'; may be repeated.",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerOptions:
+    """The server's address, keys and certificate."""
+
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Address to listen on; 127.0.0.1 if left out."),
+    ] = None
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port, 8765 if left out; 0 is any.")
+    ] = None
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keys that clients must have, one a line, each with its role behind it (voices,"
+            " admin) where it is not speak; or in QWEN3TTS_API_KEYS.",
+            dir_okay=False,
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            help="Certificate chain (PEM): speak TLS.", dir_okay=False, rich_help_panel=OPERATIONS
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(help="Its key (PEM).", dir_okay=False, rich_help_panel=OPERATIONS),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What speaks, and with which voice."""
+
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar=f"[{'|'.join(ENGINE_NAMES)}]",
+            callback=_known_engine,
+            help="What speaks; the best that is installed for any CPU if left out.",
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=256, help="Processes of a voice on the CPU; 0 is as the processors allow."
+        ),
+    ] = None
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Another server speaks: ws://… of vLLM-Omni, http://… of OpenAI's REST.",
+        ),
+    ] = None
+    voice: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="What speaks where nothing is asked for, whatever the engine."
+        ),
+    ] = None
+    whisper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH_OR_HUB_ID",
+            help="A Whisper model that writes down recordings: of POST /v1/audio/transcriptions,"
+            " and with the engine qwen3 those of voices that come without their words.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Qwen3Options:
+    """Settings of the engine qwen3, as they are named in its section of the file."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MR_QWEN3TTS_CHECKPOINT",
+            metavar="PATH_OR_HUB_ID",
+            help="The checkpoint: a folder, or an id to fetch from the hub.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    device: Annotated[
+        str | None,
+        typer.Option(help="auto, cpu, cuda or cuda:N; auto if left out.", rich_help_panel=PANEL),
+    ] = None
+    dtype: Annotated[
+        DTypeName | None,
+        typer.Option(
+            metavar="TYPE",
+            help="Of the model: float32, bfloat16 or, on a GPU, float16; bfloat16 on a GPU, float32"
+            " on a CPU if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    codec_dtype: Annotated[
+        DTypeName | None,
+        typer.Option(
+            metavar="TYPE",
+            help="Of the codec; float16 on a GPU, float32 on a CPU if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Voices that speak at once; 64 on a GPU, 16 on a CPU if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    max_waiting: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Clauses that may wait for a slot, 256 if left out; further ones are refused.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    positions: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Longest clause, with its prompt, in frames of 80 ms; 2048 if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    lead_ms: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS",
+            help="Sound made ahead of a listener, 800 if left out; then others come first.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    initial_codec_chunk_frames: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|load",
+            help="Frames in the first chunk of sound; load: fewer, the busier. As few as the"
+            " deadline needs if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    dry_timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Live text that stops for so long ends what is being said of it; 2 if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    silence_s: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Silence that ends a generation whose text is surely said; 1.2 if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    pause_s: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Silence that ends a generation with words maybe left; 4 if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="FRAMES",
+            help="Most frames of one generation; as the checkpoint says if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    unread_s: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Sound made for a client that does not read; 2 if left out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    voice_folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where cloned voices are kept between runs.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    voices_bytes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Memory for cloned voices, 1 GiB if left out; the least recently used go.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    graphs: Annotated[
+        bool | None,
+        typer.Option(help="CUDA graphs; on where there is a GPU.", rich_help_panel=PANEL),
+    ] = None
+    compiled: Annotated[
+        bool | None,
+        typer.Option(
+            "--compile", help="Compile the model: minutes at the start.", rich_help_panel=PANEL
+        ),
+    ] = None
+
+
 def add_to(app: typer.Typer) -> None:
     """Put the subcommand into ``app``."""
     app.command(
@@ -54,318 +328,65 @@ def add_to(app: typer.Typer) -> None:
         "  mr-qwen3tts serve --engine qwen3 --model ./checkpoint --device cpu --slots 4\n\n"
         "  mr-qwen3tts serve --config configs/server.yaml --set server.port=9000\n\n"
         "  mr-qwen3tts serve --upstream ws://gpu:8091/v1/audio/speech/stream"
-    )(serve)
+    )(
+        spread(run=RunOptions, listener=ListenerOptions, engine=EngineOptions, qwen3=Qwen3Options)(
+            serve
+        )
+    )
 
 
 def serve(
     context: typer.Context,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="MR_QWEN3TTS_CONFIG",
-            help="Settings in YAML, such as configs/server.yaml; options here win over it.",
-            dir_okay=False,
-            rich_help_panel=OPERATIONS,
-        ),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="A.B=C",
-            help="Any setting of the file, such as server.drain_timeout_s=60; may be repeated.",
-            rich_help_panel=OPERATIONS,
-        ),
-    ] = None,
-    print_config: Annotated[
-        bool,
-        typer.Option(
-            "--print-config",
-            help="Print the settings that would be used, without secrets, and exit.",
-            rich_help_panel=OPERATIONS,
-        ),
-    ] = False,
-    show_settings: Annotated[
-        bool,
-        typer.Option(
-            "--show-settings",
-            help="Log all settings at the start, without secrets; so does --log-level debug.",
-            rich_help_panel=OPERATIONS,
-        ),
-    ] = False,
-    log_level: Annotated[
-        LogLevel | None,
-        typer.Option(
-            help="How much is logged to standard error; as logging.level if left out.",
-            show_default=False,
-            rich_help_panel=OPERATIONS,
-        ),
-    ] = None,
-    api_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="Keys that clients must have, one a line, each with its role behind it (voices,"
-            " admin) where it is not speak; or in QWEN3TTS_API_KEYS.",
-            dir_okay=False,
-            rich_help_panel=OPERATIONS,
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option(
-            help="Certificate chain (PEM): speak TLS.", dir_okay=False, rich_help_panel=OPERATIONS
-        ),
-    ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option(help="Its key (PEM).", dir_okay=False, rich_help_panel=OPERATIONS),
-    ] = None,
-    starter: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TEXT",
-            help="An opening to keep ready, such as 'One moment, please.'; may be repeated.",
-            rich_help_panel=OPERATIONS,
-        ),
-    ] = None,
-    upstream: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Another server speaks: ws://… of vLLM-Omni, http://… of OpenAI's REST.",
-        ),
-    ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Address to listen on; 127.0.0.1 if left out."),
-    ] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port, 8765 if left out; 0 is any.")
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            metavar=f"[{'|'.join(ENGINE_NAMES)}]",
-            callback=_known_engine,
-            help="What speaks; the best that is installed for any CPU if left out.",
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=256, help="Processes of a voice on the CPU; 0 is as the processors allow."
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            envvar="MR_QWEN3TTS_CHECKPOINT",
-            metavar="PATH_OR_HUB_ID",
-            help="The checkpoint: a folder, or an id to fetch from the hub.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(help="auto, cpu, cuda or cuda:N; auto if left out.", rich_help_panel=PANEL),
-    ] = None,
-    dtype: Annotated[
-        DTypeName | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Of the model: float32, bfloat16 or, on a GPU, float16; bfloat16 on a GPU, float32"
-            " on a CPU if left out.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    codec_dtype: Annotated[
-        DTypeName | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Of the codec; float16 on a GPU, float32 on a CPU if left out.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    slots: Annotated[
-        int | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Voices that speak at once; 64 on a GPU, 16 on a CPU if left out.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    max_waiting: Annotated[
-        int | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Clauses that may wait for a slot, 256 if left out; further ones are refused.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    positions: Annotated[
-        int | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Longest clause, with its prompt, in frames of 80 ms; 2048 if left out.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    lead_ms: Annotated[
-        float | None,
-        typer.Option(
-            metavar="MS",
-            help="Sound made ahead of a listener, 800 if left out; then others come first.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    initial_codec_chunk_frames: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER|load",
-            help="Frames in the first chunk of sound; load: fewer, the busier. As few as the"
-            " deadline needs if left out.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    dry_timeout_s: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Live text that stops for so long ends what is being said of it; 2 if left out.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    silence_s: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Silence that ends a generation whose text is surely said; 1.2 if left out.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    pause_s: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Silence that ends a generation with words maybe left; 4 if left out.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    max_new_tokens: Annotated[
-        int | None,
-        typer.Option(
-            metavar="FRAMES",
-            help="Most frames of one generation; as the checkpoint says if left out.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    unread_s: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Sound made for a client that does not read; 2 if left out.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    voice: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="What speaks where nothing is asked for, whatever the engine."
-        ),
-    ] = None,
-    voice_folder: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Where cloned voices are kept between runs.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    voices_bytes: Annotated[
-        int | None,
-        typer.Option(
-            metavar="BYTES",
-            help="Memory for cloned voices, 1 GiB if left out; the least recently used go.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None,
-    whisper: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH_OR_HUB_ID",
-            help="A Whisper model that writes down recordings: of POST /v1/audio/transcriptions,"
-            " and with the engine qwen3 those of voices that come without their words.",
-        ),
-    ] = None,
-    graphs: Annotated[
-        bool | None,
-        typer.Option(help="CUDA graphs; on where there is a GPU.", rich_help_panel=PANEL),
-    ] = None,
-    compiled: Annotated[
-        bool | None,
-        typer.Option(
-            "--compile", help="Compile the model: minutes at the start.", rich_help_panel=PANEL
-        ),
-    ] = None,
+    run: RunOptions,
+    listener: ListenerOptions,
+    engine: EngineOptions,
+    qwen3: Qwen3Options,
 ) -> None:
     """Run the [bold]speech server[/bold] until Ctrl-C or SIGTERM.
 
     What is being said is finished then, and the exit code is 0. A second signal ends it
     immediately, as does one while it still starts: 130 after Ctrl-C, 143 after SIGTERM."""
-    qwen3 = {
-        "model": model,
-        "device": device,
-        "dtype": dtype,
-        "codec_dtype": codec_dtype,
-        "slots": slots,
-        "max_waiting": max_waiting,
-        "positions": positions,
-        "lead_ms": lead_ms,
-        "initial_codec_chunk_frames": initial_codec_chunk_frames,
-        "dry_timeout_s": dry_timeout_s,
-        "silence_s": silence_s,
-        "pause_s": pause_s,
-        "max_new_tokens": max_new_tokens,
-        "unread_s": unread_s,
-        "voice_folder": voice_folder,
-        "voices_bytes": voices_bytes,
-        "graphs": graphs,
-        "compile": compiled,
-    }
-    if upstream is not None and engine is None:
-        engine = "upstream"
+    name = engine.engine
+    if engine.upstream is not None and name is None:
+        name = "upstream"
     given = {
-        "server.host": host,
-        "server.port": port,
-        "server.access.api_key_file": api_key_file,
-        "server.access.tls_cert": tls_cert,
-        "server.access.tls_key": tls_key,
-        "engine.name": engine,
-        "engine.embedded.workers": workers,
-        "engine.piper.workers": workers,
-        "engine.upstream.url": upstream,
-        **{f"engine.qwen3.{name}": value for name, value in qwen3.items()},
+        "server.host": listener.host,
+        "server.port": listener.port,
+        "server.access.api_key_file": listener.api_key_file,
+        "server.access.tls_cert": listener.tls_cert,
+        "server.access.tls_key": listener.tls_key,
+        "engine.name": name,
+        "engine.embedded.workers": engine.workers,
+        "engine.piper.workers": engine.workers,
+        "engine.upstream.url": engine.upstream,
     }
-    elsewhere = config is not None or overrides or "QWEN3TTS__ENGINE__QWEN3__MODEL" in os.environ
-    if engine == "qwen3" and model is None and not elsewhere:
+    for field in fields(qwen3):
+        setting = field.name.removesuffix("d") if field.name == "compiled" else field.name
+        given[f"engine.qwen3.{setting}"] = getattr(qwen3, field.name)
+    elsewhere = (
+        run.config is not None or run.overrides or "QWEN3TTS__ENGINE__QWEN3__MODEL" in os.environ
+    )
+    if name == "qwen3" and qwen3.model is None and not elsewhere:
         raise typer.BadParameter(
             "the engine qwen3 needs a checkpoint: --model FOLDER, or a hub id such as"
             " Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice."
         )
-    settings = _configuration(config, given, starter or [], overrides or [])
-    if voice is not None or whisper is not None:
+    settings = _configuration(run, given)
+    if engine.voice is not None or engine.whisper is not None:
         from qwen3tts_server.configuration import engine_name
 
         name = engine_name(settings)
-        given[f"engine.{name}.voice"] = voice
+        given[f"engine.{name}.voice"] = engine.voice
         # The engine qwen3 hears the recordings of voices with it, too.
-        given["engine.qwen3.whisper" if name == "qwen3" else "server.openai.whisper"] = whisper
-        settings = _configuration(config, given, starter or [], overrides or [])
-    if print_config:
+        given["engine.qwen3.whisper" if name == "qwen3" else "server.openai.whisper"] = (
+            engine.whisper
+        )
+        settings = _configuration(run, given)
+    if run.print_config:
         typer.echo(_printed(settings))
         return
-    write_logs(context, settings, log_level)
-    log_settings(settings, show_settings)
+    write_logs(context, settings, run.log_level)
+    log_settings(settings, run.show_settings)
     warn_of_the_open(settings)
     with notes().status("Starting the voice …") as status:
         stages = Stages(status)
@@ -373,18 +394,16 @@ def serve(
         serve_until_stopped(speaking, settings, stages)
 
 
-def _configuration(
-    file: Path | None, given: Mapping[str, object], starters: list[str], overrides: list[str]
-) -> Configuration:
+def _configuration(run: RunOptions, given: Mapping[str, object]) -> Configuration:
     """The file, under the environment, under the options."""
     with needs("server"):
         from qwen3tts_server.configuration import load_configuration
 
     # A checkpoint in the environment alone does not choose the engine.
     options = [f"{name}={_text(value)}" for name, value in given.items() if value is not None]
-    if starters:
-        options.append(f"starters.phrases={json.dumps(starters)}")
-    return load_configuration(file, None, [*options, *overrides])
+    if run.starter:
+        options.append(f"starters.phrases={json.dumps(run.starter)}")
+    return load_configuration(run.config, None, [*options, *(run.overrides or ())])
 
 
 def _text(value: object) -> str:

@@ -9,7 +9,6 @@ import threading
 import webbrowser
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +16,7 @@ import typer
 from qwen3tts_cli.calls.agent import check_agent, with_agent
 from qwen3tts_cli.calls.call_run import Course
 from qwen3tts_cli.calls.phone import Telephone, local_address, read_config, tell_remarks
-from qwen3tts_cli.calls.words import Words, choose_words
+from qwen3tts_cli.calls.words import Words, chat_of
 from qwen3tts_cli.doctor.preflight import Readiness
 from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import speech_server, spread
@@ -73,6 +72,48 @@ def qr_code(text: str) -> str:
     return out.getvalue()
 
 
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The agent's language model."""
+
+    llm: options.LlmUrl = None
+    model: options.LlmModel = "default"
+    system: options.LlmSystem = ""
+    key_env: options.LlmKeyEnv = "MR_QWEN3TTS_LLM_KEY"
+
+    def words(self) -> Words | None:
+        """Return what the agent talks with; None without ``--llm``. Raises BadRequest."""
+        if self.llm is None:
+            return None
+        chat = chat_of(self.llm, self.model, self.key_env)
+        return Words(chat=chat, system=self.system, prompt="")
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """Records of calls."""
+
+    latency_log: options.LatencyLogFile = None
+    otel: options.Otel = None
+    call_log: options.CallLog = None
+
+
+@dataclass(frozen=True, slots=True)
+class SipOptions:
+    """Whether the page dials, and with which settings."""
+
+    config: options.ConfigFile = None
+    sip: Annotated[
+        bool,
+        typer.Option(
+            "--sip",
+            help="Let the page dial SIP addresses without --config: calls go out from this"
+            " machine, in no account's name.",
+            rich_help_panel="Telephone",
+        ),
+    ] = False
+
+
 def add_to(app: typer.Typer) -> None:
     """Put the subcommand into ``app``."""
     app.command(
@@ -83,7 +124,16 @@ def add_to(app: typer.Typer) -> None:
         "  mr-qwen3tts softphone --llm http://127.0.0.1:11434/v1 --model llama3.2 --stt whisper"
         " --greeting 'Good morning!'\n\n"
         "  mr-qwen3tts softphone --config configs/phone.yaml --latency-log page.jsonl"
-    )(spread(page=PageOptions, manner=Manner, listening=ListenOptions)(softphone))
+    )(
+        spread(
+            page=PageOptions,
+            model=ModelOptions,
+            logs=LogOptions,
+            dialling=SipOptions,
+            manner=Manner,
+            listening=ListenOptions,
+        )(softphone)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,65 +145,36 @@ class Softphoning:
     course: Course
     words: Words | None
     """What an agent talks with; None = there is none."""
-    latency_log: Path | None
-    otel: str | None
-    call_log: Path | None
+    logs: LogOptions
     config: PhoneConfig | None
     sip: bool
 
 
 def softphone(
-    llm: options.LlmUrl = None,
-    model: options.LlmModel = "default",
-    system: options.LlmSystem = "",
-    key_env: options.LlmKeyEnv = "MR_QWEN3TTS_LLM_KEY",
-    max_seconds: options.MaxSeconds = None,
-    latency_log: options.LatencyLogFile = None,
-    otel: options.Otel = None,
-    call_log: options.CallLog = None,
-    config: options.PhoneConfig = None,
-    sip: Annotated[
-        bool,
-        typer.Option(
-            "--sip",
-            help="Let the page dial SIP addresses without --config: calls go out from this"
-            " machine, in no account's name.",
-            rich_help_panel="Telephone",
-        ),
-    ] = False,
-    *,
     page: PageOptions,
+    model: ModelOptions,
+    logs: LogOptions,
+    dialling: SipOptions,
     manner: Manner,
     listening: ListenOptions,
+    *,
+    max_seconds: options.MaxSeconds = None,
 ) -> None:
     """Serve a [bold]softphone[/bold]: a page with one button that calls the voice from a browser.
 
     What is typed is spoken; with --llm and --stt an agent talks. Ctrl-C ends it."""
-    words = None
-    if llm is not None:
-        if listening.stt is None:
-            raise typer.BadParameter("--llm needs --stt, such as --stt whisper, to hear callers.")
-        words = choose_words(
-            say=None,
-            token_ms=0.0,
-            file=None,
-            stdin=False,
-            by_key=False,
-            llm=llm,
-            model=model,
-            system=system,
-            prompt="",
-            key_env=key_env,
-        )
+    if model.llm is not None and listening.stt is None:
+        raise typer.BadParameter("--llm needs --stt, such as --stt whisper, to hear callers.")
+    words = model.words()
     course = Course(max_seconds=max_seconds, listening=listening)
     check_agent(words or Words(), course)
-    for option, path in (("--latency-log", latency_log), ("--call-log", call_log)):
+    for option, path in (("--latency-log", logs.latency_log), ("--call-log", logs.call_log)):
         check_writable(option, path)
-    said = read_config(config)
-    asked = Softphoning(page, manner, course, words, latency_log, otel, call_log, said, sip)
+    said = read_config(dialling.config)
+    asked = Softphoning(page, manner, course, words, logs, said, dialling.sip)
     with needs("webrtc"):
         settings_of(asked, {"": "ws://127.0.0.1:8765/v1/speech"}, manner)
-    if said is not None or sip:
+    if said is not None or dialling.sip:
         telephone_of(asked).check()
     tell_remarks(said)
     run(serve(asked))
@@ -220,11 +241,12 @@ def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> 
             recording=page.recording,
             recordings=page.recordings,
             records=RecordSettings(
-                log=asked.call_log or (base.log if base is not None else None),
+                log=asked.logs.call_log or (base.log if base is not None else None),
                 consent=page.consent.value,
             ),
-            latency_log=asked.latency_log,
-            otel=asked.otel or (asked.config.speech.otel if asked.config is not None else None),
+            latency_log=asked.logs.latency_log,
+            otel=asked.logs.otel
+            or (asked.config.speech.otel if asked.config is not None else None),
         )
     except ValueError as error:
         raise typer.BadParameter(f"{error}.") from error
@@ -239,11 +261,11 @@ def telephone_of(asked: Softphoning) -> Telephone:
         password_env="",
         registrar=None,
         record=None,
-        latency_log=asked.latency_log,
-        otel=asked.otel,
+        latency_log=asked.logs.latency_log,
+        otel=asked.logs.otel,
         manner=asked.manner,
         config=asked.config,
-        call_log=asked.call_log,
+        call_log=asked.logs.call_log,
         calling=True,
     )
 

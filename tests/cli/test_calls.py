@@ -16,6 +16,7 @@ import pytest
 from qwen3tts_cli import call
 from qwen3tts_cli.calls import answering as reception
 from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.lines import LineOptions
 from qwen3tts_cli.calls.phone import Telephone
 from qwen3tts_cli.calls.words import Words
 from qwen3tts_cli.options.speech import Manner
@@ -74,7 +75,9 @@ async def test_call_and_answer_speak_to_each_other_and_both_record_it(
     async with asyncio.timeout(30), running_server(FakeEngine()) as server:
         words = Words(text="Good morning")
         answering = asyncio.create_task(
-            reception.attend(telephone(tmp_path, "agent"), words, Course(), True, server.url)
+            reception.attend(
+                telephone(tmp_path, "agent"), words, Course(), server.url, LineOptions(once=True)
+            )
         )
         uri = await addresses.get()
         longer = Words(text="Good morning, this is Bob", token_ms=5)
@@ -197,7 +200,9 @@ media: {{codecs: [PCMU, G722], srtp: require}}
     ]
     async with asyncio.timeout(60), running_server(FakeEngine()) as server:
         answering = asyncio.create_task(
-            reception.attend(phones[0], Words(text="Good morning"), Course(), True, server.url)
+            reception.attend(
+                phones[0], Words(text="Good morning"), Course(), server.url, LineOptions(once=True)
+            )
         )
         await addresses.get()
         uri = f"sip:desk@127.0.0.1:{port};transport=tls"

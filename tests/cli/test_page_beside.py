@@ -14,6 +14,7 @@ from qwen3tts_cli import call
 from qwen3tts_cli import softphone as softphone_told
 from qwen3tts_cli.calls import answering as reception
 from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.lines import LineOptions
 from qwen3tts_cli.calls.listening_page import BesideOptions, page_settings
 from qwen3tts_cli.calls.words import Words
 from qwen3tts_cli.options.page import TOKEN_ENV
@@ -113,8 +114,8 @@ async def test_a_page_beside_answer_shows_the_calls_that_run(
                 telephone(tmp_path, "agent"),
                 Words(text="Good morning. " * 50),
                 Course(),
-                True,
                 server.url,
+                LineOptions(once=True),
                 page=BesideOptions("0"),
             )
         )

@@ -176,9 +176,7 @@ accounts:
         options = (None, None, None, "NONE", None, None, None, Manner(voice="tone"))
         async with asyncio.timeout(60), running_server(FakeEngine()) as server:
             task = asyncio.create_task(
-                reception.attend(
-                    Telephone(*options, config=config), LONG, Course(), False, server.url
-                )
+                reception.attend(Telephone(*options, config=config), LONG, Course(), server.url)
             )
             at = f"registered at 127.0.0.1:{registrar.port} over UDP"
             assert await line(told, r"The account office: (.*)\.") == at

@@ -19,7 +19,14 @@ from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.options.page import Consent, PageOptions, parsed_servers
 from qwen3tts_cli.options.speech import Manner
 from qwen3tts_cli.output.exits import ExitCode
-from qwen3tts_cli.softphone import Softphoning, qr_code, settings_of, telephone_of, tell_softphone
+from qwen3tts_cli.softphone import (
+    LogOptions,
+    Softphoning,
+    qr_code,
+    settings_of,
+    telephone_of,
+    tell_softphone,
+)
 from qwen3tts_phone.softphone.certificate import Certificate
 from qwen3tts_phone.softphone.server import Softphone
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
@@ -31,7 +38,13 @@ URL = "ws://127.0.0.1:8765/v1/speech"
 def asked(**page: Any) -> Softphoning:
     course = Course(listening=ListenOptions())
     return Softphoning(
-        PageOptions(**page), Manner(voice="alba"), course, None, None, None, None, None, sip=True
+        PageOptions(**page),
+        Manner(voice="alba"),
+        course,
+        words=None,
+        logs=LogOptions(),
+        config=None,
+        sip=True,
     )
 
 

@@ -13,7 +13,7 @@ from qwen3tts_cli.calls import answering as reception
 from qwen3tts_cli.calls import call_run as talk
 from qwen3tts_cli.calls.call_run import Course, checked_digits
 from qwen3tts_cli.calls.phone import Telephone, local_address
-from qwen3tts_cli.calls.words import Words, choose_words
+from qwen3tts_cli.calls.words import WordOptions, Words
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.options.speech import Manner
 from qwen3tts_cli.output.exits import CutShort
@@ -520,7 +520,9 @@ def chosen(**options: object) -> Words:
         "prompt": "Hello?",
         "key_env": "LLM_KEY",
     }
-    return choose_words(**{**given, **options})  # type: ignore[arg-type]
+    made = WordOptions(**{**given, **options})  # type: ignore[arg-type]
+    made.check()
+    return made.words()
 
 
 async def test_each_source_of_words_opens_anew_for_each_call(tmp_path: Path) -> None:

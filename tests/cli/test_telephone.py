@@ -174,6 +174,6 @@ def test_doctor_looks_at_a_file_and_says_what_is_probably_not_meant(
     assert run(["doctor", "--config", str(file)]) == 0
     out = capsys.readouterr().out
     assert f"settings: {file}: no accounts, no trunks, codecs PCMU, PCMA" in out
-    assert f"nobody is told ({file}:2)" in out
+    assert f"without a notice ({file}:2)" in out
     assert "free for UDP and TCP" in out
     assert "RTP ports" in out

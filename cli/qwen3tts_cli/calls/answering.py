@@ -35,28 +35,25 @@ log = getLogger(__name__)
 
 T = TypeVar("T")
 
-DRAIN_S = 300.0
-"""How long calls under way may last once no more are taken, if nothing else is said."""
-
 
 async def attend(
     telephone: Telephone,
     words: Words,
     course: Course,
-    once: bool,
     server: str | None,
-    drain_s: float = DRAIN_S,
     lines: LineOptions | None = None,
     ports: Ports | None = None,
     page: BesideOptions | None = None,
 ) -> None:
-    """Answer calls, each on its own; with ``once`` the error of the one call is raised.
+    """Answer calls, each on its own; with ``lines.once`` the error of the one call is raised.
 
-    SIGTERM ends it in order: no call is taken any more, those under way have ``drain_s`` seconds.
+    SIGTERM ends it in order: no call is taken any more, those under way have
+    ``lines.drain_seconds``.
     """
     with needs("phone"):
         from qwen3tts_phone.phone import Phone
     lines = lines or LineOptions()
+    once = lines.once or words.once
     async with AsyncExitStack() as stack, Readiness(goes_on=True) as ready:
         course = await stack.enter_async_context(
             with_agent(words, course, ready, telephone.language)
@@ -105,7 +102,7 @@ async def attend(
         reception = Reception(sources, words, course, dict(telephone.headers))
         stop = asyncio.Event()
         with at_first_sigterm(stop.set):
-            await (reception.one(stop) if once else reception.all(stop, drain_s))
+            await (reception.one(stop) if once else reception.all(stop, lines.drain_seconds))
 
 
 class AccountChanges:

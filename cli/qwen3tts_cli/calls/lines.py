@@ -24,6 +24,7 @@ SIP_PORT, TCP_PORT, WEB_PORT = 5060, 9019, 8080
 AudioSocket, and any that a proxy before it may point to."""
 NAMES = (SIP, *carrier_names(aliases=False))
 PANEL = "Lines"
+DRAIN_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,18 @@ class LineOptions:
             rich_help_panel=PANEL,
         ),
     ] = None
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="End after one call; --stdin implies it."),
+    ] = False
+    drain_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="After SIGTERM calls under way have so long to end by themselves.",
+            rich_help_panel="Call",
+        ),
+    ] = DRAIN_S
 
     def check(self) -> None:
         """Refuse what cannot work; raises ``typer.BadParameter``."""

@@ -11,6 +11,18 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from qwen3tts_cli.options.common import (
+    ByKey,
+    LlmKeyEnv,
+    LlmModel,
+    LlmPrompt,
+    LlmSystem,
+    LlmUrl,
+    SayFile,
+    SayStdin,
+    SayText,
+    TokenMs,
+)
 from qwen3tts_cli.output.exits import needs
 
 if TYPE_CHECKING:
@@ -64,39 +76,41 @@ class Words:
         return from_text(self.text)
 
 
-def choose_words(
-    *,
-    say: str | None,
-    token_ms: float,
-    file: Path | None,
-    stdin: bool,
-    by_key: bool,
-    llm: str | None,
-    model: str,
-    system: str,
-    prompt: str,
-    key_env: str,
-) -> Words:
-    """The source that the options name.
+@dataclass(frozen=True, slots=True)
+class WordOptions:
+    """Options of what a call says."""
 
-    Raises:
-        typer.BadParameter: none is named, or several, or an empty text.
-        BadRequest: the model's address is no URL.
-    """
-    named = [say is not None, file is not None, stdin, llm is not None]
-    if sum(named) != 1:
-        raise typer.BadParameter("give exactly one of --say, --file, --stdin and --llm.")
-    if say is not None:
-        if not say.strip():
+    say: SayText = None
+    token_ms: TokenMs = 0.0
+    file: SayFile = None
+    stdin: SayStdin = False
+    by_key: ByKey = False
+    llm: LlmUrl = None
+    model: LlmModel = "default"
+    system: LlmSystem = ""
+    prompt: LlmPrompt = DEFAULT_PROMPT
+    key_env: LlmKeyEnv = KEY_ENV
+
+    def check(self) -> None:
+        """Refuse none, several and an empty text; raises ``typer.BadParameter``."""
+        named = [self.say is not None, self.file is not None, self.stdin, self.llm is not None]
+        if sum(named) != 1:
+            raise typer.BadParameter("give exactly one of --say, --file, --stdin and --llm.")
+        if self.say is not None and not self.say.strip():
             raise typer.BadParameter("--say is empty.")
-        return Words(text=say, token_ms=token_ms)
-    if file is not None:
-        if not file.is_file():
-            raise typer.BadParameter(f"--file: {file} is no file.")
-        return Words(file=file)
-    if llm is not None:
-        return Words(chat=chat_of(llm, model, key_env), system=system, prompt=prompt)
-    return Words(stdin=True, by_key=by_key)
+        if self.file is not None and not self.file.is_file():
+            raise typer.BadParameter(f"--file: {self.file} is no file.")
+
+    def words(self) -> Words:
+        """Return the source that the options name; raises BadRequest for a model without URL."""
+        if self.say is not None:
+            return Words(text=self.say, token_ms=self.token_ms)
+        if self.file is not None:
+            return Words(file=self.file)
+        if self.llm is not None:
+            chat = chat_of(self.llm, self.model, self.key_env)
+            return Words(chat=chat, system=self.system, prompt=self.prompt)
+        return Words(stdin=True, by_key=self.by_key)
 
 
 def chat_of(llm: str, model: str, key_env: str) -> ChatSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,6 @@ from qwen3tts_cli.call import host_of
 from qwen3tts_cli.calls.phone import HERE, Telephone, asks_for_tls, local_address
 from qwen3tts_cli.doctor.options import ConversationOptions
 from qwen3tts_cli.doctor.report import Report
-from qwen3tts_cli.doctor.targets import speech_server
 from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import spread
 from qwen3tts_cli.options.speech import Manner
@@ -27,6 +27,62 @@ if TYPE_CHECKING:
 PHONE = "Telephone"
 
 
+@dataclass(frozen=True, slots=True)
+class TrialOptions:
+    """The phone that is examined, and the call that it makes."""
+
+    call: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIP_URI",
+            help="Call there, send a tone of 2 s, listen, hang up, and say what is wrong and what"
+            " to do.",
+            rich_help_panel=PHONE,
+        ),
+    ] = None
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Look at the phone's settings in YAML, such as configs/phone.yaml, and its ports.",
+            dir_okay=False,
+            rich_help_panel=PHONE,
+        ),
+    ] = None
+    account: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The account or trunk of the file that calls; the first one if left out.",
+            rich_help_panel=PHONE,
+        ),
+    ] = None
+    register: Annotated[
+        bool,
+        typer.Option(
+            "--register",
+            help="Register the account, without --call all of them. A phone that has the same one"
+            " may miss calls meanwhile.",
+            rich_help_panel=PHONE,
+        ),
+    ] = False
+    ring_seconds: Annotated[
+        float,
+        typer.Option(min=1, max=180, help="With --call: ring for so long.", rich_help_panel=PHONE),
+    ] = 30.0
+    listen_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=60,
+            help="With --call: listen for so long after the tone.",
+            rich_help_panel=PHONE,
+        ),
+    ] = 4.0
+    user: options.SipUser = None
+    password_env: options.PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD"
+    registrar: options.Registrar = None
+
+
 def add_to(app: typer.Typer) -> None:
     """Put the subcommand into ``app``."""
     app.command(
@@ -38,7 +94,7 @@ def add_to(app: typer.Typer) -> None:
         " --call sip:200@pbx.example.org\n\n"
         "The exit code is 0 unless a line says [bold]fail[/bold]; then it is 1. With --json all"
         " lines come as one list when everything is done."
-    )(spread(talk=ConversationOptions)(doctor))
+    )(spread(talk=ConversationOptions, trial=TrialOptions)(doctor))
 
 
 def doctor(
@@ -66,59 +122,10 @@ def doctor(
             dir_okay=False,
         ),
     ] = None,
-    call: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIP_URI",
-            help="Call there, send a tone of 2 s, listen, hang up, and say what is wrong and what"
-            " to do.",
-            rich_help_panel=PHONE,
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Look at the phone's settings in YAML, such as configs/phone.yaml, and its ports.",
-            dir_okay=False,
-            rich_help_panel=PHONE,
-        ),
-    ] = None,
-    account: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The account or trunk of the file that calls; the first one if left out.",
-            rich_help_panel=PHONE,
-        ),
-    ] = None,
-    register: Annotated[
-        bool,
-        typer.Option(
-            "--register",
-            help="Register the account, without --call all of them. A phone that has the same one"
-            " may miss calls meanwhile.",
-            rich_help_panel=PHONE,
-        ),
-    ] = False,
-    ring_seconds: Annotated[
-        float,
-        typer.Option(min=1, max=180, help="With --call: ring for so long.", rich_help_panel=PHONE),
-    ] = 30.0,
-    listen_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=60,
-            help="With --call: listen for so long after the tone.",
-            rich_help_panel=PHONE,
-        ),
-    ] = 4.0,
-    user: options.SipUser = None,
-    password_env: options.PasswordEnv = "MR_QWEN3TTS_SIP_PASSWORD",
-    registrar: options.Registrar = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     *,
     talk: ConversationOptions,
+    trial: TrialOptions,
 ) -> None:
     """Check [bold]this machine[/bold]: packages, audio, ports, GPU, checkpoint, network, the voice
     and the recogniser that hears it; with --llm a language model, and the wait of a caller; with
@@ -130,7 +137,7 @@ def doctor(
     from qwen3tts_cli.doctor.trial_call import Trial
 
     report = Report(as_json)
-    plain = config is None and call is None and registrar is None
+    plain = trial.config is None and trial.call is None and trial.registrar is None
     wanted = talk.named or (plain and not talk.left_out)
     parties = parties_of(talk, server) if wanted else None
     if server_config is not None:
@@ -143,29 +150,34 @@ def doctor(
     else:
         telephone = examined_phone(
             report,
-            config,
+            trial.config,
             lambda file: Telephone(
-                host=host or (None if file else local_address(host_of(registrar or call or ""))),
-                port=port if port is not None or config is not None or call is None else 0,
-                user=user,
-                password_env=password_env,
-                registrar=registrar,
+                host=host
+                or (None if file else local_address(host_of(trial.registrar or trial.call or ""))),
+                port=port
+                if port is not None or trial.config is not None or trial.call is None
+                else 0,
+                user=trial.user,
+                password_env=trial.password_env,
+                registrar=trial.registrar,
                 record=None,
                 latency_log=None,
                 manner=Manner(),
                 config=file,
-                account=account,
-                calling=call is not None,
-                secure=asks_for_tls(call, registrar),
+                account=trial.account,
+                calling=trial.call is not None,
+                secure=asks_for_tls(trial.call, trial.registrar),
             ),
         )
         if telephone is not None:
-            if call is None and not register and registrar is None:
+            if trial.call is None and not trial.register and trial.registrar is None:
                 report.add_all(phone_checks(telephone, server))
             else:
-                register = register or call is None
-                trial = Trial(call, account, register, ring_seconds, listen_seconds)
-                run(examine(report, telephone, trial))
+                register = trial.register or trial.call is None
+                made = Trial(
+                    trial.call, trial.account, register, trial.ring_seconds, trial.listen_seconds
+                )
+                run(examine(report, telephone, made))
     if parties is not None:
         run(try_conversation(report, parties))
     report.close()
@@ -187,6 +199,7 @@ def all_checks(
 ) -> Iterator[Check]:
     """Every check, in the order of the report."""
     from qwen3tts_cli.doctor import checks
+    from qwen3tts_cli.doctor.targets import speech_server
 
     yield checks.python()
     yield from checks.packages()

@@ -9,14 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, get_type_hints
+from typing import Annotated, Any, ClassVar, Protocol, get_type_hints, runtime_checkable
 
 import typer
 
 from qwen3tts_cli.output.console import note, notes
-
-if TYPE_CHECKING:
-    from qwen3tts_phone.settings.sections import PhoneConfig
 
 
 class Srtp(StrEnum):
@@ -167,7 +164,7 @@ MaxSeconds = Annotated[
         rich_help_panel="Call",
     ),
 ]
-PhoneConfig = Annotated[
+ConfigFile = Annotated[
     Path | None,
     typer.Option(
         "--config",
@@ -270,6 +267,11 @@ class Options(Protocol):
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
+
+@runtime_checkable
+class CheckedOptions(Protocol):
+    """Options that can contradict each other."""
+
     def check(self) -> None:
         """Refuse options that contradict each other; raises ``typer.BadParameter``."""
 
@@ -297,7 +299,8 @@ def spread(**groups: type[Options]) -> Callable[[Callable[..., None]], Callable[
                 for name, group in groups.items()
             }
             for each in made.values():
-                each.check()
+                if isinstance(each, CheckedOptions):
+                    each.check()
             command(**given, **made)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
