@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -12,7 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip import scheduling as timekeeper
 from qwen3tts_phone.sip.gate import SourceGate
 from qwen3tts_phone.sip.message import fields
 from qwen3tts_phone.sip.message.message import (
@@ -23,6 +26,7 @@ from qwen3tts_phone.sip.message.message import (
     parse_message,
 )
 from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.scheduling import LATE_MOST_S, LOOK_SHARE, TimerScheduler
 from qwen3tts_phone.sip.settings import GateSettings, SipSettings
 from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, UdpTransport
 from qwen3tts_phone.sip.user_agent import UserAgent
@@ -248,3 +252,41 @@ async def test_datagrams_that_take_their_time_leave_the_loop_to_others_in_betwee
             most, seen = max(most, len(got) - seen), len(got)
         transport.close()
     assert most == 2
+
+
+async def test_looks_that_take_long_are_made_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    now = [1000.0]
+
+    def slow() -> float | None:
+        looks.append(now[0])
+        now[0] += 0.004  # it looks at very many calls
+        return None
+
+    monkeypatch.setattr(f"{timekeeper.__name__}.time.perf_counter", lambda: now[0])
+    loop = asyncio.get_running_loop()
+    waits: list[float] = []
+    monkeypatch.setattr(loop, "call_later", lambda wait_s, _: waits.append(wait_s))
+    keeper = TimerScheduler(LoopClock(), slow, lambda: None)
+    keeper.look()
+    await asyncio.sleep(0)
+    assert len(looks) == 1
+    keeper.look()
+    assert waits == [pytest.approx(0.004 / LOOK_SHARE)]
+    assert waits[0] <= LATE_MOST_S
+    keeper.stop()
+
+
+async def test_looks_that_take_no_time_are_made_as_they_are_asked_for() -> None:
+    looks: list[float] = []
+
+    def quick() -> float | None:
+        looks.append(time.perf_counter())
+        return None
+
+    keeper = TimerScheduler(LoopClock(), quick, lambda: None)
+    for _ in range(5):
+        keeper.look()
+        await asyncio.sleep(0)
+    assert len(looks) >= 1
+    keeper.stop()
