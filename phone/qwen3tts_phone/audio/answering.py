@@ -17,36 +17,34 @@ from numpy.typing import NDArray
 
 from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.tones import HOP_S, Spectrum, SpectrumFrame, Tone, ToneDetector, ToneKind
+from qwen3tts_settings.constraints import bounded, check_fields
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweringSettings:
     """Thresholds of the decision, in seconds of sound after the answer."""
 
-    silence_s: float = 3.5
+    silence_s: float = bounded(0.5, default=3.5)
     """Time without speech that decides ``silence``."""
-    human_speech_s: float = 2.5
+    human_speech_s: float = bounded(0.2, default=2.5)
     """Longest greeting of a person..."""
-    human_quiet_s: float = 1.1
+    human_quiet_s: float = bounded(0.2, 5.0, default=1.1)
     """...followed by this much quiet."""
     machine_speech_s: float = 3.0
     """Speech of this length without such a pause is a machine's."""
-    most_s: float = 8.0
+    most_s: float = bounded(high=60.0, default=8.0)
     """Latest time of a decision."""
-    message_quiet_s: float = 2.5
+    message_quiet_s: float = bounded(0.5, 30.0, default=2.5)
     """A machine without a beep is taken to record after this much quiet."""
 
     def __post_init__(self) -> None:
-        if not 0.2 <= self.human_quiet_s <= 5.0:
-            raise ValueError(f"human_quiet_s={self.human_quiet_s} is not between 0.2 and 5")
-        if not 0.2 <= self.human_speech_s <= self.machine_speech_s:
-            raise ValueError("human_speech_s must be 0.2 or above, and not above machine_speech_s")
-        if not self.machine_speech_s <= self.most_s <= 60.0:
-            raise ValueError("most_s must be 60 or below, and not below machine_speech_s")
-        if not 0.5 <= self.silence_s <= self.most_s:
-            raise ValueError("silence_s must be 0.5 or above, and not above most_s")
-        if not 0.5 <= self.message_quiet_s <= 30.0:
-            raise ValueError(f"message_quiet_s={self.message_quiet_s} is not between 0.5 and 30")
+        check_fields(self)
+        if self.human_speech_s > self.machine_speech_s:
+            raise ValueError("human_speech_s must not be above machine_speech_s")
+        if self.machine_speech_s > self.most_s:
+            raise ValueError("most_s must not be below machine_speech_s")
+        if self.silence_s > self.most_s:
+            raise ValueError("silence_s must not be above most_s")
 
 
 AnswererKind = Literal["human", "machine", "silence"]
@@ -117,7 +115,7 @@ class AnsweringMachineDetector:
         self.beep: Tone | None = None
         """The last beep that was heard."""
         self.ready_s: float | None = None
-        """Time at which a machine began to record, seconds of sound; None = not yet, or no machine."""
+        """Time at which a machine began to record, in seconds; None = not yet, or no machine."""
         self._spectrum = Spectrum(rate_hz)
         self._tones = ToneDetector(rate_hz)
         self._gate = VoiceGate()

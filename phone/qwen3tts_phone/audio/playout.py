@@ -22,6 +22,7 @@ from qwen3tts_codecs.resample import Resampler
 from qwen3tts_phone.audio.concealment import Concealer, measure_noise
 from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.pitch import MIN_LIKENESS, lengthen, shorten
+from qwen3tts_settings.constraints import bounded, check_fields
 
 BIN_S = 0.005
 BINS = 128
@@ -137,24 +138,20 @@ END_S = 2.0
 class PlayoutSettings:
     """Bounds of the delay."""
 
-    min_delay_s: float = 0.02
-    max_delay_s: float = 0.4
+    min_delay_s: float = bounded(0.0, 2.0, default=0.02)
+    max_delay_s: float = bounded(0.0, 2.0, default=0.4)
     """Upper bound: of a longer stall the oldest part is dropped."""
-    first_delay_s: float = 0.04
+    first_delay_s: float = bounded(0.0, default=0.04)
     """Initial estimate of the network's lateness, besides a frame."""
-    hold_s: float | None = None
+    hold_s: float | None = bounded(0.0, default=None)
     """A constant delay instead of a learnt one, for what is not listened to live."""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.min_delay_s <= self.max_delay_s <= 2.0:
-            raise ValueError(
-                f"max_delay_s={self.max_delay_s} and min_delay_s={self.min_delay_s}: "
-                "0 to 2 seconds, the first not below the second"
-            )
-        if not 0.0 <= self.first_delay_s <= self.max_delay_s:
-            raise ValueError(f"first_delay_s={self.first_delay_s} is not 0 to max_delay_s")
-        if self.hold_s is not None and not 0.0 <= self.hold_s <= self.max_delay_s:
-            raise ValueError(f"hold_s={self.hold_s} is not 0 to max_delay_s")
+        check_fields(self)
+        for name in ("min_delay_s", "first_delay_s", "hold_s"):
+            value = getattr(self, name)
+            if value is not None and value > self.max_delay_s:
+                raise ValueError(f"{name}={value} must not be above max_delay_s")
 
 
 class _Segment(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.speech_detection import SpeechDetection
 from qwen3tts_phone.errors import MachineAnswered
 from qwen3tts_phone.facts import CallFacts
+from qwen3tts_settings.constraints import bounded, check_fields
 from qwen3tts_speech.utterance import Utterance
 from qwen3tts_wire.errors import SpeechError
 
@@ -92,15 +92,15 @@ class Question:
     """Question and the time limits of its answer. Raises ValueError with the field's name."""
 
     text: str
-    keys: int | None = None
+    keys: int | None = bounded(0, 64, default=None)
     """Most keys of an answer; None = any number, 0 = keys are no answer."""
     until: str = "#"
     """Keys that end the answer and are no part of it."""
-    first_s: float = 8.0
+    first_s: float = bounded(above=0, high=3600, unit="seconds", default=8.0)
     """Time after the question's end within which the answer must begin."""
-    pause_s: float = 3.0
+    pause_s: float = bounded(above=0, high=3600, unit="seconds", default=3.0)
     """Time after a key within which the next one must come."""
-    tries: int = 1
+    tries: int = bounded(1, 100, default=1)
     again: str = ""
     """Asked from the second time on; empty = the question."""
 
@@ -111,14 +111,7 @@ class Question:
                 raise ValueError(f"{name} is a {type(value).__name__}, no text")
         if not self.text.strip():
             raise ValueError("text is empty: nothing would be asked")
-        if self.keys is not None and not 0 <= self.keys <= 64:
-            raise ValueError(f"keys={self.keys} is not between 0 and 64")
-        for name in ("first_s", "pause_s"):
-            seconds = getattr(self, name)
-            if not (math.isfinite(seconds) and 0 < seconds <= 3600):
-                raise ValueError(f"{name}={seconds} is not between 0 and 3600 seconds")
-        if not 1 <= self.tries <= 100:
-            raise ValueError(f"tries={self.tries} is not between 1 and 100")
+        check_fields(self)
 
 
 class QuestionedCall(Protocol):

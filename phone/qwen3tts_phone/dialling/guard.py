@@ -25,6 +25,7 @@ from qwen3tts_phone.dialling.numbers import (
 )
 from qwen3tts_phone.errors import BadSip, CallNotAllowed
 from qwen3tts_phone.sip.message.fields import parse_address, parse_uri, uri_parameter
+from qwen3tts_settings.constraints import bounded, check_fields, matching
 
 __all__ = ["Admission", "CallNotAllowed", "Callee", "Guard", "GuardSettings"]
 
@@ -33,6 +34,7 @@ HOUR_S = 3600.0
 _BRACKETED = re.compile(r"@\[([0-9a-f:.*]+)\]")
 USER_CHARS = "-_.!~*'()&=+$,"
 """What stands as it is in the user part besides letters and digits (RFC 3261 section 25.1)."""
+NOT_EMPTY = r"(?s).*\S.*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,43 +47,35 @@ class GuardSettings:
     Numbers are compared in their international form where that is known.
     """
 
-    allowed: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = matching(NOT_EMPTY, "a pattern", default=())
     """Patterns of which one must fit; empty = everybody who is not denied. Number patterns hold
     at ``home`` only."""
-    denied: tuple[str, ...] = ()
+    denied: tuple[str, ...] = matching(NOT_EMPTY, "a pattern", default=())
     """Patterns of which none may fit; they hold at any host, and over ``allowed``."""
     emergency: bool = False
     """Whether emergency numbers may be called: only where the line's place is known to them."""
     premium: bool = False
     """Whether premium-rate and satellite numbers may be called. A pattern in ``allowed`` that
     writes such a prefix out (``+4990012345``) allows what it fits."""
-    home: tuple[str, ...] = ()
+    home: tuple[str, ...] = matching(NOT_EMPTY, "a host", default=())
     """Hosts at which numbers are telephone numbers: the servers of our accounts; empty = all."""
-    international_prefixes: tuple[str, ...] = ("00", "011")
+    international_prefixes: tuple[str, ...] = matching(
+        "[0-9]+", "digits, such as 00", default=("00", "011")
+    )
     """What is dialled before a country code, besides ``+``."""
-    country: str = ""
+    country: str = matching("[0-9]*", "digits, such as 49", default="")
     """Our country code, as ``49``: so ``030...`` is known as ``+4930...``."""
-    max_calls_per_minute: int = 0
+    max_calls_per_minute: int = bounded(0, default=0)
     """Calls begun in any 60 s; 0 = no limit."""
-    max_calls_per_hour: int = 0
+    max_calls_per_hour: int = bounded(0, default=0)
     """Calls begun in any 3600 s; 0 = no limit."""
-    max_concurrent: int = 0
+    max_concurrent: int = bounded(0, default=0)
     """Concurrent outgoing calls; 0 = no limit."""
-    max_minutes: float = 0.0
+    max_minutes: float = bounded(0, default=0.0)
     """Longest call, from its beginning; 0 = no limit."""
 
     def __post_init__(self) -> None:
-        for name in ("max_calls_per_minute", "max_calls_per_hour", "max_concurrent", "max_minutes"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name}={value} must be 0 (no limit) or more")
-        for name in ("allowed", "denied", "home"):
-            if any(not each.strip() for each in getattr(self, name)):
-                raise ValueError(f"{name} holds an empty text")
-        if not (self.country.isascii() and (self.country.isdigit() or not self.country)):
-            raise ValueError(f"country={self.country!r} must be digits, such as 49")
-        if any(not (each.isascii() and each.isdigit()) for each in self.international_prefixes):
-            raise ValueError("international_prefixes must be digits, such as 00")
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Protocol, TypeVar
 from qwen3tts_phone.diagnosis.outcome import Outcome, outcome_of, outcome_of_error
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.facts import CallFacts
+from qwen3tts_settings.constraints import bounded, check_fields
 
 RETRYABLE = frozenset(
     {
@@ -23,6 +23,7 @@ RETRYABLE = frozenset(
     }
 )
 """Causes that another time may mend; the others are final."""
+MAX_WAIT_S = 7 * 86_400.0
 MAX_NUMBERS = 10_000
 """Numbers remembered; the least recently called is dropped."""
 
@@ -31,33 +32,32 @@ MAX_NUMBERS = 10_000
 class RetryPolicy:
     """Redial policy; raises ValueError that begins with the field's name."""
 
-    attempts: int = 3
+    attempts: int = bounded(1, 100, default=3)
     """Calls in all, the first included."""
-    waits_s: tuple[float, ...] = (60.0, 300.0, 900.0)
+    waits_s: tuple[float, ...] = bounded(
+        1.0, MAX_WAIT_S, unit="seconds", default=(60.0, 300.0, 900.0)
+    )
     """Before the second call, the third, ...; the last holds for all that follow."""
     causes: frozenset[Outcome] = frozenset({Outcome.BUSY, Outcome.NO_ANSWER, Outcome.UNAVAILABLE})
     """What is tried again."""
     waits_by_cause: tuple[tuple[Outcome, float], ...] = ()
     """Another first wait for a cause, such as a busy line."""
-    per_number: int = 5
+    per_number: int = bounded(0, default=5)
     """Most calls to one number within ``per_number_s``, in all; 0 = no bound."""
-    per_number_s: float = 86_400.0
+    per_number_s: float = bounded(above=0, default=86_400.0)
     """The time that ``per_number`` counts."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.attempts <= 100:
-            raise ValueError(f"attempts={self.attempts} is not between 1 and 100")
+        check_fields(self)
         if self.attempts > 1 and not self.waits_s:
             raise ValueError("waits_s is empty, and attempts is above 1")
-        for wait in (*self.waits_s, *(wait for _, wait in self.waits_by_cause)):
-            if not (math.isfinite(wait) and 1.0 <= wait <= 7 * 86_400.0):
-                raise ValueError(f"waits_s: {wait} is not between 1 second and 7 days")
+        for _, wait in self.waits_by_cause:
+            if not 1.0 <= wait <= MAX_WAIT_S:
+                raise ValueError(f"waits_by_cause: {wait} is not between 1 second and 7 days")
         final = set(self.causes) - RETRYABLE
         if final:
             named = ", ".join(sorted(final))
             raise ValueError(f"causes: {named}: calling again does not mend that")
-        if self.per_number < 0 or not self.per_number_s > 0:
-            raise ValueError("per_number must be 0 or above, per_number_s above 0")
 
     def wait_after(self, outcome: Outcome, attempt: int) -> float | None:
         """Return the seconds from attempt number ``attempt`` (from 1) to the next one; None = give

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from qwen3tts_phone.media.types import LegSpec, MediaSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.settings import MAX_CALLS, GateSettings, SipSettings, TlsSettings
+from qwen3tts_settings.constraints import bounded, check_fields, one_of
 from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 
@@ -44,7 +44,7 @@ class PhoneSettings:
     """Further fields of ``context.open``, such as ``mode``, ``instructions`` or ``seed``."""
     codecs: tuple[str, ...] = ("PCMU", "PCMA")
     """Names of `qwen3tts_codecs.table.SDP_CODECS`, in order of preference."""
-    ptime_ms: int = 20
+    ptime_ms: int = one_of(PTIMES_MS, default=20)
     """Length of a packet, where the far end asks for no other: 10 to 60."""
     rtp_ports: tuple[int, int] = (0, 0)
     """Lowest and highest RTP port; (0, 0) lets the system choose."""
@@ -75,19 +75,19 @@ class PhoneSettings:
     """Limits for each source of SIP messages; None = those of ``sip``, or the usual ones."""
     records: RecordSettings | None = None
     """Call records and recordings in a folder."""
-    srtp: str = "accept"
+    srtp: str = one_of(("off", "accept", "require"), default="accept")
     """``off``; ``accept`` = encrypted where the far end offers a key; ``require`` = never else."""
-    comfort_noise: str = "accept"
+    comfort_noise: str = one_of(("off", "accept", "offer"), default="accept")
     """``off``; ``accept`` = silence is sent as comfort noise where the far end offers that;
     ``offer``."""
-    dtmf: str = "auto"
+    dtmf: str = one_of(("auto", "rfc4733", "info"), default="auto")
     """How keys are pressed: ``rfc4733``, ``info``, or ``auto`` = as the far end takes them."""
-    transfers: str = "refuse"
+    transfers: str = one_of(("refuse", "ask", "accept"), default="refuse")
     """What becomes of a transfer that the far end asks for: ``refuse``, ``ask`` (an event) or
     ``accept``; always within the guard's rules."""
-    media_silent_s: float = 20.0
+    media_silent_s: float = bounded(0, unit="seconds", default=20.0)
     """Time without packets of the far end until an event and a warning; 0 = never."""
-    vanished_s: float = 60.0
+    vanished_s: float = bounded(0, unit="seconds", default=60.0)
     """A call ends after this time without packets, if an OPTIONS gets no answer; 0 = never."""
     unavailable_file: Path | None = None
     """WAV file that callers hear while no speech server can be reached; then their call ends. None:
@@ -98,7 +98,7 @@ class PhoneSettings:
     """Whether silence is sent between utterances, where no comfort noise is agreed."""
     symmetric: bool = True
     """Whether media goes to where media comes from (NAT)."""
-    third_hosts: str = "trusted"
+    third_hosts: str = one_of(("pause", "trusted", "send"), default="trusted")
     """Sound to a host that the far end describes, that is not where its SIP comes from, and that
     sends nothing: ``pause`` = it ends after 5 s; ``trusted`` = it goes on for the accounts' servers
     and the gate's trusted networks alone; ``send`` = for all."""
@@ -109,24 +109,10 @@ class PhoneSettings:
     """Longest wait for a packet that is missing."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         codecs_by_name(self.codecs)
         endpoint_of(self.otel)
         check_unavailable(self.unavailable_file)
-        if self.ptime_ms not in PTIMES_MS:
-            raise ValueError(f"ptime_ms={self.ptime_ms}: one of {PTIMES_MS}")
-        for name, known in (
-            ("srtp", ("off", "accept", "require")),
-            ("comfort_noise", ("off", "accept", "offer")),
-            ("dtmf", ("auto", "rfc4733", "info")),
-            ("transfers", ("refuse", "ask", "accept")),
-            ("third_hosts", ("pause", "trusted", "send")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r}: one of {', '.join(known)}")
-        for name in ("media_silent_s", "vanished_s"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name}={value} must be 0 (never) or more seconds")
         if self.vanished_s and not self.media_silent_s:
             raise ValueError("vanished_s needs media_silent_s above 0: silence is noticed by it")
         names = [account.name for account in self.all_accounts]
