@@ -109,7 +109,8 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_one_that_has_ended_is_told_with_its_day(tmp_path: Path) -> None:
     then = NOW - timedelta(DAYS + 3)
     old = self_signed_certificate(HOSTS, tmp_path, then)
-    with pytest.raises(BadCertificate, match=f"expired on {then + timedelta(DAYS):%Y-%m-%d}") as told:
+    expired = f"expired on {then + timedelta(DAYS):%Y-%m-%d}"
+    with pytest.raises(BadCertificate, match=expired) as told:
         user_certificate(old.path, None)
     assert "Renew" in told.value.remedy
 

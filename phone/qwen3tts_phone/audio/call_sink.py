@@ -46,6 +46,7 @@ class PacerCallSink(PacerSink):
         self._positions: dict[int, int] = {}
 
     async def drained(self, context: int) -> Played:
+        """Wait until the context's last frame was played or dropped."""
         played = await super().drained(context)
         if played.last_at is not None and not played.dropped:
             self.last_at = self.clock.now()
@@ -53,6 +54,7 @@ class PacerCallSink(PacerSink):
         return played
 
     def position(self, context: int) -> int:
+        """Return the playout position in samples; it never decreases."""
         over = self._over.get(context)
         if over is not None:
             return over.position
@@ -66,15 +68,18 @@ class PacerCallSink(PacerSink):
             self._taps.append(tap)
 
     def untap(self, tap: Tap) -> None:
+        """Remove a tap."""
         if tap in self._taps:
             self._taps.remove(tap)
 
     @property
     def skipped_slots(self) -> int:
+        """Slots that passed unsent."""
         return self._pacer.core.skipped_slots
 
     @property
     def starvations(self) -> int:
+        """Underruns."""
         return self._pacer.core.starvations
 
     def _estimated_position(self, context: int) -> int:

@@ -13,10 +13,11 @@ from qwen3tts_pacer.audio_pacer import PacerClosed
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import Filling, FillingPolicy
 from qwen3tts_pacer.slot import Slot
+from qwen3tts_phone.audio.call_sink import PacerCallSink
 from qwen3tts_phone.audio.frames import Tap
 from qwen3tts_phone.streams.adapter import Message, StreamAdapter
 from qwen3tts_phone.streams.marks import PlayoutMarks
-from qwen3tts_speech.sink import PacerSink, Played
+from qwen3tts_speech.sink import Played
 
 PLAYOUT_DELAY_S = 0.06
 """Playout delay where no mark shows it: network and far end."""
@@ -28,7 +29,7 @@ Send = Callable[[Sequence[Message]], Awaitable[None]]
 SendNow = Callable[[Sequence[Message]], None]
 
 
-class StreamSink(PacerSink):
+class StreamSink(PacerCallSink):
     """`CallSink` of a stream.
 
     A far end that plays from a queue gets a bounded lead, marks, and a clear on interruption; one
@@ -56,7 +57,7 @@ class StreamSink(PacerSink):
         ours = adapter.owns_clock
         super().__init__(
             self._frame,
-            silence=payload.silent_frame(ptime_ms),
+            payload,
             ptime_ms=ptime_ms,
             lead_ms=0 if ours else max(0, lead_ms - ptime_ms),
             queued_s=PLAYOUT_DELAY_S,
@@ -65,9 +66,7 @@ class StreamSink(PacerSink):
             continuous=ours,
         )
         self.marks = PlayoutMarks(mark_ms / 1000, ptime_ms / 1000)
-        self.sent_frames = 0
         self.sent_s = 0.0
-        self.first_at: float | None = None
         self.clears = 0
         self.stopped_by_far_end = False
         self.blocked_at: float | None = None
@@ -75,10 +74,7 @@ class StreamSink(PacerSink):
         self._adapter = adapter
         self._send = send
         self._send_now = send_now
-        self._last_at: float | None = None
-        self._taps: list[Tap] = []
         self._pending: deque[tuple[bytes, float]] = deque(maxlen=MAX_PENDING_FRAMES)
-        self._heard: dict[int, int] = {}  # last positions
         self._finished: set[int] = set()
         self._rest_until = 0.0
         self._waiting = False
@@ -104,21 +100,7 @@ class StreamSink(PacerSink):
                 await self._pacer.drained(context)  # all sent, and the last slot has passed
                 await self._confirmed(context)
         self._finished.discard(context)
-        played = await super().drained(context)
-        if played.last_at is not None and not played.dropped:
-            self._last_at = self.clock.now()
-        self._heard.pop(context, None)
-        return played
-
-    def position(self, context: int) -> int:
-        over = self._over.get(context)
-        if over is not None:
-            return over.position
-        lag_s = self.marks.lag_s if self.marks.lag_s is not None else self._queued_s
-        reckoned = self._pacer.position(context, lag_s)
-        position = max(self._heard.get(context, 0), self.marks.position(context, reckoned))
-        self._heard[context] = position
-        return position
+        return await super().drained(context)
 
     def interrupt(self) -> None:
         """Flush the speech: clear the far end's queue, and send no further frame."""
@@ -132,7 +114,7 @@ class StreamSink(PacerSink):
         self._feed_taps(now)
         self._pending.clear()
         self._silence(now, now if clear else max(now, self.quiet_at))
-        self._heard.clear()
+        self._positions.clear()
         self._finished.clear()
         self.marks.cut(now)
         if clear:
@@ -145,20 +127,10 @@ class StreamSink(PacerSink):
 
     # --- CallSink
 
-    @property
-    def last_at(self) -> float | None:
-        """Sending time of the last complete utterance, seconds."""
-        return self._last_at
-
     def tap(self, tap: Tap) -> None:
         """Give ``tap`` each frame of speech from now on, at its playout."""
         self.follow()
-        if tap not in self._taps:
-            self._taps.append(tap)
-
-    def untap(self, tap: Tap) -> None:
-        if tap in self._taps:
-            self._taps.remove(tap)
+        super().tap(tap)
 
     def follow(self) -> None:
         self._feed_taps(self.clock.now())
@@ -170,14 +142,6 @@ class StreamSink(PacerSink):
     def gone(self) -> None:
         self.follow()
         self._far_end_event.set()
-
-    @property
-    def skipped_slots(self) -> int:
-        return self._pacer.core.skipped_slots
-
-    @property
-    def starvations(self) -> int:
-        return self._pacer.core.starvations
 
     # --- messages of the far end
 
@@ -223,14 +187,17 @@ class StreamSink(PacerSink):
             if last or self.marks.wanted(frame.context, due_at):
                 messages += self._mark(frame.context, frame.end, due_at)
             now = self.clock.now()
-            self.first_at = now if self.first_at is None else self.first_at
-            self.sent_frames += 1
+            self._count_frame()
             self.sent_s += self._ptime_s
             if self._taps:
                 self._feed_taps(now)
                 self._pending.append((payload, max(now, slot.deadline)))
         await self._send(messages)
         return None
+
+    def _estimated_position(self, context: int) -> int:
+        lag_s = self.marks.lag_s if self.marks.lag_s is not None else self._queued_s
+        return self.marks.position(context, self._pacer.position(context, lag_s))
 
     def _mark(self, context: int, position: int, due_at: float) -> Sequence[Message]:
         marks = self.marks

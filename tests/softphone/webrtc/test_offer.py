@@ -82,7 +82,7 @@ def test_whether_a_browser_hides_its_addresses_is_known(sdp: str, hidden: bool) 
         (OFFER.replace("m=audio", "m=video"), "offers no sound"),
         (OFFER.replace("UDP/TLS/RTP/SAVPF", "RTP/AVP"), "does not offer UDP/TLS/RTP/SAVPF"),
         (OFFER.replace("m=audio 54321", "m=audio x"), "has a media line that cannot be read"),
-        (OFFER + "a line\r\n", "has a line that is none"),
+        (OFFER + "a line\r\n", "has an invalid line"),
         (without("a=ice-ufrag"), "has no user fragment of ICE"),
         (without("a=ice-pwd"), "has no password of ICE"),
         (without("a=fingerprint"), "has no fingerprint"),

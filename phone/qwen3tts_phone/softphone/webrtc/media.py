@@ -10,11 +10,12 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import Filling, FillingPolicy
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_pacer.slot import Kind, Slot
-from qwen3tts_phone.audio.frames import HeardFrame, Tap
+from qwen3tts_phone.audio.call_sink import PacerCallSink
+from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.inbound import AudioDecoder
 from qwen3tts_phone.media.jitter_buffer import JitterBuffer
 from qwen3tts_phone.media.receiver import Reception, ReportFigures
-from qwen3tts_speech.sink import PacerSink, Played
+from qwen3tts_speech.sink import Played
 
 PLAYOUT_DELAY_S = 0.06
 """Playout delay of the browser until it reports one."""
@@ -27,7 +28,7 @@ late packets, where skipped ones would have to be concealed."""
 Put = Callable[[bytes, int], None]
 
 
-class WebSink(PacerSink):
+class WebSink(PacerCallSink):
     """`CallSink` that sends one packet a slot of the pacer, silence included.
 
     A browser's jitter buffer estimates the network by packets that arrive all the time.
@@ -44,7 +45,7 @@ class WebSink(PacerSink):
     ) -> None:
         super().__init__(
             self._packet,
-            silence=payload.silent_frame(ptime_ms),
+            payload,
             ptime_ms=ptime_ms,
             lead_ms=0,
             queued_s=PLAYOUT_DELAY_S,
@@ -55,54 +56,22 @@ class WebSink(PacerSink):
         )
         self.sent_packets = 0
         self.sent_octets = 0
-        self.sent_frames = 0
         self.first_packet_at: float | None = None
-        self.first_at: float | None = None
         self.latest_s = 0.0
         self._put = put
         self._sound_until = self.clock.now()
-        self._last_at: float | None = None
         self._longest_gap_s = 0.0
-        self._heard: dict[int, int] = {}
-        self._taps: list[Tap] = []
 
     # --- FrameSink
-
-    async def drained(self, context: int) -> Played:
-        played = await super().drained(context)
-        if played.last_at is not None and not played.dropped:
-            self._last_at = self.clock.now()
-        self._heard.pop(context, None)
-        return played
-
-    def position(self, context: int) -> int:
-        over = self._over.get(context)
-        if over is not None:
-            return over.position
-        position = max(self._heard.get(context, 0), super().position(context))
-        self._heard[context] = position
-        return position
 
     def interrupt(self) -> None:
         now = self.clock.now()
         self.interruptions += 1
         # Silence begins when the last frame of speech is over.
         self._silence(now, max(now, self._sound_until))
-        self._heard.clear()
+        self._positions.clear()
 
     # --- CallSink
-
-    @property
-    def last_at(self) -> float | None:
-        return self._last_at
-
-    def tap(self, tap: Tap) -> None:
-        if tap not in self._taps:
-            self._taps.append(tap)
-
-    def untap(self, tap: Tap) -> None:
-        if tap in self._taps:
-            self._taps.remove(tap)
 
     def follow(self) -> None:
         """Do nothing: taps get each frame when it is sent."""
@@ -127,14 +96,6 @@ class WebSink(PacerSink):
     @property
     def unsent_s(self) -> float:
         return self._pacer.core.queued * self._ptime_s
-
-    @property
-    def skipped_slots(self) -> int:
-        return self._pacer.core.skipped_slots
-
-    @property
-    def starvations(self) -> int:
-        return self._pacer.core.starvations
 
     @property
     def longest_gap_s(self) -> float:
@@ -163,8 +124,7 @@ class WebSink(PacerSink):
             self._sound_until = max(now, slot.deadline) + self._ptime_s
         if slot.frame is None:
             return
-        self.first_at = now if self.first_at is None else self.first_at
-        self.sent_frames += 1
+        self._count_frame()
         for tap in list(self._taps):
             # The slot's time is that of the RTP timestamp, also if it is sent late.
             tap(payload, slot.deadline)
