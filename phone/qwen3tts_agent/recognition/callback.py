@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import weakref
 from typing import Any
 
 from qwen3tts_agent.recognition.threads import BoundedThreads, TooManyThreads
-from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRecognitionOptions
+from qwen3tts_agent.recognition.turns import (
+    OpenRecognitions,
+    TurnRecognition,
+    TurnRecognitionOptions,
+)
 from qwen3tts_phone.detection.recogniser import (
     PartialCallback,
     Recognise,
@@ -69,8 +72,7 @@ class CallbackRecogniser:
         self._most = at_once + waiting
         self._running = 0
         self._threads = BoundedThreads("recognise", self._most)
-        self._open: weakref.WeakSet[TurnRecognition] = weakref.WeakSet()
-        self._closed = False
+        self._open = OpenRecognitions[TurnRecognition]()
 
     @property
     def rate_hz(self) -> int:
@@ -82,18 +84,12 @@ class CallbackRecogniser:
 
     async def open(self, on_partial: PartialCallback | None = None) -> TurnRecognition:
         """Open the recognition of one call."""
-        if self._closed:
-            raise RecognitionFailed("The recogniser is closed.")
-        recognition = TurnRecognition(self._recognise, self._rules, on_partial)
-        self._open.add(recognition)
-        return recognition
+        self._open.check()
+        return self._open.add(TurnRecognition(self._recognise, self._rules, on_partial))
 
     async def close(self) -> None:
         """Close all recognitions; threads that still run are not waited for."""
-        self._closed = True
-        for recognition in list(self._open):
-            await recognition.close()
-        self._open.clear()
+        await self._open.close()
 
     async def _recognise(self, samples: Samples) -> Transcript:
         if self._running >= self._most:

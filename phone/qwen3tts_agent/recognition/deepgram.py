@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from dataclasses import dataclass, field
 
@@ -14,7 +13,6 @@ from websockets.exceptions import ConnectionClosed
 from qwen3tts_agent.recognition.settings import DeepgramSettings
 from qwen3tts_agent.recognition.socket_dialling import closed, dial
 from qwen3tts_agent.recognition.socket_protocol import (
-    MOST_MESSAGE,
     MOST_PENDING,
     MOST_TEXT,
     TRIES,
@@ -25,6 +23,8 @@ from qwen3tts_agent.recognition.socket_protocol import (
     Partial,
     RecognitionService,
     binary,
+    clean_text,
+    json_message,
     one_line,
 )
 from qwen3tts_agent.recognition.turns import joined_transcripts
@@ -65,16 +65,7 @@ class Results:
 
 def read_message(message: str | bytes) -> Results | Failed | None:
     """Return the content of a message; None for one without words; raises ProtocolError."""
-    if not isinstance(message, str):
-        raise ProtocolError("The recogniser sent a binary message.", remedy=_REMEDY)
-    if len(message) > MOST_MESSAGE:
-        raise ProtocolError("The recogniser sent a message that is too long.", remedy=_REMEDY)
-    try:
-        raw = json.loads(message)
-    except (ValueError, RecursionError):
-        raise ProtocolError("The recogniser sent invalid JSON.", remedy=_REMEDY) from None
-    if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
-        raise ProtocolError("The recogniser sent JSON without a type.", remedy=_REMEDY)
+    raw = json_message(message, _REMEDY)
     if raw["type"] == "Results":
         return _results(raw)
     if raw["type"] == "Error":
@@ -87,11 +78,7 @@ def _results(raw: JSON) -> Results:
     start, duration = _seconds(raw, "start"), _seconds(raw, "duration")
     best = _best(raw.get("channel"))
     text, sure, languages = best.get("transcript"), best.get("confidence"), best.get("languages")
-    if not isinstance(text, str):
-        raise ProtocolError("The recogniser's results have no transcript.", remedy=_REMEDY)
-    if len(text) > MOST_TEXT:
-        raise ProtocolError("The recogniser's text is too long for a turn.", remedy=_REMEDY)
-    clean = "".join(char if char.isprintable() else " " for char in text)
+    cleaned = clean_text(text, _REMEDY)
     code = languages[0] if isinstance(languages, list) and languages else ""
     code = code if isinstance(code, str) and code.isprintable() and len(code) <= 64 else ""
     confidence = None
@@ -102,7 +89,7 @@ def _results(raw: JSON) -> Results:
         start + duration,
         raw.get("is_final") is True,
         raw.get("from_finalize") is True,
-        Transcript(" ".join(clean.split()), code, confidence),
+        Transcript(cleaned, code, confidence),
     )
 
 

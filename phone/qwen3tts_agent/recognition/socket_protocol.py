@@ -77,21 +77,36 @@ class _Turn:
     """All of its samples, once it is over."""
 
 
+def json_message(message: str | bytes, remedy: str) -> JSON:
+    """Return a server's message, an object with a ``type``; raises ProtocolError."""
+    if not isinstance(message, str):
+        raise ProtocolError("The recogniser sent a binary message.", remedy=remedy)
+    if len(message) > MOST_MESSAGE:
+        raise ProtocolError("The recogniser sent a message that is too long.", remedy=remedy)
+    try:
+        raw = json.loads(message)
+    except (ValueError, RecursionError):
+        raise ProtocolError("The recogniser sent invalid JSON.", remedy=remedy) from None
+    if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+        raise ProtocolError("The recogniser sent JSON without a type.", remedy=remedy)
+    return raw
+
+
+def clean_text(text: object, remedy: str) -> str:
+    """Return a transcript's text: printable, single blanks; raises ProtocolError."""
+    if not isinstance(text, str):
+        raise ProtocolError("The recogniser's answer has no text.", remedy=remedy)
+    if len(text) > MOST_TEXT:
+        raise ProtocolError("The recogniser's text is too long for a turn.", remedy=remedy)
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
 def read_answer(message: str | bytes) -> Answer | None:
     """Return the content of a server's message; None for an unknown type, which is ignored.
 
     Raises ProtocolError.
     """
-    if not isinstance(message, str):
-        raise ProtocolError("The recogniser sent a binary message.", remedy=_REMEDY)
-    if len(message) > MOST_MESSAGE:
-        raise ProtocolError("The recogniser sent a message that is too long.", remedy=_REMEDY)
-    try:
-        raw = json.loads(message)
-    except (ValueError, RecursionError):
-        raise ProtocolError("The recogniser sent invalid JSON.", remedy=_REMEDY) from None
-    if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
-        raise ProtocolError("The recogniser sent JSON without a type.", remedy=_REMEDY)
+    raw = json_message(message, _REMEDY)
     match raw["type"]:
         case "ready":
             return Ready()
@@ -287,19 +302,15 @@ def _turn(raw: JSON) -> int:
 
 def _transcript(raw: JSON) -> Transcript:
     text, language, sure = raw.get("text"), raw.get("language"), raw.get("confidence")
-    if not isinstance(text, str):
-        raise ProtocolError("The recogniser's answer has no text.", remedy=_REMEDY)
-    if len(text) > MOST_TEXT:
-        raise ProtocolError("The recogniser's text is too long for a turn.", remedy=_REMEDY)
+    cleaned = clean_text(text, _REMEDY)
     if language is not None and not (isinstance(language, str) and len(language) <= 64):
         raise ProtocolError("The recogniser's language is not a code.", remedy=_REMEDY)
     if sure is not None and not (
         isinstance(sure, (int, float)) and not isinstance(sure, bool) and 0 <= sure <= 1
     ):
         raise ProtocolError("The recogniser's confidence is not 0 to 1.", remedy=_REMEDY)
-    clean = "".join(char if char.isprintable() else " " for char in text)
     shown = "".join(char for char in language or "" if char.isprintable())
-    return Transcript(" ".join(clean.split()), shown, None if sure is None else float(sure))
+    return Transcript(cleaned, shown, None if sure is None else float(sure))
 
 
 def one_line(said: object) -> str:

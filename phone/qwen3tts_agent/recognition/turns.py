@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import unicodedata
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from qwen3tts_phone.detection.recogniser import (
     PartialCallback,
+    Recognition,
     RecognitionFailed,
     RecognitionTimeout,
     Samples,
@@ -122,6 +124,32 @@ class TurnRecognitionOptions:
     """Audio of one turn that is kept; of a longer one the beginning is lost."""
     late: Callable[[], str] = lambda: "Use a faster recogniser, or allow more time."
     """Returns the remedy for a text that did not come in time."""
+
+
+R = TypeVar("R", bound=Recognition)
+
+
+class OpenRecognitions(Generic[R]):
+    """Open recognitions of a recogniser, which end with it."""
+
+    def __init__(self) -> None:
+        self._open: weakref.WeakSet[R] = weakref.WeakSet()
+        self._closed = False
+
+    def check(self) -> None:
+        """Raise RecognitionFailed where the recogniser is closed."""
+        if self._closed:
+            raise RecognitionFailed("The recogniser is closed.")
+
+    def add(self, recognition: R) -> R:
+        self._open.add(recognition)
+        return recognition
+
+    async def close(self) -> None:
+        self._closed = True
+        for recognition in list(self._open):
+            await recognition.close()
+        self._open.clear()
 
 
 @dataclass(slots=True, eq=False)

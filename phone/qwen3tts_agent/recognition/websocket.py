@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import weakref
 from collections import deque
 from collections.abc import Coroutine
 from typing import Any
@@ -25,6 +24,7 @@ from qwen3tts_agent.recognition.socket_protocol import (
     RecognitionService,
     TurnStream,
 )
+from qwen3tts_agent.recognition.turns import OpenRecognitions
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.detection.recogniser import (
     PartialCallback,
@@ -51,8 +51,7 @@ class ServiceRecogniser:
     def __init__(self, service: RecognitionService, clock: Clock | None = None) -> None:
         self._service = service
         self._clock = clock or LoopClock()
-        self._open: weakref.WeakSet[SocketRecognition] = weakref.WeakSet()
-        self._closed = False
+        self._open = OpenRecognitions[SocketRecognition]()
 
     @property
     def rate_hz(self) -> int:
@@ -71,17 +70,12 @@ class ServiceRecogniser:
 
     async def open(self, on_partial: PartialCallback | None = None) -> SocketRecognition:
         """Open the recognition of one call; connects in the background."""
-        if self._closed:
-            raise RecognitionFailed("The recogniser is closed.")
-        recognition = SocketRecognition(self._service, self._clock, on_partial)
-        self._open.add(recognition)
-        return recognition
+        self._open.check()
+        return self._open.add(SocketRecognition(self._service, self._clock, on_partial))
 
     async def close(self) -> None:
         """Close the connections of all calls."""
-        self._closed = True
-        for recognition in list(self._open):
-            await recognition.close()
+        await self._open.close()
 
 
 class SocketRecogniser(ServiceRecogniser):

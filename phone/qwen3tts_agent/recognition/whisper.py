@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-import weakref
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from qwen3tts_agent.recognition.queue import RecognitionQueue
 from qwen3tts_agent.recognition.settings import WhisperSettings
-from qwen3tts_agent.recognition.turns import TurnRecognition, TurnRecognitionOptions
+from qwen3tts_agent.recognition.turns import (
+    OpenRecognitions,
+    TurnRecognition,
+    TurnRecognitionOptions,
+)
 from qwen3tts_agent.recognition.whisper_process import WhisperProcess, model_line
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.detection.recogniser import (
     PartialCallback,
     RecogniserReport,
-    RecognitionFailed,
     Samples,
     Transcript,
 )
@@ -85,8 +87,7 @@ class WhisperRecogniser:
             clock or LoopClock(),
             most_waiting=self.settings.most_waiting,
         )
-        self._open: weakref.WeakSet[TurnRecognition] = weakref.WeakSet()
-        self._closed = False
+        self._open = OpenRecognitions[TurnRecognition]()
 
     async def warm(self) -> None:
         """Load the model; takes seconds, or minutes where it is downloaded.
@@ -125,18 +126,14 @@ class WhisperRecogniser:
 
     async def open(self, on_partial: PartialCallback | None = None) -> TurnRecognition:
         """Open the recognition of one call; loads the model in the background if needed."""
-        if self._closed:
-            raise RecognitionFailed("The recogniser is closed.")
+        self._open.check()
         self._queue.begin()
         recognition = TurnRecognition(self._hear, self._rules, on_partial, self._hear_so_far)
-        self._open.add(recognition)
-        return recognition
+        return self._open.add(recognition)
 
     async def close(self) -> None:
         """End the process; recognitions that are still open fail."""
-        self._closed = True
-        for recognition in list(self._open):
-            await recognition.close()
+        await self._open.close()
         await self._queue.close()
 
     def _late(self) -> str:
