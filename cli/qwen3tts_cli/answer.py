@@ -26,6 +26,22 @@ from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.options.speech import Manner
 from qwen3tts_cli.output.exits import run as run_loop
 
+FIRST_OPTIONS = (
+    "--say",
+    "--file",
+    "--llm",
+    "--model",
+    "--stt",
+    "--greeting",
+    "--voice",
+    "--record",
+    "--host",
+    "--port",
+    "--line",
+    "--config",
+)
+"""Options of the short help page."""
+
 
 def add_to(app: typer.Typer) -> None:
     """Put the subcommand into ``app``."""

@@ -42,6 +42,23 @@ if TYPE_CHECKING:
     from qwen3tts_phone.phone import Phone
 
 
+FIRST_OPTIONS = (
+    "--say",
+    "--file",
+    "--stdin",
+    "--llm",
+    "--model",
+    "--prompt",
+    "--stt",
+    "--voice",
+    "--record",
+    "--user",
+    "--registrar",
+    "--config",
+)
+"""Options of the short help page."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedCallOptions:
     """What is called, and what happens there."""

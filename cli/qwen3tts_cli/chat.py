@@ -32,6 +32,23 @@ if TYPE_CHECKING:
 RATE_HZ = 24_000
 
 
+FIRST_OPTIONS = (
+    "--llm",
+    "--model",
+    "--system",
+    "--greeting",
+    "--prompt",
+    "--speak",
+    "--voice",
+    "--language",
+    "--key-env",
+    "--conversation-log",
+    "--max-seconds",
+    "--server",
+)
+"""Options of the short help page."""
+
+
 class SpokenReplies:
     """One text after the other, as they are put in.
 

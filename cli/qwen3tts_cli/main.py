@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from qwen3tts_cli import answer, call, chat, latency, say, serve, softphone, voices
+from qwen3tts_cli import answer, call, chat, say, serve, softphone, voices
 from qwen3tts_cli.doctor import command as doctor
+from qwen3tts_cli.latency import command as latency
 from qwen3tts_cli.output.console import LogLevel, complain, complain_of, configure_logging
 from qwen3tts_cli.output.exits import ExitCode, exit_code
 from qwen3tts_cli.output.help import Contents, with_pages
 from qwen3tts_wire.errors import SpeechError
+
+COMMANDS: tuple[ModuleType, ...] = (
+    serve,
+    say,
+    call,
+    answer,
+    chat,
+    softphone,
+    latency,
+    voices,
+    doctor,
+)
+"""Modules of the subcommands, in the order of the help page."""
 
 app = typer.Typer(
     name="mr-qwen3tts",
@@ -57,9 +72,17 @@ def options(
     configure_logging(log_level)
 
 
-for module in (serve, say, call, answer, chat, softphone, latency, voices, doctor):
-    module.add_to(app)
-with_pages(app)
+def add_commands(app: typer.Typer, commands: Iterable[ModuleType] = COMMANDS) -> None:
+    """Put the subcommands of these modules into ``app``.
+
+    A module has ``add_to(app)`` and, where it has many options, ``FIRST_OPTIONS``.
+    """
+    for module in commands:
+        module.add_to(app)
+    with_pages(app)
+
+
+add_commands(app)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -36,6 +36,23 @@ REPORT_S = 0.1
 """Sound after which the server is told that it was taken."""
 
 
+FIRST_OPTIONS = (
+    "--play",
+    "--out",
+    "--file",
+    "--voice",
+    "--language",
+    "--speed",
+    "--rate",
+    "--server",
+    "--clone",
+    "--ref-text",
+    "--instructions",
+    "--mode",
+)
+"""Options of the short help page."""
+
+
 @dataclass(frozen=True, slots=True)
 class SayOptions:
     """How a text is to be said."""

@@ -32,6 +32,23 @@ OPERATIONS = "Operations"
 ENGINE_NAMES = ("auto", *ENGINES)
 
 
+FIRST_OPTIONS = (
+    "--host",
+    "--port",
+    "--engine",
+    "--model",
+    "--device",
+    "--upstream",
+    "--config",
+    "--api-key-file",
+    "--tls-cert",
+    "--tls-key",
+    "--starter",
+    "--show-settings",
+)
+"""Options of the short help page."""
+
+
 class DTypeName(StrEnum):
     """Number types that a model may be computed in."""
 

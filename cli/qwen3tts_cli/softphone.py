@@ -35,6 +35,23 @@ if TYPE_CHECKING:
     from qwen3tts_phone.softphone.settings import SoftphoneSettings
 
 
+FIRST_OPTIONS = (
+    "--open",
+    "--host",
+    "--port",
+    "--voice",
+    "--llm",
+    "--model",
+    "--stt",
+    "--greeting",
+    "--sip",
+    "--config",
+    "--server",
+    "--recordings",
+)
+"""Options of the short help page."""
+
+
 def tell_softphone(softphone: Softphone, *, open_it: bool = False) -> None:
     """Say where it is. Standard output gets the address alone, for whoever reads it by a program.
 

@@ -27,6 +27,23 @@ if TYPE_CHECKING:
 PHONE = "Telephone"
 
 
+FIRST_OPTIONS = (
+    "--stt",
+    "--llm",
+    "--model",
+    "--config",
+    "--account",
+    "--register",
+    "--call",
+    "--server",
+    "--server-config",
+    "--host",
+    "--port",
+    "--json",
+)
+"""Options of the short help page."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
     """The phone that is examined, and the call that it makes."""

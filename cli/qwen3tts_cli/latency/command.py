@@ -24,6 +24,23 @@ MOST_DAMAGE_TOLD = 5
 """Damaged lines that are named in the terminal; all are counted."""
 
 
+FIRST_OPTIONS = (
+    "--html",
+    "--worst",
+    "--slowest",
+    "--id",
+    "--call",
+    "--engine",
+    "--since",
+    "--group-by",
+    "--before",
+    "--with-text",
+    "--follow",
+    "--json",
+)
+"""Options of the short help page."""
+
+
 def add_to(app: typer.Typer) -> None:
     """Put the subcommand into ``app``."""
     app.command(

@@ -1,11 +1,12 @@
-"""Options that ``--help`` shows of each subcommand; every other one is under ``--help-all``."""
+"""Help pages: ``--help`` shows a command's ``FIRST_OPTIONS``, ``--help-all`` every option."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Annotated, Any
 
@@ -21,123 +22,6 @@ from rich.text import Text
 MOST = 12
 """A subcommand with more options than this has ``--help-all``."""
 
-FIRST: Mapping[str, tuple[str, ...]] = {
-    "serve": (
-        "--host",
-        "--port",
-        "--engine",
-        "--model",
-        "--device",
-        "--upstream",
-        "--config",
-        "--api-key-file",
-        "--tls-cert",
-        "--tls-key",
-        "--starter",
-        "--show-settings",
-    ),
-    "say": (
-        "--play",
-        "--out",
-        "--file",
-        "--voice",
-        "--language",
-        "--speed",
-        "--rate",
-        "--server",
-        "--clone",
-        "--ref-text",
-        "--instructions",
-        "--mode",
-    ),
-    "call": (
-        "--say",
-        "--file",
-        "--stdin",
-        "--llm",
-        "--model",
-        "--prompt",
-        "--stt",
-        "--voice",
-        "--record",
-        "--user",
-        "--registrar",
-        "--config",
-    ),
-    "answer": (
-        "--say",
-        "--file",
-        "--llm",
-        "--model",
-        "--stt",
-        "--greeting",
-        "--voice",
-        "--record",
-        "--host",
-        "--port",
-        "--line",
-        "--config",
-    ),
-    "chat": (
-        "--llm",
-        "--model",
-        "--system",
-        "--greeting",
-        "--prompt",
-        "--speak",
-        "--voice",
-        "--language",
-        "--key-env",
-        "--conversation-log",
-        "--max-seconds",
-        "--server",
-    ),
-    "softphone": (
-        "--open",
-        "--host",
-        "--port",
-        "--voice",
-        "--llm",
-        "--model",
-        "--stt",
-        "--greeting",
-        "--sip",
-        "--config",
-        "--server",
-        "--recordings",
-    ),
-    "latency": (
-        "--html",
-        "--worst",
-        "--slowest",
-        "--id",
-        "--call",
-        "--engine",
-        "--since",
-        "--group-by",
-        "--before",
-        "--with-text",
-        "--follow",
-        "--json",
-    ),
-    "doctor": (
-        "--stt",
-        "--llm",
-        "--model",
-        "--config",
-        "--account",
-        "--register",
-        "--call",
-        "--server",
-        "--server-config",
-        "--host",
-        "--port",
-        "--json",
-    ),
-}
-"""By subcommand, in the order of the page."""
-
-
 HELP_ALL = "--help-all"
 WIDEST_NAME = 30
 """Cells of the first column; a longer entry goes on in the next line, an option's name is whole."""
@@ -146,7 +30,7 @@ _KINDS = {"path": "PATH", "file": "FILE", "directory": "FOLDER", "dir": "FOLDER"
 
 
 class Page(typer.core.TyperCommand):
-    """A subcommand whose ``--help`` shows the options of ``FIRST``."""
+    """A subcommand whose ``--help`` shows the ``FIRST_OPTIONS`` of its module."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the short page."""
@@ -213,7 +97,7 @@ def _print_page(command: Any, ctx: Any, *, everything: bool) -> None:
     params = command.get_params(ctx)
     arguments = [each for each in params if each.param_type_name == "argument"]
     options = [each for each in params if each.param_type_name == "option"]
-    chosen = options if everything else first_options(command.name or "", options)
+    chosen = options if everything else first_options(_first_of(command), options)
     console.print(Padding(Text(command.get_usage(ctx), style="bold"), (1, 0, 1, 1)))
     for paragraph in _paragraphs(command.help or ""):
         console.print(Padding(paragraph, (0, 1, 1, 1)))
@@ -231,13 +115,18 @@ def _print_page(command: Any, ctx: Any, *, everything: bool) -> None:
     _print_epilog(console, command.epilog or "")
 
 
-def first_options(name: str, options: Sequence[Any]) -> list[Any]:
+def _first_of(command: Any) -> Sequence[str]:
+    module = sys.modules[inspect.unwrap(command.callback).__module__]
+    return getattr(module, "FIRST_OPTIONS", ())
+
+
+def first_options(first: Sequence[str], options: Sequence[Any]) -> list[Any]:
     """Return the parameters of the short page, with those that show help at the end."""
     own = [each for each in options if not _is_help(each)]
     if len(own) <= MOST:
         return list(options)
     known = {opt: each for each in own for opt in each.opts}
-    wanted = [known[opt] for opt in FIRST.get(name, ()) if opt in known]
+    wanted = [known[opt] for opt in first if opt in known]
     return [*(wanted or own[:MOST]), *(each for each in options if _is_help(each))]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +12,16 @@ import typer.testing
 from rich.cells import cell_len
 from typer.main import get_command
 
+from qwen3tts_cli import main, say
 from qwen3tts_cli.main import app, run
-from qwen3tts_cli.output.help import FIRST, MOST, first_options
+from qwen3tts_cli.output.help import MOST, Contents, first_options
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+FIRST = {
+    module.__name__.removesuffix(".command").rpartition(".")[2]: module.FIRST_OPTIONS
+    for module in main.COMMANDS
+    if hasattr(module, "FIRST_OPTIONS")
+}
 MANY = [
     name for name, each in COMMANDS.items() if "--help-all" in str([p.opts for p in each.params])
 ]
@@ -83,7 +91,9 @@ def test_nothing_is_cut_and_no_type_is_shown(name: str, flag: str, width: int) -
 def test_a_new_option_lands_on_the_second_page() -> None:
     new = type("New", (), {"opts": ["--new"], "param_type_name": "option"})()
     options = [*COMMANDS["say"].params, new]
-    assert new not in first_options("say", [o for o in options if o.param_type_name == "option"])
+    assert new not in first_options(
+        say.FIRST_OPTIONS, [o for o in options if o.param_type_name == "option"]
+    )
 
 
 def test_an_example_is_one_line_that_can_be_copied() -> None:
@@ -123,3 +133,38 @@ def test_completion_knows_options_of_the_second_page(
     monkeypatch.setenv("COMP_CWORD", "2")
     run([])
     assert found in capsys.readouterr().out.split()
+
+
+NEW_COMMAND = """
+import typer
+from typing import Annotated
+
+
+def add_to(app):
+    app.command()(greet)
+
+
+def greet(
+    name: str,
+    loudly: Annotated[bool, typer.Option(help="In capitals.")] = False,
+) -> None:
+    \"\"\"Greet somebody.\"\"\"
+    typer.echo(name.upper() if loudly else name)
+"""
+
+
+def test_a_command_is_one_file_and_one_line_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "greeting_for_a_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "greet.py").write_text(NEW_COMMAND)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    extended = typer.Typer(cls=Contents)
+    greet = importlib.import_module("greeting_for_a_test.greet")
+    main.add_commands(extended, (*main.COMMANDS, greet))
+    runner = typer.testing.CliRunner()
+    assert "Greet somebody." in runner.invoke(extended, ["--help"]).output
+    assert "--loudly" in runner.invoke(extended, ["greet", "--help"]).output
+    assert runner.invoke(extended, ["greet", "Bob", "--loudly"]).output == "BOB\n"
