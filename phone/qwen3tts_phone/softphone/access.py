@@ -95,7 +95,6 @@ class TokenCheck:
 
 
 def bearer_token(header: str | None) -> str:
-    """Return the token of an Authorization header (RFC 6750 section 2.1), or an empty string."""
     kind, _, token = (header or "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
 
@@ -143,7 +142,6 @@ class ProxyHeaders:
         return self._public is not None and origin_of(origin or "") == self._public
 
     def _client(self, peer: str, headers: Mapping[str, str]) -> str:
-        """Return the last address of X-Forwarded-For that is no trusted proxy."""
         listed = ",".join(_lines(headers, "X-Forwarded-For")).split(",")
         for text in reversed(listed[-MAX_PROXIES:]):
             address = address_of(text.strip())
@@ -171,13 +169,11 @@ class AllowedHosts:
         return not self._loopback and _is_address(host)
 
     def same_origin(self, origin: str | None, header: str | None, scheme: str) -> bool:
-        """Return whether the Origin is that of the Host header; False without an Origin."""
         theirs, ours = origin_of(origin or ""), origin_of(f"{scheme}://{header or ''}")
         return theirs is not None and theirs == ours
 
 
 def _lines(headers: Mapping[str, str], name: str) -> list[str]:
-    """Return all lines of a header; some proxies add a line after those of the client."""
     all_lines = getattr(headers, "getall", None)
     return list(all_lines(name, [""])) if all_lines is not None else [headers.get(name, "")]
 

@@ -70,14 +70,12 @@ class StateHistory:
         return self._states[-1]
 
     def add(self, state: State) -> None:
-        """Append a state that differs from the last one; nothing follows ``ended``."""
         if state != self.last and self.last.state != "ended":
             self._states.append(state)
             self._news.set()
             self._news = asyncio.Event()
 
     async def all(self) -> AsyncIterator[State]:
-        """Yield all states from the first to ``ended``."""
         count = 0
         while True:
             news = self._news
@@ -120,7 +118,6 @@ class CallBridge(ABC):
     def speak(
         self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
     ) -> Utterance:
-        """Speak in the other call, as `Call.speak`; the page hears it, too."""
         return self.call.speak(words, options)
 
     def interrupt(self) -> list[Utterance]:
@@ -181,7 +178,6 @@ class CallBridge(ABC):
             self._closing = asyncio.create_task(self._leave(), name="page leaves")
 
     async def _join(self, page_over: asyncio.Task[None]) -> Call | None:
-        """Bridge the page with one call; returns the call that replaces it."""
         following = asyncio.create_task(self._follow())
         moving = asyncio.create_task(self._next_call())
         streams = [self._give_microphone(), self._give_sound()]

@@ -191,7 +191,6 @@ def _san(host: str) -> x509.GeneralName:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file atomically, for its owner alone (0600)."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".softphone-")  # 0600
     try:
         with os.fdopen(handle, "wb") as file:

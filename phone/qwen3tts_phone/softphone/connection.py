@@ -30,8 +30,6 @@ CLOSE_S = 2.0
 
 
 class SoftphoneSessions(Protocol):
-    """Admission and sessions of pages."""
-
     def admit(self, token: str, address: str) -> None:
         """Check a token; raises BadToken, SlowDown."""
 
@@ -43,8 +41,6 @@ class SoftphoneSessions(Protocol):
 
 
 class PageConnection:
-    """Connection that serves one session."""
-
     def __init__(
         self, sessions: SoftphoneSessions, address: str, program: str, hello_s: float
     ) -> None:

@@ -63,7 +63,6 @@ class SpeechEngine:
         return max(0, (most - 8192) * 3 // 4)
 
     async def query(self) -> None:
-        """Query the server; an error is kept in ``trouble``."""
         try:
             async with asyncio.timeout(QUERY_TIMEOUT_S):
                 client = await self.link.client()
@@ -97,8 +96,6 @@ class SpeechEngine:
 
 
 class SpeechEngines:
-    """All speech servers; the first one is the default."""
-
     def __init__(self, settings: Iterable[EngineSettings]) -> None:
         self.all: list[SpeechEngine] = []
         for each in settings:
@@ -120,7 +117,6 @@ class SpeechEngines:
         await asyncio.gather(*(each.query() for each in self.all))
 
     def chosen(self, engine_id: str | None) -> SpeechEngine:
-        """Return the server of that id; None = the first. Raises NoSuchEngine."""
         if engine_id is None:
             return self.all[0]
         for each in self.all:
@@ -165,8 +161,6 @@ class CannotClone(SpeechError):
 
 @dataclass(frozen=True, slots=True)
 class ReferenceVoice:
-    """Reference recording of a voice to be cloned."""
-
     audio: bytes = field(repr=False)
     ref_text: str | None = field(default=None, repr=False)
     """Its transcript; None = the server transcribes it, or uses the speaker embedding only."""
@@ -210,7 +204,6 @@ def check_reference(voice: ReferenceVoice, max_bytes: int, max_s: float) -> None
 
 
 def wav_seconds(audio: bytes) -> float | None:
-    """Return the duration of a WAV; None = another kind of file, or damaged."""
     try:
         with wave.open(io.BytesIO(audio)) as file:
             return float(file.getnframes() / file.getframerate())

@@ -112,14 +112,7 @@ class Gateway:
     async def dial(self, page: Call, uri: str, *, account: str | None = None) -> DialledBridge:
         """Dial for a page; returns immediately, `CallBridge.states` has the progress.
 
-        The page's call must be up, or about to be. It is not ended here when this raises.
-
-        Raises:
-            NotPossible: there is no phone.
-            CallNotAllowed: a rule of the phone's guard forbids it; nothing was sent.
-            BadSip: ``uri`` is no SIP address, or there is no such account.
-            CalleeUnreachable: its host has no address.
-            PortBusy: no RTP port is free.
+        Raises NotPossible (there is no phone), CallNotAllowed, BadSip, CalleeUnreachable, PortBusy.
         """
         if self._phone is None:
             raise NotPossible(

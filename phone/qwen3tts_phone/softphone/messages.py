@@ -1,9 +1,7 @@
 """Every message of ``qwen3tts.softphone.v1``, with its fields, units and bounds (pure).
 
-Fields are declared as those of `qwen3tts_wire.messages`. Times are milliseconds of the server's
-monotonic clock, except ``time`` of a ping. Positions are samples of ``rate_hz``, counted from an
-utterance's first; characters are code points. The server refuses unknown types and fields by name;
-the page ignores them.
+Times are milliseconds of the server's monotonic clock, except ``time`` of a ping. Positions are
+samples of ``rate_hz``; characters are code points. The server refuses unknown types and fields.
 """
 
 from __future__ import annotations
@@ -117,15 +115,11 @@ class Talk:
 
 @dataclass(frozen=True)
 class HangUp:
-    """End the call."""
-
     type: ClassVar[str] = "hangup"
 
 
 @dataclass(frozen=True)
 class Interrupt:
-    """Interrupt the speech."""
-
     type: ClassVar[str] = "interrupt"
 
 
@@ -139,8 +133,6 @@ class Key:
 
 @dataclass(frozen=True)
 class Mute:
-    """The page has muted or unmuted its microphone."""
-
     type: ClassVar[str] = "mute"
     on: Yes
 
@@ -156,8 +148,6 @@ class Type:
 
 @dataclass(frozen=True)
 class TypeEnd:
-    """The typed utterance is complete."""
-
     type: ClassVar[str] = "type_end"
     utterance: Count
 
@@ -194,8 +184,6 @@ class Report:
 
 @dataclass(frozen=True)
 class Ping:
-    """Request the server's clock."""
-
     type: ClassVar[str] = "ping"
     time: Time
 
@@ -233,8 +221,6 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Answer:
-    """SDP answer of a call."""
-
     type: ClassVar[str] = "answer"
     call_id: Name
     sdp: Sdp = field(repr=False)
@@ -244,8 +230,6 @@ class Answer:
 
 @dataclass(frozen=True)
 class State:
-    """State of the call."""
-
     type: ClassVar[str] = "state"
     state: Annotated[str, OneOf(STATES)]
     cause: Prose = ""
@@ -289,8 +273,6 @@ class Heard:
 
 @dataclass(frozen=True)
 class Spoken:
-    """Outcome of an utterance."""
-
     type: ClassVar[str] = "spoken"
     id: Count
     heard: Prose = field(repr=False)
@@ -319,8 +301,6 @@ class Turn:
 
 @dataclass(frozen=True)
 class Caller:
-    """Voice activity of the caller."""
-
     type: ClassVar[str] = "caller"
     speaking: Yes
 
@@ -374,8 +354,6 @@ class Pong:
 
 @dataclass(frozen=True)
 class Error:
-    """A request has failed."""
-
     type: ClassVar[str] = "error"
     code: Id
     message: Prose

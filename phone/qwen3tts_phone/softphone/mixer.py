@@ -62,7 +62,6 @@ class Mixer:
         return self._origin + (self._ticks + 1) * self._ptime_s
 
     def put(self, voice: str, samples: Samples, rate_hz: int, at: float) -> None:
-        """Add samples, shape [n], of one voice; the first is of the time ``at``."""
         if not len(samples):
             return
         known = self._voices.setdefault(voice, _Voice(self.rate_hz))
@@ -119,7 +118,6 @@ class Mixer:
 
 
 def limited(mixed: NDArray[np.int32]) -> Samples:
-    """Return a sum of voices as int16, shape [n]: linear up to `KNEE`, compressed above."""
     size = np.abs(mixed).astype(np.float64)
     if size.max(initial=0.0) <= KNEE:
         return mixed.astype(np.int16)

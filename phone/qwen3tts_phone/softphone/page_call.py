@@ -52,7 +52,6 @@ class CallerTurns:
             listening.typed(text)
 
     def say(self, text: str) -> None:
-        """Add a typed turn; raises LimitExceeded, or WrongState after the end of the detection."""
         if self._listening is not None:
             self._listening.typed(text)
         elif len(self._early) < MAX_EARLY_TURNS:
@@ -64,7 +63,6 @@ class CallerTurns:
             )
 
     def listen(self, call: AnyCall, *, barge_in: bool) -> None:
-        """Start speech detection to the call's end; raises MissingDetector."""
         listening = call.hear(replace(self._settings, barge_in=barge_in))
         if call.on_hear is None:
             self.follow(listening)
@@ -136,7 +134,6 @@ class PageCall:
         return self._left or self.state.state == "ended"
 
     def begin(self, asked: Call | Dial | Listen, before: PageCall | None = None) -> None:
-        """Start the call after the end of the one ``before``; errors are reported as states."""
         self._run = asyncio.create_task(self._whole(asked, before), name="call of a page")
 
     async def ended(self) -> None:

@@ -34,7 +34,6 @@ class TypedText:
         self._changed = asyncio.Event()
 
     def put(self, text: str) -> None:
-        """Append text; raises LimitExceeded (nothing is appended), or BadRequest after the end."""
         if self.ended:
             raise BadRequest("This utterance has ended.", remedy="Begin another one.")
         if self._chars + len(text) > self._max_chars:
@@ -86,7 +85,6 @@ class Caption:
     def updates(
         self, text: str, words: list[Word], position: int, time_ms: float
     ) -> list[ServerMessage]:
-        """Return the messages that bring the page up to date; ``position``: of the playout."""
         told: list[ServerMessage] = []
         if text != self.text:
             self.text = text
@@ -123,12 +121,10 @@ class Captions:
         self._steps: asyncio.Task[None] | None = None
 
     def follow(self, speaker: Speaker) -> None:
-        """Follow all further utterances of a speaker: the agent's, unless `add` says otherwise."""
         self._speaker = speaker
         speaker.followers.append(self._begun)
 
     def add(self, utterance: Utterance, typed: int) -> None:
-        """Add a typed utterance of any speaker; ``typed``: the page's number of it."""
         if utterance in self._live:
             self._live[utterance].who, self._live[utterance].typed = "typed", typed
         else:
@@ -234,7 +230,6 @@ class PageVoice:
         self.options = VoiceOptions()
 
     def choose(self, engine: str | None, voice: str | None, language: str | None) -> None:
-        """Change the voice from the next utterance on; raises NoSuchEngine."""
         self.engine = self._services.engines.chosen(engine)
         self.options = self._services.options(self.engine, voice, language)
         if self._speaker is not None:

@@ -52,7 +52,6 @@ class RecordingStore:
         return name, self.folder / f"{stamp}-web-{name}.wav"
 
     def done(self, name: str, path: Path) -> float:
-        """Offer a finished recording; returns its duration in seconds. Raises OSError."""
         try:
             with wave.open(str(path)) as file:
                 seconds = float(file.getnframes() / file.getframerate())

@@ -197,7 +197,6 @@ def certificate_hosts(settings: SoftphoneSettings) -> list[str]:
 
 
 def local_address() -> str:
-    """Return the source address of packets to others; nothing is sent."""
     for family, elsewhere in zip((socket.AF_INET, socket.AF_INET6), ELSEWHERE, strict=True):
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -209,7 +208,6 @@ def local_address() -> str:
 
 
 def _quiet() -> logging.Logger:
-    """Return a silent logger: the library logs malformed requests with their content."""
     logger = logging.getLogger(f"{__name__}.http")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)
@@ -243,9 +241,7 @@ NICE = -10
 def raise_thread_priority() -> bool:
     """Raise the priority of the calling thread (Linux); returns whether that was granted.
 
-    Over SIP a real-time process sends the packets; here they leave from the event loop, where real
-    time could starve the machine. Threads and processes that it starts keep theirs. Needs
-    CAP_SYS_NICE or RLIMIT_NICE.
+    Packets leave from this event loop. Needs CAP_SYS_NICE or RLIMIT_NICE.
     """
     try:
         plain = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK

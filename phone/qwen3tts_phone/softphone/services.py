@@ -41,8 +41,6 @@ class CallAgent(Protocol):
 
 
 class SoftphoneServices:
-    """Services of a softphone, opened and closed by `Softphone`."""
-
     def __init__(
         self,
         settings: SoftphoneSettings,
@@ -65,7 +63,6 @@ class SoftphoneServices:
         self._reserved = 0
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Open; raises SpeechError (no engine answers), OSError (a file cannot be written)."""
         stack.push_async_callback(self.engines.close)
         await self.engines.open()
         if self.settings.voice or self.settings.language or self.settings.options:

@@ -32,8 +32,6 @@ LATEST = (Caller, Calls, Heard, Line, Utterance)
 
 
 class Outbox:
-    """Queue of messages to a page, without outdated ones (pure)."""
-
     def __init__(self) -> None:
         self._order: deque[tuple[int, ServerMessage]] = deque()
         self._latest: dict[tuple[str, int], int] = {}
@@ -43,7 +41,6 @@ class Outbox:
         return len(self._order)
 
     def put(self, message: ServerMessage) -> bool:
-        """Append a message; False = too many wait."""
         self._number += 1
         if isinstance(message, LATEST):
             self._latest[_key(message)] = self._number
@@ -131,7 +128,6 @@ class PageSession:
             self._calls = asyncio.create_task(self._follow_calls(), name="calls for a page")
 
     def detach(self, connection: object, *, gone: bool) -> None:
-        """Detach a connection that has ended; ``gone``: the page was closed."""
         if self.connection is not connection:
             return  # another one has taken over
         self.connection = None

@@ -29,7 +29,6 @@ def plain_host(host: str) -> str:
 
 
 def origin_of(text: str) -> tuple[str, str, int] | None:
-    """Return scheme, host and port of an origin (RFC 6454 section 6.2); None if it is invalid."""
     scheme, separator, rest = text.partition("://")
     found = HOST.fullmatch(rest)
     if not separator or scheme not in PORTS or found is None:

@@ -1,4 +1,4 @@
-"""The page's files, read once; only what lies in the folder at the start is ever served."""
+"""Web application of the softphone: files, WebSocket, uploads, recordings."""
 
 from __future__ import annotations
 

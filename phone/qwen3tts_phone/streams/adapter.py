@@ -48,8 +48,6 @@ class StreamLost:
 
 @dataclass(frozen=True, slots=True)
 class StreamKey:
-    """Inbound DTMF."""
-
     digit: str
     """One of ``0123456789*#ABCD``."""
     duration_ms: int = 0
@@ -69,8 +67,6 @@ class StreamCleared:
 
 @dataclass(frozen=True, slots=True)
 class StreamFlow:
-    """Flow control of the far end: stop or resume sending."""
-
     stop: bool
 
 
@@ -152,7 +148,6 @@ class StreamAdapter(ABC):
         return kind.tick is not StreamAdapter.tick or kind.flush is not StreamAdapter.flush
 
     def tick(self, now: float) -> list[StreamEvent]:
-        """Return events that are due, about every 20 ms."""
         return []
 
     # --- outbound
@@ -176,7 +171,6 @@ class StreamAdapter(ABC):
         return ()
 
     def keys(self, digits: str) -> Sequence[Message]:
-        """Return the messages that send DTMF; raises NotPossible."""
         raise NotPossible(
             "Pressing keys", self.line, remedy="Press them by the far end's own interface."
         )

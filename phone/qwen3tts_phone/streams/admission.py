@@ -25,8 +25,6 @@ frames queued, so single late ticks delay nothing."""
 
 
 class StreamAdmission:
-    """Admission control of one server, which counts the running calls."""
-
     def __init__(self, settings: StreamSettings) -> None:
         self.draining = False
         self.pacing = PacingAdmission(MIN_CALLS, MAX_LATE_SHARE)

@@ -124,7 +124,6 @@ class StreamCall(Call):
         await self._leave()
 
     async def turn_away(self, outage: SpeechError, said: Announcement | None) -> None:
-        """End the call because no speech server is available, after playing ``said``."""
         try:
             if said is not None:
                 await self.answer()
@@ -142,7 +141,6 @@ class StreamCall(Call):
     async def send_dtmf(
         self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80
     ) -> None:
-        """Send DTMF by the stream's format or the carrier's REST interface."""
         self._core.check_up()
         keys = validated_keys(keys)
         if self._kind is not None and self._kind.press is not None:
@@ -154,7 +152,6 @@ class StreamCall(Call):
     # --- transfer and end
 
     async def transfer(self, target: str, *, headers: dict[str, str] | None = None) -> None:
-        """Transfer the call by the carrier's REST interface, and end ours."""
         self._core.check_up()
         if self._kind is None or self._kind.transfer is None:
             raise NotPossible(
@@ -332,10 +329,6 @@ class StreamCall(Call):
             self._end, self._cause = end, cause.rstrip(".")
 
     async def _let_playout_end(self) -> None:
-        """Stop speaking, and wait for the playout of a complete utterance.
-
-        A clear would cut off its last syllable.
-        """
         if self.speaking:
             self.interrupt()
         if self._sink is not None and self._sink.last_at is not None:

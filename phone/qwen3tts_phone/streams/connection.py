@@ -28,8 +28,6 @@ READ_BYTES = 65_536
 
 
 class StreamConnection(Protocol):
-    """Connection to one far end."""
-
     peer: str
     address: object
     lost: str
@@ -49,8 +47,6 @@ class StreamConnection(Protocol):
 
 
 class WebSocketConnection:
-    """WebSocket, opened by either side."""
-
     def __init__(self, connection: Connection) -> None:
         self.address: object = connection.remote_address
         self.peer = socket_address(connection.remote_address)
@@ -85,8 +81,6 @@ class WebSocketConnection:
 
 
 class TcpConnection:
-    """Plain TCP connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.address: object = writer.get_extra_info("peername")
         self.peer = socket_address(self.address)
@@ -124,8 +118,6 @@ class TcpConnection:
 
 
 class _NoDebug(logging.LoggerAdapter[logging.Logger]):
-    """Drops level DEBUG, at which the library logs headers and messages."""
-
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name of logging
         return level > logging.DEBUG and super().isEnabledFor(level)
 
@@ -147,7 +139,6 @@ def limit_unsent_bytes(transport: asyncio.BaseTransport) -> None:
 
 
 def socket_address(name: Any) -> str:
-    """Return ``host:port`` of a socket's name; empty if it has no name."""
     if not isinstance(name, tuple) or len(name) < 2:
         return ""
     host = f"[{name[0]}]" if ":" in str(name[0]) else str(name[0])
@@ -178,7 +169,6 @@ async def open_websocket(
     headers: Mapping[str, str] | None,
     tls: ssl.SSLContext | None,
 ) -> ClientConnection:
-    """Open a WebSocket to ``url``; raises CalleeUnreachable, CallError."""
     try:
         return await connect(
             url,

@@ -76,8 +76,6 @@ def _pieces(data: bytes, payload: Payload) -> list[bytes]:
 
 
 class StreamCounters:
-    """Counters of one call's messages, as those of RTP packets."""
-
     def __init__(self) -> None:
         self.sounds = 0
         self.losses = 0
@@ -148,7 +146,6 @@ class StreamWatchdog:
         self._last_at = now
 
     def sound(self, now: float) -> bool:
-        """Note audio; True for the first, and the first after a reported silence."""
         news = self._reported or not self._any_sound
         self._sound_at, self._any_sound, self._reported = now, True, False
         return news

@@ -54,7 +54,6 @@ class HandshakeHandler:
     async def process_request(
         self, connection: ServerConnection, request: Request
     ) -> Response | None:
-        """Return None to accept the WebSocket, else the HTTP response."""
         handshake = self._handshake(connection, request)
         try:
             kind, rest = self._kind(handshake)
@@ -122,7 +121,6 @@ class HandshakeHandler:
 
 
 def _text(raw: str) -> str:
-    """Return text without the surrogates that the library makes of bytes beyond ASCII."""
     return raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -1,9 +1,8 @@
 """Playout position at a far end that queues our audio, by the marks it returns (pure).
 
-A mark follows every few frames, and comes back when the far end has played all before it. Between
-two returned marks the position is interpolated by the clock, minus the *lag*: the delay of returned
-marks (network both ways, and the queue). The smallest lag of a call is the network's delay; what is
-unplayed beyond it is queued at the far end, or stuck in the network, and is kept short.
+A mark comes back when the far end has played all before it. Between two returned marks the position
+is interpolated by the clock, minus the *lag* of returned marks. The smallest lag of a call is the
+network's delay; what is unplayed beyond it is queued, and is kept short.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ class PlayoutMarks:
         return len(self._pending)
 
     def wanted(self, context: int, due_at: float) -> bool:
-        """Return whether a mark should follow the frame whose playout ends at ``due_at``."""
         if not self.usable or len(self._pending) >= MAX_PENDING_MARKS:
             return False
         last_context, last_at = self._last
@@ -84,7 +82,6 @@ class PlayoutMarks:
         self._alive_at = now
 
     def sent(self, context: int, position: int, due_at: float) -> str:
-        """Note a mark sent after ``position``; returns its unique name."""
         self._number += 1
         name = f"q{self._number}"
         self._pending[name] = _PendingMark(context, position, due_at, self._sent_s)
@@ -116,7 +113,6 @@ class PlayoutMarks:
         return True
 
     def cut(self, now: float) -> None:
-        """Forget the pending marks of audio that is flushed."""
         self._pending.clear()
         self._last = (0, 0.0)
         self._played = (self._sent_s, now)
@@ -148,7 +144,6 @@ class PlayoutMarks:
         return free_at if free_at > now + 1e-6 else None
 
     def lost_at(self, context: int) -> float | None:
-        """Return when the last mark of a context counts as lost; None = none is pending."""
         out = [each for each in self._pending.values() if each.context == context]
         return max(self._lost_time(each) for each in out) if out else None
 

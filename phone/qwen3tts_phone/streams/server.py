@@ -228,7 +228,6 @@ class Streams:
         return self.kinds.get(kind) or carrier_kind(kind)
 
     async def drain(self) -> None:
-        """Admit no more calls; running ones continue. `drained` returns when they are over."""
         self._admission.draining = True
         self._incoming.put_nowait(None)
 
@@ -327,7 +326,6 @@ class Streams:
         self._begun[call] = host
 
     async def _offer(self, call: StreamCall, host: str, address: object) -> None:
-        """Yield a call once it is identified; from then on it counts as a call."""
         await call.started.wait()
         if call.sink is None or call.over:
             return

@@ -94,7 +94,6 @@ class StreamSink(PacerCallSink):
             self._send_now(self._mark(context, going.end, going.place_s + self._ptime_s))
 
     async def drained(self, context: int) -> Played:
-        """Return when the far end has played the context's last frame, or dropped it."""
         if context in self._going:
             with contextlib.suppress(PacerClosed):
                 await self._pacer.drained(context)  # all sent, and the last slot has passed
@@ -103,7 +102,6 @@ class StreamSink(PacerCallSink):
         return await super().drained(context)
 
     def interrupt(self) -> None:
-        """Flush the speech: clear the far end's queue, and send no further frame."""
         now = self.clock.now()
         clear = self._adapter.clear() if self._may_have_queue(now) else ()
         if clear:
@@ -128,7 +126,6 @@ class StreamSink(PacerCallSink):
     # --- CallSink
 
     def tap(self, tap: Tap) -> None:
-        """Give ``tap`` each frame of speech from now on, at its playout."""
         self.follow()
         super().tap(tap)
 
@@ -136,7 +133,6 @@ class StreamSink(PacerCallSink):
         self._feed_taps(self.clock.now())
 
     def leave(self) -> None:
-        """Send no clear from now on: the far end has left."""
         self._left = True
 
     def gone(self) -> None:
@@ -220,7 +216,6 @@ class StreamSink(PacerCallSink):
             await self._wait_for_far_end(until)
 
     async def _confirmed(self, context: int) -> None:
-        """Wait until the context's last mark has returned or counts as lost."""
         while context in self._going and not self.closed:
             self.marks.give_up(self.clock.now())
             until = self.marks.lost_at(context)

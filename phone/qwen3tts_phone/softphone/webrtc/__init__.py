@@ -1,1 +1,1 @@
-"""Webrtc."""
+"""WebRTC calls of the softphone."""

@@ -62,8 +62,6 @@ class ArrivalHistory:
 
 
 class WebCall(Call):
-    """Call with a browser, made by `made`."""
-
     def __init__(
         self,
         body: CallCore,
@@ -168,12 +166,6 @@ class WebCall(Call):
     # --- taking it
 
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
-        """Wait for the connection.
-
-        Raises:
-            WrongState: it is over.
-            CallError: the connection failed.
-        """
         body = self._core
         body.check_up()
         await asyncio.shield(self._connected)
@@ -289,8 +281,6 @@ class WebCall(Call):
 
 
 class _Listener:
-    """Passes the events of a `WebRtcTransport` on to its call."""
-
     def __init__(self, call: WebCall) -> None:
         self._call = call
 

@@ -86,7 +86,6 @@ class WebSink(PacerCallSink):
         return self._queued_s
 
     def set_playout_delay(self, delay_s: float) -> None:
-        """Set the delay from sending to playout that the browser reports, seconds."""
         self._queued_s = min(max(delay_s, 0.0), MAX_PLAYOUT_DELAY_S)
 
     @property
@@ -103,7 +102,6 @@ class WebSink(PacerCallSink):
         return max(self._longest_gap_s, max(going, default=0.0))
 
     def first_audible_at(self, context: int) -> float | None:
-        """Return the sending time of a context's first audible frame; None = not yet."""
         over = self._over.get(context)
         if over is not None:
             return over.first_audible_at
@@ -201,15 +199,12 @@ class InboundRtp:
         return self._heard(rest + frames)
 
     def due(self, now: float) -> list[HeardFrame]:
-        """Return what is played out because a missing packet counts as lost."""
         return self._heard(self._jitter.due(now)) if self._jitter.pending else []
 
     def next_deadline(self) -> float | None:
-        """Return when `due` has frames; None = no packet is missing."""
         return self._jitter.next_deadline()
 
     def report(self) -> ReportFigures:
-        """Return the figures of a receiver report (RFC 3550 section 6.4.1)."""
         return self._reception.report()
 
     @property

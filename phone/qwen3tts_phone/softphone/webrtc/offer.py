@@ -116,7 +116,6 @@ def _attributes(fields: Sequence[tuple[str, str]]) -> Attributes:
 
 
 def _check_transport(session: Attributes, section: Attributes) -> bool:
-    """Check ICE, DTLS and RTCP; returns whether the browser hides its addresses."""
     for name, what in (
         ("ice-ufrag", "user fragment of ICE"),
         ("ice-pwd", "password of ICE"),

@@ -1,8 +1,8 @@
 """WebRTC connection with a browser (aiortc): answer of the offer, sending track, RTP receiver.
 
-aiortc's own receiver holds four packets before it decodes one, in a thread of its own, and 16 for
-good after the first loss: barge-in would be heard up to a third of a second late. `RtpReceiver`
-replaces it at the DTLS transport, and sends receiver reports (RFC 3550 section 6.4).
+aiortc's receiver delays barge-in by up to a third of a second (four packets before it decodes one,
+16 after the first loss). `RtpReceiver` replaces it, and sends receiver reports (RFC 3550 section
+6.4).
 """
 
 from __future__ import annotations

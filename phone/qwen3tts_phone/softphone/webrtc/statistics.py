@@ -42,8 +42,6 @@ class TransportStatistics:
 
 @dataclass(frozen=True, slots=True)
 class RemoteStatistics:
-    """Inbound datagrams, and the RTCP receiver reports of the browser."""
-
     packets: int = 0
     lost: int = 0
     fraction_lost: float = 0.0
@@ -53,8 +51,6 @@ class RemoteStatistics:
 
 
 class RemoteQuality:
-    """The latest statistics of the remote end, and the worst since the call began."""
-
     def __init__(self) -> None:
         self.latest = RemoteStatistics()
         self.fraction_lost = 0.0
@@ -68,7 +64,6 @@ class RemoteQuality:
             self._add_round_trip(statistics.round_trip_s * 1000)
 
     def add_report(self, report: Report) -> None:
-        """Add what the browser says, without delays over `MAX_DELAY_MS`."""
         if report.rtt_ms is not None and report.rtt_ms > MAX_DELAY_MS:
             report = replace(report, rtt_ms=None)
         if report.jitter_buffer_ms is not None and report.jitter_buffer_ms > MAX_DELAY_MS:
@@ -78,7 +73,6 @@ class RemoteQuality:
             self._add_round_trip(report.rtt_ms)
 
     def delay_s(self) -> float | None:
-        """Return the delay from sending to playout: jitter buffer and half the round trip."""
         report = self.report
         if report.jitter_buffer_ms is None:
             return None

@@ -50,7 +50,6 @@ class TransportWatchdog:
         return news
 
     def report(self, now: float) -> bool:
-        """Note another packet; True for the first one after a reported silence."""
         news, self._reported = self._reported, False
         self._any_at = now
         return news
@@ -63,7 +62,6 @@ class TransportWatchdog:
         return max(0.0, now - self._any_at)
 
     def news(self, now: float) -> float | None:
-        """Return the time without packets once it is to be reported, one time a silence."""
         silent_s = self.silent_s(now)
         if self._reported or silent_s < self._most_s():
             return None
@@ -94,8 +92,6 @@ LONG_S = 8.0
 
 
 class TransportListener(Protocol):
-    """Receiver of a transport's events; called synchronously."""
-
     def connected(self) -> None:
         """Handle the connection."""
 

@@ -1,4 +1,4 @@
-"""Far ends that stream calls to this process: the table that settings, command line and docs read.
+"""Table of the far ends that stream calls; settings, command line and docs read it.
 
 A new one is a module with a function that returns a `StreamKind`, and a line of `CARRIERS`.
 """

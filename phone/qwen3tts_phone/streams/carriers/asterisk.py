@@ -181,7 +181,6 @@ class ChanWebSocketAdapter(JsonAdapter):
 
 
 def _plain(message: str) -> tuple[str, dict[str, Any]]:
-    """Return name and values of ``NAME key:value key:value``; without a colon, the key is empty."""
     name, *words = message[:MAX_MESSAGE_BYTES].split() or [""]
     values: dict[str, Any] = {}
     for word in words[:64]:

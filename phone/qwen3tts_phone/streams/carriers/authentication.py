@@ -1,10 +1,7 @@
 """Authentication of a carrier's webhooks and streams.
 
-Most carriers sign webhooks, only some sign streams, and the signature of a URL alone has no time:
-it can be replayed. So the start answer gives the stream a one-time pass in its path, valid for a
-minute: it was handed to the carrier that signed the webhook. A repeated webhook gets the same pass
-again, so that a carrier may retry it and a replay opens nothing. A stream whose path has a pass is
-admitted by that pass only.
+Few carriers sign streams, and the signature of a URL can be replayed. So the start answer, given to
+a signed webhook, puts a one-time pass into the stream's path; a repeated webhook gets the same one.
 """
 
 from __future__ import annotations
@@ -90,7 +87,6 @@ class HeaderToken:
 
 
 def check_timestamp(signed_at: str, now: float, carrier: str) -> None:
-    """Raise BadSignature for a signed time, seconds since 1970, outside of `TOLERANCE_S`."""
     if not (signed_at.isascii() and signed_at.isdecimal() and len(signed_at) <= 12):
         raise BadSignature(f"The time that {carrier} has signed is no number.")
     if abs(now - int(signed_at)) > TOLERANCE_S:
@@ -105,7 +101,6 @@ def encoded(text: str) -> bytes:
 
 
 def decoded_base64(text: str) -> bytes:
-    """Return the bytes; empty for invalid base64, which no signature equals."""
     try:
         return base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
@@ -122,7 +117,6 @@ def require_cryptography(feature: str) -> None:
 
 
 def given_key(given: str | None, variable: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return a given key, else that of the environment variable, else an empty string."""
     if given is not None:
         return given
     return (os.environ if environ is None else environ).get(variable, "").strip()
@@ -142,7 +136,6 @@ class StreamPasses:
         return f"{PASS_PATH}{named}-{self._signature(named)}"
 
     def path_for(self, signature: bytes, now: float) -> str:
-        """Return the path of a signed webhook: the same one whenever it is repeated."""
         if signature not in self._issued:
             if len(self._issued) >= MAX_WEBHOOKS:
                 del self._issued[next(iter(self._issued))]
@@ -170,7 +163,6 @@ class StreamPasses:
 
 
 def passes_signed_with(*keys: str) -> StreamPasses:
-    """Return passes signed with the first key that is not empty, else with a random one."""
     key = next(filter(None, keys), "")
     return StreamPasses(key.encode() if key else os.urandom(32))
 

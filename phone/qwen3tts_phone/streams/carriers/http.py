@@ -46,7 +46,6 @@ class CarrierRequest:
     body: bytes = field(default=b"", repr=False)
 
     def header(self, name: str, carrier: str) -> str:
-        """Return the value of a header; raises BadSignature where it is missing."""
         value = self.headers.get(name, "").strip()
         if not value:
             raise BadSignature(
@@ -71,7 +70,6 @@ class CarrierRequest:
 def carrier_request(
     handshake: Handshake, public_url: str = "", *, websocket: bool = True
 ) -> CarrierRequest:
-    """Return the request as the carrier made it; ``public_url``: see `requested_url`."""
     return CarrierRequest(
         requested_url(handshake, public_url, websocket=websocket),
         handshake.headers,
@@ -83,12 +81,8 @@ def carrier_request(
 def requested_url(handshake: Handshake, public_url: str = "", *, websocket: bool = True) -> str:
     """Return the URL that the carrier requested.
 
-    Args:
-        handshake: the request as it arrived here.
-        public_url: scheme and host under which the carrier knows this server, with the path prefix
-            that a proxy strips, such as ``https://voice.example.com/calls``. Left out, the host is
-            that of the Host header and TLS is assumed: a proxy that terminates it is not visible.
-        websocket: scheme ``wss`` if true, else ``https``.
+    ``public_url``: its scheme, host and path prefix that a proxy strips; left out, the Host header
+    counts, and TLS is assumed, as a proxy that terminates it is not visible.
     """
     secure = True
     host, prefix = handshake.headers.get("host", "").strip(), ""
@@ -130,7 +124,6 @@ def _paths(path: str) -> Iterable[str]:
 
 
 def stream_url(handshake: Handshake, public_url: str = "") -> str:
-    """Return the stream's URL: that of the webhook without ``/answer``, as a WebSocket."""
     url = requested_url(handshake, public_url).partition("?")[0]
     return url.rstrip("/").removesuffix("/answer")
 
@@ -146,7 +139,6 @@ def webhook_fields(handshake: Handshake) -> dict[str, str]:
 
 
 def call_parameters(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return ``from``, ``to`` and ``direction`` out of a webhook's fields."""
     names = {"from": ("from", "caller"), "to": ("to", "called"), "direction": ("direction",)}
     found = {
         ours: next((fields[each] for each in theirs if fields.get(each)), "")
@@ -156,7 +148,6 @@ def call_parameters(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def stream_parameters(handshake: Handshake, parameters: Mapping[str, str] | None) -> dict[str, str]:
-    """Return what a start answer passes on: the call's parameters, and ``parameters``."""
     return {**call_parameters(webhook_fields(handshake)), **(parameters or {})}
 
 
@@ -189,7 +180,6 @@ class RestClient(Protocol):
 
 
 def path_segment(text: str) -> str:
-    """Return an id quoted as one segment of a URL's path; raises CarrierRefused for no id."""
     if not text or text in (".", ".."):
         raise CarrierRefused("The call has no id that the carrier's interface could be asked with.")
     return quote(text, safe="")

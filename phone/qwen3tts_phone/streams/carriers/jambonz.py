@@ -227,7 +227,6 @@ class JambonzSignature:
 
 
 def jambonz_answer(url: str, *, rate_hz: int = 8000, user: str = "", password: str = "") -> Answer:
-    """Return the verbs: answer, listen both ways, hang up."""
     listen: dict[str, object] = {
         "verb": "listen",
         "url": url,

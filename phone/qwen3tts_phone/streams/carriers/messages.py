@@ -32,7 +32,6 @@ class JsonAdapter(StreamAdapter):
         return [StreamOddity(what)]
 
     def _linear(self, data: bytes, channels: int = 1) -> list[StreamEvent]:
-        """Return the audio of a binary message of 16-bit samples; channel 0 is the caller."""
         size = 2 * channels
         odd = self._odd("half a sample") if len(data) % size else []
         kept = data[: len(data) // size * size]
@@ -55,7 +54,6 @@ class JsonAdapter(StreamAdapter):
 
 
 def object_of(message: Message) -> Object | None:
-    """Return the JSON object in a message; None for anything else."""
     try:
         found = json.loads(message)
     except (ValueError, RecursionError):
@@ -64,7 +62,6 @@ def object_of(message: Message) -> Object | None:
 
 
 def child(of: Object, *names: str) -> Object:
-    """Return the first object under one of these names; empty if there is no such field."""
     for name in names:
         found = of.get(name)
         if isinstance(found, dict):
@@ -73,7 +70,6 @@ def child(of: Object, *names: str) -> Object:
 
 
 def text(of: Object, *names: str) -> str:
-    """Return the first text or number under one of these names, as text; else empty."""
     for name in names:
         found = of.get(name)
         if isinstance(found, str) and found.strip():
@@ -84,7 +80,6 @@ def text(of: Object, *names: str) -> str:
 
 
 def number(of: Object, *names: str) -> float | None:
-    """Return the first number, also one written as text, under one of these names; else None."""
     for name in names:
         found = of.get(name)
         if isinstance(found, bool) or not isinstance(found, int | float | str):
@@ -101,7 +96,6 @@ def number(of: Object, *names: str) -> float | None:
 
 
 def whole(of: Object, *names: str) -> int | None:
-    """Return the same if it is a non-negative whole number; else None."""
     value = number(of, *names)
     return int(value) if value is not None and value >= 0 and value == int(value) else None
 
@@ -126,13 +120,11 @@ def texts(found: object) -> dict[str, str]:
 
 
 def clean(found: str) -> str:
-    """Return a far end's text cut to `MAX_TEXT_CHARS`, printable characters only."""
     kept = found[:MAX_TEXT_CHARS].strip()
     return kept if kept.isprintable() else "".join(c for c in kept if c.isprintable())
 
 
 def sound_of(payload: object) -> bytes | None:
-    """Return the bytes of base64 text; None if it is invalid."""
     if not isinstance(payload, str):
         return None
     try:

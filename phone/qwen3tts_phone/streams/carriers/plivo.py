@@ -192,15 +192,12 @@ def _alphanumeric(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlivoRest:
-    """Client of Plivo's Call resource (v1)."""
-
     auth_id: str
     auth_token: str = field(repr=False)
     api_url: str = "https://api.plivo.com"
     transport: Any = field(default=None, repr=False)
 
     async def hang_up(self, call_id: str) -> None:
-        """End the call; harmless for one that is over. Raises CarrierRefused."""
         account, call = path_segment(self.auth_id), path_segment(call_id)
         url = f"{self.api_url}/v1/Account/{account}/Call/{call}/"
         basic = (self.auth_id, self.auth_token)

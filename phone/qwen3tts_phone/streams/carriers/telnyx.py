@@ -191,8 +191,6 @@ def telnyx_answer(
 
 @dataclass(frozen=True, slots=True)
 class TelnyxRest:
-    """Client of Telnyx' Call Control commands (v2)."""
-
     api_key: str = field(repr=False)
     api_url: str = "https://api.telnyx.com"
     transport: Any = field(default=None, repr=False)

@@ -133,8 +133,6 @@ def twilio_answer(url: str, parameters: Mapping[str, str] | None = None) -> Answ
 
 @dataclass(frozen=True, slots=True)
 class TwilioRest:
-    """Client of Twilio's Calls resource (2010-04-01)."""
-
     account_sid: str
     auth_token: str = field(repr=False)
     api_url: str = "https://api.twilio.com"

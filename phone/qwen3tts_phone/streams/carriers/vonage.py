@@ -1,7 +1,7 @@
 """Vonage's Voice API over a WebSocket: messages, token, start answer.
 
-Source: developer.vonage.com, "WebSockets in the Vonage Voice API"; the Video API's Audio Connector
-speaks the same. Audio is binary: linear samples, 16 bits, little-endian, mono, 20 ms a message.
+Source: developer.vonage.com, "WebSockets in the Vonage Voice API". Audio is binary: linear samples,
+16 bits, little-endian, mono, 20 ms a message.
 """
 
 from __future__ import annotations
