@@ -1,7 +1,4 @@
-"""PyAV's codecs as coders of frames: the part that G.722 and Opus share.
-
-PyAV is imported when the first coder is made, for calls with G.711 need not have it.
-"""
+"""Frame coders over PyAV, shared by G.722 and Opus. PyAV is imported by the first coder."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MAX_PAYLOAD_BYTES = 8192
-"""More is no packet of a call: no datagram that is not cut into pieces holds so much."""
+"""Longer than any UDP datagram that is not fragmented."""
 
 
 def library() -> ModuleType:
@@ -36,10 +33,7 @@ def library() -> ModuleType:
 def open_codec(
     name: str, mode: str, rate_hz: int, options: Mapping[str, str], **fields: Any
 ) -> Any:
-    """Return an open codec context of one channel; ``mode`` is ``r`` or ``w``.
-
-    Raises CodecMissing when this PyAV was built without it.
-    """
+    """Return an open mono codec context; ``mode`` is ``r`` or ``w``. Raises CodecMissing."""
     av = library()
     try:
         context = av.CodecContext.create(name, mode)
@@ -60,7 +54,7 @@ def open_codec(
 
 
 class AvEncoder:
-    """An `Encoder` over a codec of PyAV that gives one packet for each frame."""
+    """`Encoder` over a PyAV codec that gives one packet a frame."""
 
     def __init__(self, context: Any, rate_hz: int, frame_samples: int, delay_samples: int) -> None:
         self.frame_samples = frame_samples
@@ -70,7 +64,6 @@ class AvEncoder:
         self._make = library().AudioFrame.from_ndarray
 
     def encode(self, pcm: Pcm) -> bytes:
-        """Return the payload of one frame, shape [frame_samples]. Raises BadSamples."""
         check_frame(pcm, self.frame_samples, self._context.name)
         frame = self._make(np.ascontiguousarray(pcm).reshape(1, -1), format="s16", layout="mono")
         frame.sample_rate = self._rate_hz
@@ -78,7 +71,7 @@ class AvEncoder:
 
 
 class AvDecoder:
-    """Packets of one codec of PyAV to samples at the codec's own rate."""
+    """`Decoder` over a PyAV codec, at the codec's own rate."""
 
     def __init__(self, name: str, rate_hz: int) -> None:
         self._name = name
@@ -91,7 +84,6 @@ class AvDecoder:
         self._error = library().FFmpegError
 
     def decode(self, data: bytes) -> Pcm:
-        """Return the samples of one payload, shape [n]. Raises BadPayload."""
         # An empty packet would end the stream.
         if not 0 < len(data) <= MAX_PAYLOAD_BYTES:
             raise BadPayload(f"{self._name}: {len(data)} bytes are no payload")
@@ -105,7 +97,9 @@ class AvDecoder:
 
 
 def mono(samples: np.ndarray[Any, Any], channels: int) -> Pcm:
-    """Return one channel of what PyAV gives (interleaved or planar, int16 or float), shape [n]."""
+    """Return the first channel of PyAV's samples (interleaved or planar, int16 or float), shape
+    [n].
+    """
     if samples.dtype != np.int16:
         samples = np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16)
     flat = samples.reshape(-1) if channels == 1 else samples.reshape(-1, channels)[:, 0]

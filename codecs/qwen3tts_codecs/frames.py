@@ -1,13 +1,11 @@
-"""The three forms in which a frame may be sent: as it is, what follows it alone, and faded in.
+"""PCM to encoded frames: resampled, encoded, cut, each with its fade-out (tail) and fade-in (head).
 
-A format without memory has all three in one pass. G.722 describes a frame by what went before, so
-each form needs an encoder that has heard what the far end's decoder will have heard then: one goes
-through the frames, one hears each frame and its end, one hears silence and each beginning. The
-second and the third are a little off, for they have heard the ends and beginnings before, too;
-within a frame that is forgotten (tests/codecs/test_forms.py measures it). The first has heard
-silence before an utterance, as the far end has: from a new one a decoder makes, of a sentence that
-begins at once, a blast of three times its level for 40 ms (PESQ 3.4 in place of 3.9). Opus needs
-none of this: its frames overlap, so a decoder fades out into silence and in again by itself.
+A stateless format makes all three in one pass. G.722 predicts from the past, so each form has an
+encoder with the history that the far end's decoder will have: one hears the frames, one each frame
+and its tail, one silence and each head (the error of the last two is gone within a frame:
+tests/codecs/test_forms.py). The first is warmed up by silence: a decoder whose encoder is new plays
+a sentence that begins immediately at three times its level for 40 ms (PESQ 3.4 instead of 3.9).
+Opus frames overlap, so its decoders fade by themselves.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ from qwen3tts_codecs.pcm import Framer, Int16Reader, Pcm, PcmBytes
 from qwen3tts_codecs.resample import Resampler
 
 FADE_MS = 5
-"""How long a frame takes to fade in or out where the stream breaks."""
+"""Duration of a fade-in or fade-out."""
 BEFORE_MS = 20
-"""So much silence a format with memory has heard before an utterance."""
+"""Silence that warms up an encoder with state."""
 
 
 class Form(NamedTuple):
-    """One frame's three payloads."""
+    """Three payloads of one frame."""
 
     payload: bytes
     tail: bytes
@@ -36,18 +34,18 @@ class Form(NamedTuple):
 
 
 class Forms(Protocol):
-    """Frames of one utterance to payloads, in order."""
+    """Encoder of one utterance's frames in all forms."""
 
     @property
     def delay_samples(self) -> int:
-        """How far a decoder's sound lies behind the samples."""
+        """Delay of the decoded sound behind the samples."""
 
     def encode(self, block: Pcm) -> list[Form]:
-        """Take frames, shape [frames, frame_samples]."""
+        """Encode frames, shape [frames, frame_samples]."""
 
 
 class Fades:
-    """The tails and heads of a rate, as samples."""
+    """Fade-outs and fade-ins of samples."""
 
     def __init__(self, sample_hz: int) -> None:
         fade = sample_hz * FADE_MS // 1000
@@ -55,14 +53,14 @@ class Fades:
         self._rise = 0.5 - 0.5 * np.cos(np.pi * (np.arange(fade) + 0.5) / fade)
 
     def tails(self, block: Pcm) -> Pcm:
-        """Each frame's end mirrored and faded out; shape of ``block``."""
+        """Return each frame's end mirrored and faded out; shape of ``block``."""
         fade = len(self._rise)
         tails = np.zeros_like(block)
         tails[:, :fade] = np.rint(block[:, : -fade - 1 : -1] * self._rise[::-1])
         return tails
 
     def heads(self, block: Pcm) -> Pcm:
-        """Each frame faded in; shape of ``block``."""
+        """Return each frame faded in; shape of ``block``."""
         fade = len(self._rise)
         heads = block.copy()
         heads[:, :fade] = np.rint(block[:, :fade] * self._rise)
@@ -70,7 +68,7 @@ class Fades:
 
 
 class PlainForms:
-    """Of a format without memory."""
+    """Forms of a stateless format."""
 
     delay_samples = 0
 
@@ -79,7 +77,6 @@ class PlainForms:
         self._fades = Fades(payload.sample_hz)
 
     def encode(self, block: Pcm) -> list[Form]:
-        """All forms of all frames in one pass."""
         count, length = block.shape
         forms = np.stack((block, self._fades.tails(block), self._fades.heads(block)))
         data = self._payload.encode(forms.reshape(-1))
@@ -91,7 +88,7 @@ class PlainForms:
 
 
 class ChainedForms:
-    """Of a format with memory."""
+    """Forms of a predictive format."""
 
     def __init__(self, payload: Payload, ptime_ms: int) -> None:
         make = payload.make_encoder
@@ -108,7 +105,6 @@ class ChainedForms:
         self.delay_samples = self._main.delay_samples
 
     def encode(self, block: Pcm) -> list[Form]:
-        """Frame by frame."""
         forms = []
         for frame, tail, head in zip(
             block, self._fades.tails(block), self._fades.heads(block), strict=True
@@ -124,7 +120,7 @@ class ChainedForms:
 
 
 class OverlappedForms:
-    """Of a format whose decoders fade by themselves."""
+    """Forms of a format whose decoders fade by themselves."""
 
     def __init__(self, payload: Payload, ptime_ms: int) -> None:
         self._encoder = payload.encoder(ptime_ms)
@@ -132,7 +128,6 @@ class OverlappedForms:
         self.delay_samples = self._encoder.delay_samples
 
     def encode(self, block: Pcm) -> list[Form]:
-        """Frame by frame."""
         forms = []
         for frame in block:
             data = self._encoder.encode(frame)
@@ -141,7 +136,6 @@ class OverlappedForms:
 
 
 def forms_of(payload: Payload, ptime_ms: int) -> Forms:
-    """Return what encodes one utterance."""
     if not payload.stateful:
         return PlainForms(payload)
     if payload.overlapped:
@@ -150,44 +144,40 @@ def forms_of(payload: Payload, ptime_ms: int) -> Forms:
 
 
 SILENT_PEAK: Final = 8
-"""A frame with no sample above this magnitude is silent: the smallest level of A-law."""
+"""Peak up to which a frame is silent: the smallest level of A-law."""
 
 KEPT_MS: Final = MAX_PTIME_MS + 20
-"""So much of the input behind the last frame is remembered for `FrameEncoder.switch`."""
+"""Input before the last frame that is kept for `FrameEncoder.switch`."""
 
 
 class EncodedFrame(NamedTuple):
-    """One slot of the wire, in the three forms that it may be sent in."""
+    """One frame for the wire, in the three forms that it may be sent in."""
 
     payload: bytes
-    """The frame."""
     tail: bytes
-    """What to send in the next slot if nothing follows: this frame's end mirrored and faded out."""
+    """Fade-out for the next slot, if nothing follows."""
     head: bytes
-    """The frame with a fade-in: what to send if silence went before."""
+    """The frame faded in, for after silence."""
     samples: int
-    """Samples of the stream, at its own rate, that this frame brings to the ear."""
+    """Samples of the stream, at its own rate, that this frame plays."""
     silent: bool
-    """True if nothing in it can be heard."""
 
 
 class FrameEncoder:
-    """Turns one utterance's s16le bytes at ``from_hz`` into frames of a payload format.
+    """Encodes one utterance's s16le bytes at ``from_hz`` into frames of a payload format.
 
-    Bytes may be cut anywhere. The resampler's delay (3 ms from 24 to 8 kHz) stays in the stream, so
-    a frame is ready as soon as its duration of input is; so does the look-ahead of Opus (6.5 ms).
-    ``samples`` takes both into account: over an utterance they sum up to its length. ``flush`` ends
-    the utterance; the encoder is then as new.
+    The resampler's delay (3 ms from 24 to 8 kHz) and the look-ahead of Opus (6.5 ms) stay in the
+    stream, so a frame is ready as soon as its duration of input is. `EncodedFrame.samples` takes
+    both into account: they sum up to the utterance. `flush` ends it and resets the encoder.
 
-    Raises BadSamples, UnsupportedRate, UnsupportedPtime; CodecMissing for G.722 and Opus without
-    their library.
+    Raises BadSamples, UnsupportedRate, UnsupportedPtime, CodecMissing.
     """
 
     def __init__(self, from_hz: int, payload: Payload, ptime_ms: int = 20) -> None:
         self.ptime_ms = ptime_ms
         self._reader = Int16Reader()
         self.cut_off = False
-        """True if the bytes of the utterance last flushed ended within a sample."""
+        """Whether the utterance last flushed ended within a sample."""
         self._from_hz = from_hz
         self._read = 0  # samples of the stream so far
         self._told = 0  # of them, those that frames have been given for
@@ -201,16 +191,15 @@ class FrameEncoder:
 
     @property
     def from_hz(self) -> int:
-        """Rate of the samples pushed."""
         return self._from_hz
 
     @property
     def delay_s(self) -> float:
-        """How far the frames' sound lags behind the input: filter, and look-ahead of the codec."""
+        """Delay of the frames' sound behind the input, seconds: filter and look-ahead."""
         return self._delay / self.payload.sample_hz
 
     def push(self, data: PcmBytes) -> list[EncodedFrame]:
-        """Take s16le bytes; return the frames that are full now."""
+        """Take s16le bytes, cut anywhere; return the frames that are full now."""
         pcm = self._reader.push(data)
         self._read += len(pcm)
         self._kept.append(pcm)
@@ -219,10 +208,7 @@ class FrameEncoder:
         return frames
 
     def flush(self) -> list[EncodedFrame]:
-        """End the utterance: return its last frames, the last one padded by silence.
-
-        Half a sample at the end is no sound and is left out; ``cut_off`` tells that there was one.
-        """
+        """End the utterance; return its last frames, the last one padded by silence."""
         self.cut_off = self._reader.flush() > 0
         rest = self._resampler.flush()
         if self._read and self._forms.delay_samples:
@@ -238,18 +224,16 @@ class FrameEncoder:
         return frames
 
     def reset(self) -> None:
-        """Forget the utterance."""
         self._reader.flush()
         self._resampler.reset()
         self._framer.flush()
         self._renew()
 
     def switch(self, payload: Payload, ptime_ms: int | None = None) -> list[EncodedFrame]:
-        """Go on in another format with the sample after those that frames were given for.
+        """Continue in another format after the samples that frames were returned for.
 
-        ``ptime_ms`` is the new length of frames; None = as before. Return the frames that are full
-        now. The new encoder hears a frame of what went before, so that it does not begin in
-        silence. Raises as the constructor; nothing has changed then.
+        The new encoder is warmed up by a frame of the past. ``ptime_ms`` None = as before. Return
+        the frames that are full now. Raises as the constructor, and then nothing has changed.
         """
         begun = self._told > 0
         self._use(payload, self.ptime_ms if ptime_ms is None else ptime_ms)
@@ -266,7 +250,6 @@ class FrameEncoder:
     # --- inside
 
     def _use(self, payload: Payload, ptime_ms: int) -> None:
-        """Begin a run of frames of one format."""
         frame_samples = payload.frame_samples(ptime_ms)
         resampler = Resampler(self._from_hz, payload.sample_hz)
         self._forms: Forms = forms_of(payload, ptime_ms)
@@ -278,7 +261,6 @@ class FrameEncoder:
         self._delay = resampler.delay_samples + self._forms.delay_samples
 
     def _renew(self) -> None:
-        """Forget the utterance that is over, and begin the next."""
         if self._forms.delay_samples:
             self._forms = forms_of(self.payload, self.ptime_ms)
         self._read = self._told = self._frames = self._warming = self._kept_from = 0
@@ -286,13 +268,11 @@ class FrameEncoder:
         self._kept.clear()
 
     def _forget(self) -> None:
-        """Drop what no switch would need of the input that is kept."""
         least = self._told - self._from_hz * KEPT_MS // 1000
         while self._kept and self._kept_from + len(self._kept[0]) <= least:
             self._kept_from += len(self._kept.popleft())
 
     def _encode(self, block: Pcm) -> list[EncodedFrame]:
-        """Encode frames, shape [frames, frame_samples]."""
         if not len(block):
             return []
         forms = self._forms.encode(block)
@@ -305,7 +285,6 @@ class FrameEncoder:
         ]
 
     def _advance(self) -> int:
-        """Return how many samples of the stream the next frame brings."""
         self._frames += 1
         ended = self._frames * self.frame_samples
         if self._begun_at is None:

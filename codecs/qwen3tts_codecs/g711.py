@@ -1,16 +1,13 @@
-"""G.711: mu-law (PCMU) and A-law (PCMA), 16-bit linear samples to 8-bit code words and back.
+"""G.711: mu-law (PCMU) and A-law (PCMA), 16-bit samples to 8-bit code words and back.
 
-Decoding is the table of ITU-T G.711 (tables 1 and 2, levels scaled to 16 bits: mu-law by 4, A-law
-by 8); all decoders agree on it. Encoders do not agree where a sample lies between two levels. Here
-a sample becomes **the nearest level**, a tie goes to the larger magnitude, and the sign bit is the
-sample's own sign, so that ``encode(-x)`` and ``encode(x)`` differ in the sign bit alone. That is
-the encoder with the least error; every decoder understands it. The ITU software tool (G.191) drops
-low bits first and so picks a neighbouring level for 621 of the 65536 inputs in mu-law and for 619
-in A-law; in 501 and 498 of these it is farther off, in the others as near
-(tests/codecs/test_g711.py counts them).
+Decoding is the table of ITU-T G.711 (tables 1 and 2, scaled to 16 bits). Encoding takes the
+**nearest level**; a tie goes to the larger magnitude, and the sign bit is the sample's own. That is
+the encoder with the least error. The ITU tool (G.191) drops low bits first and picks a neighbouring
+level for 621 of the 65536 inputs in mu-law and 619 in A-law, farther off in 501 and 498 of them
+(tests/codecs/test_g711.py).
 
-Mu-law has two zeros. Code word 0x7F, "minus zero", decodes to 0; 0 encodes to 0xFF. This is the one
-code word that does not come back from ``encode(decode(c))``. A-law has no zero: 0 becomes +8, 0xD5.
+Code word 0x7F of mu-law, "minus zero", decodes to 0, which encodes to 0xFF. A-law has no zero: 0
+becomes +8, 0xD5.
 """
 
 from __future__ import annotations
@@ -25,23 +22,21 @@ from qwen3tts_codecs.payload import CodecRating, CodecSpec, Payload
 from qwen3tts_codecs.pcm import Pcm, check_samples
 
 ULAW_SILENCE: Final = 0xFF
-"""The code word of silence in mu-law."""
 
 ALAW_SILENCE: Final = 0xD5
-"""The code word of silence in A-law."""
 
 _Codes = NDArray[np.uint8]
 
 
 def _ulaw_levels() -> NDArray[np.int32]:
-    """Magnitudes of mu-law, shape [128], rising, 16-bit scale (G.711 table 2a, value y_n)."""
+    """Return magnitudes, shape [128], rising, 16-bit scale (G.711 table 2a, value y_n)."""
     segment, step = np.divmod(np.arange(128), 16)
     levels: NDArray[np.int32] = ((((2 * step + 33) << segment) - 33) * 4).astype(np.int32)
     return levels
 
 
 def _alaw_levels() -> NDArray[np.int32]:
-    """Magnitudes of A-law, shape [128], rising, 16-bit scale (G.711 table 1a, value y_n)."""
+    """Return magnitudes, shape [128], rising, 16-bit scale (G.711 table 1a, value y_n)."""
     segment, step = np.divmod(np.arange(128), 16)
     linear = 2 * step + 1
     curved = (2 * step + 33) << np.maximum(segment - 1, 0)
@@ -50,10 +45,7 @@ def _alaw_levels() -> NDArray[np.int32]:
 
 
 def _decode_table(levels: NDArray[np.int32], invert: int, positive: int) -> Pcm:
-    """Return the sample of each code word, shape [256].
-
-    ``invert`` is what is XORed into a word for the wire, ``positive`` the sign bit of plus as sent.
-    """
+    """Return the sample of each code word, shape [256]."""
     codes = np.arange(256)
     magnitude = levels[(codes ^ invert) & 0x7F]
     table: Pcm = np.where((codes & 0x80) == positive, magnitude, -magnitude).astype(np.int16)
@@ -62,7 +54,7 @@ def _decode_table(levels: NDArray[np.int32], invert: int, positive: int) -> Pcm:
 
 
 def _encode_table(levels: NDArray[np.int32], invert: int) -> _Codes:
-    """Return the code word of each sample, shape [65536], indexed by the sample's uint16 view."""
+    """Return the code word of each sample, shape [65536], by the sample's uint16 view."""
     middles = (levels[:-1] + levels[1:]) // 2
     samples = np.arange(65536).astype(np.uint16).view(np.int16).astype(np.int32)
     nearest = np.searchsorted(middles, np.abs(samples), side="right")
@@ -82,24 +74,24 @@ _ALAW_ENCODE = _encode_table(_alaw_levels(), _ALAW_INVERT)
 
 
 def encode_ulaw(pcm: Pcm) -> bytes:
-    """Compress ``pcm``, shape [n], to n mu-law code words. Raises BadSamples."""
+    """Encode ``pcm``, shape [n], to n mu-law code words. Raises BadSamples."""
     check_samples(pcm, "encode_ulaw")
     return _ULAW_ENCODE.take(pcm.view(np.uint16)).tobytes()
 
 
 def decode_ulaw(data: bytes | bytearray | memoryview) -> Pcm:
-    """Expand n mu-law code words to samples, shape [n]. Raises BadSamples if not bytes."""
+    """Decode n mu-law code words to samples, shape [n]. Raises BadSamples."""
     return _ULAW_DECODE.take(_code_words(data, "decode_ulaw"))
 
 
 def encode_alaw(pcm: Pcm) -> bytes:
-    """Compress ``pcm``, shape [n], to n A-law code words. Raises BadSamples."""
+    """Encode ``pcm``, shape [n], to n A-law code words. Raises BadSamples."""
     check_samples(pcm, "encode_alaw")
     return _ALAW_ENCODE.take(pcm.view(np.uint16)).tobytes()
 
 
 def decode_alaw(data: bytes | bytearray | memoryview) -> Pcm:
-    """Expand n A-law code words to samples, shape [n]. Raises BadSamples if not bytes."""
+    """Decode n A-law code words to samples, shape [n]. Raises BadSamples."""
     return _ALAW_DECODE.take(_code_words(data, "decode_alaw"))
 
 
@@ -112,7 +104,7 @@ def _code_words(data: bytes | bytearray | memoryview, where: str) -> _Codes:
 PCMU: Final = Payload("PCMU", 0, 8000, 8000, 1, bytes([ULAW_SILENCE]), encode_ulaw, decode_ulaw)
 PCMA: Final = Payload("PCMA", 8, 8000, 8000, 1, bytes([ALAW_SILENCE]), encode_alaw, decode_alaw)
 RATING: Final = CodecRating(0.0, 25.1)
-"""With the concealment of G.711's Appendix I, random loss."""
+"""With the packet loss concealment of G.711 Appendix I, random loss."""
 SPECS: Final = (
     CodecSpec(
         PCMU,

@@ -1,8 +1,4 @@
-"""G.722 at 64 kbit/s: 7 kHz of speech in the bytes of G.711 (ITU-T G.722).
-
-A frame has 16 samples and 8 bytes a millisecond; the RTP clock says 8000 all the same, an error of
-RFC 1890 that was kept (RFC 3551 section 4.5.2).
-"""
+"""G.722 at 64 kbit/s (ITU-T G.722): 16 samples and 8 bytes a millisecond, RTP clock 8000."""
 
 from __future__ import annotations
 
@@ -13,23 +9,20 @@ from qwen3tts_codecs.payload import CodecRating, CodecSpec, Payload
 
 G722_HZ: Final = 16000
 G722_DELAY: Final = 22
-"""Samples: both quadrature mirror filters have 24 taps (ITU-T G.722 table 11)."""
+"""Samples: both quadrature mirror filters have 24 taps (table 11)."""
 
 G722_SILENCE: Final = b"\xff"
-"""A byte of silence: the smallest step in both bands, always the same way. Whatever a decoder has
-heard before, 5 ms later it gives a level of 26 at 0 and at 8 kHz, where nobody hears it. Encoded
-zeros are a hiss of the same level at all frequencies, and take 40 ms to come down to it."""
+"""Byte of silence: the smallest step in both bands. After 5 ms any decoder gives a level of 26 at 0
+and 8 kHz, inaudible; encoded zeros hiss at that level and take 40 ms to fall to it."""
 
 
 def g722_encoder(frame_samples: int) -> AvEncoder:
-    """Return an encoder of frames of so many samples at 16 kHz."""
     options = {"frame_size": str(frame_samples)}
     context = open_codec("g722", "w", G722_HZ, options)
     return AvEncoder(context, G722_HZ, frame_samples, G722_DELAY)
 
 
 def g722_decoder() -> AvDecoder:
-    """Return a decoder: 16 samples for each 8 bytes."""
     return AvDecoder("g722", G722_HZ)
 
 

@@ -24,13 +24,12 @@ def _decode_l16(data: PcmBytes) -> Pcm:
 
 
 L16: Final = Payload("L16", 11, 44100, 44100, 2, bytes(2), _encode_l16, _decode_l16)
-"""Linear samples, one channel, at their static rate of 44.1 kHz."""
+"""Linear samples at their static rate."""
 
 
 def l16(sample_hz: int, payload_type: int) -> Payload:
-    """Return linear samples at another rate and a dynamic payload type.
-
-    Raises UnknownPayload for a type that is not dynamic, UnsupportedRate for a rate out of bounds.
+    """Return linear samples at another rate and a dynamic payload type. Raises UnknownPayload,
+    UnsupportedRate.
     """
     check_rate("sample_hz", sample_hz)
     # RFC 3551 section 3: 96 to 127 are free for what is agreed by other means.
@@ -40,9 +39,8 @@ def l16(sample_hz: int, payload_type: int) -> Payload:
 
 
 def slin(sample_hz: int) -> Payload:
-    """Return linear samples at a rate, low byte first, as streams carry them that are no RTP.
-
-    Asterisk calls it slin; its encoding name here is ``L16LE``. Raises UnsupportedRate.
+    """Return linear samples, low byte first, as Asterisk's slin; here called ``L16LE``. Raises
+    UnsupportedRate.
     """
     check_rate("sample_hz", sample_hz)
     # No payload type belongs to it: it is never sent in RTP.

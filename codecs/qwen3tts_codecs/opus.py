@@ -1,4 +1,4 @@
-"""Opus for speech on a call (RFC 6716, RFC 7587): one channel, of 24 kHz."""
+"""Opus for speech (RFC 6716, RFC 7587), mono at 24 kHz."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from qwen3tts_codecs.pcm import Pcm
 from qwen3tts_codecs.resample import Resampler
 
 OPUS_HZ: Final = 24000
-"""The engines' own rate: what Opus calls super-wideband, up to 12 kHz."""
+"""Sample rate: super-wideband, up to 12 kHz."""
 OPUS_CLOCK_HZ: Final = 48000
-"""RFC 7587 section 4.1: the RTP clock, whatever the rate of the samples."""
+"""RTP clock, whatever the sample rate (RFC 7587 section 4.1)."""
 OPUS_PTIMES_MS: Final = (10, 20, 40, 60)
-"""Frames of a call that are one frame of Opus (RFC 6716 section 2.1.4)."""
+"""Packet times of one Opus frame (RFC 6716 section 2.1.4)."""
 
 MIN_BITRATE: Final = 6000
 MAX_BITRATE: Final = 128_000
 BANDWIDTHS_HZ: Final = (4000, 6000, 8000, 12_000)
-"""Of Opus (RFC 6716 section 2), up to what there is at 24 kHz."""
+"""RFC 6716 section 2, up to what 24 kHz holds."""
 
 OPUS_SILENCE: Final = {
     10: bytes.fromhex("d0fffe"),
@@ -29,35 +29,31 @@ OPUS_SILENCE: Final = {
     40: bytes.fromhex("d9fffefffe"),
     60: bytes.fromhex("db03fffefffefffe"),
 }
-"""Silence by its duration, in the mode for music. A decoder that comes from the mode for speech
-goes on with that for 5 ms and fades it out (RFC 6716 section 4.5), so speech that is cut off makes
-no click; after silence in the mode for speech the step is up to 3.7 times as large as its own."""
+"""Silent frame by duration, in CELT mode: a decoder that comes from SILK continues it for 5 ms and
+fades (RFC 6716 section 4.5). After silence in SILK mode the step is up to 3.7 times as large."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpusSettings:
-    """How speech is encoded."""
+    """Encoder settings."""
 
     bitrate: int = 40_000
-    """Bits a second. PESQ-WB of speech in frames of 20 and of 40 ms, without FEC: 32,000 4.14 and
-    3.91; 40,000 4.28 and 4.24. RFC 7587 section 3.1.1 has 28 to 40 kbit/s for speech in full band.
-    """
+    """Bits a second. PESQ-WB in 20 and 40 ms frames, without FEC: 32,000 4.14 and 3.91; 40,000 4.28
+    and 4.24."""
     lowdelay: bool = False
-    """Without the mode for speech: 2.5 ms of look-ahead and not 6.5, a third of the work; but no
-    FEC, and PESQ-WB 3.48 where the mode for speech gives 4.05."""
+    """CELT only: 2.5 ms of look-ahead instead of 6.5, a third of the CPU; no FEC, PESQ-WB 3.48
+    instead of 4.05."""
     fec: bool = True
-    """A lost frame's outline travels in the next one (RFC 6716 section 2.1.7), where the far end
-    asks for it: it is paid for in bits. Of speech at 40,000 it leaves PESQ-WB 4.17 in frames of 20
-    ms, and 3.87 in frames of 40 ms."""
+    """In-band FEC (RFC 6716 section 2.1.7) where the far end asks for it; it costs bits: at 40,000
+    PESQ-WB falls to 4.17 in 20 ms and 3.87 in 40 ms frames."""
     expected_loss_pct: int = 5
-    """What the encoder is prepared for; more makes frames depend less upon each other."""
+    """Loss that the encoder is prepared for."""
     constant: bool = False
-    """Every packet of the same size: what is said cannot be guessed from encrypted packets."""
+    """Constant bitrate: packet sizes tell nothing of the speech."""
     bandwidth_hz: int = 12_000
-    """The highest frequency that is sent."""
     complexity: int = 6
-    """0 to 10. Of 6 s of speech in 20 ms frames, PESQ-WB and microseconds a frame: 3 3.64 and 209;
-    5 3.82, 252; 6 4.05, 249; 8 4.12, 338."""
+    """0 to 10. PESQ-WB and microseconds a 20 ms frame: 3 3.64, 209; 5 3.82, 252; 6 4.05, 249; 8
+    4.12, 338."""
 
     def __post_init__(self) -> None:
         if not MIN_BITRATE <= self.bitrate <= MAX_BITRATE:
@@ -68,13 +64,10 @@ class OpusSettings:
             raise CodecError(f"complexity={self.complexity} is not 0 to 10")
         if self.bandwidth_hz not in BANDWIDTHS_HZ:
             known = ", ".join(map(str, BANDWIDTHS_HZ))
-            raise CodecError(f"bandwidth_hz={self.bandwidth_hz} is none of {known}")
+            raise CodecError(f"bandwidth_hz={self.bandwidth_hz} is not one of {known}")
 
     def for_far_end(self, parameters: str) -> OpusSettings:
-        """Return these settings as far as a far end wants them (RFC 7587 section 6.1).
-
-        ``parameters`` are those of its ``a=fmtp`` line; what is not understood is left out.
-        """
+        """Return these settings limited by the far end's fmtp (RFC 7587 section 6.1)."""
         told = dict(each.strip().lower().partition("=")[::2] for each in parameters.split(";"))
 
         def number(name: str, otherwise: int) -> int:
@@ -95,7 +88,6 @@ class OpusSettings:
 
 
 def opus_encoder(frame_samples: int, settings: OpusSettings) -> AvEncoder:
-    """Return an encoder of frames of so many samples at 24 kHz."""
     options = {
         "application": "lowdelay" if settings.lowdelay else "voip",
         "frame_duration": f"{frame_samples * 1000 // OPUS_HZ}",
@@ -112,22 +104,21 @@ def opus_encoder(frame_samples: int, settings: OpusSettings) -> AvEncoder:
 
 
 class OpusDecoder:
-    """Packets to samples at 24 kHz."""
+    """`Decoder` of Opus."""
 
     def __init__(self) -> None:
         self._decoder = AvDecoder("libopus", OPUS_CLOCK_HZ)
         self._resampler = Resampler(OPUS_CLOCK_HZ, OPUS_HZ)  # the library hands out 48 kHz
 
     def decode(self, data: bytes) -> Pcm:
-        """Return the samples of one payload, shape [n]. Raises BadPayload."""
         return self._resampler.push(self._decoder.decode(data))
 
 
 def opus(payload_type: int = 96, settings: OpusSettings | None = None) -> Payload:
-    """Return Opus under a dynamic payload type.
+    """Return Opus under a dynamic payload type. Raises UnknownPayload.
 
-    Without ``settings`` it is Opus for a far end that has asked for nothing: without FEC. For one
-    that has: `OpusSettings.for_far_end`. Raises UnknownPayload for a type that is not dynamic.
+    Default settings: those for a far end that asks for nothing, without FEC; else
+    `OpusSettings.for_far_end`.
     """
     if not 96 <= payload_type <= 127:
         raise UnknownPayload(f"Opus needs a dynamic type of 96 to 127: {payload_type}")
@@ -154,12 +145,9 @@ def opus(payload_type: int = 96, settings: OpusSettings | None = None) -> Payloa
 
 
 OPUS: Final = opus()
-"""Opus with the usual settings; its payload type is whatever was agreed (`Payload.with_type`)."""
 
 
 def _for_far_end(payload: Payload, fmtp: str) -> Payload:
-    """Configure Opus by the far end's fmtp: RFC 7587 section 6.1, the receiver chooses the bitrate,
-    FEC and bandwidth."""
     return opus(payload.payload_type, OpusSettings().for_far_end(fmtp))
 
 

@@ -1,4 +1,4 @@
-"""RTP payload formats (RFC 3551, RFC 7587) and what is known of their codecs.
+"""RTP payload formats (RFC 3551, RFC 7587) and the facts of their codecs.
 
 G.711 and linear samples are stateless. G.722 and Opus predict each frame from the ones before, so
 an `Encoder` belongs to one stream in one direction, and so does a `Decoder`.
@@ -20,7 +20,7 @@ PTIMES_MS: Final = (10, 20, 30, 40, 50, 60)
 
 
 class Encoder(Protocol):
-    """Frames of one length in, payloads out."""
+    """Encoder of frames of one length."""
 
     @property
     def frame_samples(self) -> int:
@@ -28,24 +28,23 @@ class Encoder(Protocol):
 
     @property
     def delay_samples(self) -> int:
-        """How far the decoded sound lies behind the encoded one, at the format's ``sample_hz``."""
+        """Delay of the decoded sound behind the encoded one, at the format's ``sample_hz``."""
 
     def encode(self, pcm: Pcm) -> bytes:
         """Return the payload of one frame, shape [frame_samples]. Raises BadSamples."""
 
 
 class Decoder(Protocol):
-    """Payloads in, samples out."""
+    """Decoder of one stream of payloads."""
 
     def decode(self, data: bytes) -> Pcm:
-        """Return the samples of one payload, shape [n], at the format's ``sample_hz``.
-
-        Raises BadPayload for bytes that are none; the next payload can be decoded all the same.
+        """Return the samples of one payload, shape [n], at the format's ``sample_hz``. Raises
+        BadPayload.
         """
 
 
 class PlainEncoder:
-    """The `Encoder` of a format without memory."""
+    """`Encoder` of a stateless format."""
 
     delay_samples = 0
 
@@ -54,19 +53,17 @@ class PlainEncoder:
         self._encode = encode
 
     def encode(self, pcm: Pcm) -> bytes:
-        """Return the payload of one frame."""
         check_frame(pcm, self.frame_samples, "PlainEncoder")
         return self._encode(pcm)
 
 
 class PlainDecoder:
-    """The `Decoder` of a format without memory."""
+    """`Decoder` of a stateless format."""
 
     def __init__(self, decode: Callable[[bytes], Pcm]) -> None:
         self._decode = decode
 
     def decode(self, data: bytes) -> Pcm:
-        """Return the samples of one payload."""
         return self._decode(data)
 
 
@@ -79,34 +76,34 @@ def check_frame(pcm: Pcm, frame_samples: int, where: str) -> None:
 
 @dataclass(frozen=True)
 class Payload:
-    """One payload format: its names in SDP and how samples become its bytes."""
+    """Payload format: its names in SDP, and its coders."""
 
     name: str
-    """The encoding name of the rtpmap attribute, as it is commonly written."""
+    """Encoding name of the rtpmap attribute."""
     payload_type: int
-    """The static type of RFC 3551 table 4, or the dynamic one that was agreed."""
+    """Static type of RFC 3551 table 4, or the agreed dynamic one."""
     clock_hz: int
     """Rate of the RTP timestamp."""
     sample_hz: int
     """Rate of the samples."""
     sample_bytes: int
-    """Bytes of a sample; 0 = a sample has none of its own."""
+    """Bytes of a sample; 0 = the format is compressed by frame."""
     silence: bytes
-    """One sample of silence; empty where a sample has no bytes of its own."""
+    """One sample of silence; empty for a format compressed by frame."""
     encode: Callable[[Pcm], bytes] = field(repr=False, compare=False)
-    """Samples, shape [n], to bytes. Raises BadSamples. A format with memory takes one frame, and
-    treats it as the first of a stream: for a stream there is `encoder`."""
+    """Encode samples, shape [n]. Raises BadSamples. A predictive format takes one frame, as the
+    first of a stream; for streams use `encoder`."""
     decode: Callable[[bytes], Pcm] = field(repr=False, compare=False)
-    """The reverse. Raises BadSamples, or BadPayload for a format with memory."""
+    """Decode to samples, shape [n]. Raises BadSamples or BadPayload."""
     make_encoder: Callable[[int], Encoder] | None = field(default=None, repr=False, compare=False)
-    """From the samples of a frame; None = the format has no memory."""
+    """Factory by samples of a frame; None = the format is stateless."""
     make_decoder: Callable[[], Decoder] | None = field(default=None, repr=False, compare=False)
     make_silence: Callable[[int], bytes] | None = field(default=None, repr=False, compare=False)
-    """Of a format with memory: a silent frame, from its duration in milliseconds."""
+    """Silent frame of a compressed format by its duration in milliseconds."""
     ptimes_ms: tuple[int, ...] = ()
-    """The frame durations that there are; empty = any that holds whole samples."""
+    """Possible packet times; empty = any that holds whole samples."""
     overlapped: bool = False
-    """Whether a decoder fades by itself from one frame to one that does not go on from it."""
+    """Whether decoders fade by themselves over a discontinuity."""
 
     @property
     def static(self) -> bool:
@@ -115,27 +112,24 @@ class Payload:
 
     @property
     def stateful(self) -> bool:
-        """Whether a frame is understood by what went before it."""
+        """Whether frames are predicted from the ones before."""
         return self.make_encoder is not None
 
     def with_type(self, payload_type: int) -> Payload:
-        """Return the same format under the payload type that was agreed. Raises UnknownPayload."""
+        """Return the format under the agreed payload type. Raises UnknownPayload."""
         if not 0 <= payload_type <= 127:
             raise UnknownPayload(f"payload type {payload_type} is not between 0 and 127")
         return replace(self, payload_type=payload_type)
 
     def encoder(self, ptime_ms: int = 20) -> Encoder:
-        """Return an encoder for one stream of frames of ``ptime_ms``.
-
-        Raises UnsupportedPtime; CodecMissing where the format's library is not installed.
-        """
+        """Return an encoder for one stream. Raises UnsupportedPtime, CodecMissing."""
         samples = self.frame_samples(ptime_ms)
         if self.make_encoder is None:
             return PlainEncoder(samples, self.encode)
         return self.make_encoder(samples)
 
     def decoder(self) -> Decoder:
-        """Return a decoder for one stream of packets. Raises CodecMissing."""
+        """Return a decoder for one stream. Raises CodecMissing."""
         return PlainDecoder(self.decode) if self.make_decoder is None else self.make_decoder()
 
     def frame_samples(self, ptime_ms: int) -> int:
@@ -157,19 +151,17 @@ class Payload:
         return samples
 
     def frame_ticks(self, ptime_ms: int) -> int:
-        """How far the RTP timestamp moves in ``ptime_ms``."""
         return self.clock_hz * ptime_ms // 1000
 
     def frame_bytes(self, ptime_ms: int) -> int:
-        """Bytes in a frame of ``ptime_ms``; of Opus, whose frames vary, those of a silent one.
-
-        Raises UnsupportedPtime.
+        """Bytes in a frame of ``ptime_ms``; of Opus, those of a silent one. Raises
+        UnsupportedPtime.
         """
         samples = self.frame_samples(ptime_ms)
         return samples * self.sample_bytes or len(self.silent_frame(ptime_ms))
 
     def silent_frame(self, ptime_ms: int) -> bytes:
-        """A frame of silence, whatever went before it. Raises UnsupportedPtime."""
+        """Return a silent frame. Raises UnsupportedPtime."""
         samples = self.frame_samples(ptime_ms)
         return self.silence * samples if self.make_silence is None else self.make_silence(ptime_ms)
 
@@ -179,7 +171,6 @@ class CodecRating:
     """E-model parameters of a codec, ITU-T G.113 (11/2007) appendix I."""
 
     ie: float
-    """Equipment impairment factor without loss."""
     bpl: float
     """Packet-loss robustness factor; higher is better."""
     delay_ms: float = 0.0
@@ -192,9 +183,8 @@ UNRATED: Final = CodecRating(11.0, 19.0)
 
 @dataclass(frozen=True, slots=True)
 class CodecSpec:
-    """Everything the product knows of one codec: a row of `qwen3tts_codecs.table.CODECS`.
-
-    SDP, settings, the E-model, carriers' names and the command line read it from there.
+    """Facts of one codec: a row of `qwen3tts_codecs.table.CODECS`, read by SDP, settings, the
+    E-model, the streams of carriers and the command line.
     """
 
     payload: Payload
@@ -202,14 +192,13 @@ class CodecSpec:
     offered_type: int | None = None
     """Dynamic payload type of our offers; None = the payload's own, static one."""
     channels: int = 1
-    """As written in rtpmap (RFC 7587 section 7: always 2 for Opus, whatever is sent)."""
+    """As in rtpmap; always 2 for Opus (RFC 7587 section 7)."""
     fmtp: str = ""
-    """Parameters that our offers state."""
     configured: Callable[[Payload, str], Payload] | None = None
-    """Returns the payload as the far end's fmtp asks for it; None = the codec has no parameters."""
+    """Applies the far end's fmtp to the payload; None = no parameters."""
     rating: CodecRating = UNRATED
     comfort_noise: bool = False
-    """Whether RFC 3389's noise at 8 kHz goes with it."""
+    """Whether comfort noise (RFC 3389) of 8 kHz goes with it."""
     in_sdp: bool = True
     """Whether telephone calls can negotiate it."""
     in_browsers: bool = False
@@ -219,17 +208,14 @@ class CodecSpec:
 
     @property
     def name(self) -> str:
-        """Encoding name, as it is commonly written."""
         return self.payload.name
 
     @property
     def payload_type(self) -> int:
-        """Payload type of our offers."""
         return self.payload.payload_type if self.offered_type is None else self.offered_type
 
     @property
     def clock_hz(self) -> int:
-        """Rate of the RTP timestamp."""
         return self.payload.clock_hz
 
     @property
@@ -239,7 +225,6 @@ class CodecSpec:
 
     @property
     def ptimes_ms(self) -> tuple[int, ...]:
-        """Packet times that can be sent."""
         return self.payload.ptimes_ms or PTIMES_MS
 
     @property

@@ -1,4 +1,4 @@
-"""Linear 16-bit samples: bytes in, arrays out, with every sample kept whole."""
+"""Linear 16-bit samples: bytes, arrays, frames of equal length."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_rate(name: str, rate: int) -> None:
 
 
 def from_bytes(data: PcmBytes) -> Pcm:
-    """Return the samples of ``data`` (s16le, whole samples), shape [n]; the array is read-only."""
+    """Return the samples of s16le bytes, shape [n]; the array is read-only. Raises BadSamples."""
     if len(data) % 2:
         raise BadSamples(f"{len(data)} bytes are not whole 16-bit samples")
     samples: Pcm = np.frombuffer(data, _WIRE).astype(_NATIVE, copy=False)
@@ -48,7 +48,7 @@ def from_bytes(data: PcmBytes) -> Pcm:
 
 
 def to_bytes(pcm: Pcm) -> bytes:
-    """Return ``pcm``, shape [n], as s16le bytes, 2n of them."""
+    """Return ``pcm``, shape [n], as s16le bytes."""
     check_samples(pcm, "to_bytes")
     return pcm.astype(_WIRE, copy=False).tobytes()
 
@@ -58,21 +58,18 @@ def _kind(value: object) -> str:
 
 
 class Int16Reader:
-    """Turns a stream of s16le bytes, cut anywhere, into samples.
-
-    A sample whose second byte has not arrived waits for it.
-    """
+    """Reader of a stream of s16le bytes, cut anywhere."""
 
     def __init__(self) -> None:
         self._odd = b""
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait for the rest of their sample: 0 or 1."""
+        """Bytes of an incomplete sample: 0 or 1."""
         return len(self._odd)
 
     def push(self, data: PcmBytes) -> Pcm:
-        """Return the samples that are whole now, shape [n]. Raises BadSamples if not bytes."""
+        """Return the complete samples, shape [n]. Raises BadSamples."""
         if isinstance(data, memoryview):
             data = data.tobytes()
         elif isinstance(data, bytearray):
@@ -88,23 +85,23 @@ class Int16Reader:
         return from_bytes(data)
 
     def flush(self) -> int:
-        """End the stream: forget half a sample, and return how many bytes that was (0 or 1)."""
+        """End the stream; return the bytes of an incomplete sample that were dropped (0 or 1)."""
         left = len(self._odd)
         self._odd = b""
         return left
 
 
 class LastFrame(NamedTuple):
-    """The end of a stream, padded by silence."""
+    """Last frame of a stream, padded with silence."""
 
     samples: Pcm
     """Shape [frame_samples]."""
     real: int
-    """How many of them are the stream's; the rest is silence. At least 1."""
+    """Samples that are the stream's; at least 1."""
 
 
 class Framer:
-    """Cuts samples, pushed in any portions, into frames of ``frame_samples``."""
+    """Cuts a stream of samples into frames of ``frame_samples``."""
 
     def __init__(self, frame_samples: int) -> None:
         if isinstance(frame_samples, bool) or not isinstance(frame_samples, int):
@@ -120,11 +117,11 @@ class Framer:
         return len(self._rest)
 
     def push(self, pcm: Pcm) -> list[Pcm]:
-        """Return the frames that are full now, each of shape [frame_samples]."""
+        """Return the full frames, each of shape [frame_samples]."""
         return list(self.push_block(pcm))
 
     def push_block(self, pcm: Pcm) -> Pcm:
-        """Return the frames that are full now as one array, shape [frames, frame_samples]."""
+        """Return the full frames as one array, shape [frames, frame_samples]."""
         check_samples(pcm, "Framer")
         owned = np.concatenate((self._rest, pcm))  # the caller may use its array again
         whole = len(owned) - len(owned) % self.frame_samples
@@ -132,7 +129,7 @@ class Framer:
         return owned[:whole].reshape(-1, self.frame_samples)
 
     def flush(self) -> LastFrame | None:
-        """End the stream: return what is left, padded to a frame, or None if nothing is."""
+        """End the stream; return the rest, padded to a frame, or None."""
         real = len(self._rest)
         if not real:
             return None

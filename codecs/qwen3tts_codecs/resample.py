@@ -1,21 +1,16 @@
 """Sample-rate conversion of a stream: a linear-phase FIR as one matrix product a block.
 
-The signal is cut into groups of inputs; a group's outputs are a row vector of its inputs (and the
-filter's history) times a fixed matrix, so a whole push is one product [groups, inputs] x [inputs,
-outputs]. From 24 to 8 kHz this is a 145-tap Kaiser low-pass, delay 3 ms; other pairs of rates are
-the same thing with a polyphase matrix, one column an output of the ratio's period.
+A group of inputs with the filter's history, times a fixed polyphase matrix, gives a group of
+outputs. From 24 to 8 kHz this is a 145-tap Kaiser low-pass, delay 3 ms.
 
-**Exact.** Taps are multiples of 2^-30, samples are 16-bit, so each product and each partial sum is
-a whole number of 2^-30 below 2^53 of them: float64 holds it without rounding, whatever the order of
-summation. The output is therefore the same bit for bit however the input was cut into pushes, and
-on every BLAS and CPU.
+**Exact.** Taps are multiples of 2^-30 and samples have 16 bits, so each partial sum is a whole
+number of 2^-30 below 2^53 of them, which float64 holds without rounding: the output is the same bit
+for bit however the input was cut, on every BLAS and CPU.
 
-**Delay.** Nothing is held back: n inputs have given ceil(n * to / from) outputs when ``push``
-returns. What that costs is the filter's delay: output k shows the input at k / to_hz - delay_s, so
-the stream begins with ``delay_s`` of (nearly) silence, and ``flush`` gives ``delay_samples`` more,
-in which the last input is still heard. With ``aligned=True`` those first samples are left out
-instead: output k shows the input at k / to_hz, there are round(n * to / from) of them in all, and
-each push is ``delay_samples`` behind. The first is for a call, the second for files and positions.
+**Delay.** After n inputs, ceil(n * to / from) outputs have been returned. Output k shows the input
+at k / to_hz - delay_s; `flush` gives ``delay_samples`` more. With ``aligned=True`` the first
+``delay_samples`` are left out: output k shows the input at k / to_hz, and there are round(n * to /
+from) in all. The first is for calls, the second for files and positions.
 """
 
 from __future__ import annotations
@@ -45,8 +40,6 @@ _BLOCK_S = 0.04  # one product takes this much audio at most; more is a matter o
 
 @dataclass(frozen=True)
 class _Table:
-    """The filter of one pair of rates."""
-
     up: int
     down: int
     delay: int
@@ -54,19 +47,16 @@ class _Table:
     history: int
     """Inputs before a group that its outputs need."""
     inputs: int
-    """Inputs of a group."""
     outputs: int
-    """Outputs of a group."""
     taps: NDArray[np.float64]
     """The low-pass at the rate up * from_hz, which has a gain of ``up``; shape [taps]."""
     matrix: NDArray[np.float64]
-    """Shape [history + inputs, outputs]."""
     groups: int
     """Groups in one product at most; at least 2."""
 
 
 def _half_width(lower_hz: int) -> int:
-    """Half the filter's length, in samples of the lower rate: 3 ms at 8 kHz, 2 ms at 16 kHz."""
+    """Return half the filter's length, samples of the lower rate: 3 ms at 8 kHz, 2 ms at 16 kHz."""
     return 24 if lower_hz <= 8000 else 32
 
 
@@ -107,7 +97,7 @@ def _table(from_hz: int, to_hz: int) -> _Table:
 
 
 def _whole(taps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale to a sum of exactly 1 in multiples of the unit, so that a level stays that level."""
+    """Scale to a sum of exactly 1 in multiples of the unit, so that levels are kept."""
     whole = np.rint(taps / (taps.sum() * _TAP_UNIT))
     whole[np.argmax(whole)] += 1 / _TAP_UNIT - whole.sum()
     scaled: NDArray[np.float64] = whole * _TAP_UNIT
@@ -115,11 +105,10 @@ def _whole(taps: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class Resampler:
-    """Brings one stream of samples from one rate to another.
+    """Converts one stream of samples from one rate to another; `flush` ends it and resets.
 
-    One utterance is one stream: ``push`` its samples in any portions, ``flush`` at its end, after
-    which the object is as new. The module's text says what delay and length mean. Rates are 4 to
-    192 kHz; a ratio without a manageable period (say 24000 to 23999) raises UnsupportedRate.
+    Rates are 4 to 192 kHz; a ratio without a manageable period (24000 to 23999) raises
+    UnsupportedRate.
     """
 
     def __init__(self, from_hz: int, to_hz: int, *, aligned: bool = False) -> None:
@@ -149,28 +138,25 @@ class Resampler:
 
     @property
     def delay_samples(self) -> int:
-        """The filter's group delay in samples of ``to_hz``; a whole number by construction."""
+        """Group delay of the filter in samples of ``to_hz``."""
         return 0 if self._same else self._table.delay
 
     @property
     def delay_s(self) -> float:
-        """The filter's group delay in seconds."""
         return self.delay_samples / self.to_hz
 
     @property
     def taps(self) -> NDArray[np.float64]:
-        """The low-pass filter at the rate ``taps_hz``, read-only, shape [taps]."""
+        """Low-pass filter at the rate ``taps_hz``, read-only, shape [taps]."""
         return np.ones(1) if self._same else self._table.taps
 
     @property
     def taps_hz(self) -> int:
-        """The least common multiple of both rates."""
         return math.lcm(self.from_hz, self.to_hz)
 
     def push(self, pcm: Pcm) -> Pcm:
-        """Take samples at ``from_hz``, shape [n], n >= 0; return those now known at ``to_hz``.
-
-        Raises BadSamples for anything but int16 of one channel.
+        """Take samples at ``from_hz``, shape [n]; return those known now at ``to_hz``. Raises
+        BadSamples.
         """
         check_samples(pcm, "Resampler.push")
         if self._same:
@@ -179,7 +165,7 @@ class Resampler:
         return self._convert(pcm)
 
     def flush(self) -> Pcm:
-        """End the stream: return what is left of it and start anew."""
+        """End the stream and return what is left of it."""
         if self._same or not self._in:
             self.reset()
             return np.zeros(0, np.int16)
@@ -194,7 +180,6 @@ class Resampler:
         return rest[:left]
 
     def reset(self) -> None:
-        """Forget the stream."""
         self._buffer.fill(0)
         self._fill = self._given = self._in = self._out = 0
         self._skip = self.delay_samples if self.aligned else 0
@@ -217,7 +202,6 @@ class Resampler:
         return samples
 
     def _block(self, pcm: Pcm) -> Pcm:
-        """Convert at most the room in the buffer."""
         table, buffer = self._table, self._buffer
         end = self._fill + len(pcm)
         buffer[table.history + self._fill : table.history + end] = pcm

@@ -1,7 +1,6 @@
-"""The codecs of the product. A new one is a module with its `CodecSpec`, and a line of `MODULES`.
+"""Table of codecs: a new one is a module with its ``SPECS``, and a line of `MODULES`.
 
-SDP offers and answers, the settings of phones, the E-model, the names of carriers' streams, the
-softphone and the option ``--codecs`` read this table.
+SDP, settings, the E-model, the streams of carriers, the softphone and ``--codecs`` read it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ def _specs(module: str) -> Sequence[CodecSpec]:
 CODECS: Final[dict[str, CodecSpec]] = {
     spec.name.upper(): spec for module in MODULES for spec in _specs(module)
 }
-"""By encoding name in capitals."""
 
 SDP_CODECS: Final[dict[str, CodecSpec]] = {
     name: spec for name, spec in CODECS.items() if spec.in_sdp
@@ -84,8 +82,7 @@ def payload_by_type(payload_type: int) -> Payload:
 
 
 def codecs_by_name(names: Sequence[str]) -> tuple[CodecSpec, ...]:
-    """Return the negotiable codecs of these names, any case. Raises ValueError for none or an
-    unknown one."""
+    """Return the negotiable codecs of these names, any case. Raises ValueError."""
     found = tuple(SDP_CODECS[name.upper()] for name in names if name.upper() in SDP_CODECS)
     if not found or len(found) != len(names):
         known = tuple(spec.name for spec in SDP_CODECS.values())

@@ -1,8 +1,4 @@
-"""The AudioPacer: speech in, one frame per packet time out on an exact clock.
-
-`AudioPacer` needs numpy and asyncio, which the media process does without, so it is loaded when it
-is asked for.
-"""
+"""The AudioPacer: speech in, one frame per packet time out; its shell loads on first use."""
 
 from typing import TYPE_CHECKING, Any
 

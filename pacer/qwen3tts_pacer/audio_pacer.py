@@ -1,8 +1,7 @@
-"""The in-process AudioPacer: PCM or encoded frames in, one frame per packet time out.
+"""In-process AudioPacer: PCM or encoded frames in, one frame per packet time out.
 
-For sinks that keep a buffer of their own (a carrier's WebSocket, a host's telephony plugin) give
-the core a small ``lead_s``; the sink's own clock then decides when a sample sounds, and this pacer
-stays at most that far ahead of it.
+For sinks with a buffer of their own (a carrier's WebSocket, a host's telephony plugin) the core
+gets a small ``lead_s``: the pacer stays at most that far ahead of the sink's clock.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from qwen3tts_pacer.timeline import Timeline
 
 OUTCOMES_KEPT = 256
 ENGINE_HZ: Final = 24_000
-"""Rate of the PCM that the engines make."""
+"""Rate of the engines' PCM."""
 SEND_S: Final = 0.1
-"""Audio that `AudioPacer.send_pcm` encodes in one go: other tasks run in between."""
+"""Audio that `AudioPacer.send_pcm` encodes in one batch: other tasks run in between."""
 
 Answer: TypeAlias = bool | Awaitable[bool | None] | None
 Write: TypeAlias = Callable[[bytes, Slot], Answer]
@@ -40,44 +39,42 @@ class Sink(Protocol):
     """Receiver of slots."""
 
     def write(self, payload: bytes, slot: Slot) -> Answer:
-        """Take one slot; False, now or awaited, asks for silence (the listener has cut in)."""
+        """Take one slot; False, now or awaited, asks for silence (barge-in)."""
         ...
 
 
 class SinkFailed(PacerError):
-    """The sink raised; the pacer has stopped. The sink's own error is the cause."""
+    """The sink raised, and the pacer has stopped; the sink's error is the cause."""
 
 
 class PacerClosed(PacerError):
-    """The pacer was closed before this could happen."""
+    """The pacer was closed."""
 
 
 class Outcome(Enum):
-    """How an utterance ended."""
+    """End of an utterance."""
 
     PLAYED = "played"
     INTERRUPTED = "interrupted"
 
 
 class AudioPacer:
-    """Paces speech in frames of one packet time on an exact clock; an async context manager.
+    """Paces speech on an exact clock; an async context manager.
 
-    PCM (`push_pcm`) is resampled and encoded; frames that are encoded already go in by `push`. What
-    waits is the jitter buffer of ``core``. Slots are pushed to ``sink``; without one they are
-    pulled: by iteration, `next_slot` or `due`. All methods belong to one event loop.
+    PCM (`push_pcm`) is resampled and encoded; encoded frames go in by `push`. The jitter buffer is
+    that of ``core``. Slots are pushed to ``sink``; without one they are pulled: by iteration,
+    `next_slot` or `due`. All methods belong to one event loop.
 
     Args:
-        sink: a function of payload and slot, or an object with such a ``write``.
-        core: pacing rule and buffer; None = one for ``codec``, ``ptime_ms`` and ``lead_ms``, which
-            sends silence between utterances.
+        sink: function of payload and slot, or object with such a ``write``.
+        core: pacing rule and buffer; None = one that sends silence between utterances.
         clock: source of time.
-        codec: payload format of PCM: a name of `qwen3tts_codecs.table`, or the format itself.
-        rate_hz: rate of the PCM that is pushed, and of positions.
+        codec: format of the frames: a name of `qwen3tts_codecs.table`, or a `Payload`.
+        rate_hz: rate of PCM, and of positions.
         ptime_ms: duration of a frame; with ``core`` it is the core's.
-        lead_ms: how far ahead of its time a slot may be sent, for sinks with a buffer.
+        lead_ms: how far ahead of its time a slot may be sent.
 
-    Raises UnknownPayload, UnsupportedRate, UnsupportedPtime; CodecMissing for a codec whose library
-    is not installed.
+    Raises UnknownPayload, UnsupportedRate, UnsupportedPtime, CodecMissing.
     """
 
     def __init__(
@@ -99,7 +96,7 @@ class AudioPacer:
         check_rate("rate_hz", rate_hz)
         self.core = core
         self.dropped_pcm = 0
-        """Samples of interrupted utterances that were pushed after the interruption."""
+        """Samples that came late for interrupted utterances."""
         self._encoder: FrameEncoder | None = None
         self._context = -1  # the newest one begun
         self._speaking = False  # PCM belongs to it
@@ -107,7 +104,7 @@ class AudioPacer:
         self._position = 0  # of the PCM encoded, samples
         self.timeline = Timeline(core.ptime_s)
         self.dropped: Dropped | None = None
-        """What the last interruption dropped, the sink's own included."""
+        """Result of the last interruption, with what the sink had buffered."""
         self._write: Write | None = sink if sink is None or callable(sink) else sink.write
         self._clock: Clock = clock or LoopClock()
         self._started = False
@@ -122,7 +119,6 @@ class AudioPacer:
         self._failure: PacerError | None = None
 
     async def __aenter__(self) -> Self:
-        """Start the task; with a continuous core silence flows from here on."""
         self.start()
         return self
 
@@ -132,14 +128,12 @@ class AudioPacer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop; raises `SinkFailed` unless another error is under way, so none is lost."""
         failure = self._failure
         await self.close()
         if isinstance(failure, SinkFailed) and error is None:
             raise failure
 
     def start(self) -> None:
-        """Begin to pace. Needs a running loop."""
         if self._started:
             raise PacerError("start() was called before")
         self._started = True
@@ -150,7 +144,6 @@ class AudioPacer:
             self._task = asyncio.get_running_loop().create_task(run, name="audio pacer")
 
     async def close(self) -> None:
-        """Stop immediately; what is queued is not played, waiting callers get `PacerClosed`."""
         task, self._task = self._task, None
         if self._failure is None:
             self._failure = PacerClosed("the pacer was closed")
@@ -167,9 +160,9 @@ class AudioPacer:
     def push_pcm(self, pcm: PcmBytes | Pcm) -> int:
         """Queue samples at ``rate_hz``: s16le bytes, cut anywhere, or int16, shape [n].
 
-        They belong to the utterance begun last; after the start and after `finish` one is begun by
-        itself. After an interruption samples are dropped until the next `begin`. Return the frames
-        queued. Raises PacerFull, and takes nothing, when there is no room; BadSamples.
+        They belong to the utterance begun last; at the start and after `finish` one is begun
+        implicitly. After an interruption they are dropped until the next `begin`. Return the frames
+        queued. Raises PacerFull, and then nothing is taken; BadSamples.
         """
         data = _s16le(pcm)
         self._check()
@@ -184,7 +177,7 @@ class AudioPacer:
         return self.push(self._frames(self._pcm_encoder.push(data)))
 
     async def send_pcm(self, pcm: PcmBytes | Pcm) -> None:
-        """Queue samples as `push_pcm` does, waiting for room; for one producer at a time."""
+        """Queue samples as `push_pcm`, waiting for room; for one producer at a time."""
         data = _s16le(pcm)
         step = 2 * max(1, int(self.rate_hz * SEND_S))
         for start in range(0, len(data), step):
@@ -193,7 +186,6 @@ class AudioPacer:
             await asyncio.sleep(0)
 
     def _most_frames(self, size: int) -> int:
-        """Return how many frames so many bytes of PCM may give, with the end of the utterance."""
         return math.ceil(size / 2 / self.rate_hz / self.core.ptime_s) + 3
 
     @property
@@ -204,7 +196,6 @@ class AudioPacer:
         return self._encoder
 
     def _flush_pcm(self) -> None:
-        """Queue the last frames of the utterance's PCM; it has ended."""
         self._speaking = False
         if self._encoder is not None:
             self.push(self._frames(self._encoder.flush()))
@@ -235,7 +226,7 @@ class AudioPacer:
         return number
 
     def push(self, frames: Sequence[Frame]) -> int:
-        """Queue frames now; `PacerFull` when there is no room, 0 when they were interrupted."""
+        """Queue frames; return how many were taken, 0 if interrupted. Raises PacerFull."""
         self._check()
         taken = self.core.push(frames, self._clock.now())
         self._settle()
@@ -256,7 +247,7 @@ class AudioPacer:
         return self.push(frames)
 
     def finish(self, context: int | None = None) -> None:
-        """End an utterance, None = the one begun last: the rest of its PCM is encoded and plays."""
+        """End an utterance (None = the last one begun); the rest of its PCM is encoded."""
         self._check()
         if context is None or context == self._context:
             if context is None and not self._speaking:
@@ -268,11 +259,9 @@ class AudioPacer:
         self._poke()
 
     async def drained(self, context: int | None = None) -> Outcome:
-        """Wait until the last sample of a finished context has been heard, or it was interrupted.
+        """Wait until a finished utterance (None = the last one begun) was played or interrupted.
 
-        None = the one begun last.
-
-        Raises `SinkFailed` when the sink failed before, `PacerClosed` when it was closed.
+        Raises SinkFailed or PacerClosed.
         """
         context = self._context if context is None else context
         while (outcome := self._outcomes.get(context)) is None:
@@ -289,9 +278,10 @@ class AudioPacer:
         return outcome
 
     def interrupt(self, through: int | None = None) -> Dropped:
-        """Silence from the next slot on; see `PacerCore.interrupt`. With a lead, tell the sink too.
+        """Fall silent from the next slot on; see `PacerCore.interrupt`. A sink with a buffer is to
+        flush it.
 
-        With a lead the positions are those played out, and what the sink holds counts as dropped.
+        With a lead the positions are those played out, and what the sink buffers counts as dropped.
         """
         now = self._clock.now()
         self._context = max(self._context, -1 if through is None else through)
@@ -311,25 +301,23 @@ class AudioPacer:
         return dropped
 
     def hold(self) -> None:
-        """Stop sending and keep the queue; see `PacerCore.hold`."""
         self._check()
         self.core.hold(self._clock.now())
 
     def resume(self) -> None:
-        """Go on after `hold`."""
         self._check()
         self.core.resume(self._clock.now())
         self._poke()
 
     def position(self, context: int | None = None, queued_s: float = 0.0) -> int:
-        """Return the playout position in samples; None = of the context begun last."""
+        """Return the playout position in samples; None = of the last one begun."""
         context = self._context if context is None else context
         return self.timeline.position(context, self._clock.now(), queued_s)
 
     # --- slots
 
     def due(self) -> Slot | None:
-        """Return the slot whose time has come, or None; for callers with a clock of their own."""
+        """Return the slot that is due, or None; for loops with a clock of their own."""
         slot = self.core.due(self._clock.now())
         if slot is not None and slot.frame is not None:
             self.timeline.sent(slot.frame, slot.deadline)
@@ -393,14 +381,12 @@ class AudioPacer:
             nap.cancel()
 
     def _poke(self) -> None:
-        """The core's deadline may have come nearer."""
         self._wake.set()
         deadline = self.core.next_deadline()
         if self._nap is not None and deadline is not None and deadline < self._nap_until:
             self._nap.cancel()
 
     def _settle(self, heard_at: float | None = None) -> None:
-        """Note the contexts that the core has sent out, and wake waiting callers."""
         for context in self._take_drained():
             spans = self.timeline.spans(context)
             self._open.discard(context)

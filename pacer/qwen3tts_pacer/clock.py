@@ -1,4 +1,4 @@
-"""The monotonic clock, read and waited for in one place."""
+"""Monotonic clock."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Source of time for shells; cores get ``now`` as an argument instead."""
+    """Source of time for shells; cores take ``now`` as an argument."""
 
-    def now(self) -> float:
-        """Seconds on a monotonic scale; only differences mean anything."""
-        ...
+    def now(self) -> float: ...
 
-    async def sleep_until(self, deadline: float) -> None:
-        """Return once ``now()`` has reached ``deadline`` (seconds), at once if it has passed."""
-        ...
+    async def sleep_until(self, deadline: float) -> None: ...
 
 
 class LoopClock:
-    """Real time: CLOCK_MONOTONIC, waited for by the running asyncio loop."""
+    """CLOCK_MONOTONIC and the running asyncio loop."""
 
     def now(self) -> float:
-        """Seconds of CLOCK_MONOTONIC."""
         return time.monotonic()
 
     async def sleep_until(self, deadline: float) -> None:
-        """Wait for ``deadline``; gives other tasks a turn even when it has passed."""
         import asyncio  # the media process does without
 
         left = deadline - time.monotonic()

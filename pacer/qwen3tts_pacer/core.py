@@ -1,9 +1,8 @@
-"""The pacer's core: frames in, at most one slot per place on an exact grid out. No I/O, no clock.
+"""Pacer core: frames in, at most one slot per place on an exact grid out. No I/O, no clock.
 
-The grid: slot n belongs to ``origin + n * ptime``, computed by multiplication, so lateness never
-adds up. A caller that comes late finds one slot, not the ones it missed: those are skipped, the
-timestamp moves on over them, and the frames that they would have carried come later on the grid.
-The states and the table of their moves are in states.py.
+Slot n belongs to ``origin + n * ptime``, by multiplication, so lateness never adds up. A late
+caller gets one slot, not the ones it missed: those are skipped, the timestamp moves on, and their
+frames follow on the grid. The state machine is in states.py.
 """
 
 from __future__ import annotations
@@ -22,19 +21,17 @@ EPSILON_S = 1e-6  # sums of floats differ by less
 
 
 class DroppedContext(NamedTuple):
-    """What an interruption took from one utterance."""
+    """Part of one utterance that an interruption dropped."""
 
     context: int
     frames: int
-    """Frames queued and never sent."""
     samples: int
-    """The samples in them."""
     played: int
     """Position up to which frames were sent, samples of the context's rate."""
 
 
 class Dropped(NamedTuple):
-    """What an interruption dropped, utterances in their order."""
+    """Everything that an interruption dropped, in order."""
 
     at: float
     contexts: tuple[DroppedContext, ...]
@@ -52,15 +49,20 @@ class _Context:
 
 
 class PacerCore:
-    """One call's pacer. ``continuous`` sends silence between utterances, else nothing is sent then.
+    """Pacer of one call.
 
-    ``capacity`` bounds the queue in frames. ``lead_s`` is how far ahead of its place on the grid a
-    slot may be sent, for sinks that keep a buffer; then up to that much goes out at once at the
-    start. ``rephase`` (not continuous only) lets each talkspurt begin at once rather than on the
-    grid of the one before. ``late_s`` is how long after its place a slot is sent nevertheless, for
-    receivers that play by timestamps from a buffer of their own: what went out late is caught up
-    with, two slots in the time of one. Later than that, and by default after one ptime, slots are
-    skipped.
+    Args:
+        ptime_s: packet time.
+        policy: decides when an utterance may start, and resume after an underrun.
+        silence: payload of silence.
+        continuous: send silence between utterances.
+        capacity: bound of the queue, frames.
+        lead_s: how far ahead of its place a slot may be sent, for sinks with a buffer; up to that
+            much goes out in one batch at the start.
+        rephase: let each talkspurt begin immediately, off the grid of the one before; not with
+            ``continuous``.
+        late_s: how late a slot is still sent, for receivers that play by timestamps; what was late
+            is caught up with. Beyond it, and beyond one ptime, slots are skipped.
     """
 
     def __init__(
@@ -87,17 +89,14 @@ class PacerCore:
         self.ptime_s = ptime_s
         self.capacity = capacity
         self.sent_frames = 0
-        """Speech slots given out."""
         self.sent_silence = 0
-        """Silence and fade slots given out."""
         self.skipped_slots = 0
-        """Places on the grid that passed while nobody asked."""
+        """Places on the grid that passed unsent because the caller was late."""
         self.starvations = 0
-        """Dry spells in mid-utterance that ended in more speech."""
+        """Underruns in mid-utterance that ended in more speech."""
         self.starved_slots = 0
-        """Their length in slots."""
         self.refused_frames = 0
-        """Frames that came too late for an interrupted context."""
+        """Frames that came late for an interrupted context."""
         self.drained: deque[int] = deque(maxlen=256)
         """Contexts fully sent, in order; the caller takes them out."""
         self.silence = silence
@@ -129,35 +128,31 @@ class PacerCore:
 
     @property
     def state(self) -> State:
-        """What it is doing."""
         return self._state
 
     @property
     def started(self) -> bool:
-        """Whether the grid has begun: by `start`, or by the first `begin`."""
+        """Whether the grid has begun, by `start` or the first `begin`."""
         return self._started
 
     @property
     def queued(self) -> int:
-        """Frames waiting."""
         return len(self._queue)
 
     def queued_of(self, context: int) -> int:
-        """Frames of one context waiting."""
         known = self._contexts.get(context)
         return known.queued if known is not None else 0
 
     @property
     def room(self) -> int:
-        """Frames that may be pushed now."""
         return self.capacity - len(self._queue)
 
     def next_deadline(self) -> float | None:
-        """When to call `due` next, seconds; None until something else is called first."""
+        """When to call `due` next, seconds; None = after another call."""
         return None if self._deadline == NEVER else self._deadline
 
     def start(self, now: float, origin: float | None = None) -> None:
-        """Open the sending: slot 0 lies at ``origin`` (default ``now``). Once."""
+        """Start the grid: slot 0 lies at ``origin`` (default ``now``)."""
         if self._started:
             raise PacerError("start() was called before")
         self._started = True
@@ -166,7 +161,7 @@ class PacerCore:
             self._deadline = self._origin - self._lead
 
     def regrid(self, ptime_s: float, origin: float) -> None:
-        """Frames last ``ptime_s`` from now on, and slot 0 lies at ``origin``; what waits stays."""
+        """Change the packet time: slot 0 now lies at ``origin``; the queue stays."""
         self.ptime_s = ptime_s
         self._half = ptime_s / 2
         self._base = self._origin = origin
@@ -178,9 +173,9 @@ class PacerCore:
             self._deadline = origin - self._lead
 
     def begin(self, context: int, now: float, key: str = "") -> bool:
-        """An utterance follows; ``key`` names its voice and server for the policy.
+        """Begin an utterance; ``key`` names its voice and server for the policy.
 
-        Numbers rise within a call. False: it is numbered at or below an interruption and refused.
+        Numbers rise within a call. Return False if an interruption covers the number.
         """
         if context <= self._cut:
             return False
@@ -194,11 +189,10 @@ class PacerCore:
         return True
 
     def push(self, frames: Sequence[Frame], now: float) -> int:
-        """Queue frames that arrived at ``now`` (a little in the past does no harm).
+        """Queue frames that arrived at ``now``; return how many were taken.
 
-        Returns how many were taken: those of interrupted contexts are refused, and counted. Frames
-        of a later context end the turn of the ones before. A batch of several contexts is taken up
-        to the first that breaks a rule.
+        Frames of interrupted contexts are refused and counted. Those of a later context end the
+        turn of the ones before. A batch of several contexts is taken up to the first error.
         """
         if not frames:
             return 0
@@ -221,7 +215,6 @@ class PacerCore:
             self._last = change(self._last)
 
     def set_continuous(self, continuous: bool, now: float) -> None:
-        """Send silence between utterances from now on, or nothing."""
         if continuous == self.continuous:
             return
         self.continuous = continuous
@@ -235,13 +228,12 @@ class PacerCore:
             self._arm(now)
 
     def mark(self) -> None:
-        """Set the marker of the next slot: other packets were sent meanwhile, or a new stream."""
+        """Set the marker of the next slot: other packets were sent, or the stream is new."""
         self._mark = True
 
     def pass_slot(self, now: float) -> None:
-        """Let the place at ``now`` pass without a slot, on purpose: on hold, or for a DTMF event.
-
-        The queue is kept, and what is missing of an utterance is no underrun.
+        """Leave the place at ``now`` empty on purpose (hold, DTMF); the queue is kept, no underrun
+        counts.
         """
         tick = self._tick_at(now)
         if self._state is State.STARVED:
@@ -252,9 +244,8 @@ class PacerCore:
             self._deadline = self._origin + self._tick * self.ptime_s - self._lead
 
     def fade(self, now: float) -> Slot | None:
-        """Return the slot at ``now`` as the fade of what plays, and keep the queue: sending pauses.
-
-        None where the slot before was not speech.
+        """Return the slot at ``now`` as a fade, keeping the queue: sending pauses. None = nothing
+        plays.
         """
         tick, last = self._tick_at(now), self._last
         self._last = None
@@ -267,7 +258,6 @@ class PacerCore:
         return Slot(last.tail or self.silence, Kind.FADE, False, 1, None, at)
 
     def finish(self, context: int, now: float) -> None:
-        """No frame of this context follows; what is queued plays, however short it is."""
         if context <= self._cut:
             return
         state = self._contexts.get(context)
@@ -289,8 +279,8 @@ class PacerCore:
     def interrupt(self, now: float, through: int | None = None) -> Dropped:
         """Fall silent: the next slot is the fade (if speech was playing), then silence.
 
-        All contexts begun so far are ended, and those numbered up to ``through`` besides; whatever
-        comes of them later is refused. Takes effect within the call; nothing to wait for.
+        All contexts begun so far, and those up to ``through``, are ended; their later frames are
+        refused.
         """
         left: dict[int, list[int]] = {context: [0, 0] for context in self._contexts}
         for frame in self._queue:
@@ -312,12 +302,12 @@ class PacerCore:
         return Dropped(now, dropped)
 
     def hold(self, now: float) -> None:
-        """Stop sending and keep the queue (a call on hold); a second hold is an error."""
+        """Stop sending and keep the queue (call on hold); not twice."""
         self._move(Move.HOLD)
         self._deadline = NEVER
 
     def resume(self, now: float) -> None:
-        """Go on after `hold`; the first packet has the marker and the time that passed."""
+        """Continue after `hold`; the first packet has the marker."""
         self._move(Move.RESUME)
         if self._queue:
             self._move(Move.FRAMES)
@@ -329,7 +319,7 @@ class PacerCore:
         self._arm(now)
 
     def due(self, now: float) -> Slot | None:
-        """The slot to send now, or None. Call again until None only when there is a lead."""
+        """Return the slot to send now, or None. With a lead, call again until None."""
         if now < self._deadline:
             return None
         ptime = self.ptime_s
@@ -407,7 +397,7 @@ class PacerCore:
     def due_ahead(self, at: float) -> Slot | None:
         """Return the slot at ``at``, the next place, before its time, if nothing can change it.
 
-        That is in mid-utterance, with more of it queued. `take_back` undoes it.
+        That is in mid-utterance with more of it queued. `take_back` undoes it.
         """
         queue = self._queue
         if len(queue) < 2 or self._last is None or self._tick != self._sent + 1:
@@ -419,7 +409,7 @@ class PacerCore:
         return self.due(at)
 
     def take_back(self, before: Frame) -> None:
-        """Undo `due_ahead`: its slot is not sent. ``before`` is the frame of the slot before it."""
+        """Undo `due_ahead`; ``before`` is the frame of the slot before it."""
         frame = self._last
         if frame is None:
             raise PacerError("there is no slot to take back")
@@ -469,7 +459,6 @@ class PacerCore:
         return len(frames)
 
     def _turn(self, number: int) -> None:
-        """The frames of a later context come in: the ones before are complete."""
         for other in [each for each in self._contexts if each < number]:
             context = self._contexts[other]
             if not context.finished:
@@ -484,7 +473,6 @@ class PacerCore:
         self.drained.append(number)
 
     def _when_ready(self, now: float) -> float:
-        """When the frame at the head of the queue may be played."""
         number = self._queue[0].context
         context = self._contexts[number]
         if context.finished or len(self._queue) >= self.capacity:
@@ -501,12 +489,11 @@ class PacerCore:
         self._move(Move.READY)
 
     def _on_underrun(self, tick: int) -> None:
-        self._move(Move.DRY)
+        self._move(Move.UNDERRUN)
         self._underrun_tick = tick
         self.policy.starved(self._playing)
 
     def _may_follow(self, when: float, now: float) -> bool:
-        """Whether the utterance at the head of the queue is safe to start at ``when``."""
         ready_at = self._when_ready(now)
         if when >= ready_at - EPSILON_S:
             return True
@@ -529,7 +516,6 @@ class PacerCore:
         self._state = after(self._state, move)
 
     def _skip(self, now: float) -> int:
-        """The last slot whose time has come; the ones before it are skipped."""
         tick = self._tick_at(now)
         self.skipped_slots += tick - self._tick
         if self._last is not None:
@@ -538,7 +524,6 @@ class PacerCore:
         return tick
 
     def _tick_at(self, now: float) -> int:
-        """The slot whose place contains ``now``, exact at the edges."""
         tick = int((now - self._origin) / self.ptime_s)
         while self._origin + (tick + 1) * self.ptime_s <= now:
             tick += 1
@@ -547,7 +532,6 @@ class PacerCore:
         return max(tick, self._sent + 1)
 
     def _aim(self, when: float) -> None:
-        """Take the first place on the grid at or after ``when`` that is still free."""
         tick = self._tick_at(when)
         if self._origin + tick * self.ptime_s < when - EPSILON_S:
             tick += 1
@@ -555,7 +539,6 @@ class PacerCore:
         self._deadline = max(self._origin + tick * self.ptime_s - self._lead, self._not_before)
 
     def _arm(self, now: float) -> None:
-        """Not continuous: after any change, find out when the next packet is due."""
         if self.continuous or not self._started or self._state is State.HELD:
             return
         if self._deadline != NEVER and self._last is not None:
@@ -563,7 +546,6 @@ class PacerCore:
         self._sleep(now)
 
     def _sleep(self, now: float) -> None:
-        """Not continuous and nothing to send: wait for frames, or for the policy's time."""
         if not self._queue:
             self._deadline = NEVER
             return

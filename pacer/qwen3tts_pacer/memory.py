@@ -1,14 +1,14 @@
-"""One call's shared memory: its layout, its words, and what was sent of each context.
+"""Shared memory of one call: layout, words, playout of each context.
 
-A call has one memfd, mapped by the process that makes speech (the *parent*) and by the process
-that owns its sockets (the *media* process). Every word in it has one writer. Words are 8 bytes,
-aligned, so neither side can see half of one; an index is stored after what it announces. ::
+A memfd is mapped by the process that makes speech (the *parent*) and by the process that owns the
+sockets (the *media* process). Each word has one writer; words are aligned 8 bytes, so none is read
+half written, and an index is stored after what it announces. ::
 
-    parent words    head of the outbound ring, flush epoch, tail of the inbound ring, wishes
+    parent words    head of the outbound ring, flush epoch, tail of the inbound ring, wanted notices
     media words     tail of the outbound ring, applied epoch, head of the inbound ring, counters
-    contexts        64 entries, written by the media process: what of each context was sent
+    contexts        64 entries, written by the media process: playout of each context
     outbound ring   records and an arena of bytes, towards the wire (`ring.Outbound`)
-    inbound ring    the same, the other way (`ring.InboundWriter`)
+    inbound ring    the same, from the wire (`ring.InboundWriter`)
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 CONTEXTS = 64
-"""Entries in the table of contexts; the parent uses them in turn."""
+"""Entries in the table of contexts, used in turn."""
 RECORD = struct.Struct("@8Q")
-"""A record of a ring: six words, and where its bytes lie in the arena and how many they are."""
+"""Record of a ring: six words, offset and size of its bytes in the arena."""
 LEAST_SLOTS = 128
 LEAST_BYTES = 4096
 
@@ -37,7 +37,7 @@ _TOTAL_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i686")
 
 
 class ParentWord(IntEnum):
-    """Words that only the parent writes; the value is the word's index."""
+    """Words that only the parent writes."""
 
     OUT_SLOTS = 0
     OUT_BYTES = 1
@@ -47,33 +47,29 @@ class ParentWord(IntEnum):
     EPOCH = 9
     EPOCH_HEAD = 10
     THROUGH = 11
-    """One more than the highest context that the epoch condemns."""
+    """One more than the highest context that the epoch flushes."""
     WANT = 12
-    """What the parent waits for: bits of `Want`."""
+    """Bits of `Want`."""
     IN_TAIL = 13
 
 
 class Want(IntEnum):
-    """What the parent may wait for, to be told by the notice descriptor."""
+    """Notices that the parent waits for."""
 
     ROOM = 1
-    """Room in the outbound ring."""
     INBOUND = 2
-    """Frames in the inbound ring."""
 
 
 class MediaWord(IntEnum):
-    """Words that only the media process writes; counters unless said."""
+    """Words that only the media process writes; counters unless stated."""
 
     OUT_TAIL = 512
     APPLIED_EPOCH = 513
     SENT = 514
-    """Packets sent."""
     SPEECH_SENT = 515
     SKIPPED = 516
     """Slots that passed without a packet because the machine was late."""
     STARVED = 517
-    """Times that speech ran dry."""
     SEND_ERRORS = 518
     RECEIVED = 519
     """Valid packets of the locked source."""
@@ -82,7 +78,6 @@ class MediaWord(IntEnum):
     DUPLICATES = 522
     CONCEALED = 523
     STRANGERS = 524
-    """Packets of other sources, dropped."""
     MALFORMED = 525
     UNKNOWN_PAYLOAD = 526
     INBOUND_OVERRUN = 527
@@ -90,48 +85,44 @@ class MediaWord(IntEnum):
     DTMF_IN = 528
     DTMF_OUT = 529
     JITTER_NS = 530
-    """Interarrival jitter of RFC 3550 A.8, nanoseconds."""
+    """Interarrival jitter (RFC 3550 A.8)."""
     DEPTH_NS = 531
-    """How long the jitter buffer waits for a missing packet now, nanoseconds."""
+    """Present wait of the jitter buffer for a missing packet."""
     RTCP_IN = 532
     RTCP_OUT = 533
     REMOTE_LOST = 534
-    """Our packets that the peer reports as lost."""
+    """Our packets that the peer reports lost."""
     REMOTE_FRACTION = 535
     """The peer's fraction lost, 0 to 256."""
     REMOTE_JITTER_NS = 536
     ROUND_TRIP_NS = 537
     IN_HEAD = 538
     LATENESS_MAX_NS = 539
-    """The latest that a slot was ever served after its time."""
     OCTETS_SENT = 540
-    """Bytes of payload."""
     OCTETS_RECEIVED = 541
     LOSS_BURSTS = 542
-    """Runs of packets in a row that did not come in time."""
+    """Runs of lost or late packets."""
     BURST_LOST = 543
-    """Packets in these runs."""
     SRTP_FAILED = 544
     SRTP_REPLAYED = 545
     NOISE_IN = 546
-    """Packets of comfort noise."""
     NOISE_OUT = 547
     FIRST_SENT_NS = 548
-    """CLOCK_MONOTONIC, nanoseconds; 0 = not yet. So the next two."""
+    """CLOCK_MONOTONIC; 0 = not yet. Likewise the next two."""
     FIRST_RECEIVED_NS = 549
     LAST_RECEIVED_NS = 550
     SOURCES = 551
-    """Streams that were listened to, one after the other."""
+    """Streams received, one after the other."""
     REMOTE_FRACTION_MAX = 552
     ROUND_TRIP_MAX_NS = 553
     KEYS_IGNORED = 554
-    """Keys that came faster than a person presses them."""
+    """Keys faster than a person presses them."""
     EVENTS_DROPPED = 555
-    """Events of the far end that were not sent on."""
+    """Events of the far end that were not passed on."""
 
 
 class ContextSent(NamedTuple):
-    """What the media process has sent of one context."""
+    """Playout of one context by the media process."""
 
     context: int
     frames: int
@@ -140,22 +131,22 @@ class ContextSent(NamedTuple):
     end: int
     """One past the last sample sent."""
     first_ns: int
-    """When its first frame went out; 0 = none yet (CLOCK_MONOTONIC, nanoseconds)."""
+    """When the first frame was sent (CLOCK_MONOTONIC); 0 = not yet."""
     last_ns: int
     audible_ns: int = 0
-    """When its first frame with sound in it went out; 0 = none yet."""
+    """When the first frame with sound was sent; 0 = not yet."""
     starvations: int = 0
-    """Holes in the middle: it ran dry, or the machine was late by whole packets."""
+    """Underruns, and lateness of whole packets, in mid-utterance."""
     starved_slots: int = 0
-    """Slots of silence because of that."""
+    """Slots of silence because of these."""
     longest_slots: int = 0
-    """Of these, the most in a row."""
+    """Most of them in a row."""
 
 
 class CallMemory:
-    """The mapping itself; made by the parent, attached by the media process.
+    """Mapping of a call's memory, created by the parent and attached by the media process.
 
-    ``slots`` records and ``arena`` bytes each way: 512 records are 10 s of 20 ms frames.
+    512 slots are 10 s of 20 ms frames.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -174,7 +165,7 @@ class CallMemory:
         in_slots: int = 256,
         in_bytes: int = 64 * 1024,
     ) -> CallMemory:
-        """A new, zeroed memory; ``fd`` may be handed to another process."""
+        """Create a zeroed memory; ``fd`` may be passed to another process."""
         if min(out_slots, in_slots) < LEAST_SLOTS:
             raise ValueError(f"a ring needs at least {LEAST_SLOTS} slots")
         if min(out_bytes, in_bytes) < LEAST_BYTES or (out_bytes | in_bytes) % 8:
@@ -195,25 +186,21 @@ class CallMemory:
 
     @classmethod
     def attach(cls, fd: int) -> CallMemory:
-        """Map a memory made elsewhere; the descriptor is closed with it."""
         return cls(fd, os.fstat(fd).st_size)
 
     def out_area(self) -> Area:
-        """Where the outbound ring lies."""
         words = self.words
         slots, arena = words[ParentWord.OUT_SLOTS], words[ParentWord.OUT_BYTES]
         start = 4 * _PAGE
         return Area(start, slots, start + slots * RECORD.size, arena)
 
     def in_area(self) -> Area:
-        """Where the inbound ring lies."""
         words = self.words
         start = self.out_area().arena + words[ParentWord.OUT_BYTES]
         slots, arena = words[ParentWord.IN_SLOTS], words[ParentWord.IN_BYTES]
         return Area(start, slots, start + slots * RECORD.size, arena)
 
     def close(self) -> None:
-        """Unmap; the memory is gone when both sides have."""
         if self._closed:
             return
         self._closed = True
@@ -224,13 +211,11 @@ class CallMemory:
 
 
 class Area(NamedTuple):
-    """Where a ring lies in the memory."""
+    """Place of a ring in the memory."""
 
     records: int
-    """Byte offset of the first record."""
     slots: int
     arena: int
-    """Byte offset of the arena."""
     arena_bytes: int
 
 
@@ -238,18 +223,18 @@ _fence_lock = threading.Lock()
 
 
 def fence() -> None:
-    """Order stores before and after on machines that would not (x86 does)."""
+    """Order stores on machines with a weak memory model (x86 has a strong one)."""
     if not _TOTAL_ORDER:  # pragma: no cover
         with _fence_lock:
             pass
 
 
 class ContextTable:
-    """What was sent of each context: written by the media process, read by the parent.
+    """Playout of each context: written by the media process, read by the parent.
 
-    An entry stands between two copies of a count, of which the writer changes the first one before
-    and the last one after it, so a reader never mixes two states. What changes seldom stands in
-    words of its own, on the next page, so that a frame's publication stays one call.
+    An entry stands between two copies of a count, the first changed before it and the last after
+    it, so a reader never mixes two states. Rare values are in words of the next page, so that
+    publishing a frame is one call.
     """
 
     def __init__(self, memory: CallMemory) -> None:
@@ -267,7 +252,6 @@ class ContextTable:
         first_ns: int,
         last_ns: int,
     ) -> None:
-        """Publish an entry (media process only)."""
         self._count = count = self._count + 1
         # One call, for it is made with every frame; the fields are stored in their order.
         RECORD.pack_into(
@@ -286,7 +270,6 @@ class ContextTable:
     def store_seldom(
         self, entry: int, audible_ns: int, starvations: int, starved: int, longest: int
     ) -> None:
-        """Publish when the first sound went out, and the dry spells (media process only)."""
         at = _SELDOM + entry * 4
         words = self._words
         words[at] = audible_ns
@@ -295,7 +278,6 @@ class ContextTable:
         words[at + 3] = longest
 
     def load(self, entry: int) -> ContextSent:
-        """Read an entry as it was at one moment."""
         offset = 2 * _PAGE + entry * 64
         sent: tuple[int, ...] = ()
         for _ in range(1000):  # bounded: the writer may have died in the middle

@@ -1,19 +1,17 @@
-"""When it is safe to start playing: learnt from how audio has arrived.
+"""Filling policy: when it is safe to start playout, learnt from past arrivals.
 
-The *relative delay* of a frame is its arrival minus its place in the media. Playing that began at P
-runs dry unless P is at least the relative delay of every frame to come, so the least wait of an
-utterance, known only afterwards, is its greatest relative delay minus its first (its *need*).
-The greatest *rise* of the relative delay above its least so far says how long a hole in the
-arrivals a queue must outlast, wherever the hole begins. Both are kept as forgetting histograms, one
-pair for each voice and server; their quantiles give two conditions, and playing starts when either
-holds:
+The *relative delay* of a frame is its arrival minus its place in the media. Playout that begins at
+P underruns unless P is at least the relative delay of every frame to come: the *need* of an
+utterance, known afterwards, is its greatest relative delay minus its first. The greatest *rise* of
+the relative delay above its minimum so far is the longest hole that the queue must outlast. Both
+are kept as forgetting histograms for each voice and server. Playout starts when either holds:
 
 * the wait since the first frame reaches the need, or
-* what is queued would outlast the rise (a burst may start immediately, however long the need).
+* the queue would outlast the rise (a burst may start immediately).
 
-Needs differ from one utterance to the next, and one slow utterance in ten is no reason to hold back
-the nine: the wait is at most ``excess_s`` above the least that utterances need. One that needs more
-runs dry once; it is known then to be slow, and is filled up to what slow ones need.
+One slow utterance in ten is no reason to delay the other nine: the wait is at most ``excess_s``
+above what most utterances need. One that needs more underruns once, is known to be slow, and is
+filled up to what slow ones need.
 """
 
 from __future__ import annotations
@@ -24,38 +22,36 @@ from typing import Any, Protocol
 
 BIN_S = 0.01
 BINS = 100  # the last one holds whatever is a second or more
-PAUSE_S = 0.25  # a gap in the arrivals of this length, and three times what comes at once
+PAUSE_S = 0.25  # a gap in the arrivals of this length, and three times what comes in one batch
 ENOUGH_S = 0.5  # of media, before a rate is taken from it
 KNOWN = 10  # utterances, before what slow ones need is believed to be known
 KEYS_KEPT = 32  # voice and server pairs remembered by one policy
 
 
 class Filling(Protocol):
-    """What the core asks; times in seconds, ``first`` and ``count`` in frames of one ptime."""
+    """Policy that the core asks; times in seconds, ``first`` and ``count`` in frames."""
 
     def begin(self, context: int, key: str) -> None:
-        """An utterance of this voice and server (``key``) follows."""
+        """Begin an utterance of this voice and server (``key``)."""
         ...
 
     def arrived(self, context: int, first: int, count: int, now: float) -> None:
-        """Frames ``first`` to ``first + count - 1`` of the context came in together."""
+        """Note frames ``first`` to ``first + count - 1``, which came together."""
         ...
 
     def start_at(self, context: int) -> float:
-        """The time from which playing may start, given what has arrived."""
+        """Return when playout may start, given what has arrived."""
         ...
 
     def starved(self, context: int) -> None:
-        """The queue ran dry before the context was finished."""
+        """Note an underrun before the context was finished."""
         ...
 
     def resume_at(self, context: int, queued_s: float, now: float) -> float:
-        """The time from which playing may go on after a dry spell; asked at each arrival."""
+        """Return when playout may resume after an underrun; asked at each arrival."""
         ...
 
-    def end(self, context: int) -> None:
-        """Nothing more of this context will be asked."""
-        ...
+    def end(self, context: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -63,42 +59,33 @@ class FillingSettings:
     """Bounds of the wait; all times in seconds."""
 
     ceiling_s: float = 0.2
-    """The longest wait before the first frame of an utterance."""
+    """Longest wait before the first frame of an utterance."""
     cold_s: float = 0.06
-    """Need and rise that are assumed before anything is known of a voice and server."""
+    """Need and rise assumed of an unknown voice and server."""
     quantile: float = 0.98
-    """Share of utterances that should not run dry."""
+    """Share of utterances that should not underrun."""
     forgetting: float = 0.97
-    """What an utterance weighs beside the one after it."""
+    """Weight of an utterance relative to the one after it."""
     margin_s: float = 0.03
-    """Added to what was learnt where any need was seen; a steady server waits for nothing.
-
-    ``benchmarks/pacer_traces.py``: 20 ms leave 3 holes in 2600 utterances, 30 ms one, 50 ms one.
-    """
+    """Added to a need above 0. ``benchmarks/pacer_traces.py``: 20 ms leave 3 holes in 2600
+    utterances, 30 ms one, 50 ms one."""
     excess_s: float = 0.06
-    """How much longer the wait may be than nearly every utterance needs.
-
-    ``benchmarks/pacer_traces.py``, twenty kinds: without this bound the mean wait is up to 135 ms
-    above what the utterance itself needs.
-    """
+    """Bound of the wait above what nearly every utterance needs; without it the mean wait is up to
+    135 ms too long (``benchmarks/pacer_traces.py``)."""
     spared: float = 0.05
-    """Share of utterances that may be held back by more than that.
-
-    ``benchmarks/pacer_traces.py``: 17 of 4000 are, by 20 ms; 0.02 leaves 8 and runs dry 272 times
-    instead of 216, 0.0 leaves none and runs dry 461 times.
-    """
+    """Share of utterances that may wait longer than that: 17 of 4000 do, by 20 ms; 0.02 leaves 8
+    and underruns 272 times instead of 216, 0.0 leaves none and underruns 461 times."""
     rebuffer_s: float = 0.06
-    """The least audio wanted in the queue after a dry spell."""
+    """Least audio in the queue after an underrun."""
     play_on_s: float = 4.0
-    """How long the speech after a dry spell should last where arrivals are slower than speech."""
+    """Wanted duration of speech after an underrun where arrivals are slower than real time."""
     rebuffer_growth: float = 1.5
-    """Each further dry spell of such an utterance multiplies what is wanted."""
+    """Factor of each further underrun of such an utterance."""
     rebuffer_most_s: float = 2.0
-    """The most that is wanted."""
     lead_s: float | None = None
-    """How far the server runs ahead of the playout at most; more is never waited for."""
+    """Greatest lead of the server over the playout; more is never waited for."""
     pinned_s: float | None = None
-    """A wait after the first frame chosen by the user; nothing is adapted then."""
+    """Fixed wait after the first frame; nothing is adapted then."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.quantile <= 1.0 or not 0.0 < self.forgetting <= 1.0:
@@ -116,8 +103,6 @@ class FillingSettings:
 
 
 class _Histogram:
-    """Weights of bins of 10 ms, forgetting."""
-
     __slots__ = ("weights",)
 
     def __init__(self) -> None:
@@ -128,7 +113,9 @@ class _Histogram:
         self.weights[min(BINS - 1, max(0, int(value_s / BIN_S + 0.999999)))] += 1.0
 
     def quantile(self, share: float, up_to: int = BINS) -> float:
-        """Upper edge of the bin that the share of the first ``up_to`` bins falls in, seconds."""
+        """Return the upper edge of the bin that the share of the first ``up_to`` bins falls in,
+        seconds.
+        """
         weights = self.weights[:up_to]
         left = sum(weights) * share
         for index, weight in enumerate(weights):
@@ -139,8 +126,6 @@ class _Histogram:
 
 
 class _History:
-    """What is known of one voice and server."""
-
     __slots__ = ("need", "refill_need_s", "rise", "seen", "wait_need_s", "wait_rise_s")
 
     def __init__(self, cold_s: float) -> None:
@@ -174,13 +159,10 @@ class _History:
 
 
 class _Arrivals:
-    """What has been seen of one utterance."""
-
     __slots__ = (
         "base",
         "batch",
         "began",
-        "dry_spells",
         "frames",
         "history",
         "last",
@@ -192,6 +174,7 @@ class _Arrivals:
         "refill",
         "rise",
         "rise_between",
+        "underruns",
     )
 
     def __init__(self, history: _History) -> None:
@@ -208,12 +191,12 @@ class _Arrivals:
         self.need_between = 0.0  # these two count between pauses
         self.rise_between = 0.0
         self.frames = 0
-        self.dry_spells = 0
+        self.underruns = 0
         self.refill: float | None = None
 
 
 class FillingPolicy:
-    """The adaptive policy of one call; see the module's text. Not shared between calls."""
+    """Adaptive policy of one call."""
 
     def __init__(
         self,
@@ -224,14 +207,13 @@ class FillingPolicy:
     ) -> None:
         self.settings = settings or FillingSettings()
         self.ptime_s = ptime_s
-        """Duration of a frame; it may change between utterances."""
+        """Duration of a frame; may change between utterances."""
         self._histories: dict[str, _History] = {}
         self._open: dict[int, _Arrivals] = {}
         if learnt is not None:
             self._restore(learnt)
 
     def begin(self, context: int, key: str) -> None:
-        """See `Filling`."""
         history = self._histories.pop(key, None)
         if history is None:
             history = _History(self.settings.cold_s)
@@ -241,7 +223,6 @@ class FillingPolicy:
         self._open[context] = _Arrivals(history)
 
     def arrived(self, context: int, first: int, count: int, now: float) -> None:
-        """See `Filling`."""
         seen = self._open[context]
         delay = now - first * self.ptime_s
         if seen.frames == 0:
@@ -265,11 +246,10 @@ class FillingPolicy:
         seen.frames = first + count
         seen.least = min(seen.least, delay - (count - 1) * self.ptime_s)
         seen.least_of_all = min(seen.least_of_all, seen.least)
-        if seen.dry_spells and seen.refill is None:
+        if seen.underruns and seen.refill is None:
             seen.refill = now
 
     def start_at(self, context: int) -> float:
-        """See `Filling`."""
         seen = self._open[context]
         settings = self.settings
         if settings.pinned_s is not None:
@@ -281,18 +261,17 @@ class FillingPolicy:
         return min(seen.began + need, seen.least + rise)
 
     def starved(self, context: int) -> None:
-        """See `Filling`."""
         seen = self._open[context]
-        seen.dry_spells += 1
+        seen.underruns += 1
         seen.refill = None
 
     def resume_at(self, context: int, queued_s: float, now: float) -> float:
-        """See `Filling`.
+        """Return when playout may resume.
 
-        A server slower than speech makes a few long holes rather than many short ones: arrivals at
-        1/r of real time let q seconds of queue last q / (1 - 1/r). Pauses (a stall, a text that is
-        still being thought of) are not slowness: speech goes on soon after them. The wait is
-        bounded in time too, so that a server that has stopped does not keep back what it sent.
+        Arrivals at 1/r of real time let a queue of q seconds last q / (1 - 1/r): a slow server
+        gives a few long holes rather than many short ones. Pauses (a stall, text still to come) are
+        not slowness. The wait is bounded, so that a server that stopped does not keep back what it
+        sent.
         """
         seen = self._open[context]
         settings = self.settings
@@ -300,7 +279,7 @@ class FillingPolicy:
         media = seen.frames * self.ptime_s
         slowness = (seen.last - seen.began - seen.paused) / media
         if media >= ENOUGH_S and slowness > 1.0:
-            growth = settings.rebuffer_growth ** min(max(seen.dry_spells - 1, 0), 16)
+            growth = settings.rebuffer_growth ** min(max(seen.underruns - 1, 0), 16)
             wanted = max(wanted, growth * settings.play_on_s * (1.0 - 1.0 / slowness))
         if seen.rise_between <= settings.ceiling_s:
             wanted = max(wanted, seen.rise_between)  # what came late so far may come as late again
@@ -324,7 +303,6 @@ class FillingPolicy:
         return ready_at
 
     def end(self, context: int) -> None:
-        """See `Filling`."""
         seen = self._open.pop(context, None)
         if seen is not None and seen.frames:
             # A stall in the middle, however long, counts where a permitted wait would bridge it.
@@ -334,7 +312,9 @@ class FillingPolicy:
                 seen.history.learn(seen.need_between, seen.rise_between, self.settings)
 
     def export(self) -> dict[str, Any]:
-        """What was learnt, as plain data (some hundred bytes a key): a later call's ``learnt``."""
+        """Return what was learnt as plain data, some hundred bytes a key: ``learnt`` of a later
+        call.
+        """
         return {
             key: {
                 "seen": history.seen,

@@ -1,11 +1,10 @@
-"""The two rings of a call's shared memory: frames towards the wire, and frames received.
+"""Rings of a call's shared memory: frames towards the wire, and frames received.
 
-Each has one producer and one consumer, in two processes, and neither ever waits for the other. A
-ring is an array of records of 8 words and an arena for their bytes.
+Each has one producer and one consumer, in two processes, and neither waits for the other. A ring is
+an array of records of 8 words and an arena for their bytes.
 
-**Flush.** `Outbound.interrupt` stores where the ring ends now and then raises the epoch. The reader
-looks at the epoch before every frame and jumps there, so nothing queued can delay it and it costs
-the same for one frame as for five hundred.
+**Flush.** `Outbound.interrupt` stores the end of the ring and raises the epoch. The reader checks
+the epoch before every frame and jumps there, so an interruption costs the same for any queue.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _FRAME = 1
 
 
 class RecordKind(IntEnum):
-    """What an outbound record says."""
+    """Kind of an outbound record."""
 
     FRAME = _FRAME
     BEGIN = 2
@@ -40,35 +39,32 @@ class RecordKind(IntEnum):
 
 
 Record = tuple[int, int, Frame | None, int, int, int]
-"""One outbound record as the media process reads it: kind, context, the frame or None, when it was
-written (CLOCK_MONOTONIC, nanoseconds). Then, for a frame, the number of the codec that it was
-encoded with; for a begin the context's place in the table and 64 bits that stand for its voice and
-server. A plain tuple: one is made for each frame of each call."""
+"""Outbound record as read: kind, context, frame or None, time of writing (CLOCK_MONOTONIC, ns). For
+a frame then the number of its codec; for a begin its entry in the table and 64 bits of its key. A
+plain tuple, one for each frame of each call."""
 
 
 class InboundFrame(NamedTuple):
-    """One received frame, in play order."""
+    """Received frame, in play order."""
 
     payload: bytes
-    """As received, in the payload type's encoding; empty where a packet did not come."""
+    """As received; empty for a packet that did not come."""
     payload_type: int
     timestamp: int
     """Ticks of the payload type's clock, not wrapping; a gap is a pause of the sender."""
     at: float
-    """When it arrived (CLOCK_MONOTONIC, seconds)."""
+    """Arrival (CLOCK_MONOTONIC, seconds)."""
     sequence: int
     marker: bool
     concealed: bool
-    """A hole: stands for a packet that did not come in time, and is for the listener to conceal."""
+    """Stands for a packet that did not come in time: for packet loss concealment."""
 
 
 class RingFull(BufferError):
-    """More begin and finish records wait than the ring has room for."""
+    """No room for another begin or finish record."""
 
 
 class _Writer:
-    """The producing end of a ring: records of 8 words and bytes in an arena."""
-
     def __init__(
         self, memory: CallMemory, area: Area, head_word: int, tail_word: int, reserve: int
     ) -> None:
@@ -82,7 +78,7 @@ class _Writer:
         self._ends = [0] * self._slots
 
     def roomy(self) -> bool:
-        """Whether an eighth of the slots and of the arena is free."""
+        """Return whether an eighth of the slots and of the arena is free."""
         tail = self._words[self._tail_word]
         if self._head - tail > self._slots - self._reserve - self._slots // 8:
             return False
@@ -90,7 +86,6 @@ class _Writer:
         return self._position - released <= self._arena_bytes - self._arena_bytes // 8
 
     def put(self, w0: int, w1: int, w2: int, w3: int, w4: int, w5: int, blob: bytes) -> bool:
-        """Write a record with its bytes; False = no room, nothing was written."""
         tail = self._words[self._tail_word]
         head = self._head
         if head - tail >= self._slots - self._reserve:
@@ -98,7 +93,6 @@ class _Writer:
         return self._store(tail, head, (w0, w1, w2, w3, w4, w5), blob)
 
     def put_control(self, w0: int, w1: int, w2: int, w3: int, w4: int, w5: int) -> bool:
-        """Write a record without bytes; it may use the reserve."""
         tail = self._words[self._tail_word]
         head = self._head
         if head - tail >= self._slots - 1:  # the last one's end must be kept for `_store`
@@ -130,7 +124,7 @@ class _Writer:
 
 
 class Outbound(_Writer):
-    """The parent's end of the outbound ring: contexts and frames towards the wire."""
+    """Parent's end of the outbound ring."""
 
     def __init__(self, memory: CallMemory) -> None:
         super().__init__(
@@ -149,13 +143,12 @@ class Outbound(_Writer):
         self._begun = context + 1
 
     def finish(self, context: int) -> None:
-        """No more frames of this context will come."""
         self._control(RecordKind.FINISH, context, 0, 0)
 
     def write(self, frames: Iterable[Frame], codec: int = 0) -> int:
-        """Queue frames; how many were accepted. Never waits, never drops what it accepted.
+        """Queue frames without waiting; return how many were accepted.
 
-        ``codec`` is a number below 256 that stands for their encoding; 0 = the one in use.
+        ``codec`` is a number below 256 for their encoding; 0 = the one in use.
         """
         count = 0
         mark = codec << 1
@@ -179,7 +172,6 @@ class Outbound(_Writer):
         return count
 
     def interrupt(self) -> int:
-        """Drop all that was written so far; the epoch that says so."""
         self._words[ParentWord.EPOCH_HEAD] = self._head
         self._words[ParentWord.THROUGH] = self._begun
         fence()
@@ -188,7 +180,6 @@ class Outbound(_Writer):
         return self.epoch
 
     def queued(self) -> int:
-        """Records that the media process has not taken yet."""
         return self._head - self._words[self._tail_word]
 
     def _control(self, kind: RecordKind, context: int, entry: int, key: int) -> None:
@@ -197,7 +188,7 @@ class Outbound(_Writer):
 
 
 class OutboundReader:
-    """The media process's end of the outbound ring."""
+    """Media process's end of the outbound ring."""
 
     def __init__(self, memory: CallMemory) -> None:
         self._map = memory.map
@@ -206,10 +197,10 @@ class OutboundReader:
         self.tail = 0
         self.epoch = 0
         self.through = -1
-        """The highest context condemned by the last flush; -1 = none."""
+        """Highest context of the last flush; -1 = none."""
 
     def flushed(self) -> bool:
-        """Whether the epoch was raised since last asked; what was condemned is skipped."""
+        """Apply a raised epoch, skipping what it flushes; return whether there was one."""
         epoch = self._words[ParentWord.EPOCH]
         if epoch == self.epoch:
             return False
@@ -221,7 +212,6 @@ class OutboundReader:
         return True
 
     def read(self, limit: int) -> list[Record]:
-        """Take up to ``limit`` records; [] when nothing waits."""
         tail = self.tail
         count = self._words[_OUT_HEAD] - tail
         if count == 0:
@@ -256,13 +246,12 @@ class OutboundReader:
 
 
 class InboundWriter(_Writer):
-    """The media process's end of the inbound ring."""
+    """Media process's end of the inbound ring."""
 
     def __init__(self, memory: CallMemory) -> None:
         super().__init__(memory, memory.in_area(), MediaWord.IN_HEAD, ParentWord.IN_TAIL, 1)
 
     def write(self, frame: InboundFrame) -> bool:
-        """Queue one received frame; False = the parent does not read and the ring is full."""
         flags = frame.concealed | frame.marker << 1
         at_ns = int(frame.at * 1e9)
         # A sender may set its timestamps back to before its first: two's complement.
@@ -273,7 +262,7 @@ class InboundWriter(_Writer):
 
 
 class InboundReader:
-    """The parent's end of the inbound ring."""
+    """Parent's end of the inbound ring."""
 
     def __init__(self, memory: CallMemory) -> None:
         self._map = memory.map
@@ -282,11 +271,9 @@ class InboundReader:
         self._tail = 0
 
     def waiting(self) -> int:
-        """Frames that can be read now."""
         return self._words[MediaWord.IN_HEAD] - self._tail
 
     def read(self, limit: int = 1 << 30) -> list[InboundFrame]:
-        """Take what has come, oldest first."""
         frames = []
         head = min(self._words[MediaWord.IN_HEAD], self._tail + limit)
         fence()

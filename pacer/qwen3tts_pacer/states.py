@@ -1,4 +1,15 @@
-"""What a caller of the pacer can do wrong."""
+"""States of the pacer, the table of moves between them, and errors.
+
+::
+
+    idle ──frames──► filling ──ready──► playing ◄──ready── starved
+      ▲                 │  ▲              │  │  └─underrun───►▲
+      │                 │  └─────wait─────┘  │                │
+      └───empty── draining ◄────finish───────┴─────finish─────┘
+
+*Filling* waits for the policy, *draining* plays out a finished utterance, *held* is a call on hold:
+nothing is sent and the queue is kept.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +17,23 @@ from enum import Enum
 
 
 class PacerError(Exception):
-    """The caller broke a rule of the pacer; what it asked for was not done."""
+    """Violation of a rule of the pacer; nothing was done."""
 
 
 class IllegalMove(PacerError):
-    """This cannot happen in this state."""
+    """Move that is impossible in this state."""
 
 
 class ContextError(PacerError):
-    """Frames or a finish of a context that was not begun, is finished, or is out of its turn."""
+    """Frames or finish of a context that was not begun, is finished, or is out of turn."""
 
 
 class PacerFull(PacerError):
-    """The queue has no room for these frames; none was taken."""
+    """No room in the queue; nothing was taken."""
 
 
 class State(Enum):
-    """What the pacer is doing."""
+    """State of the pacer."""
 
     IDLE = "idle"
     FILLING = "filling"
@@ -33,20 +44,18 @@ class State(Enum):
 
 
 class Move(Enum):
-    """What changes the state."""
+    """Cause of a change of state."""
 
     FRAMES = "frames"
-    """Frames have come in."""
     READY = "ready"
-    """The policy says that playing is safe."""
+    """The policy says that playout is safe."""
     WAIT = "wait"
-    """The next utterance is at the head of the queue and not yet safe to start."""
-    DRY = "dry"
+    """The next utterance is at the head of the queue and not safe to start."""
+    UNDERRUN = "underrun"
     """A slot is due, the queue is empty, and the utterance is not finished."""
     FINISH = "finish"
-    """The utterance whose frames came last is complete."""
     EMPTY = "empty"
-    """The last frame of a complete utterance has been sent."""
+    """The last frame of a complete utterance was sent."""
     INTERRUPT = "interrupt"
     HOLD = "hold"
     RESUME = "resume"
@@ -65,7 +74,7 @@ TRANSITIONS: dict[tuple[State, Move], State] = {
     (State.FILLING, Move.HOLD): State.HELD,
     (State.PLAYING, Move.FRAMES): State.PLAYING,
     (State.PLAYING, Move.WAIT): State.FILLING,
-    (State.PLAYING, Move.DRY): State.STARVED,
+    (State.PLAYING, Move.UNDERRUN): State.STARVED,
     (State.PLAYING, Move.FINISH): State.DRAINING,
     (State.PLAYING, Move.INTERRUPT): State.IDLE,
     (State.PLAYING, Move.HOLD): State.HELD,
@@ -86,7 +95,7 @@ TRANSITIONS: dict[tuple[State, Move], State] = {
 
 
 def after(state: State, move: Move) -> State:
-    """The state that follows; raises `IllegalMove` for what the table lacks."""
+    """Return the next state. Raises IllegalMove."""
     try:
         return TRANSITIONS[state, move]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Which sample of which utterance is at the caller's ear."""
+"""Playout timeline: which sample of which utterance is played when."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qwen3tts_pacer.slot import Frame
 
 
 class Span(NamedTuple):
-    """Speech of one utterance played without a break; times in seconds, positions in samples."""
+    """Speech of one utterance played without a break; seconds and samples."""
 
     context: int
     start: int
@@ -19,7 +19,7 @@ class Span(NamedTuple):
 
 
 class Timeline:
-    """What was sent and when it is heard; memory is bounded by ``spans_kept`` stretches."""
+    """Record of what was sent; keeps the last ``spans_kept`` stretches."""
 
     def __init__(self, ptime_s: float = 0.02, spans_kept: int = 256) -> None:
         self._ptime = ptime_s
@@ -27,7 +27,9 @@ class Timeline:
         # [context, start, end, began, ended, samples of the first frame, of the following ones]
 
     def sent(self, frame: Frame, at: float) -> None:
-        """The frame begins to play at ``at``: `Slot.deadline`, not the moment of the call."""
+        """Note that the frame begins to play at ``at``: `Slot.deadline`, not the moment of the
+        call.
+        """
         spans = self._spans
         if spans:
             last = spans[-1]
@@ -47,9 +49,9 @@ class Timeline:
         )
 
     def position(self, context: int, now: float, queued_s: float = 0.0) -> int:
-        """Samples of the context that have been heard at ``now``.
+        """Return the samples of the context played at ``now``; 0 for an unknown one.
 
-        ``queued_s`` is what the sink still holds, where it says so. 0 for an unknown context.
+        ``queued_s`` is what the sink still buffers.
         """
         heard = now - queued_s
         for span in reversed(self._spans):
@@ -58,7 +60,7 @@ class Timeline:
         return 0
 
     def at(self, now: float) -> tuple[int, int] | None:
-        """Context and sample at the ear at ``now``; None in silence."""
+        """Return context and sample played at ``now``; None in silence."""
         for span in reversed(self._spans):
             if span[3] <= now < span[4]:
                 return int(span[0]), self._within(span, now)
@@ -67,7 +69,7 @@ class Timeline:
         return None
 
     def spans(self, context: int | None = None) -> list[Span]:
-        """The unbroken stretches of one context, or of all that are still remembered."""
+        """Return the stretches of one context, or of all."""
         return [
             Span(int(number), int(start), int(end), began, ended)
             for number, start, end, began, ended, *_ in self._spans
@@ -75,14 +77,12 @@ class Timeline:
         ]
 
     def _within(self, span: list[float], heard: float) -> int:
-        """The position in a span that began before ``heard``."""
         _, start, end, began, _, first, following = span
         frames = (heard - began) / self._ptime
         samples = frames * first if frames < 1 else first + (frames - 1) * following
         return int(min(end, start + samples + 1e-6))
 
     def forget(self, context: int) -> None:
-        """Drop an utterance whose record has been written."""
         kept = [span for span in self._spans if span[0] != context]
         self._spans.clear()
         self._spans.extend(kept)

@@ -1,1 +1,1 @@
-"""The client half of the line, from text to frames: what a phone call and a host plugin share."""
+"""Client half of the line, from text to frames, for phone calls and host plugins."""

@@ -1,13 +1,10 @@
-"""The lines of mr_sip's latency log: written for its calculator, and read as records of ours.
-
-A line of that log is one event::
+"""Lines of mr_sip's latency log, written for its calculator and read as latency records. ::
 
     [2026-05-01 22:00:00.123] [E2E] EVENT perf_counter=1234.567890 utterance=3 session=abc k=v ...
 
 The wall clock is local, ``perf_counter`` is seconds of one clock of the machine, and an utterance
-is all events of one session and number. Source: ``scripts/sip_e2e_latency_calc.py`` of mr_sip and
-the places in mr_sip that write. Nothing of a caller's words is kept: mr_sip writes the first of
-them into some lines, as ``text=``.
+is all events of one session and number (``scripts/sip_e2e_latency_calc.py`` of mr_sip). mr_sip
+writes the caller's first words as ``text=``; they are not kept.
 """
 
 from __future__ import annotations
@@ -23,39 +20,34 @@ from qwen3tts_speech.latency import MARKS, MAX_NAME_CHARS, Mark, UtteranceRecord
 PLUGIN = "mr_qwen3tts"
 MAX_SESSION_CHARS = 120
 MAX_LINE_CHARS = 8192
-"""A longer line is none of mr_sip's."""
 MAX_PERF_S = 1e9
-"""No machine runs for longer."""
+"""Bound of ``perf_counter``."""
 UNKNOWN = "unknown"
-"""The session of a line that has none."""
+"""Session of a line without one."""
 SPOKEN: Final = (
     ("LLM_FIRST_PARTIAL_SPEAK", Mark.TEXT_IN),
     ("KYUTAI_FIRST_TEXT_DELTA", Mark.REQUEST_SENT),
     ("KYUTAI_FIRST_AUDIO_FRAME", Mark.RECEIVED),
     ("FIRST_CHUNK_QUEUED", Mark.QUEUED),
 )
-"""The events that the calculator expects of whatever speaks, and our marks.
-
-All four or none: it breaks off at an utterance of which it knows the agent's turn and the first of
-these, and not the others. mr_sip writes the last one too, but not always with the session; where it
-does, its line comes first, and the first one counts.
-"""
+"""Events that the calculator expects of the speaker, and our marks. All four or none: it aborts at
+an utterance with the agent's turn and the first of these only. mr_sip writes the last one too; the
+first line counts."""
 OTHERS: Final = {
     Mark.SPEECH_END: "VAD_EAGER_END",
     Mark.TRANSCRIBED: "TRANSCRIBE_DONE",
     Mark.TURN_END: "UTTERANCE_CALLBACK",
     Mark.FIRST_FRAME_WIRE: "FIRST_RTP_SENT",
 }
-"""The events that mr_sip writes where its line is used; the calculator's headline is from the first
-to the last of these."""
+"""Events of mr_sip where its line is used; the calculator's headline is from the first to the last.
+"""
 OWN = "QWEN3TTS_"
-"""How events begin that are marks of ours and that the calculator knows nothing of."""
 RECORD = "QWEN3TTS_RECORD"
-"""The event whose fields are the rest of a record."""
+"""Event that holds the rest of a record."""
 COUNTS: Final = ("starvations", "heard_samples", "generated_samples", "rate_hz")
 TIMES: Final = ("starved_ms", "longest_gap_ms", "clock_error_ms")
 NAMES: Final = ("context", "voice", "engine", "end_reason", "line", "codec")
-"""Fields of a record that stand in `RECORD`'s line under their own names."""
+"""Fields of a record in `RECORD`'s line."""
 _LINE: Final = re.compile(
     r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3})\] \[E2E\] (\w{1,64})"
     r" perf_counter=(\d{1,12}(?:\.\d{1,12})?)(?: utterance=(\d{1,10}))?(?: (.*))?",
@@ -66,12 +58,12 @@ _SESSION_AT_THE_END: Final = re.compile(r" session=(\S+)\s*$", re.ASCII)
 
 
 class BadE2eLine(ValueError):
-    """A line that is no event of mr_sip's log; says why."""
+    """Line that is no event; says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class E2eLine:
-    """One event of mr_sip's log."""
+    """Event of mr_sip's log."""
 
     at_unix_s: float
     event: str
@@ -79,12 +71,12 @@ class E2eLine:
     """Seconds of the machine's clock."""
     utterance: int
     session: str
-    """`UNKNOWN` where the line has none."""
+    """`UNKNOWN` if missing."""
     fields: dict[str, str]
-    """The others, without the caller's words."""
+    """Other fields, without the caller's words."""
 
     def number(self, field: str) -> float | None:
-        """A field that is a time on the same clock, or any number; None where it is none."""
+        """Return a field as a number; None = no number."""
         try:
             value = float(self.fields.get(field, ""))
         except ValueError:
@@ -93,13 +85,12 @@ class E2eLine:
 
 
 def is_e2e_line(line: bytes | str) -> bool:
-    """Whether it begins as mr_sip's lines do."""
     text = line[:64].decode("latin-1") if isinstance(line, bytes) else line[:64]
     return re.match(r"\[\d{4}-\d\d-\d\d [\d:.]{12}\] \[E2E\] \w", text, re.ASCII) is not None
 
 
 def read_line(line: bytes | str) -> E2eLine:
-    """What one line says. Raises `BadE2eLine`."""
+    """Parse one line. Raises `BadE2eLine`."""
     if len(line) > MAX_LINE_CHARS:
         raise BadE2eLine(f"longer than {MAX_LINE_CHARS} characters")
     text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
@@ -124,10 +115,10 @@ def read_line(line: bytes | str) -> E2eLine:
 
 
 def _fields(rest: str) -> dict[str, str]:
-    """The fields of a line; ``text=`` and what belongs to it are left out.
+    """Return the fields of a line without ``text=``.
 
-    The words stand unquoted. They may look like fields, so of what comes after them only the
-    session at the end of the line is taken, and only where it does not stand before them.
+    The words are unquoted and may look like fields: after them only a session at the end of the
+    line counts, if none stands before.
     """
     before, words, after = f" {rest}".partition(" text=")
     fields = dict(_FIELD.findall(before.strip()))
@@ -146,14 +137,14 @@ def e2e_lines(
     every_mark: bool = False,
     perf_offset_s: float = 0.0,
 ) -> str:
-    """An utterance's lines for mr_sip's calculator; empty where a stage of `SPOKEN` is missing.
+    """Return an utterance's lines for mr_sip's calculator; empty where a stage of `SPOKEN` is
+    missing.
 
     Args:
-        number: of the utterance, within ``session``.
-        every_mark: also `OTHERS`, and what the calculator passes over: our further marks and the
-            rest of the record. This is for calls of our own telephone; where mr_sip's line is used
-            it writes `OTHERS` itself.
-        perf_offset_s: how far the calculator's clock is ahead of the record's.
+        number: of the utterance within ``session``.
+        every_mark: also `OTHERS`, our further marks and the record's facts, for calls of our own
+            telephone.
+        perf_offset_s: lead of the calculator's clock over the record's.
     """
     marks = record.marks
     if any(mark not in marks for _, mark in SPOKEN):
@@ -198,23 +189,21 @@ def _further(record: UtteranceRecord) -> list[tuple[str, float, str]]:
 
 
 def _token(value: str, most: int) -> str:
-    """One word of printable ASCII: what it holds can forge neither a field nor a line."""
+    """Return one word of printable ASCII, which can forge neither a field nor a line."""
     return re.sub(r"[^\x21-\x7e]", "_", value)[:most] or UNKNOWN
 
 
 class E2eWriter:
-    """Writes records as lines of mr_sip's log; each call's utterances are counted from 1."""
+    """Writes records as lines of mr_sip's log; utterances of each call are counted from 1."""
 
     def __init__(self, stream: TextIO) -> None:
         self.written = 0
-        """Utterances that are in it."""
         self.left_out = 0
-        """Those that are not, as a stage is missing that the calculator must have."""
+        """Records without a stage that the calculator needs."""
         self._stream = stream
         self._numbers: dict[str, int] = {}
 
     def append(self, record: UtteranceRecord) -> None:
-        """Add an utterance; raises ``OSError`` where the stream does."""
         session = record.call_id or UNKNOWN
         number = self._numbers.get(session, 0) + 1
         lines = e2e_lines(session, number, record, every_mark=True)
@@ -227,7 +216,7 @@ class E2eWriter:
 
 
 def marks_of(line: E2eLine) -> dict[str, float]:
-    """The marks that an event gives, seconds of the machine's clock; none for most events."""
+    """Return the marks of an event, seconds of the machine's clock."""
     event, at = line.event, line.perf_s
     if event in ("VAD_EAGER_END", "SMART_TURN_EAGER_END"):
         spoke_until = line.number("last_speech_audio_pc")
@@ -243,7 +232,7 @@ def marks_of(line: E2eLine) -> dict[str, float]:
 
 
 def take_facts(record: UtteranceRecord, line: E2eLine) -> None:
-    """Take over what a line of `RECORD` says; what is not of its kind is left as it is."""
+    """Take over the facts of a `RECORD` line; invalid ones are ignored."""
     for name in COUNTS:
         if (value := line.number(name)) is not None and value >= 0:
             setattr(record, name, int(value))

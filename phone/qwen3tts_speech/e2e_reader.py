@@ -1,8 +1,7 @@
-"""mr_sip's latency log as records of utterances: its events, put together.
+"""Reader of mr_sip's latency log: groups its events into latency records.
 
-Some lines of that log have no session: of older versions all those of the sound's way to the wire,
-of PySIP the first packet. Such a line is given to the one utterance that it fits in time, and to
-none where several calls could have sent it.
+Lines without a session (older versions, PySIP's first packet) go to the one utterance that fits in
+time, and to none if several do.
 """
 
 from __future__ import annotations
@@ -27,35 +26,32 @@ from qwen3tts_speech.e2e_lines import (
 from qwen3tts_speech.latency import MAX_EXAMPLES, Damaged, Mark, UtteranceRecord
 
 MAX_OPEN = 10_000
-"""Utterances that may be open at a time; the oldest one is taken for complete beyond."""
+"""Open utterances; beyond, the oldest is complete."""
 CLOSED_S = 300.0
-"""An utterance is complete when the log is so far beyond its last event. Whatever speaks writes
-its events when it has spoken."""
+"""An utterance is complete this long after its last event."""
 RESTART_S = 3600.0
-"""A clock that is so far behind is another one: the machine was started again."""
+"""A clock this far behind is another one: the machine was restarted."""
 NEAR_S = 2.0
-"""A first packet without a session comes at most so long after an utterance's first sound."""
+"""Longest time from an utterance's first sound to a first packet without a session."""
 MAX_LOST = 10_000
-"""Events without a session that wait for their utterance."""
+"""Events without a session that wait."""
 WIRE = frozenset((Mark.QUEUED, Mark.FIRST_FRAME_WIRE))
-"""Marks that a line without a session may give to an utterance of a session."""
+"""Marks that a line without a session may give."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """The events of one session and number."""
-
     line: int
-    """Its first one, counted from 1."""
+    """First line, from 1."""
     record: UtteranceRecord
     newest_s: float
     spoken: bool = False
-    """Whether something of ours, or of the sound's way, is in it."""
+    """Whether it holds events of the speaker or of the wire."""
     seen: set[str] = field(default_factory=set)
 
 
 class E2eGroups:
-    """Puts events together; pure. Of an event that comes twice the first one counts."""
+    """Groups events (pure); the first of a kind counts."""
 
     def __init__(self) -> None:
         self.unplaced = 0
@@ -65,13 +61,8 @@ class E2eGroups:
         self._now_s = 0.0
 
     def add(self, line: bytes | str, number: int) -> list[tuple[UtteranceRecord, int]]:
-        """Take a line, the ``number``-th of its file.
-
-        Returns:
-            The utterances that are complete now, each with the number of its first line.
-
-        Raises:
-            BadE2eLine: it is none; nothing is taken of it.
+        """Take line ``number`` of a file; return complete records with their first lines. Raises
+        BadE2eLine.
         """
         event = read_line(line)
         done: list[tuple[UtteranceRecord, int]] = []
@@ -100,7 +91,7 @@ class E2eGroups:
         return done
 
     def finish(self) -> list[tuple[UtteranceRecord, int]]:
-        """No more lines come, or none of this clock: all that are open are complete."""
+        """End of the file or of this clock: return all open records."""
         done: list[tuple[UtteranceRecord, int]] = []
         while self._open:
             done += self._close()
@@ -121,7 +112,6 @@ class E2eGroups:
         return True
 
     def _close(self) -> list[tuple[UtteranceRecord, int]]:
-        """The oldest one is complete; nothing where nothing was said."""
         _, group = self._open.popitem(last=False)
         marks = group.record.marks
         if Mark.TEXT_IN in marks and RECORD not in group.seen:
@@ -135,7 +125,6 @@ class E2eGroups:
         return [(group.record, group.line)] if group.spoken else []
 
     def _place(self, record: UtteranceRecord, mark: Mark, received: float) -> None:
-        """Give it an event without a session; one that several utterances can have is for none."""
         for place, (at, kind) in enumerate(self._lost):
             if kind is mark and received <= at <= received + NEAR_S:
                 del self._lost[place]
@@ -171,14 +160,12 @@ _SPEAKS = frozenset((*(mark for _, mark in SPOKEN), Mark.FIRST_FRAME_WIRE))
 
 
 class E2eReader:
-    """Iterates over the utterances of mr_sip's log, as `qwen3tts_speech.latency.LogReader` does."""
+    """Iterates over the records of mr_sip's log, as `qwen3tts_speech.latency.LogReader`."""
 
     lines: int
-    """Lines read so far."""
     damaged: int
-    """Lines of these that are no events."""
     examples: list[Damaged]
-    """The first of them, at most `MAX_EXAMPLES`."""
+    """The first damaged lines, at most `MAX_EXAMPLES`."""
 
     def __init__(self, stream: BinaryIO, *, close: bool = False) -> None:
         self._stream = stream
@@ -190,7 +177,6 @@ class E2eReader:
 
     @property
     def unplaced(self) -> int:
-        """Events without a session that fit no utterance, or several."""
         return self._groups.unplaced
 
     def __iter__(self) -> Iterator[UtteranceRecord]:
@@ -198,7 +184,6 @@ class E2eReader:
             yield record
 
     def numbered(self) -> Iterator[tuple[UtteranceRecord, int]]:
-        """The utterances, each with the number of its first line."""
         try:
             while line := self._stream.readline(MAX_LINE_CHARS + 1):
                 self.lines += 1
@@ -218,7 +203,6 @@ class E2eReader:
             self.close()
 
     def close(self) -> None:
-        """Close what `read_e2e` opened; reading to the end does it too."""
         if self._close:
             self._stream.close()
 
@@ -229,7 +213,7 @@ class E2eReader:
 
 
 def read_e2e(source: str | os.PathLike[str] | BinaryIO) -> E2eReader:
-    """The utterances of mr_sip's log; raises ``OSError`` for a missing file."""
+    """Read mr_sip's log. Raises OSError."""
     if isinstance(source, str | os.PathLike):
         return E2eReader(Path(source).open("rb"), close=True)
     return E2eReader(source)

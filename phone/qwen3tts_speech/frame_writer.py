@@ -1,4 +1,4 @@
-"""Frames that wait while a call's codec changes: made anew in the other one, a few at a time."""
+"""Encoder of an utterance towards the sink, and transcoding of frames when the codec changes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ if TYPE_CHECKING:
 
 
 BATCH = 8
-"""So many frames are made in one go: encoding takes up to 1 ms each, and other calls wait."""
+"""Frames transcoded in one batch, up to 1 ms each: other calls wait meanwhile."""
 
 
 class Remaking:
-    """The same sound in another format; frames of one context, in order.
-
-    Nothing is left out and nothing comes twice; the positions are those of the frames given.
+    """Transcodes the waiting frames of one context, in order, at their positions.
 
     Args:
-        before: the frame that went out last, so that the sound goes on from it without a step.
+        before: frame sent last, so that the signal continues without a step.
     """
 
     def __init__(
@@ -62,11 +60,10 @@ class Remaking:
 
     @property
     def left(self) -> int:
-        """Frames that can still be taken."""
         return self._count - self._made
 
     def take(self, most: int = BATCH) -> list[Frame]:
-        """The next frames, at most so many; [] = there are no more."""
+        """Return the next frames, at most so many; [] = none is left."""
         count = min(most, self.left)
         if self._alike:
             self._made += count
@@ -93,7 +90,6 @@ class Remaking:
         )
 
     def _placed(self, index: int, encoded: EncodedFrame) -> Frame:
-        """A frame at its position in the utterance."""
         start = self._position(index * self._new_ms)
         end = self._position((index + 1) * self._new_ms)
         payload, tail, head, _, silent = encoded
@@ -108,20 +104,19 @@ class Remaking:
 
 
 SLICE_MS = 100
-"""So much sound is encoded in one go: packets of this process's calls have to leave meanwhile."""
+"""Audio encoded in one batch: other calls' packets have to leave meanwhile."""
 COSTLY_SLICE_MS = 20
-"""The same for a codec with memory, frame by frame: on a busy machine Opus takes up to 10 ms for
-one."""
+"""The same for a predictive codec: on a busy machine one Opus frame takes up to 10 ms."""
 
 
 class FrameWriter:
-    """Writes what one of a speaker's utterances or sounds consists of, when its turn has come."""
+    """Writes the frames of one utterance or sound when its turn has come."""
 
     def __init__(self, speaker: Speaker, owner: Live, from_hz: int, record: UtteranceRecord):
         self.begun = False
-        """Whether the sink knows it."""
+        """Whether the sink has begun the context."""
         self.writing = False
-        """Whether frames wait for the sink, and not the sink for them."""
+        """Whether frames wait for the sink."""
         self._speaker = speaker
         self._owner = owner
         self._record = record
@@ -131,16 +126,15 @@ class FrameWriter:
         self._pending: list[Frame] = []
         """Frames that the sink has not taken yet."""
         self._stale: Remaking | None = None
-        """Those of before a change of the codec; they go first."""
+        """Frames of before a change of the codec; they go first."""
         self._ready: list[Frame] = []
-        """Of these, what has been made anew."""
+        """Those of them that were transcoded."""
         self._position = 0
         self._in_one_go = 0
-        """Bytes that were encoded since others had their turn."""
+        """Bytes encoded since other tasks ran."""
         self._finished = False
 
     async def push(self, pcm: PcmBytes, key: str) -> None:
-        """Take s16le bytes; ``key`` names what the history of arrivals goes by."""
         slice_ms = COSTLY_SLICE_MS if self._payload.stateful else SLICE_MS
         size = 2 * (self._encoder.from_hz * slice_ms // 1000)
         for start in range(0, len(pcm), size):
@@ -152,17 +146,14 @@ class FrameWriter:
                 await asyncio.sleep(0)
 
     async def flush(self, key: str) -> None:
-        """The last frames, of what was pushed."""
         await self._write(self._encoder.flush(), key)
 
     def finish(self) -> None:
-        """No more follows; once is enough."""
         if self.begun and not self._finished:
             self._finished = True
             self._speaker.sink.finish(self._owner.number)
 
     def change(self) -> None:
-        """The speaker has another codec from now on; what waits is said in it."""
         speaker = self._speaker
         new, ptime_ms = speaker.payload, speaker.ptime_ms
         if self._stale is not None:  # once more, before the last time was done with
@@ -173,7 +164,6 @@ class FrameWriter:
         self._payload, self._ptime_ms = new, ptime_ms
 
     def pump(self) -> None:
-        """Write what waits, as far as there is room; in its turn alone."""
         if self.begun and not self._finished:
             self._pump()
 
@@ -204,8 +194,6 @@ class FrameWriter:
         return bool(self._pending) or self._stale is not None
 
     def _pump(self) -> bool:
-        """As much as the sink takes now; of what is made anew a few at a time: whether more of it
-        is left."""
         sink = self._speaker.sink
         if self._stale is not None:
             self._ready = self._ready or self._stale.take()

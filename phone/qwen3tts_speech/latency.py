@@ -1,8 +1,7 @@
-"""When what happened to one utterance, from the first text delta to the last frame on the wire.
+"""Latency record of one utterance, from the first text delta to the last frame on the wire.
 
-All marks are seconds of the client's monotonic clock. What the server measured arrives in the
-server's clock and is mapped by the connection's ping offset. A log holds one JSON line an
-utterance; times in it are milliseconds after the utterance's first mark.
+Marks are seconds of the client's monotonic clock. The server's marks are mapped by the connection's
+ping offset. A log holds one JSON line an utterance, in milliseconds after its first mark.
 """
 
 from __future__ import annotations
@@ -20,62 +19,52 @@ from typing import Any, BinaryIO
 from qwen3tts_speech.line_file import LineFile
 
 MAX_LINE_BYTES = 1 << 20
-"""A longer line of a log is damaged; it is skipped without being held in memory."""
+"""Longer lines of a log are skipped as damaged."""
 MAX_NAME_CHARS = 256
 """Bound on each name (voice, engine, identifiers) read from a log."""
 MAX_EXAMPLES = 20
-"""How many damaged lines a reader names; all of them are counted."""
+"""Damaged lines that a reader names; all are counted."""
 VERSION = 1
 
 
 class Mark(StrEnum):
-    """A moment in an utterance's life, in the order of the line."""
+    """Moment of an utterance, in the order of the line."""
 
     SPEECH_END = "speech_end"
-    """The caller fell silent, as voice activity tells; only of an agent's first words of a turn,
-    as the next two."""
+    """Endpoint of the caller's speech by VAD; as the next two, only for the first words of an
+    agent's turn."""
     TRANSCRIBED = "transcribed"
-    """The caller's words were known."""
     TURN_END = "turn_end"
-    """The agent was given them: from here on it thinks."""
     TEXT_IN = "text_in"
-    """The words were asked for (the call of ``say``)."""
+    """Call of ``say``."""
     FIRST_DELTA = "first_delta"
-    """The first text delta came from its source."""
     TEXT_END = "text_end"
-    """The last delta had come; it is part of no stage."""
+    """Last text delta; part of no stage."""
     SEGMENT_READY = "segment_ready"
-    """The first speakable clause was complete (server)."""
     REQUEST_SENT = "request_sent"
-    """The first text left for the server."""
+    """First text sent to the server."""
     REQUEST_RECEIVED = "request_received"
-    """The server had it."""
+    """First text received by the server."""
     SLOT = "slot"
-    """The engine gave it a place."""
     PREFILL = "prefill"
-    """The prompt was computed (model engines only)."""
     FIRST_CODES = "first_codes"
-    """The first frame of codec codes (model engines only)."""
+    """First codec frame (model engines only)."""
     FIRST_PCM = "first_pcm"
-    """The first samples left the engine."""
+    """First samples from the engine."""
     FIRST_AUDIBLE_PCM = "first_audible_pcm"
-    """The first samples above silence left the engine."""
+    """First audible samples from the engine."""
     RECEIVED = "received"
-    """The first samples reached the client."""
+    """First samples received by the client."""
     RESAMPLED = "resampled"
-    """The first frame was at the line's rate."""
+    """First frame at the line's rate."""
     QUEUED = "queued"
-    """The first frame lay in the pacer's ring."""
+    """First frame in the pacer's ring."""
     FIRST_FRAME_WIRE = "first_frame_wire"
-    """The first frame of speech was sent."""
     FIRST_AUDIBLE_WIRE = "first_audible_wire"
-    """The first frame above silence was sent."""
     LAST_FRAME = "last_frame"
-    """The last frame of speech was sent."""
     INTERRUPTED = "interrupted"
-    """Somebody asked for silence."""
     SILENT = "silent"
-    """The last frame above silence after that had been sent."""
+    """Last audible frame after it sent."""
 
 
 MARKS = frozenset(str(mark) for mark in Mark)
@@ -88,61 +77,54 @@ SERVER_MARKS = {
     "first_pcm": Mark.FIRST_PCM,
     "first_audible": Mark.FIRST_AUDIBLE_PCM,
 }
-"""The names on the wire, which speak from the server's side, and ours."""
+"""Our marks by the wire's names."""
 
 
 @dataclass(slots=True)
 class UtteranceRecord:
-    """Everything known about the timing of one utterance."""
+    """Latency record of one utterance."""
 
     call_id: str = ""
     context: str = ""
-    """Names the utterance within its call."""
     voice: str = ""
     engine: str = ""
     started_unix_s: float = field(default_factory=time.time)
-    """Wall clock at which the record was opened; marks do not depend on it."""
+    """Wall clock at the opening of the record."""
     marks: dict[str, float] = field(default_factory=dict)
-    """Seconds of the client's monotonic clock, by the names of `Mark`."""
+    """Seconds of the client's monotonic clock by `Mark`."""
     starvations: int = 0
-    """How often the line ran dry in mid-speech."""
     starved_ms: float = 0.0
-    """Silence heard for that, all gaps together."""
     longest_gap_ms: float = 0.0
     heard_samples: int = 0
-    """Samples of the context's rate that the caller heard."""
+    """Samples heard, at the context's rate."""
     generated_samples: int = 0
-    """Samples of the context's rate that arrived from the server."""
+    """Samples received, at the context's rate."""
     rate_hz: int = 24_000
-    """The context's rate."""
     audible_sample: int | None = None
-    """Where the first frame above silence begins, in samples from the utterance's first."""
+    """First sample of the first audible frame."""
     clock_offset_s: float = 0.0
-    """How far the server's monotonic clock is ahead of this one."""
+    """Lead of the server's monotonic clock over this one."""
     clock_error_ms: float = 0.0
-    """How far server marks may be off: half the round trip of the ping that gave the offset."""
+    """Bound of the error of server marks: half the round trip of the ping."""
     line: str = ""
-    """What the call came over: ``sip``, ``webrtc``, ``twilio``, …; empty where nobody said."""
+    """Kind of line: ``sip``, ``webrtc``, ``twilio``, …; empty = unknown."""
     codec: str = ""
-    """What the sound left in, such as ``PCMU``."""
+    """Encoding name, such as ``PCMU``."""
     kind: str = ""
     """Of an agent's words: ``greeting``, ``answer``, ``prompt`` (unasked, in a silence),
-    ``filler``; empty for words of a program or a person."""
+    ``filler``; else empty."""
     end_reason: str = ""
-    """``text_end``, ``interrupted``, ``no_text``, ``failed``; empty while it lives."""
+    """``text_end``, ``interrupted``, ``no_text``, ``failed``; empty = in progress."""
     generation_end: str = ""
-    """Why the server's generation ended (``reason`` of ``context.done``): ``text_end``, ``dry``,
-    ``regenerated``, ``silence``, ``frame_cap``; empty where the server did not say."""
+    """``reason`` of ``context.done``: ``text_end``, ``dry``, ``regenerated``, ``silence``,
+    ``frame_cap``; empty = unknown."""
     text: str | None = None
-    """What was said; written only where it is asked for."""
+    """Text said; written only on request."""
     version: int = VERSION
-    """Of the format that it was read from; it is always written in the present one."""
+    """Version of the format that it was read from."""
 
     def mark(self, name: Mark | str, at: float) -> bool:
-        """Note that ``name`` happened ``at`` (client monotonic, s). The first time wins.
-
-        Raises ``ValueError`` for a name that `Mark` does not have, and for a time that is none.
-        """
+        """Note ``name`` at a time (client monotonic, s); the first call wins. Raises ValueError."""
         if name not in MARKS:
             raise ValueError(f"no mark is called {name!r}")
         if not math.isfinite(at):
@@ -153,17 +135,14 @@ class UtteranceRecord:
         return True
 
     def server_marks(self, marks_ms: Mapping[str, float]) -> None:
-        """Take over the server's marks (server-monotonic ms), mapped by ``clock_offset_s``.
-
-        Names are those of `SERVER_MARKS`; others are left out: a server may measure more.
-        """
+        """Take over the server's marks (server-monotonic ms); unknown names are ignored."""
         for name, at_ms in marks_ms.items():
             mark = SERVER_MARKS.get(name)
             if mark is not None and math.isfinite(at_ms):
                 self.mark(mark, at_ms / 1000 - self.clock_offset_s)
 
     def first_audible_sample(self, position: int) -> None:
-        """Note where the first frame above silence begins; the first call wins."""
+        """Note the first sample of the first audible frame; the first call wins."""
         if self.audible_sample is None:
             self.audible_sample = position
 
@@ -178,11 +157,10 @@ class UtteranceRecord:
         starved_s: float = 0.0,
         longest_gap_s: float = 0.0,
     ) -> None:
-        """Take over what the sink knows of an utterance that is over; times as in `mark`.
+        """Take over the playout of the ended utterance; times as in `mark`.
 
-        A sink that cannot tell which frame is audible leaves ``first_audible_at`` out. It then
-        follows from the first frame and `first_audible_sample`, as frames go out in real time;
-        unless there was a gap, whose place is not known here.
+        Without ``first_audible_at`` it is computed from the first frame and `first_audible_sample`,
+        unless there was an underrun.
         """
         if first_audible_at is None and first_at is not None:
             ahead = self.audible_sample
@@ -200,27 +178,24 @@ class UtteranceRecord:
                 self.mark(name, at)
 
     def end(self, reason: str) -> None:
-        """Note why it ended; the first reason wins."""
         self.end_reason = self.end_reason or reason
 
     def between_ms(self, first: Mark | str, last: Mark | str) -> float | None:
-        """Milliseconds from one mark to another; ``None`` where one of them is missing."""
         start, end = self.marks.get(first), self.marks.get(last)
         return None if start is None or end is None else (end - start) * 1000
 
     @property
     def first_sound_ms(self) -> float | None:
-        """The headline: from the first delta to the first audible frame on the wire."""
+        """Return the time from the first delta to the first audible frame sent."""
         return self.between_ms(Mark.FIRST_DELTA, Mark.FIRST_AUDIBLE_WIRE)
 
     @property
     def silence_ms(self) -> float | None:
-        """From the interruption to silence on the wire; 0 where it was silent already."""
+        """Return the time from the interruption to silence; 0 = silent already."""
         wait = self.between_ms(Mark.INTERRUPTED, Mark.SILENT)
         return None if wait is None else max(0.0, wait)
 
     def to_json(self, *, include_text: bool = False) -> str:
-        """One line of JSON without its newline."""
         origin = min(self.marks.values(), default=0.0)
         line: dict[str, Any] = {
             "v": VERSION,
@@ -256,10 +231,7 @@ class UtteranceRecord:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> UtteranceRecord:
-        """Read one line back. Unknown keys and marks are ignored, those of newer versions too.
-
-        Raises ``ValueError`` with what is wrong with the line.
-        """
+        """Read one line; unknown keys and marks are ignored. Raises ValueError."""
         try:
             raw = json.loads(line)
         except RecursionError:
@@ -306,7 +278,6 @@ class UtteranceRecord:
 
 
 LARGEST = 1e15
-"""No number of a log is larger: as seconds this is longer than the machine will live."""
 
 
 def _number(raw: Mapping[str, Any], key: str) -> float:
@@ -347,21 +318,20 @@ def _name(raw: Mapping[str, Any], key: str) -> str:
 
 
 class LatencyLog(LineFile):
-    """Appends utterances to a file that only its owner may read; see `LineFile`."""
+    """Appends records to a file that only its owner may read; see `LineFile`."""
 
     def __init__(self, path: str | os.PathLike[str], *, include_text: bool = False) -> None:
-        """Open or create ``path``; raises ``OSError`` where that is impossible."""
+        """Open or create ``path``. Raises OSError."""
         super().__init__(path, what="latency log")
         self.include_text = include_text
 
     def append(self, record: UtteranceRecord) -> None:
-        """Write one line; never raises for a file system that fails."""
         self.write(record.to_json(include_text=self.include_text))
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """One line of a log that is no utterance."""
+    """Line of a log that is no record."""
 
     line: int
     """Counted from 1."""
@@ -369,24 +339,16 @@ class Damaged:
 
 
 class LogReader:
-    """Iterates over the utterances of a log, one line in memory at a time.
-
-    A damaged line never ends the reading: it is counted in ``damaged``, and the first ones are
-    named in ``examples``.
-    """
+    """Iterates over the records of a log, one line in memory at a time; counts damaged lines."""
 
     lines: int
-    """Lines read so far."""
     damaged: int
-    """Lines of these that are no utterances."""
     examples: list[Damaged]
-    """The first of them, at most `MAX_EXAMPLES`."""
+    """The first damaged lines, at most `MAX_EXAMPLES`."""
     newer: int
-    """Utterances that a newer version wrote; they are read as far as they are known here."""
     line: bytes
-    """The line of the utterance that came last."""
     offset: int
-    """Where that line begins, in bytes after the beginning of the reading."""
+    """Its offset, bytes from the beginning of the reading."""
 
     def __init__(self, stream: BinaryIO, *, close: bool = False) -> None:
         self._stream = stream
@@ -419,12 +381,10 @@ class LogReader:
             self.close()
 
     def close(self) -> None:
-        """Close what `read_log` opened; reading to the end does it too."""
         if self._close:
             self._stream.close()
 
     def _skip_line(self) -> int:
-        """Pass over the rest of a line; how many bytes it was."""
         skipped = 0
         while rest := self._stream.readline(MAX_LINE_BYTES):
             skipped += len(rest)
@@ -439,7 +399,7 @@ class LogReader:
 
 
 def read_log(source: str | os.PathLike[str] | BinaryIO) -> LogReader:
-    """The utterances of a file or of a binary stream; raises ``OSError`` for a missing file."""
+    """Read the records of a file or binary stream. Raises OSError."""
     if isinstance(source, str | os.PathLike):
         return LogReader(Path(source).open("rb"), close=True)
     return LogReader(source)

@@ -1,11 +1,11 @@
-"""The straight line of one call: text deltas in, encoded frames on the sink's clock out.
+"""Speech of one call: text deltas in, encoded frames on the sink's clock out. ::
 
     speaker = Speaker(link, sink, PCMU)
-    utterance = speaker.say(deltas)          # at once; queues behind what is being said
-    spoken = await utterance.spoken()        # heard to its end, or stopped: what was heard
+    utterance = speaker.say(deltas)    # queued behind what is being said
+    spoken = await utterance.spoken()  # when it was heard or stopped: the text heard
 
-An interruption runs the same line backwards: the sink falls silent first, at once; then the context
-is cancelled at the server; then it is known what the caller has heard.
+On barge-in the sink falls silent first; then the context is cancelled at the server; then it is
+known what the caller has heard.
 """
 
 from __future__ import annotations
@@ -33,56 +33,49 @@ __all__ = ["ChooseVoice", "Sound", "Speaker", "Spoken", "Utterance", "VoiceOptio
 logger = logging.getLogger(__name__)
 
 SETTLE_S = 5.0
-"""Longest wait for what was stopped: the server's answer takes at most 2 s of it."""
+"""Longest wait for a stopped utterance; the server's answer takes at most 2 s of it."""
 
 
 T = TypeVar("T", bound="Live")
 
 
 class Live(Protocol):
-    """What is being said or played, or waits to be."""
+    """Utterance or sound in progress or waiting."""
 
     number: int
-    """The sink's name for it."""
     written: asyncio.Event
-    """Set when all of its frames are with the sink."""
+    """Set when all frames are with the sink."""
 
     @property
-    def stopped(self) -> bool:
-        """Whether it was interrupted."""
+    def stopped(self) -> bool: ...
 
-    def give_way(self) -> None:
-        """Something else has frames to write, and waits for its turn."""
+    def give_way(self) -> None: ...
 
-    def stop(self) -> None:
-        """The sink is silent already."""
+    def stop(self) -> None: ...
 
-    def change(self) -> None:
-        """The speaker has another codec from now on."""
+    def change(self) -> None: ...
 
-    def pump(self) -> None:
-        """Write what was made by the change, as far as there is room."""
+    def pump(self) -> None: ...
 
-    async def settled(self, most_s: float | None = None) -> None:
-        """Wait for its end."""
+    async def settled(self, most_s: float | None = None) -> None: ...
 
 
 class Speaker:
-    """Says utterances on one call, one after the other without a gap.
+    """Speaks utterances on one call, one after the other without a gap.
 
     Args:
-        link: the connection to the synthesis server; shared by calls.
-        sink: where the frames go; this call's alone.
-        payload: what the other side decodes, such as PCMU.
-        ptime_ms: duration of one frame.
-        voice: how utterances are spoken that say nothing else.
-        call_id: names the call in the records.
-        line: says in the records what the call came over.
-        log: where each utterance's record goes when it ends, such as a LatencyLog.
-        stall_s: an utterance whose caller has heard nothing for so long, though the server has
-            text to say, ends with ConnectionLost. The text is there when it has ended, or when 200
-            characters of it are unsaid. None: never.
-        on_spoken: told what became of each utterance when it has ended, and when that was.
+        link: connection to the speech server, shared by calls.
+        sink: receiver of the frames; this call's alone.
+        payload: format that the far end decodes.
+        ptime_ms: packet time.
+        voice: default options of utterances.
+        call_id: names the call in records.
+        line: kind of the call's line, for records.
+        log: receives each utterance's record.
+        stall_s: an utterance ends with ConnectionLost when nothing was heard of it for this time
+            although the server has text to speak: all of it, or 200 characters more than it has
+            spoken; None = never.
+        on_spoken: called with each utterance's outcome and the time of its end.
     """
 
     def __init__(
@@ -108,7 +101,7 @@ class Speaker:
         Patience(stall_s)  # what is no time is refused here, not by the first utterance
         self.stall_s = stall_s
         self.voice = voice or VoiceOptions()
-        """How utterances are spoken that say nothing else; those begun later, if it is changed."""
+        """Default options of utterances begun from now on."""
         self.followers: list[Callable[[Utterance], None]] = []
         """Called with each utterance as it begins; they must not raise."""
         self._call_id = call_id
@@ -116,17 +109,14 @@ class Speaker:
         self._log = log
         self._on_spoken = on_spoken
         self.closed = False
-        """Whether nothing more is to be said."""
         self._number = 0
         self._live: dict[int, Live] = {}
         self.utterances = 0
-        """How many have been begun."""
         self.interrupted = 0
-        """How many of them were stopped before their end."""
 
     @property
     def speaking(self) -> bool:
-        """Whether something is being said or played, or waits to be; live sound is neither."""
+        """Whether an utterance or a sound is in progress or waiting; live sound does not count."""
         return any(not isinstance(each, LiveSpell) for each in self._live.values())
 
     def say(
@@ -136,12 +126,9 @@ class Speaker:
     ) -> Utterance:
         """Begin to say ``words``: a string, or deltas as a model writes them.
 
-        It queues behind what is being said, and its text is already on its way to the server.
-        ``options`` may also be a function that is asked for them once the connection is there.
-
-        Raises:
-            BadText: a string with nothing in it, or something that is no text. (An iterator that
-                gives nothing is no error: a model may have nothing to say.)
+        It queues behind what is being said; its text goes to the server immediately. ``options``
+        may be a function called once there is a connection. Raises BadText for an empty string or
+        for no text; an iterator may be empty.
         """
         if isinstance(words, str):
             if not words.strip():
@@ -173,37 +160,33 @@ class Speaker:
         return utterance
 
     def play(self, samples: Pcm, rate_hz: int) -> Sound:
-        """Begin to play int16 samples, shape [n], as they are; they queue behind what is said."""
+        """Begin to play int16 samples, shape [n], behind what is being said."""
         self._number += 1
         sound = Sound(self, self._number, samples, rate_hz)
         self._live[self._number] = sound
         return sound
 
     def live(self, *, gives_way: bool = True) -> LiveSound:
-        """Sound that comes while it is heard, such as a microphone's; see `LiveSound`."""
         return LiveSound(self, gives_way=gives_way)
 
     def change(self, payload: Payload, ptime_ms: int) -> None:
-        """The call has another codec: what waits here, and what comes, is said in it.
-
-        The sink takes care of what it holds; once it takes frames again, :meth:`pump`.
+        """Change the codec of what waits here and of what follows; then :meth:`pump` once the sink
+        takes frames.
         """
         self.payload, self.ptime_ms = payload, ptime_ms
         for each in list(self._live.values()):
             each.change()
 
     def pump(self) -> None:
-        """The sink takes frames again after a change of the codec."""
+        """Write what waits: the sink takes frames again after a change of the codec."""
         for each in list(self._live.values()):
             each.pump()
 
     def interrupt(self) -> list[Utterance]:
-        """Fall silent now: synchronous; nothing said so far is heard after the next frame.
+        """Fall silent from the next frame on, synchronously (barge-in); return the utterances
+        stopped.
 
-        Live sound has a frame or two cut out of it, and goes on; alone on the line it is let be.
-
-        Returns:
-            The utterances that it stopped; ``await utterance.spoken()`` tells what was heard.
+        Live sound loses a frame or two and goes on; alone on the line it is not touched.
         """
         if self._live and not self.speaking and not self.closed:
             return []
@@ -216,10 +199,7 @@ class Speaker:
         return utterances
 
     async def close(self) -> None:
-        """Stop speaking for good and wait until all is settled.
-
-        A source of words that does not let itself be stopped is left to itself after `SETTLE_S`.
-        """
+        """Stop speaking for good and wait for the end of all utterances, `SETTLE_S` at most."""
         self.closed = True
         stopped = list(self._live.values())
         self.interrupt()
@@ -235,27 +215,22 @@ class Speaker:
     # --- for what is said
 
     def history_key(self, voice: str | None) -> str:
-        """Names what arrival times depend on: the server and the voice."""
+        """Return the key of the history of arrivals: server and voice."""
         return f"{self.link.url} {voice or ''}"
 
     async def turn_of(self, owner: Live) -> None:
-        """Wait until all that was said before it is with the sink."""
         for earlier in [each for each in self._live.values() if each.number < owner.number]:
             earlier.give_way()
         for earlier in [each for each in self._live.values() if each.number < owner.number]:
             await earlier.written.wait()
 
     def next_to_write(self, utterance: Utterance) -> bool:
-        """Whether all that was said before it is with the sink."""
         return all(
             each.written.is_set() for each in self._live.values() if each.number < utterance.number
         )
 
     def takes_live(self, before: int | None = None) -> bool:
-        """Whether live sound can begin: nothing else is said or played, or waits to be.
-
-        ``before``: only what is numbered below it counts.
-        """
+        """Return whether live sound can begin; only what is numbered below ``before`` counts."""
         return not self.closed and all(
             each.stopped or (isinstance(each, LiveSpell) and each.written.is_set())
             for each in self._live.values()
@@ -263,14 +238,12 @@ class Speaker:
         )
 
     def begins(self, make: Callable[[int], T]) -> T:
-        """What ``make`` makes of the next number is under way."""
         self._number += 1
         each = make(self._number)
         self._live[self._number] = each
         return each
 
     def ended(self, each: Live) -> None:
-        """It has ended."""
         self._live.pop(each.number, None)
         if not isinstance(each, Utterance):
             return

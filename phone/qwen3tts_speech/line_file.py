@@ -1,4 +1,4 @@
-"""A file of lines that only its owner may read, appended to by any number of processes."""
+"""Append-only file of lines that only its owner may read."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ log = getLogger(__name__)
 
 
 class LineFile:
-    """Appends lines to a file that only its owner may read (mode 0600).
+    """Appends lines to a file of mode 0600, one ``write`` each, so that processes may share it.
 
-    Each line is one ``write`` in append mode, so several processes may share a file. A full disk
-    does not end a call: what could not be written is counted in ``lost`` and warned of once.
+    A full disk does not end a call: lost lines are counted in ``lost`` and logged once.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, what: str) -> None:
-        """Open or create ``path``; raises ``OSError`` where that is impossible.
-
-        ``what`` is what warnings call the file.
-        """
+        """Open or create ``path``, called ``what`` in logs. Raises OSError."""
         self.path = Path(path)
         self.written = 0
         self.lost = 0
@@ -36,7 +32,6 @@ class LineFile:
             raise
 
     def _mend_last_line(self) -> None:
-        """End a line that a killed writer left open, so that ours is not glued to it."""
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
             return
@@ -46,7 +41,7 @@ class LineFile:
                 os.write(self._fd, b"\n")
 
     def write(self, text: str) -> None:
-        """Append one line, ASCII without its end; never raises for a file system that fails."""
+        """Append one ASCII line; never raises for a failing file system."""
         line = text.encode("ascii") + b"\n"
         try:
             written = os.write(self._fd, line)
@@ -60,7 +55,6 @@ class LineFile:
             self.written += 1
 
     def close(self) -> None:
-        """Close the file; harmless when closed before."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

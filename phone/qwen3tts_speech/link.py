@@ -1,4 +1,4 @@
-"""The persistent connection to the synthesis server, made when it is needed and made again."""
+"""Persistent connection to the speech server, made on demand and remade after a loss."""
 
 from __future__ import annotations
 
@@ -14,57 +14,51 @@ from qwen3tts_wire.events import Audio
 
 Connect = Callable[[str], Awaitable[SpeechClient]]
 RESUME = Resume(within_s=3.0)
-"""A caller takes so long a silence for a pause; after it the agent should rather say something."""
+"""Bound of a resumption: callers take this silence for a pause."""
 FIRST_WITHIN_S = 3.0
-"""How long a server that was lost is looked for before it counts as unreachable."""
+"""Longest search for a lost server."""
 AGAIN_WITHIN_S = 1.0
-"""The same where the last attempt had failed."""
+"""The same after a failed attempt."""
 FRESH_S = 2.0
-"""For how long the failure of an attempt is taken as the state of things."""
+"""Time for which a failed attempt counts as the present state."""
 PROBE = "OK."
-"""Synthesised and dropped, to learn whether a server that had stalled sends sound again."""
+"""Text synthesised and dropped, to learn whether a stalled server sends audio again."""
 SPARE = 2
-"""Contexts that are left free on a connection, for questions about voices."""
+"""Contexts left free on a connection, for questions about voices."""
 RESUMING: Connect = functools.partial(SpeechClient.connect, resume=RESUME)
 
 
 class SpeechLink:
-    """Shares one connection, or as few as the server allows, between all utterances of all calls.
+    """Shares one connection, or as few as the server allows, between the utterances of all calls.
 
-    The connection is opened by the first utterance, or ahead of it by :meth:`warm`. When the server
-    has gone, another one at the same address goes on with the utterances under way; where none is
-    found in time they end with :class:`~qwen3tts_wire.errors.ConnectionLost`. The next one connects
-    anew, so a restarted server is found without any restart here. A server that is about to stop
-    (draining) finishes what it has; the next utterance connects anew, too.
+    The first utterance opens it, or :meth:`warm`. When the server is lost, another one at the same
+    address continues the utterances in progress; if none is found in time they end with
+    :class:`~qwen3tts_wire.errors.ConnectionLost`. The next utterance reconnects, also when the
+    server drains.
     """
 
     def __init__(self, url: str, *, connect: Connect = RESUMING) -> None:
         self.url = url
-        """Of the server; it may be set until the first connection is made."""
+        """Of the server; settable until the first connection."""
         self._connect = connect
         self._client: SpeechClient | None = None
         self._leaving: list[SpeechClient] = []
         self._leases: dict[SpeechClient, int] = {}
-        """Utterances under way on each connection."""
         self._further: list[SpeechClient] = []
-        """Connections beside the first one, while that is full."""
+        """Further connections, while the first is full."""
         self._widening = asyncio.Lock()
         self._connecting = asyncio.Lock()
         self._closed = False
         self._failure: tuple[SpeechError, float] | None = None
-        """Why the last attempt failed, and when, by the loop's clock; None = it did not."""
+        """Error and time of the last attempt; None = it succeeded."""
         self._mute = False
-        """Whether a server has taken text and sent no sound, and none has come since."""
+        """Whether a server took text and sent no audio since."""
         self._options = VoiceOptions()
-        """Those that the server was asked about."""
+        """Options that the server was asked about."""
         self._checking: asyncio.Task[SpeechError | None] | None = None
 
     async def client(self) -> SpeechClient:
-        """The open connection, or a new one.
-
-        Raises:
-            ConnectionLost: no server answers at ``url``, or the link is closed.
-        """
+        """Return the open connection, or a new one. Raises ConnectionLost."""
         async with self._connecting:
             if self._closed:
                 raise ConnectionLost("the link to the speech server is closed.")
@@ -82,11 +76,11 @@ class SpeechLink:
             return self._client
 
     async def outage(self) -> SpeechError | None:
-        """Return why no server can be reached; None while one can, or none was asked for yet.
+        """Return why no server can be reached; None = one can, or none was needed yet.
 
-        Returns immediately while it is connected, or has failed within the last 2 s. Else one
-        attempt is made for all who ask, within 3 s, or 1 s where the last one had failed. After a
-        stall (`stalled`) it asks for a word, and the server can be reached when sound comes.
+        Returns immediately while connected, or within 2 s of a failure; else makes one attempt for
+        all callers, 3 s, or 1 s after a failed one. After a stall (`stalled`) it requests a word of
+        audio.
         """
         client, failure = self._client, self._failure
         if self._closed or (client is not None and client.connected and not self._mute):
@@ -118,7 +112,6 @@ class SpeechLink:
         return None
 
     async def _hear(self, client: SpeechClient) -> None:
-        """Return once the server has sent sound; also where it refuses these options."""
         options = self._options
         with contextlib.suppress(BadRequest):
             context = await client.open(
@@ -138,10 +131,8 @@ class SpeechLink:
         return error
 
     async def lease(self) -> SpeechClient:
-        """A connection with room for one more utterance; :meth:`release` it at the end.
-
-        A server takes only so many at once on each connection: where the first one is full, another
-        is opened beside it. Raises as :meth:`client`.
+        """Return a connection with room for one more utterance; :meth:`release` it. Raises as
+        :meth:`client`.
         """
         client = await self.client()
         if self._is_full(client):
@@ -151,7 +142,6 @@ class SpeechLink:
         return client
 
     def release(self, client: SpeechClient) -> None:
-        """The utterance has ended."""
         left = self._leases.get(client, 0) - 1
         if left > 0:
             self._leases[client] = left
@@ -159,7 +149,6 @@ class SpeechLink:
             self._leases.pop(client, None)
 
     async def _beside(self, first: SpeechClient) -> SpeechClient:
-        """A connection to the same server that is not full."""
         self._further = [
             each for each in self._further if not (each.closed or each.draining.is_set())
         ]
@@ -175,14 +164,10 @@ class SpeechLink:
         return self._leases.get(client, 0) >= most
 
     async def warm(self) -> None:
-        """Connect now, so that the first words do not wait for it."""
         await self.client()
 
     def stalled(self, client: SpeechClient) -> None:
-        """It was given text and brought no sound: what is said next goes on another connection.
-
-        What is under way on it stays there.
-        """
+        """Note that it took text and sent no audio: new utterances use another connection."""
         self._mute = self._mute or client is self._client or client in self._further
         if client is self._client:
             self._leaving.append(client)
@@ -192,12 +177,7 @@ class SpeechLink:
             self._further.remove(client)
 
     async def check(self, options: VoiceOptions) -> Started:
-        """Ask the server whether it would speak so, and how; nothing is said.
-
-        Raises:
-            UnknownVoice: it has no such voice or language; near ones are named.
-            BadRequest: an option that is none, or out of bounds.
-        """
+        """Ask the server whether it accepts these options. Raises UnknownVoice, BadRequest."""
         self._options = options
         client = await self.client()
         context = await client.open(voice=options.voice, language=options.language, **options.extra)
@@ -207,7 +187,6 @@ class SpeechLink:
         return started
 
     async def close(self) -> None:
-        """Close the connection; no further utterance can start."""
         self._closed = True
         if self._checking is not None:
             self._checking.cancel()
@@ -219,7 +198,6 @@ class SpeechLink:
         await self.close_further()
 
     async def close_further(self) -> None:
-        """Close the connections beside the first one."""
         further, self._further = self._further, []
         for client in further:
             await client.close()

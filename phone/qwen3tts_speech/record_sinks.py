@@ -1,4 +1,4 @@
-"""Where the records of utterances go: a log, spans, a program of one's own, or several of them."""
+"""Destinations of latency records: a log, spans, own code, or several."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ log = getLogger(__name__)
 
 
 class RecordSink(Protocol):
-    """Takes the record of each utterance when it has ended, such as a `LatencyLog`."""
+    """Receives the record of each ended utterance."""
 
-    def append(self, record: UtteranceRecord) -> None:
-        """Keep it or send it on; returns at once and never raises."""
+    def append(self, record: UtteranceRecord) -> None: ...
 
 
 @runtime_checkable
 class EndOfCallSink(RecordSink, Protocol):
-    """Wants to know of the end of each call, too, such as `Spans`."""
+    """Receives the end of each call, too."""
 
     def call_ended(
         self,
@@ -36,18 +35,17 @@ class EndOfCallSink(RecordSink, Protocol):
         attributes: Mapping[str, str | int | float | bool] | None = None,
         error: str = "",
     ) -> None:
-        """A call is over; returns at once and never raises."""
+        """Note the end of a call; returns immediately and never raises."""
 
 
 class RecordSinks:
-    """Several places as one; what one of them breaks with is told once, and harms no other."""
+    """Several sinks as one; the first error of each is logged, and affects no other."""
 
     def __init__(self, *sinks: RecordSink) -> None:
         self.sinks = sinks
         self._broken: set[int] = set()
 
     def append(self, record: UtteranceRecord) -> None:
-        """Give it to all of them."""
         for sink in self.sinks:
             self._guarded(sink, partial(sink.append, record))
 
@@ -60,7 +58,6 @@ class RecordSinks:
         attributes: Mapping[str, str | int | float | bool] | None = None,
         error: str = "",
     ) -> None:
-        """Tell those that want to know."""
         for sink in self.sinks:
             if isinstance(sink, EndOfCallSink):
                 told = partial(
@@ -83,7 +80,6 @@ class RecordSinks:
 
 
 def together(*sinks: RecordSink | None) -> RecordSink | None:
-    """Those that are there, as one; None where there is none."""
     there = [sink for sink in sinks if sink is not None]
     if not there:
         return None
@@ -96,11 +92,9 @@ async def open_records(
     otel: str | None,
     *more: RecordSink | None,
 ) -> RecordSink | None:
-    """The log and the spans that settings ask for, and more; ``stack`` closes them.
+    """Open the log and the spans of the settings; ``stack`` closes them.
 
-    Raises:
-        OSError: the log cannot be opened.
-        ValueError, OtelMissing: what `qwen3tts_speech.spans.open_spans` refuses.
+    Raises OSError for the log; ValueError, OtelMissing as `qwen3tts_speech.spans.open_spans`.
     """
     written = stack.enter_context(LatencyLog(latency_log)) if latency_log is not None else None
     # OpenTelemetry takes a moment to load.

@@ -1,4 +1,4 @@
-"""What the line writes its frames into: a phone call's media, or a pacer in this process."""
+"""Sinks of a call's frames: the protocol, and the in-process one over an AudioPacer."""
 
 from __future__ import annotations
 
@@ -19,104 +19,85 @@ from qwen3tts_pacer.states import State
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a sink knows of one context after it was interrupted or has ended."""
+    """Playout of one context that has ended or was interrupted; times in seconds, monotonic."""
 
     position: int
-    """Samples of the context's rate that have gone out."""
+    """Samples of the context's rate that were sent."""
     dropped: int = 0
-    """Frames that had been accepted and will never be sent."""
     first_at: float | None = None
-    """When its first frame went out, in seconds of the monotonic clock."""
     first_audible_at: float | None = None
-    """When its first frame with sound in it went out."""
     last_at: float | None = None
-    """When its last frame went out."""
     starvations: int = 0
-    """How often it ran dry in the middle."""
     starved_s: float = 0.0
-    """How long it was dry altogether."""
     longest_gap_s: float = 0.0
-    """The longest time it was dry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """What an interruption stopped."""
+    """Result of an interruption."""
 
     at: float
-    """When it took effect, in seconds of the monotonic clock."""
+    """When it took effect, seconds, monotonic."""
     silent_at: float | None = None
-    """When the first silent frame after it went out."""
+    """When the first silent frame was sent."""
     played: Mapping[int, Played] = field(default_factory=dict)
-    """By context, as facts: nothing of these contexts is sent any more."""
 
 
 class FrameSink(Protocol):
     """Takes encoded frames ahead of time and sends them on an exact clock.
 
-    Contexts are numbers that grow; their frames are written one context after the other.
+    Contexts are rising numbers; their frames are written one context after the other.
     """
 
     def begin(self, context: int, key: str) -> None:
-        """A context is about to be written. ``key`` names voice and server, whose past arrivals
-        tell how much to wait before its first frame."""
+        """Begin a context; ``key`` names voice and server for the filling policy."""
 
     def write(self, frames: Sequence[Frame]) -> int:
-        """Accept as many of ``frames`` as there is room for, from the front; return how many."""
+        """Accept as many frames as there is room for; return how many."""
 
-    async def room(self) -> None:
-        """Return when another context may begin, and at least one more frame can be accepted."""
+    async def room(self) -> None: ...
 
-    def finish(self, context: int) -> None:
-        """No more frames of this context will be written."""
+    def finish(self, context: int) -> None: ...
 
-    async def drained(self, context: int) -> Played:
-        """Return when the context's last frame has gone out (or was dropped)."""
+    async def drained(self, context: int) -> Played: ...
 
-    def position(self, context: int) -> int:
-        """Samples of the context that are at the caller's ear by now."""
+    def position(self, context: int) -> int: ...
 
-    def waiting_s(self, context: int) -> float:
-        """How much of the context was accepted and has not gone out yet, seconds."""
+    def waiting_s(self, context: int) -> float: ...
 
     def interrupt(self) -> None:
-        """Fall silent with the next frame, at once and without waiting for anything; contexts
-        written so far are never heard again."""
+        """Fall silent with the next frame, synchronously; what was written is dropped."""
 
-    async def interrupted(self) -> Interruption:
-        """What the last :meth:`interrupt` stopped, as soon as it is a fact."""
+    async def interrupted(self) -> Interruption: ...
 
 
 log = logging.getLogger(__name__)
 
 CAPACITY = 3000
-"""Frames that may wait: a minute. The server is told what was played and makes no more ahead."""
+"""Frames that may wait: a minute."""
 KEPT = 64
-"""Contexts of which the facts are kept after their end."""
 AT_ONCE = FillingSettings(pinned_s=0.0)
-"""The first frame goes out as it comes: the receiver's lead fills behind it."""
+"""No wait before the first frame: the receiver's buffer fills behind it."""
 
 Write = Callable[[bytes, Slot], Awaitable[bool | None]]
-"""Hands one frame over; False: it is not wanted, nor is what would follow."""
+"""Takes one frame; False = refused, with what would follow."""
 
 
 @dataclass(slots=True)
 class _Going:
-    """A context of which frames may still go out; all times in seconds of the clock."""
-
     end: int = 0
-    """Position after the last frame that went out, samples of the context's rate."""
+    """Position after the last frame sent."""
     first_at: float | None = None
     first_audible_at: float | None = None
     last_at: float | None = None
     place_s: float = 0.0
-    """Where the last frame lies on the pacer's grid."""
+    """Place of the last frame on the pacer's grid."""
     starvations: int = 0
     starved_s: float = 0.0
     longest_gap_s: float = 0.0
 
     def sent(self, frame: Frame, place_s: float, now: float, ptime_s: float) -> None:
-        """The frame goes out now, to be played at its place."""
+        """Note a frame that is sent now, to be played at its place."""
         at = max(now, place_s)
         if self.first_at is None:
             self.first_at = at
@@ -146,23 +127,24 @@ class _Going:
 
 
 class PacerSink:
-    """Frames in, one call of ``write`` for each, at most ``lead_ms`` before it is to be heard.
+    """`FrameSink` in this process: an AudioPacer at most ``lead_ms`` ahead of playout.
 
-    A ``write`` that answers False, or raises, stops all that is under way as `interrupt` does; then
-    ``on_refused`` is called, once. What it raised is in ``error``, and the sink goes on.
+    For receivers with a buffer of their own: frames handed over can often not be taken back, so as
+    few as possible are. A ``write`` that returns False, or raises, stops everything as `interrupt`
+    does; then ``on_refused`` is called, once.
 
     Args:
-        write: takes a frame. One at a time, in order; may take a while, but no longer than a frame.
-        silence: a frame of silence.
-        ptime_ms: duration of one frame.
-        lead_ms: how far the handing over may be ahead of the hearing.
-        queued_s: what the receiver adds to it before a frame is heard, seconds.
-        clock: where the time comes from.
+        write: takes a frame; one at a time, in order.
+        silence: payload of silence.
+        ptime_ms: packet time.
+        lead_ms: lead of the hand-over over playout.
+        queued_s: delay of the receiver, seconds.
+        clock: source of time.
         on_refused: called when a frame was refused.
-        policy: decides about waits before and within an utterance.
-        continuous: silence is handed over as well, from :meth:`start` on, frame by frame: for a
-            receiver that has no clock of its own.
-        late_ms: how late a frame is handed over nevertheless, rather than its place skipped.
+        policy: filling policy.
+        continuous: hand over silence as well, from :meth:`start` on, for a receiver without a
+            clock.
+        late_ms: how late a frame is still handed over, rather than its place skipped.
     """
 
     def __init__(
@@ -182,11 +164,10 @@ class PacerSink:
         ptime_s = ptime_ms / 1000
         self.clock: Clock = clock or LoopClock()
         self.error: BaseException | None = None
-        """What the last ``write`` that failed has raised."""
+        """Error of the last ``write`` that failed."""
         self.interruptions = 0
-        """How often it fell silent, by `interrupt` or by a refusal."""
         self.quiet_at = self.clock.now()
-        """When the last frame handed over has been heard, seconds of the clock."""
+        """When the last frame handed over has been played, seconds of the clock."""
         self.closed = False
         self._write_frame = write
         self._on_refused = on_refused
@@ -208,13 +189,12 @@ class PacerSink:
         self._going: dict[int, _Going] = {}
         self._over: dict[int, Played] = {}
         self._cut_off = False
-        """Interrupted, and no speech since: what the pacer would fade out is over already."""
+        """Interrupted, and no speech since: the fade is over already."""
         self._stopped: Interruption | None = None
 
     # --- FrameSink
 
     def begin(self, context: int, key: str) -> None:
-        """A context is about to be written; ``key`` names its voice and server."""
         if self.closed:
             self._keep(context, Played(0))
             return
@@ -223,7 +203,6 @@ class PacerSink:
         self._pacer.begin(context, key)
 
     def write(self, frames: Sequence[Frame]) -> int:
-        """Accept frames; how many. Those of an interrupted context are taken and dropped."""
         if not frames or frames[0].context not in self._going:
             return len(frames)
         accepted = min(len(frames), self._pacer.core.room)
@@ -231,18 +210,15 @@ class PacerSink:
         return accepted
 
     async def room(self) -> None:
-        """Return when another frame can be accepted; at once when nothing is played any more."""
         with contextlib.suppress(PacerClosed):
             if not self.closed:
                 await self._pacer.room()
 
     def finish(self, context: int) -> None:
-        """No more frames of this context will be written."""
         if context in self._going:
             self._pacer.finish(context)
 
     async def drained(self, context: int) -> Played:
-        """Return when the context's last frame has been played, or was dropped."""
         with contextlib.suppress(PacerClosed):
             if context in self._going:
                 await self._pacer.drained(context)
@@ -252,29 +228,23 @@ class PacerSink:
         return self._over.get(context, Played(0))
 
     def position(self, context: int) -> int:
-        """Samples of the context that are at the caller's ear by now."""
         over = self._over.get(context)
         if over is not None:
             return over.position
         return self._pacer.position(context, self._queued_s)
 
     def waiting_s(self, context: int) -> float:
-        """How much of the context was accepted and is not handed over yet, seconds."""
         if context not in self._going:
             return 0.0
         return self._pacer.core.queued_of(context) * self._ptime_s
 
     def interrupt(self) -> None:
-        """Fall silent: not one more frame is handed over."""
         now = self.clock.now()
         self.interruptions += 1
         self._silence(now, max(now, self.quiet_at))
 
     async def interrupted(self) -> Interruption:
-        """What interruptions have stopped; ``silent_at`` is that of the last one.
-
-        It is the latest that it can be: a receiver that throws its buffer away is silent sooner.
-        """
+        """Return the results of interruptions, ``silent_at`` of the last one, at the latest."""
         stopped = self._stopped
         if stopped is None:
             return Interruption(at=self.clock.now())
@@ -283,24 +253,21 @@ class PacerSink:
     # --- besides
 
     def start(self) -> None:
-        """Begin to hand over, as the first `begin` does; needs a running loop. Once is enough."""
         if not self._started and not self.closed:
             self._started = True
             self._pacer.start()
 
     @property
     def busy(self) -> bool:
-        """Whether a context is under way: begun, and its last frame not handed over."""
+        """Whether frames of a context are still to be handed over."""
         return self._started and self._pacer.core.state is not State.IDLE
 
     @property
     def unplayed_s(self) -> float:
-        """What was accepted and is not at the ear yet, seconds; 0 after an interruption."""
         left_s = 0.0 if self._cut_off else max(0.0, self.quiet_at - self.clock.now())
         return self._pacer.core.queued * self._ptime_s + left_s
 
     async def close(self) -> None:
-        """Fall silent for good; what is still written is taken and dropped."""
         if self.closed:
             return
         self.interrupt()
@@ -311,7 +278,6 @@ class PacerSink:
     # --- inside
 
     async def _hand_over(self, payload: bytes, slot: Slot) -> None:
-        """One slot of the pacer's."""
         now = self.clock.now()
         frame = slot.frame
         if frame is not None:
@@ -348,7 +314,7 @@ class PacerSink:
             return
         try:
             self._on_refused()
-        except Exception:  # whoever is told must not end the pacing
+        except Exception:  # the callback must not end the pacing
             log.exception("what a refusal leads to has failed")
 
     def _silence(self, now: float, silent_at: float) -> None:

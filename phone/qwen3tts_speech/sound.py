@@ -1,4 +1,13 @@
-"""A sound that is played as it is, among what is said: a tone, a recording."""
+"""Sound in a call beside speech: recordings, and live sound such as a microphone's. ::
+
+    live = speaker.live()
+    await live.push(samples, 48_000)  # in real time
+    live.close()
+
+Live sound is one context of the sink after the other, a `LiveSpell` for each time that the line is
+free. Utterances and recordings go first (``gives_way``), or wait until it is closed. Its delay is
+bounded: of more than `BOUND_S` (a stall, DTMF, a hold) the oldest is dropped; of less, quiet parts.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +33,15 @@ if TYPE_CHECKING:
 
 
 BLOCK_S = 0.1
-"""So much is encoded in one go, some milliseconds of work: the event loop has other calls, too."""
 
 
 class Sound:
-    """It starts by itself when its turn has come, and ends when it was heard or interrupted."""
+    """Recording in progress; starts when its turn has come."""
 
     def __init__(self, speaker: Speaker, number: int, samples: Pcm, rate_hz: int) -> None:
         self.number = number
         self.written = asyncio.Event()
-        """Set when all of its frames are with the sink: what is said next may follow."""
+        """Set when all frames are with the sink."""
         self._speaker = speaker
         self._samples = samples
         self._block = max(1, int(rate_hz * BLOCK_S))
@@ -44,7 +52,7 @@ class Sound:
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def played(self) -> bool:
-        """Wait for its end; False: it was interrupted. Raises SpeechError when the call is over."""
+        """Wait for its end; False = interrupted. Raises SpeechError when the call is over."""
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(self._task)
         current = asyncio.current_task()
@@ -54,28 +62,22 @@ class Sound:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was interrupted."""
         return self._interrupted
 
-    def give_way(self) -> None:
-        """It is played to its end first. For `Speaker`."""
+    def give_way(self) -> None: ...
 
     def stop(self) -> None:
-        """The sink is silent already. For `Speaker`."""
         self._interrupted = True
         if self._running:  # a task cancelled before its first step would never tell its end
             self._task.cancel()
 
     def change(self) -> None:
-        """The call has another codec: what waits is played in it. For `Speaker`."""
         self._writer.change()
 
     def pump(self) -> None:
-        """Write what the change has made. For `Speaker`."""
         self._writer.pump()
 
     async def settled(self, most_s: float | None = None) -> None:
-        """Wait for its end, whatever it is, and no longer than ``most_s`` seconds."""
         await asyncio.wait([self._task], timeout=most_s)
 
     async def _run(self) -> None:
@@ -85,7 +87,7 @@ class Sound:
                 raise asyncio.CancelledError
             for start in range(0, len(self._samples), self._block):
                 await self._writer.push(to_bytes(self._samples[start : start + self._block]), "")
-                await asyncio.sleep(0)  # a sink with room lets nobody in by itself
+                await asyncio.sleep(0)  # a sink with room does not yield by itself
             await self._writer.flush("")
             self._writer.finish()
             self.written.set()
@@ -100,53 +102,50 @@ class Sound:
 
 
 BOUND_S: Final = 0.2
-"""More than this never waits; a longer delay makes people talk at the same time (ITU-T G.114)."""
+"""Longest wait; a longer delay makes people talk over each other (ITU-T G.114)."""
 KEPT_S: Final = 0.06
-"""What is kept of more, the newest: it outlasts the jitter of a busy machine."""
+"""The newest audio that is kept of more: it outlasts the jitter of a busy machine."""
 SPARE_S: Final = 0.08
-"""Of more than this, what is quiet is left out."""
+"""Delay above which quiet parts are left out."""
 AHEAD_S: Final = 0.1
-"""So much is given to the sink ahead of time at most: it cannot be taken back."""
+"""Greatest lead in the sink: it cannot be taken back."""
 FADE_S: Final = 0.005
-"""Over so much the sound goes from what was left out to what follows."""
+"""Crossfade over what was left out."""
 QUIET: Final = 0.1
-"""A pause is so much quieter than the voice (its root mean square of late)."""
+"""Level of a pause relative to the voice (recent RMS)."""
 QUIET_RMS: Final = 60.0
-"""This is quiet whatever the voice is."""
+"""Level that is quiet in any case."""
 FORGETTING: Final = 0.995
-"""How the level of the voice is forgotten, each push."""
+"""Decay of the voice's level, each push."""
 KEY: Final = "live"
-"""What the sink's experience of how live sound arrives goes by."""
 OVER = (SpeechError, PacerError)
-"""What a sink raises whose call is over."""
+"""Errors of a sink whose call is over."""
 REMEMBERED: Final = 128
-"""Frames that are known again when they go out (`LiveSound.made`); three forms of each."""
+"""Frames remembered for `LiveSound.made`."""
 
 
 class LiveSound:
-    """One source's; `push` from one task at a time.
+    """One live source; `push` from one task at a time.
 
     Args:
-        speaker: the call's.
-        gives_way: whether what is said and played goes first, and this is dropped meanwhile; else
-            the line is its until it is closed, once what is being said is over, and what is said
-            after this waits.
+        speaker: the call's speaker.
+        gives_way: drop this sound while others are on the line; else it holds the line until
+            closed.
     """
 
     def __init__(self, speaker: Speaker, *, gives_way: bool = True) -> None:
         self.gives_way = gives_way
         self.closed = False
         self.dropped_s = 0.0
-        """Sound that came while the line was not its, or of which there was too much."""
+        """Sound dropped: the line was taken, or there was too much."""
         self.left_out_s = 0.0
-        """Pauses that were shortened to make up for a delay."""
+        """Pauses shortened to catch up with a delay."""
         self.spells = 0
-        """How often it has begun."""
         self._speaker = speaker
         self._spell: LiveSpell | None = None
         self._waiting: deque[Pcm] = deque()
         self._rate_hz = 0
-        """That of the first samples; what comes at another one is brought to it."""
+        """Rate of the first samples; other rates are resampled to it."""
         self._resampler: Resampler | None = None
         self._level = 0.0
         self._cut: Pcm | None = None
@@ -157,20 +156,16 @@ class LiveSound:
 
     @property
     def on_the_line(self) -> bool:
-        """Whether the line is its now."""
         return self._spell is not None and self._spell.begun and not self._spell.written.is_set()
 
     @property
     def delay_s(self) -> float:
-        """How much of it waits, here and in the sink, seconds."""
         spell = self._spell
         return self._here_s + (spell.waiting_s if spell is not None else 0.0)
 
     async def push(self, samples: Pcm, rate_hz: int) -> None:
-        """Put in int16 samples, shape [n], that have just come. Waits for nothing but a line that
-        is being changed.
-
-        Raises SpeechError when the call is over, ValueError for a rate that cannot be.
+        """Take int16 samples, shape [n], in real time. Raises SpeechError when the call is over,
+        ValueError for an invalid rate.
         """
         if self.closed or not len(samples):
             return
@@ -189,7 +184,7 @@ class LiveSound:
         self._give()
 
     def close(self) -> None:
-        """It is over; what waits is heard, if the line is its. Harmless when it is."""
+        """End the source; what waits is played if it has the line."""
         if self.closed:
             return
         self.closed = True
@@ -201,7 +196,7 @@ class LiveSound:
         self._end()
 
     def made(self, payload: bytes) -> bool:
-        """Whether that frame, which has gone out, was of this sound, and not of what was said."""
+        """Return whether a frame that was sent was of this sound."""
         return any(payload in forms for forms in self._made)
 
     # --- inside
@@ -227,12 +222,10 @@ class LiveSound:
         return True
 
     def _claim(self) -> LiveSpell:
-        """The line is this sound's, before all that is said from now on."""
         self._spell = self._speaker.begins(lambda number: LiveSpell(self._speaker, self, number))
         return self._spell
 
     def _keep_up(self) -> None:
-        """Leave out what would be heard too late."""
         spell = self._spell
         assert spell is not None
         delay_s = self.delay_s
@@ -259,7 +252,6 @@ class LiveSound:
             spell.push(self._next())
 
     def _next(self) -> Pcm:
-        """The oldest of what waits."""
         samples = self._waiting.popleft()
         if self._cut is not None:
             samples, self._cut = _faded(self._cut, samples, self._rate_hz), None
@@ -276,22 +268,20 @@ class LiveSound:
             self._spell = None
 
     def cut_off(self) -> None:
-        """What was on the line has been interrupted. For `LiveSpell`."""
         if not (self.gives_way or self.closed or self._speaker.closed):
             self._claim()
 
     def remember(self, frame: Frame) -> None:
-        """A frame of it was made. For `LiveSpell`."""
         self._made.append((frame.payload, frame.tail, frame.head))
 
 
 class LiveSpell:
-    """Live sound for as long as the line is its: one context of the sink."""
+    """Live sound for as long as it has the line: one context of the sink."""
 
     def __init__(self, speaker: Speaker, sound: LiveSound, number: int) -> None:
         self.number = number
         self.written = asyncio.Event()
-        """Set when nothing more of it comes: what is said may begin."""
+        """Set when nothing more of it follows."""
         self.stopped = False
         self.pending: list[Frame] = []
         """Frames that the sink has not taken yet."""
@@ -303,30 +293,26 @@ class LiveSpell:
 
     @property
     def begun(self) -> bool:
-        """Whether the sink knows it."""
         return self._encoder is not None
 
     @property
     def waiting_s(self) -> float:
-        """How much of it is made and has not gone out, seconds."""
         here_s = len(self.pending) * self._speaker.ptime_ms / 1000
         return here_s + self._speaker.sink.waiting_s(self.number)
 
     def begin(self, rate_hz: int) -> None:
-        """The sink learns of it; what comes has that rate."""
         speaker = self._speaker
         encoder = FrameEncoder(rate_hz, speaker.payload, speaker.ptime_ms)
         speaker.sink.begin(self.number, KEY)
         self._encoder = encoder
 
     def push(self, samples: Pcm) -> None:
-        """Encode and write; raises SpeechError when the call is over."""
+        """Encode and write. Raises SpeechError when the call is over."""
         assert self._encoder is not None
         self._make(self._encoder.push(to_bytes(samples)))
         self._write()
 
     def end(self) -> None:
-        """Nothing more of it comes; what was made is heard. Once is enough."""
         if self.written.is_set():
             return
         self.written.set()
@@ -343,12 +329,11 @@ class LiveSpell:
     # --- for `Speaker`
 
     def give_way(self) -> None:
-        """Something else has frames to write."""
         if self._sound.gives_way:
             self.end()
 
     def stop(self) -> None:
-        """The sink is silent already; the sound goes on in the next spell."""
+        """Stop: the sink is silent already; the sound goes on in the next spell."""
         going = not self.written.is_set()
         self.stopped = True
         self.pending.clear()
@@ -361,19 +346,16 @@ class LiveSpell:
             self._sound.cut_off()
 
     def change(self) -> None:
-        """The call has another codec: what comes is encoded in it."""
         if self._encoder is not None and not self.written.is_set():
             speaker = self._speaker
             self.pending.clear()
             self._make(self._encoder.switch(speaker.payload, speaker.ptime_ms))
 
     def pump(self) -> None:
-        """The sink takes frames again."""
         if not self.written.is_set():
             self._write()
 
     async def settled(self, most_s: float | None = None) -> None:
-        """Wait for its end, and no longer than ``most_s`` seconds."""
         if self._draining is not None:
             await asyncio.wait([self._draining], timeout=most_s)
 
@@ -400,7 +382,6 @@ class LiveSpell:
 
 
 def _faded(cut: Pcm, samples: Pcm, rate_hz: int) -> Pcm:
-    """``samples``, begun as ``cut`` would have gone on: no step where something was left out."""
     count = min(int(rate_hz * FADE_S), len(cut), len(samples))
     share = np.arange(1, count + 1) / (count + 1)
     mixed = cut[:count] * (1.0 - share) + samples[:count] * share

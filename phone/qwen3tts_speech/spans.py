@@ -1,7 +1,7 @@
-"""Sends spans by OTLP over HTTP, and says in a line of its own when a collector takes none.
+"""OpenTelemetry spans of utterances, sent by OTLP over HTTP.
 
-OpenTelemetry's exporter logs each try, every few seconds for as long as a collector is away. Here
-those lines are kept back, of this exporter alone, and one a minute says what is lost and why.
+OpenTelemetry's exporter logs each try while a collector is away. Those lines of this exporter are
+suppressed; one a minute says what is lost and why.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ _SENDING: ContextVar[SpanSender | None] = ContextVar("spans that are being sent"
 
 
 class OtelMissing(SpeechError):
-    """OpenTelemetry's packages are not installed."""
+    """OpenTelemetry is not installed."""
 
     code = "otel_missing"
 
 
 class SpanSender:
-    """An exporter for OpenTelemetry's processors.
+    """Exporter for OpenTelemetry's processors.
 
     Args:
-        endpoint: where it sends to; empty = what the ``OTEL_*`` variables say.
-        tells: whether it logs what is lost.
+        endpoint: collector; empty = that of the ``OTEL_*`` variables.
+        tells: log what is lost.
 
-    Raises:
-        OtelMissing: the extra ``otel`` is not installed.
+    Raises OtelMissing.
     """
 
     def __init__(
@@ -65,12 +64,9 @@ class SpanSender:
         self._tells, self._now_s = tells, now_s
         self._told_at: float | None = None
         self.lost = 0
-        """Spans that were not taken."""
         self.why = ""
-        """What was said of the last failure."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> Any:
-        """Send them; the result is OpenTelemetry's."""
         token = _SENDING.set(self)
         try:
             result = self._exporter.export(spans)
@@ -85,16 +81,13 @@ class SpanSender:
         return result
 
     def shutdown(self) -> None:
-        """Give a request up that is under way."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing waits here."""
         return True
 
 
 def _keep_back(record: logging.LogRecord) -> bool:
-    """Whether a line of OpenTelemetry's is of somebody else's spans."""
     sender = _SENDING.get()
     if sender is None:
         return True
@@ -104,7 +97,6 @@ def _keep_back(record: logging.LogRecord) -> bool:
 
 
 def _plain(said: str) -> str:
-    """What the system said of a connection that failed, or what OpenTelemetry says."""
     errno = re.search(r"\[Errno -?\d+\] ([^\"')]+)", said)
     return (errno[1] if errno is not None else said)[:WHY_CHARS].rstrip(". ")
 
@@ -114,26 +106,24 @@ __all__ = ["OtelMissing", "Spans", "SpansNotSent", "endpoint_of", "export_record
 PATH = "/v1/traces"
 NO: Final = ("", "0", "no", "off", "false")
 STANDARD: Final = ("1", "yes", "on", "true")
-"""Wishes for what the ``OTEL_*`` variables say."""
+"""Values that mean: as the ``OTEL_*`` variables say."""
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 BATCH = 512
-"""Spans a request, where a log is sent."""
+"""Spans a request, for a log."""
 
 
 class SpansNotSent(SpeechError):
-    """The collector has not taken them."""
+    """The collector did not accept the spans."""
 
     code = "spans_not_sent"
     retryable = True
 
 
-def endpoint_of(wish: str | None) -> str | None:
-    """Where a setting says that spans go: a URL, "" for what ``OTEL_*`` says, None for nowhere.
-
-    Raises:
-        ValueError: it is neither a URL of HTTP nor yes or no; it begins with ``otel=``.
+def endpoint_of(setting: str | None) -> str | None:
+    """Return the endpoint of a setting: a URL, "" for that of ``OTEL_*``, None for none. Raises
+    ValueError.
     """
-    if wish is None or (text := wish.strip()).lower() in NO:
+    if setting is None or (text := setting.strip()).lower() in NO:
         return None
     if text.lower() in STANDARD:
         spoken = next((os.environ[name] for name in PROTOCOLS if os.environ.get(name)), "")
@@ -146,7 +136,7 @@ def endpoint_of(wish: str | None) -> str | None:
     try:
         parts = urlsplit(text)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port or an address that is none
+    except ValueError:  # an invalid port or address
         raise no_address from None
     if not good or not text.isprintable() or " " in text:
         raise no_address
@@ -159,20 +149,15 @@ def endpoint_of(wish: str | None) -> str | None:
 
 
 def _shown(text: str) -> str:
-    """Without what might be a secret."""
     return text.rpartition("@")[2][:60]
 
 
-def open_spans(wish: str | None, *, with_text: bool = False) -> Spans | None:
-    """What sends utterances to the collector that a setting names; None where it names none.
+def open_spans(setting: str | None, *, with_text: bool = False) -> Spans | None:
+    """Return the span sink of a setting, or None. Raises ValueError, OtelMissing.
 
-    It loads OpenTelemetry, which takes a moment: in an event loop use ``asyncio.to_thread``.
-
-    Raises:
-        ValueError: what `endpoint_of` refuses.
-        OtelMissing: the extra ``otel`` is not installed.
+    Loading OpenTelemetry takes a moment: use ``asyncio.to_thread``.
     """
-    endpoint = endpoint_of(wish)
+    endpoint = endpoint_of(setting)
     if endpoint is None or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     sender = SpanSender(endpoint)
@@ -182,19 +167,13 @@ def open_spans(wish: str | None, *, with_text: bool = False) -> Spans | None:
 
 
 def export_records(
-    records: Iterable[UtteranceRecord], wish: str | None, *, with_text: bool = False
+    records: Iterable[UtteranceRecord], setting: str | None, *, with_text: bool = False
 ) -> int:
-    """Send the utterances of a log to a collector, and wait until it has taken them.
+    """Send the records of a log to a collector and wait; return how many.
 
-    Returns:
-        How many utterances were sent.
-
-    Raises:
-        ValueError: what `endpoint_of` refuses, and a wish for nowhere.
-        OtelMissing: the extra ``otel`` is not installed.
-        SpansNotSent: the collector has refused them, or is away.
+    Raises ValueError, OtelMissing, SpansNotSent.
     """
-    endpoint = endpoint_of(wish)
+    endpoint = endpoint_of(setting)
     if endpoint is None:
         raise ValueError("otel: give the address of a collector, such as http://127.0.0.1:4318")
     sender = SpanSender(endpoint, tells=False)

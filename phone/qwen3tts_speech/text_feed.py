@@ -1,4 +1,4 @@
-"""The text of one utterance on its way from its source to the server."""
+"""Text of one utterance, from its source to the server."""
 
 from __future__ import annotations
 
@@ -9,41 +9,36 @@ from qwen3tts_wire.errors import BadText, SpeechError
 
 
 class Feed:
-    """Takes deltas as they come, also while there is no context yet, and sends each as it is.
-
-    Nothing is joined and nothing waits: one delta is one message.
-    """
+    """Sends each delta as one message, unchanged, once there is a context."""
 
     def __init__(self, words: str | AsyncIterable[str], on_first: Callable[[], object]) -> None:
-        """``on_first`` is called when the first delta that is not empty has come."""
         self._whole = words if isinstance(words, str) else ""
         self.failed: Exception | None = None
-        """Why the words ended early: their source broke, or they are more than a context holds."""
+        """Why the text ended early: its source failed, or the context is full."""
         self.ended = False
-        """Whether the context knows that no more follows."""
+        """Whether the context has been told the end."""
         self._words = _texts(_one(words) if isinstance(words, str) else words)
         self._on_first = on_first
         self._given: list[str] = []
         self._sent = 0
         """Deltas that the context has taken."""
         self._over = False
-        """Whether no more is to be sent."""
+        """Whether nothing more is to be sent."""
         self._refused = False
-        """Whether the context refused a delta: it and all after it stay unsent."""
+        """Whether the context refused a delta."""
         self._context: Context | None = None
 
     @property
     def text(self) -> str:
-        """All text that has come so far; a string is there from the beginning."""
+        """Text received so far; a string is there from the beginning."""
         return "".join(self._given) or self._whole
 
     @property
     def unsent(self) -> str:
-        """The end of it that no context has."""
         return "".join(self._given[self._sent :])
 
     async def first(self) -> bool:
-        """Wait for the first delta; False: there is none. Raises what the source raises."""
+        """Wait for the first delta; False = there was none. Raises what the source raises."""
         first = await anext(self._words, None)
         if first is None:
             return False
@@ -52,11 +47,8 @@ class Feed:
         return True
 
     async def run(self) -> None:
-        """Take the rest of the words, to their end.
-
-        Raises:
-            SpeechError: the context is broken. What breaks in the source is kept in ``failed``;
-                what it had given is said.
+        """Take the rest of the deltas. Raises SpeechError if the context failed; an error of the
+        source is in ``failed``.
         """
         try:
             async for delta in self._words:
@@ -73,7 +65,7 @@ class Feed:
         await self._send()
 
     async def into(self, context: Context) -> None:
-        """Send what has come, and from now on all that comes; raises as ``run``."""
+        """Send to this context from now on. Raises as ``run``."""
         self._context = context
         await self._send()
 
@@ -102,7 +94,6 @@ async def _one(text: str) -> AsyncIterator[str]:
 
 
 async def _texts(words: AsyncIterable[str]) -> AsyncIterator[str]:
-    """The deltas; whatever is empty is skipped."""
     async for delta in words:
         if not isinstance(delta, str):
             raise BadText(

@@ -1,4 +1,4 @@
-"""One reply on its way from text to the caller's ear."""
+"""One utterance, from text to playout."""
 
 from __future__ import annotations
 
@@ -21,34 +21,31 @@ if TYPE_CHECKING:
     from qwen3tts_speech.line import Speaker
 
 RATE_HZ = 24_000
-"""Rate at which the engines speak and positions are counted."""
+"""Rate of the engines, and of positions."""
 REPORT_S = 0.1
-"""How often the played position is reported to the server while an utterance lasts."""
+"""Interval at which the playout position is reported to the server."""
 HELD_S = 0.06
-"""What lies in encoder and pacer of sound that is played as it comes: more is held."""
+"""Audio in encoder and pacer during normal playout; beyond it the playout is on hold."""
 CANCEL_TIMEOUT_S = 2.0
-"""How long a cancelled context may take to be acknowledged before the line stops asking."""
+"""Longest wait for the server's acknowledgement of a cancelled context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What became of an utterance."""
+    """Outcome of an utterance."""
 
     heard: str
-    """The text that reached the caller, right to the word."""
     remaining: str
-    """The text that did not: what was sent, and what had come and was never sent."""
+    """Text not heard: sent, or not sent yet."""
     interrupted: bool
-    """Whether it was stopped before its end."""
     position: int
-    """Samples at 24 kHz that went out."""
+    """Samples at 24 kHz that were sent."""
     record: UtteranceRecord
-    """When each stage of it happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceOptions:
-    """How an utterance is to be spoken; what is None is left to the server."""
+    """Options of an utterance; None = the server's default."""
 
     voice: str | None = None
     language: str | None = None
@@ -57,14 +54,11 @@ class VoiceOptions:
 
 
 ChooseVoice = Callable[[SpeechClient], Awaitable[VoiceOptions]]
-"""Says how to speak once the connection is there, and may ask the server for it."""
+"""Chooses options once there is a connection."""
 
 
 class Utterance:
-    """It starts by itself, and ends when the caller has heard it or it was interrupted.
-
-    Three tasks: one feeds the text, one turns sound into frames, one reports what was played.
-    """
+    """Utterance in progress: tasks feed the text, encode the audio and report the playout."""
 
     def __init__(
         self,
@@ -77,38 +71,35 @@ class Utterance:
         self.number = number
         self.record = record
         self.written = asyncio.Event()
-        """Set when all of its frames are with the sink: the next one's may follow."""
+        """Set when all frames are with the sink: the next utterance may follow."""
         self._speaker = speaker
         self._feed = Feed(words, lambda: record.mark(Mark.FIRST_DELTA, speaker.clock.now()))
         self._options = options
         self._voice: str | None = None
-        """What it was opened with."""
+        """Options that it was opened with."""
         self._patience = Patience(speaker.stall_s)
         self._arrived = 0
-        """Samples at 24 kHz that have come."""
+        """Samples at 24 kHz received."""
         self._interrupted = False
         self._running = False
         self._writer = FrameWriter(speaker, self, RATE_HZ, record)
         self._link = speaker.link
-        """Where its connection comes from; another one may be the speaker's meanwhile."""
+        """Its own link; the speaker's may be another one by now."""
         self._client: SpeechClient | None = None
         self._context: Context | None = None
         self._played: Played | None = None
         self._task = asyncio.create_task(self._run(), name=f"utterance {number}")
 
     async def spoken(self) -> Spoken:
-        """Wait until it was heard to its end, or stopped.
+        """Wait until it was heard or stopped.
 
-        Raises:
-            SpeechError: the server or the engine failed; what had arrived was played, and
-                :meth:`outcome` tells what was heard of it.
-            Exception: the source of the words failed; what it had given was said.
+        Raises SpeechError if the server or the engine failed: what had arrived was played, see
+        :meth:`outcome`. Raises the error of the source of the text.
         """
         await asyncio.shield(self._task)
         return self.outcome()
 
     def outcome(self) -> Spoken:
-        """What was heard by now; final once :meth:`spoken` has returned or raised."""
         position = self.position
         if self._context is None:
             heard, remaining = "", self.text
@@ -119,33 +110,27 @@ class Utterance:
 
     @property
     def text(self) -> str:
-        """All text given to it so far."""
         return self._feed.text
 
     @property
     def words(self) -> list[Word]:
-        """Its words so far, and where they sound, in samples at 24 kHz."""
         return self._context.words if self._context is not None else []
 
     @property
     def position(self) -> int:
-        """Samples at 24 kHz that are at the caller's ear by now."""
         if self._played is not None:
             return self._played.position
         return self._speaker.sink.position(self.number) if self._writer.begun else 0
 
     @property
     def stopped(self) -> bool:
-        """Whether it was interrupted."""
         return self._interrupted
 
-    def give_way(self) -> None:
-        """It is said to its end first. For `Speaker`."""
+    def give_way(self) -> None: ...
 
     def stop(self) -> None:
-        """The sink is silent already: stop feeding and receiving. For `Speaker`.
-
-        Once is enough: a second stop would cut off the first one's settling.
+        """Stop feeding and receiving: the sink is silent already. Once, or the first stop would not
+        settle.
         """
         if self._interrupted:
             return
@@ -155,15 +140,12 @@ class Utterance:
             self._task.cancel()
 
     def change(self) -> None:
-        """The call has another codec: what waits is said in it. For `Speaker`."""
         self._writer.change()
 
     def pump(self) -> None:
-        """Write what the change has made. For `Speaker`."""
         self._writer.pump()
 
     async def settled(self, most_s: float | None = None) -> None:
-        """Wait for its end, whatever it is, and no longer than ``most_s`` seconds."""
         await asyncio.wait([self._task], timeout=most_s)
 
     # --- inside
@@ -237,14 +219,12 @@ class Utterance:
         return self._context
 
     async def _revoice(self) -> tuple[str | None, str | None]:
-        """How the server at another address is to speak, which goes on."""
         assert self._client is not None
         assert not isinstance(self._options, VoiceOptions)
         options = await self._options(self._client)
         return options.voice, options.language
 
     async def _receive(self, context: Context) -> None:
-        """Sound to frames to the sink, in the order in which the utterances were said."""
         record = self.record
         async for event in context:
             match event:
@@ -267,13 +247,10 @@ class Utterance:
         return self._speaker.history_key(self._voice)
 
     async def _watch(self) -> None:
-        """Tell the server what has been played and whether it goes on, so that it knows the lead.
+        """Report the playout to the server, and whether it is on hold, so that it bounds its lead.
 
-        Sound that lies here and is not played is held: the caller has put us on hold, or another
-        utterance comes first. Nobody is to make more of it meanwhile.
-
-        Raises:
-            ConnectionLost: the server has owed sound for too long.
+        Audio that waits here unplayed is on hold: the call is, or another utterance comes first.
+        Raises ConnectionLost when the server owes audio for too long.
         """
         clock = self._speaker.clock
         origin, reports = clock.now(), 0
@@ -309,12 +286,11 @@ class Utterance:
                     return
             raise ConnectionLost(
                 f"The speech server has not answered for {patience.most_s:g} s.",
-                remedy="Look at its log, or start it anew.",
+                remedy="Look at its log, or restart it.",
             )
 
     @property
     def _text_is_there(self) -> bool:
-        """Whether the server has been given enough to say something now."""
         if self._client is None:
             return False  # the link has its own bound
         if self._context is None or self._feed.ended:
@@ -325,7 +301,6 @@ class Utterance:
         return len(self.text) - (words[-1].char_end if words else 0) >= OWED_CHARS
 
     async def _settle_interruption(self) -> None:
-        """The sink is silent: learn what was heard, and let the server know."""
         with contextlib.suppress(SpeechError):  # the call itself may be over
             interruption = await self._speaker.sink.interrupted()
             if self._writer.begun:
@@ -341,7 +316,6 @@ class Utterance:
                     self.record.server_marks(cancelled.marks or {})
 
     async def _play_out(self) -> None:
-        """After a failure: what had arrived is still played to its end."""
         if self._context is not None:
             self._context.cancel(None)
         if self._writer.begun and not self._writer.writing:
@@ -373,7 +347,6 @@ class Utterance:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of a group, however deep."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,7 +1,7 @@
-"""An utterance as stages: what was waited for, from when to when, at the client and at the server.
+"""An utterance as stages and as OpenTelemetry spans, at the client and at the server.
 
-Stages of one side follow each other by one clock and never run backwards. What the server measured
-is mapped to the client's clock, give or take ``clock_error_ms``; so it stands apart.
+Stages of one side follow each other on one clock and never run backwards. The server's are mapped
+to the client's clock, give or take ``clock_error_ms``, and stand apart.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ CLIENT: Final = (
     Mark.FIRST_FRAME_WIRE,
     Mark.FIRST_AUDIBLE_WIRE,
 )
-"""The way to the first sound by the client's clock; from `Mark.REQUEST_SENT` to `Mark.RECEIVED` the
-network and the server are waited for."""
+"""Stages to the first sound by the client's clock; `Mark.REQUEST_SENT` to `Mark.RECEIVED` is
+network and server."""
 SERVER: Final = (
     Mark.REQUEST_RECEIVED,
     Mark.SEGMENT_READY,
@@ -47,7 +47,7 @@ SERVER: Final = (
     Mark.FIRST_PCM,
     Mark.FIRST_AUDIBLE_PCM,
 )
-"""What the server does meanwhile, by its clock."""
+"""Stages of the server, by its clock."""
 WAITED_FOR: Final[dict[str, str]] = {
     Mark.TRANSCRIBED: "transcription",
     Mark.TURN_END: "end of turn",
@@ -66,59 +66,52 @@ WAITED_FOR: Final[dict[str, str]] = {
     Mark.FIRST_PCM: "first samples",
     Mark.FIRST_AUDIBLE_PCM: "first audible samples",
 }
-"""What is waited for before a mark, in words that are the same for every utterance."""
+"""Name of the stage before each mark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stretch of an utterance's time; seconds of the client's monotonic clock."""
+    """Stage of an utterance; seconds of the client's monotonic clock."""
 
     name: str
-    """A value of `WAITED_FOR`, ``speaking`` or ``falling silent``."""
+    """Value of `WAITED_FOR`, ``speaking`` or ``falling silent``."""
     start: float
     end: float
     first: Mark
-    """The mark that it begins with."""
     last: Mark
 
     @property
     def ms(self) -> float:
-        """How long it took."""
         return (self.end - self.start) * 1000
 
 
 def client_stages(record: UtteranceRecord) -> list[Stage]:
-    """The stages on the way to the first sound; a mark that is missing makes one of two."""
+    """Return the stages to the first sound; a missing mark joins two."""
     return _stages(record, CLIENT)
 
 
 def server_stages(record: UtteranceRecord) -> list[Stage]:
-    """What the server did; none where it told fewer than two marks."""
+    """Return the stages of the server; none with fewer than two marks."""
     return _stages(record, SERVER)
 
 
 def speaking(record: UtteranceRecord) -> Stage | None:
-    """From the first frame to the last one; None where nothing went out."""
+    """Return first frame to last frame; None = nothing was sent."""
     return _between(record, "speaking", Mark.FIRST_FRAME_WIRE, Mark.LAST_FRAME)
 
 
 def falling_silent(record: UtteranceRecord) -> Stage | None:
-    """From the interruption to silence; None where nobody interrupted."""
     return _between(record, "falling silent", Mark.INTERRUPTED, Mark.SILENT)
 
 
 def began_unix_s(record: UtteranceRecord) -> float:
-    """What is to be added to the record's marks to have the wall clock, seconds.
-
-    The wall clock was read when the words were asked for. Without that mark it is taken for that of
-    the first one.
-    """
+    """Return the offset from the record's marks to the wall clock, seconds."""
     marks = record.marks
     return record.started_unix_s - marks.get(Mark.TEXT_IN, min(marks.values(), default=0.0))
 
 
 def _stages(record: UtteranceRecord, chain: Iterable[Mark]) -> list[Stage]:
-    """Marks in the order of time: a log may hold a clock that ran backwards, a stage may not."""
+    """Return stages in the order of time: a log may hold a clock that ran backwards."""
     held = [(record.marks[mark], mark) for mark in chain if mark in record.marks]
     held.sort(key=lambda item: item[0])
     return [
@@ -138,28 +131,24 @@ log = getLogger(__name__)
 
 SCOPE = "mr_qwen3tts"
 SERVICE = "mr-qwen3tts"
-"""The service's name where ``OTEL_SERVICE_NAME`` gives none."""
+"""Service name without ``OTEL_SERVICE_NAME``."""
 MAX_CALLS = 4096
-"""Calls whose spans are kept open; of the one that was silent longest it is ended beyond."""
+"""Calls whose spans are kept open; beyond, the one idle longest is ended."""
 IDLE_S = 900.0
-"""A call in which nothing has ended for so long, while something did in another, is taken for over
-where nobody tells its end. If it goes on after all, it has a second trace."""
+"""A call idle for this time, while another is not, counts as over; if it continues it has a second
+trace."""
 MAX_UNIX_S = 4e9
-"""A later time is no time of this project's."""
 MAX_CHARS = 4096
-"""Longest text of a span."""
 CLOSE_S = 2.0
-"""How long the end waits for a collector."""
+"""Longest wait for a collector at the end."""
 ENDED_WELL = ("", "text_end", "interrupted", "no_text")
 """Ends of an utterance that are no error."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """A call that has spans."""
-
     context: Context
-    """Holds the ids of the call's span, which is made when it has ended."""
+    """Ids of the call's span, which is made at its end."""
     trace_id: int
     span_id: int
     sampled: bool
@@ -169,11 +158,11 @@ class _Call:
 
 
 class Spans:
-    """Makes spans of the records of utterances. Its methods never raise and never wait.
+    """Makes spans of latency records; never raises and never waits.
 
     Args:
-        processor: what spans are given to, such as OpenTelemetry's ``BatchSpanProcessor``.
-        with_text: whether an utterance's span holds its words, where the record does.
+        processor: receiver of spans, such as OpenTelemetry's ``BatchSpanProcessor``.
+        with_text: put the text into spans, where the record has it.
     """
 
     def __init__(self, processor: SpanProcessor, *, with_text: bool = False) -> None:
@@ -186,10 +175,9 @@ class Spans:
         self._lock = threading.Lock()
         self._broken = False
         self.left_out = 0
-        """Records without a mark, or with a time that is none."""
+        """Records without a mark or with an invalid time."""
 
     def append(self, record: UtteranceRecord) -> None:
-        """An utterance has ended."""
         self._guarded(lambda: self._utterance(record))
 
     def call_ended(
@@ -201,11 +189,11 @@ class Spans:
         attributes: Mapping[str, str | int | float | bool] | None = None,
         error: str = "",
     ) -> None:
-        """A call is over; one of which nothing was said has a span, too.
+        """Note the end of a call, also of one without utterances.
 
         Args:
-            attributes: what is known of it; ``qwen3tts.call.`` is put before their names.
-            error: why it did not simply end, as the code of an error; empty = it did.
+            attributes: facts of the call, prefixed by ``qwen3tts.call.``.
+            error: error code; empty = none.
         """
 
         def end() -> None:
@@ -219,7 +207,6 @@ class Spans:
         self._guarded(end)
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """End what is open and send what waits, for at most ``timeout_s``."""
         self._guarded(self._end_calls)
         # In a thread, as OpenTelemetry waits for the collector without a bound of ours.
         ending = threading.Thread(target=self._provider.shutdown, name="otel end", daemon=True)
@@ -231,7 +218,6 @@ class Spans:
     # --- inside
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """What breaks here is told once, and is no matter of the call's."""
         try:
             with self._lock:
                 work()
@@ -345,8 +331,6 @@ class Spans:
 
 
 class _Times:
-    """From the record's clock to nanoseconds since 1970, without losing microseconds."""
-
     def __init__(self, offset_s: float) -> None:
         self._offset_ns = round(offset_s * 1e6) * 1000
 
@@ -355,7 +339,6 @@ class _Times:
 
 
 def _attributes(record: UtteranceRecord, with_text: bool) -> dict[str, Any]:
-    """What a span of an utterance says; names of OpenTelemetry's own where it has them."""
     rate_hz = record.rate_hz or 24_000
     held: dict[str, Any] = {
         "gen_ai.output.type": "speech",
@@ -385,7 +368,6 @@ def _rounded(ms: float | None) -> float | None:
 
 
 def _bounded(value: Any) -> Any:
-    """Text that protobuf takes: no half of a surrogate pair, and not without end."""
     if isinstance(value, str):
         return value[:MAX_CHARS].encode("utf-8", "replace").decode()
     return value
@@ -404,7 +386,6 @@ def _fail(span: Span, why: str) -> None:
 
 
 def _ids() -> Any:
-    """Gives random ids, and those of a call's span when that is made at last."""
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
     class CallIds(RandomIdGenerator):

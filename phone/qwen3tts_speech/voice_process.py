@@ -1,10 +1,10 @@
-"""A speech server of this program's own, in a child process that ends with it.
+"""Speech server of this program's own, in a child process that ends with it. ::
 
     async with VoiceProcess() as voice:
         client = await SpeechClient.connect(voice.url)
 
-It listens on a port of 127.0.0.1 and asks for a key that no other program has. Where it ends by
-itself it is started again, at the same address.
+It listens on a port of 127.0.0.1, with a key of its own. If it ends by itself it is restarted at
+the same address.
 """
 
 from __future__ import annotations
@@ -38,17 +38,16 @@ from qwen3tts_wire.process import child_environment
 logger = logging.getLogger(__name__)
 
 DEFAULT_URL: Final = "ws://127.0.0.1:8765/v1/speech"
-"""Where ``mr-qwen3tts serve`` listens."""
+"""Default of ``mr-qwen3tts serve``."""
 SERVER_ENV: Final = "MR_QWEN3TTS_SERVER"
-"""The variable that names the server where nothing else does."""
 LOOK_S: Final = 2.0
-"""How long an answer at the default address is waited for; nothing there is known at once."""
+"""Longest wait for an answer at the default address."""
 START_S: Final = 600.0
-"""A checkpoint may have to be fetched; whoever does not want to wait ends the program."""
+"""Longest start: a checkpoint may have to be fetched."""
 END_S: Final = 5.0
-"""How long the process may take to end before it is killed."""
+"""Longest end of the process before it is killed."""
 RESTARTS: Final = 3
-"""So often within ``RESTART_WINDOW_S`` it is started again."""
+"""Restarts within ``RESTART_WINDOW_S``."""
 RESTART_WINDOW_S: Final = 60.0
 ENVIRONMENT: Final = (
     *("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "SSL_CERT_FILE"),
@@ -58,7 +57,6 @@ ENVIRONMENT: Final = (
 
 
 def on_stderr(line: str) -> None:
-    """Tell the person at the terminal; standard output stays the program's."""
     with contextlib.suppress(OSError, ValueError):  # it is closed
         sys.stderr.write(f"{line}\n")
 
@@ -66,15 +64,14 @@ def on_stderr(line: str) -> None:
 async def voice_server(
     stack: contextlib.AsyncExitStack, named: str | None, announce: Callable[[str], None]
 ) -> str:
-    """Return the address of the speech server to use, which may be one of our own.
+    """Return the address of the speech server to use, started here if needed.
 
     Args:
-        stack: keeps a voice process until it is closed.
-        named: the address that the settings have; see `found_server`.
-        announce: is told what is started.
+        stack: closes a voice process.
+        named: address of the settings; see `found_server`.
+        announce: called with what is started.
 
-    Raises:
-        EngineUnavailable: the voice cannot be started.
+    Raises EngineUnavailable.
     """
     url = await found_server(named)
     if url is not None:
@@ -86,10 +83,10 @@ async def voice_server(
 
 
 async def found_server(named: str | None = None) -> str | None:
-    """Return the address of a server that is there already; None = one is to be started.
+    """Return the address of an existing server; None = one is to be started.
 
-    ``named`` is taken as it is, else what the environment's ``MR_QWEN3TTS_SERVER`` says; else the
-    default address where a speech server answers there.
+    ``named`` is taken as it is, else ``MR_QWEN3TTS_SERVER``; else the default address if a server
+    answers.
     """
     if named or (named := os.environ.get(SERVER_ENV, "").strip()):
         return named
@@ -105,19 +102,15 @@ async def found_server(named: str | None = None) -> str | None:
 
 
 class VoiceProcess:
-    """One speech server in a process of its own; an async context manager.
-
-    Entering it raises EngineUnavailable where the voice cannot be started; it says why and what to
-    do.
+    """Speech server in a child process; an async context manager. Entering raises
+    EngineUnavailable.
     """
 
     def __init__(self) -> None:
         self.url = ""
-        """Where a `SpeechClient` of this process connects, without a key given."""
+        """Address for a `SpeechClient` of this process, which needs no key."""
         self.engine = ""
-        """What speaks, in a sentence."""
         self.up = asyncio.Event()
-        """Set while it serves; cleared when it has ended by itself, until it is started again."""
         self._key = secrets.token_urlsafe(24)
         self._process: asyncio.subprocess.Process | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -125,7 +118,6 @@ class VoiceProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id; 0 = it does not run."""
         process = self._process
         return process.pid if process is not None and process.returncode is None else 0
 
@@ -143,7 +135,6 @@ class VoiceProcess:
         await self.close()
 
     async def close(self) -> None:
-        """End the process; harmless a second time."""
         keeping, self._keeping = self._keeping, None
         if keeping is not None:
             keeping.cancel()
@@ -156,7 +147,6 @@ class VoiceProcess:
     # --- inside
 
     async def _begin(self, port: int) -> None:
-        """Start the process and wait until it serves."""
         try:
             self._process = process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "qwen3tts_server.child"),
@@ -187,7 +177,6 @@ class VoiceProcess:
         self.up.set()
 
     async def _keep(self) -> None:
-        """Start it again where it ends by itself."""
         loop = asyncio.get_running_loop()
         while self._process is not None:
             code = await self._process.wait()
@@ -217,7 +206,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
-    """The process's answer; None where it gave none."""
     try:
         told = json.loads(line)
     except ValueError:
@@ -232,7 +220,7 @@ def _how(code: int) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Of our variables the engine's, and no key; our packages are found, installed or not."""
+    """Return the child's environment: the engines' variables, no key, our packages' path."""
     packages = (qwen3tts_wire, qwen3tts_codecs)
     roots = [str(Path(each.__path__[0]).resolve().parent) for each in packages]
     settings = [name for name in os.environ if name.startswith("QWEN3TTS__")]

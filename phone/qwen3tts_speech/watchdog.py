@@ -1,21 +1,20 @@
-"""How long a caller hears nothing before the server is taken for dead. Pure."""
+"""Watchdog for a server that owes audio and sends none (pure)."""
 
 from __future__ import annotations
 
 OWED_CHARS = 200
-"""So much text without an end holds a whole sentence: a server that has it owes sound."""
+"""Text without an end of this length holds a whole sentence: the server owes audio."""
 
 
 LOOK_S = 0.2
-"""So much passes between two looks at most, to count: where this process stood still longer, what
-the server sent meanwhile lies unread, and that is not its fault."""
+"""Longest time counted between two looks: where this process stalled, received audio lies unread.
+"""
 
 
 class Patience:
-    """Counts the time during which sound is owed and none comes; is to look ten times a second."""
+    """Counts the time in which audio is owed and none comes; to be polled ten times a second."""
 
     def __init__(self, most_s: float | None) -> None:
-        """``most_s``: so many seconds; None is for ever. ValueError for what is no time."""
         if most_s is not None and not most_s > 0:
             raise ValueError(f"stall_s={most_s} must be above 0")
         self.most_s = most_s
@@ -24,11 +23,12 @@ class Patience:
         self._waited_s = 0.0
 
     def renew(self) -> None:
-        """Start again: another server has the utterance."""
         self._waited_s = 0.0
 
     def spent(self, now: float, *, owed: bool, sounds: int) -> bool:
-        """Whether it is at its end. ``sounds``: samples that have come, which begin it anew."""
+        """Return whether the limit is reached. ``sounds``: samples received, which restart the
+        count.
+        """
         passed_s, self._last = min(now - self._last, LOOK_S), now
         if not owed or sounds != self._sounds:
             self._sounds, self._waited_s = sounds, 0.0

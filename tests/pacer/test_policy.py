@@ -251,7 +251,7 @@ def test_a_pause_in_the_text_is_no_slowness() -> None:
     for at, count in codec_frames([*[0.04] * 20, 3.0, *[0.04] * 20, 3.0]):
         policy.arrived(1, frames, count, at)
         frames += count
-        if at > 3.0 and not policy._open[1].dry_spells:
+        if at > 3.0 and not policy._open[1].underruns:
             policy.starved(1)
     policy.starved(1)
     policy.arrived(1, frames, 4, 9.0)

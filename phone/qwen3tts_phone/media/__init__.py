@@ -1,1 +1,1 @@
-"""The media process: one exact loop that owns the RTP sockets of all calls."""
+"""Media process: one exact loop that owns the RTP sockets of all calls."""

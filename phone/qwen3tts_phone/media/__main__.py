@@ -1,4 +1,4 @@
-"""The media process's entry point: ``python -m qwen3tts_phone.media CONTROL NOTICE SETTINGS``."""
+"""Entry point of the media process: ``python -m qwen3tts_phone.media CONTROL NOTICE SETTINGS``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 
 
-def schedule(wish: str, priority: int) -> str:
-    """Ask for the exact scheduler: which one was granted (fifo, nice, plain)."""
-    if wish in ("auto", "fifo"):
+def schedule(wanted: str, priority: int) -> str:
+    """Request the exact scheduler; return the one granted (fifo, nice, plain)."""
+    if wanted in ("auto", "fifo"):
         try:
             # RESET_ON_FORK: no thread or child may inherit the real-time class.
             policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
@@ -28,7 +28,7 @@ def schedule(wish: str, priority: int) -> str:
             return "fifo"
         except OSError:
             pass
-    if wish in ("auto", "fifo", "nice"):
+    if wanted in ("auto", "fifo", "nice"):
         try:
             os.setpriority(os.PRIO_PROCESS, 0, -15)
             return "nice"
@@ -38,7 +38,6 @@ def schedule(wish: str, priority: int) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Entry point of the process: control and notice descriptors, settings as JSON."""
     control_fd, notice = int(argv[1]), int(argv[2])
     settings = json.loads(argv[3])
     libc = ctypes.CDLL(None, use_errno=True)

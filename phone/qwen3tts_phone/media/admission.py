@@ -1,4 +1,4 @@
-"""Whether the machine can pace another call, by what the media loop reports of itself (pure)."""
+"""Call admission by the load reports of the media loop (pure)."""
 
 from __future__ import annotations
 
@@ -8,37 +8,35 @@ from enum import Enum
 from qwen3tts_phone.media.reports import MediaLoad
 
 LEAST_CALLS = 50
-"""Below so many calls none is refused: a machine that cannot pace them is busy with something
-else, and would be with fewer calls as well."""
+"""Calls that are always admitted: a machine that cannot pace so few is busy with something else."""
 SKIPPED_MOST = 0.001
-"""Share of the slots of one report that passed unsent, above which it is a bad one."""
+"""Share of slots unsent, above which a report is bad."""
 LATE_MOST = 0.02
-"""Share of the slots sent more than 5 ms late."""
+"""Share of slots more than 5 ms late, above which a report is bad."""
 BUSY_MOST = 0.85
-"""Share of one processor that the loop uses: above it the next calls begin to have gaps."""
+"""Share of one processor used by the loop, above which further calls have gaps."""
 LATE_CALM, BUSY_CALM = 0.005, 0.75
-"""Not above these, and nothing skipped: the report is a good one."""
+"""Bounds of a good report, with nothing skipped."""
 BAD_REPORTS = 2
-"""After this number of bad reports in a row no further call is taken."""
+"""Bad reports in a row after which no call is admitted."""
 GOOD_REPORTS = 5
-"""So many good ones, and calls are taken again, up to `BACK_TO` of the number that was too much."""
+"""Good ones after which calls are admitted again, up to `BACK_TO` of the number that was too much.
+"""
 LONG_REPORTS = 60
-"""After so many good ones that number is forgotten: another program may have been the cause."""
+"""Good ones after which that number is forgotten: another program may have been the cause."""
 BACK_TO = 0.9
 
 
 class Pacing(Enum):
-    """How the loop stands."""
+    """State of the loop."""
 
     CALM = "calm"
-    """Another call can be paced."""
     FULL = "full"
-    """It cannot."""
 
 
 @dataclass(frozen=True, slots=True)
 class PacingShares:
-    """What one interval between two reports says, as shares of its slots and of its time."""
+    """Shares of the slots, and of the time, between two reports."""
 
     calls: int = 0
     late: float = 0.0
@@ -47,7 +45,6 @@ class PacingShares:
 
     @classmethod
     def between(cls, before: MediaLoad, after: MediaLoad) -> PacingShares:
-        """The shares of the interval; those of no slots are 0."""
         skipped = after.skipped - before.skipped
         slots = max(1, after.slots - before.slots + skipped)
         spent_ns = max(1, after.at_ns - before.at_ns)
@@ -60,11 +57,11 @@ class PacingShares:
 
 
 class PacingAdmission:
-    """Closes when the loop falls behind, and opens when it is calm; see the constants.
+    """Closes when the loop falls behind, and opens when it is calm.
 
     Args:
-        least_calls: below this number none is refused; 0 = `LEAST_CALLS`.
-        late_most: share of late slots above which a report is a bad one.
+        least_calls: calls that are always admitted; 0 = `LEAST_CALLS`.
+        late_most: share of late slots above which a report is bad.
     """
 
     def __init__(self, least_calls: int = 0, late_most: float = LATE_MOST) -> None:
@@ -72,15 +69,13 @@ class PacingAdmission:
         self._late_most = late_most
         self.state = Pacing.CALM
         self.shares = PacingShares()
-        """Of the last interval."""
         self.calls_most = 0
-        """The number of calls that was too much; 0 = none is known."""
+        """Number of calls that was too much; 0 = none."""
         self._before: MediaLoad | None = None
         self._bad = 0
         self._good = 0
 
     def report(self, load: MediaLoad) -> bool:
-        """Take a report; True = the state has changed by it."""
         before, self._before = self._before, load
         if before is None or load.at_ns <= before.at_ns:  # the first one, or of another process
             self._bad = self._good = 0
@@ -103,7 +98,6 @@ class PacingAdmission:
         return False
 
     def admits(self, calls: int) -> bool:
-        """Whether one more call is taken, with so many under way."""
         return calls < self._least_calls or (self.state is Pacing.CALM and self._has_room(calls))
 
     def _is_bad(self, shares: PacingShares) -> bool:
@@ -115,7 +109,6 @@ class PacingAdmission:
 
     @property
     def figures(self) -> str:
-        """The figures of the last interval, for a log line or an error."""
         shares = self.shares
         return (
             f"{shares.calls} calls: {shares.busy:.0%} of a processor for pacing, {shares.late:.1%} "

@@ -1,4 +1,4 @@
-"""What can go wrong with the media process."""
+"""Parent's end of the control socket: commands out, messages in, both bounded."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from qwen3tts_phone.media.loop import MESSAGE_MOST
 
 
 class MediaLost(CallError):
-    """The media process ended: all its calls are silent; start another one."""
+    """The media process ended: its calls are silent; start another."""
 
     code = "media_lost"
     retryable = True
 
 
 class MediaRefused(CallError):
-    """The media process cannot do that with this leg; the message says why."""
+    """The media process refused a command of this leg."""
 
     code = "media_refused"
 
 
 class LegClosed(CallError):
-    """The leg was closed; nothing can be sent or received through it."""
+    """The leg was closed."""
 
     code = "leg_closed"
 
 
 LOOKS = 10
-"""How often in the time limit it is looked whether the process is still heard of."""
+"""Checks within the time limit that the process is alive."""
 
 
 class _Command(NamedTuple):
@@ -46,19 +46,19 @@ class _Command(NamedTuple):
 class _Asked(NamedTuple):
     reply: asyncio.Future[dict[str, Any]]
     until: float
-    """The look by which the reply must have come."""
+    """Check by which the reply must have come."""
 
 
 class Control:
-    """Sends commands and takes what the process sends; a process that sends nothing is hung.
+    """Sends commands and takes messages; a process that sends nothing is hung.
 
-    Time is counted in looks of its own timer, so that a stall of this process is no silence of the
-    other one.
+    Time is counted in checks of its own timer, so a stall of this process is not silence of the
+    other.
 
     Args:
-        sock: this end of the SEQPACKET socket, not blocking.
-        timeout_s: how long the process may send nothing, or leave a command unanswered.
-        message: called with each message that is no reply.
+        sock: non-blocking end of the SEQPACKET socket.
+        timeout_s: limit of silence, and of an answer.
+        message: called with messages that are no replies.
         ended: called when the process has closed its end.
         hung: called with the reason when the limit has passed.
     """
@@ -73,7 +73,7 @@ class Control:
         hung: Callable[[str], None],
     ) -> None:
         self.cause: MediaLost | None = None
-        """Why no command can be sent any more; None = it can."""
+        """Why no command can be sent; None = it can."""
         self._sock = sock
         self._timeout_s = timeout_s
         self._message = message
@@ -91,7 +91,6 @@ class Control:
         self._loop.add_reader(sock.fileno(), self._readable)
 
     def watch(self) -> None:
-        """Expect messages from now on."""
         if self._timer is None and self._reading:
             self._heard = self._looks
             self._timer = self._loop.call_later(self._timeout_s / LOOKS, self._look)
@@ -99,13 +98,10 @@ class Control:
     async def request(
         self, message: dict[str, Any], fds: Sequence[int] = (), *, limited: bool = True
     ) -> dict[str, Any]:
-        """Return the answer to a command; ``fds`` stay open until then.
+        """Return the answer to a command; ``fds`` stay open until then. Raises MediaRefused,
+        MediaLost.
 
-        ``limited=False``: the answer may take its time, as long as the process is heard of.
-
-        Raises:
-            MediaRefused: the process says no, or the command is too long.
-            MediaLost: the process has ended, or was ended because it did not answer.
+        ``limited=False``: the answer may take its time while the process is alive.
         """
         if self.cause is not None:
             raise self.cause
@@ -136,12 +132,10 @@ class Control:
         return answer
 
     def shut(self) -> None:
-        """Let the process see the end of the socket."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self, cause: MediaLost) -> None:
-        """Close the socket; whatever waits for an answer gets the cause."""
         self.cause = cause
         self._stop()
         self._sock.close()

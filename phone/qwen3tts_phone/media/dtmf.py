@@ -1,4 +1,4 @@
-"""Keys of a telephone as RTP events (RFC 4733): sent slot by slot, received each once."""
+"""DTMF as RTP telephone events (RFC 4733): sent slot by slot, received each once."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ END = 0x80
 VOLUME = 10
 """Level of a sent key, -10 dBm0 (section 2.3.4)."""
 DURATION_MOST = 0xFFFF
-"""The longest that one segment of a key may last, timestamp units."""
+"""Longest segment of a key, timestamp units."""
 END_PACKETS = 3
-"""The end is told three times (section 2.5.1.4)."""
+"""Packets of the end (section 2.5.1.4)."""
 LOST_END_S = 0.12
-"""A key whose packets stop without an end counts as let go after this time."""
+"""A key whose packets stop without an end is released after this time."""
 KEYS_PER_S = 20.0
-"""Keys of one call that are taken in a second: a person presses fewer, and the shortest keys that
-gateways send, 40 ms with a pause as long, are 12."""
+"""Keys of one call accepted in a second: a person is slower, and the shortest keys of gateways, 40
+ms and a pause as long, are 12."""
 KEYS_BURST = 40
-"""Keys taken in one moment, for a network that stalled delivers what was pressed meanwhile."""
+"""Keys accepted in one moment: a stalled network delivers them together."""
 REMEMBERED = 16
-"""Keys remembered, so that belated packets of one do not count as another."""
+"""Keys remembered, so that belated packets do not count again."""
 
 
 class DtmfError(ValueError):
@@ -36,7 +36,7 @@ class DtmfError(ValueError):
 
 
 class EventPacket(NamedTuple):
-    """What one telephone-event payload says."""
+    """Telephone-event payload."""
 
     event: int
     end: bool
@@ -47,7 +47,7 @@ class EventPacket(NamedTuple):
 
 
 def parse(payload: bytes) -> EventPacket:
-    """Read a payload; `DtmfError` when it is too short (section 2.3)."""
+    """Parse a payload. Raises DtmfError (section 2.3)."""
     if len(payload) < EVENT.size:
         raise DtmfError(f"{len(payload)} bytes are too few for the 4 of a telephone-event")
     event, flags, duration = EVENT.unpack_from(payload)
@@ -55,23 +55,21 @@ def parse(payload: bytes) -> EventPacket:
 
 
 def build(packet: EventPacket) -> bytes:
-    """Write a payload."""
     flags = (END if packet.end else 0) | packet.volume & 0x3F
     return EVENT.pack(packet.event, flags, min(packet.duration, 0xFFFF))
 
 
 class OutgoingEvent(NamedTuple):
-    """A packet to send in this slot."""
+    """Packet to send in this slot."""
 
     payload: bytes
     timestamp: int
-    """The event's start: the same for all its packets (section 2.2.2)."""
+    """Start of the event: the same for all its packets (section 2.2.2)."""
     marker: bool
     """On the event's first packet (section 2.2.1)."""
 
 
 def check(keys: str, duration_ms: int, gap_ms: int) -> None:
-    """`DtmfError` when these keys cannot be sent so."""
     if not keys or any(key not in KEYS for key in keys.upper()):
         raise DtmfError(f"{keys[:32]!r} holds something else than the keys {KEYS}")
     if not 40 <= duration_ms <= 6000 or not 40 <= gap_ms <= 6000:
@@ -81,11 +79,11 @@ def check(keys: str, duration_ms: int, gap_ms: int) -> None:
 
 
 class DtmfSender:
-    """Keys one after the other, one slot at a time.
+    """Sends keys one after the other, slot by slot; each end is sent in the three slots after the
+    key.
 
-    Each key lasts ``duration_ms`` and is followed by at least ``gap_ms`` of nothing. The end is
-    told in the three slots that follow the key. ``ticks`` is what a slot adds to a duration, and
-    ``stream_ticks`` what it adds to a timestamp, where the stream's clock is another one.
+    ``ticks`` is a slot's duration in events, ``stream_ticks`` its timestamp advance if the stream's
+    clock is another.
     """
 
     def __init__(
@@ -109,11 +107,10 @@ class DtmfSender:
 
     @property
     def done(self) -> bool:
-        """Whether the next slot may have audio again."""
         return not self._keys
 
     def slot(self, timestamp: int) -> OutgoingEvent | None:
-        """What to send in the slot of this timestamp; None = nothing, a gap."""
+        """Return the packet of the slot with this timestamp; None = a gap."""
         if self._slot == 0:
             self._start = timestamp
         index = self._slot
@@ -143,20 +140,19 @@ class DtmfSender:
 
 
 class KeyDown(NamedTuple):
-    """A key went down."""
+    """Key pressed."""
 
     digit: str
     at: float
 
 
 class KeyUp(NamedTuple):
-    """A key was let go, or its packets stopped."""
+    """Key released, or its packets stopped."""
 
     digit: str
     duration: int
     """Timestamp units."""
     at: float
-    """When its first packet came."""
 
 
 class _Key(NamedTuple):
@@ -168,9 +164,10 @@ class _Key(NamedTuple):
 
 
 class DtmfReceiver:
-    """Events of one stream: each key once, by its timestamp and code, whichever packets were lost.
+    """Receives the events of one stream, each once, by timestamp and code, whichever packets were
+    lost.
 
-    The marker says nothing that is relied on, and a key of which only the end came counts.
+    The marker is not relied on; a key of which only the end came counts.
     """
 
     def __init__(self) -> None:
@@ -180,10 +177,9 @@ class DtmfReceiver:
         self.ignored = 0
         """Events that are no keys, and payloads too short."""
         self.too_fast = 0
-        """Keys beyond `KEYS_PER_S`, not taken."""
+        """Keys beyond `KEYS_PER_S`."""
 
     def receive(self, payload: bytes, timestamp: int, now: float) -> list[KeyDown | KeyUp]:
-        """Take a packet; what has become known by it."""
         try:
             packet = parse(payload)
         except DtmfError:
@@ -215,18 +211,16 @@ class DtmfReceiver:
         return known
 
     def due(self, now: float) -> list[KeyDown | KeyUp]:
-        """The key whose end packets were all lost, once enough time has passed."""
+        """Return the release of a key whose end packets were all lost, after `LOST_END_S`."""
         if self._key is None or now < self._key.heard + LOST_END_S:
             return []
         return self._end()
 
     @property
     def pressed(self) -> bool:
-        """Whether a key is down."""
         return self._key is not None
 
     def _admits(self, now: float) -> bool:
-        """Whether one more key is within the rate."""
         if self._rate is None:
             self._rate = TokenBucket(KEYS_PER_S, KEYS_BURST, now)
         if self._rate.take(now):

@@ -1,9 +1,8 @@
-"""The inbound jitter buffer: packets in as they come, frames out in play order.
+"""Inbound jitter buffer: packets in as they come, frames out in play order.
 
-What comes in order is handed on at once, for those who listen gain nothing from a later look. A
-hole holds up what follows it, for as long as experience says that the missing packet may still
-come; then each missing packet is handed on as an empty frame, for the listener to conceal, and play
-goes on. The wait adapts: to the interarrival jitter, and to packets that came after they had been
+Packets in order are passed on immediately. A hole holds back what follows for as long as the
+missing packet is expected; then each missing packet is passed on as an empty frame, for packet loss
+concealment. The wait adapts to the interarrival jitter and to packets that came after they were
 given up.
 """
 
@@ -15,13 +14,12 @@ from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_phone.media.rtp import Unwrapper
 
 CONCEAL_MOST = 50
-"""Empty frames handed on for one hole; a longer one is a pause."""
+"""Empty frames for one hole; a longer one is a pause."""
 PACKET_MOST_S = 0.12
-"""No packet holds more than this."""
 PENDING_MOST = 64
 """Packets held behind a hole; more give the hole up."""
 FORGET = 0.999
-"""What the lateness of a packet weighs after each packet that follows (half in 14 s of 20 ms)."""
+"""Decay of a packet's lateness with each packet after it (half in 14 s of 20 ms)."""
 
 
 class _Packet(NamedTuple):
@@ -34,7 +32,7 @@ class _Packet(NamedTuple):
 
 
 class JitterBuffer:
-    """One stream's buffer; times in seconds. ``sequence`` is extended (`Reception.accept`)."""
+    """Jitter buffer of one stream; times in seconds, extended ``sequence`` (`Reception.accept`)."""
 
     def __init__(self, *, min_wait_s: float = 0.02, max_wait_s: float = 0.2) -> None:
         self._min_wait = min(min_wait_s, max_wait_s)
@@ -46,20 +44,18 @@ class JitterBuffer:
         self._last: _Packet | None = None
         self._before: _Packet | None = None  # handed on before it
         self.clock_hz = 8000
-        """Of the timestamps; a caller may change it."""
         self.noise_type = -1
-        """Payload type of comfort noise, of which none is missed; a caller may change it."""
+        """Payload type of comfort noise; settable."""
         self.pending: dict[int, _Packet] = {}
         """Packets behind a hole, by sequence number."""
         self.wait_s = self._min_wait
-        """How long a missing packet is waited for now."""
+        """Present wait for a missing packet."""
         self.late = 0
         self.duplicates = 0
         self.concealed = 0
         self.bursts = 0
-        """Runs of packets that did not come in time."""
+        """Runs of lost or late packets."""
         self.burst_lost = 0
-        """Packets in these runs."""
 
     def push(
         self,
@@ -71,7 +67,7 @@ class JitterBuffer:
         at: float,
         jitter_s: float = 0.0,
     ) -> list[InboundFrame]:
-        """Take a packet that arrived at ``at``; what may be played now, in order."""
+        """Take a packet that arrived at ``at``; return what may be played, in order."""
         packet = _Packet(
             sequence, self._unwrapper.unwrap(timestamp), payload, payload_type, marker, at
         )
@@ -93,7 +89,7 @@ class JitterBuffer:
         return self.due(at)
 
     def skip(self, sequence: int, at: float) -> list[InboundFrame]:
-        """A packet of the stream came that is no audio; what may be played now."""
+        """Take a packet that is no audio; return what may be played."""
         if self._next < 0:
             return []
         if sequence >= self._next and sequence not in self.pending:
@@ -101,7 +97,7 @@ class JitterBuffer:
         return self.due(at) if self.pending else []
 
     def due(self, now: float) -> list[InboundFrame]:
-        """What may be played at ``now``: frames in order, empty ones for holes given up."""
+        """Return what may be played at ``now``: frames in order, empty ones for holes given up."""
         frames: list[InboundFrame] = []
         pending = self.pending
         while pending:
@@ -121,17 +117,16 @@ class JitterBuffer:
         return frames
 
     def next_deadline(self) -> float | None:
-        """When `due` has something to give if nothing more comes; None = never."""
+        """Return when `due` has something if nothing more comes; None = never."""
         return self._held_since() + self.wait_s if self.pending else None
 
     def reset(self) -> list[InboundFrame]:
-        """Another stream follows; what was held back, in order."""
         rest = self.pause()
         self._unwrapper.reset()
         return rest
 
     def pause(self) -> list[InboundFrame]:
-        """Nobody listens for a while: what is missed is no hole. What was held back, in order."""
+        """Begin a pause in which nothing counts as missing; return what was held back."""
         held = [self.pending[number] for number in sorted(self.pending)]
         rest = [self._play(packet) for packet in held if packet.payload_type >= 0]
         self.pending.clear()
@@ -158,7 +153,6 @@ class JitterBuffer:
         )
 
     def _conceal(self, following: _Packet, now: float) -> list[InboundFrame]:
-        """Empty frames for the hole before ``following``."""
         last = self._last
         missing = following.sequence - self._next
         self.bursts += 1

@@ -1,4 +1,4 @@
-"""The parent's side of one call's media: speech out, frames in, events, and what was heard."""
+"""Parent's side of one call's media: speech out, frames in, events, playout."""
 
 from __future__ import annotations
 
@@ -40,18 +40,15 @@ if TYPE_CHECKING:
     from qwen3tts_phone.media.process import MediaProcess
 
 KEPT = 256
-"""Contexts and interruptions that are remembered after they are over."""
+"""Contexts and interruptions remembered after their end."""
 _NO_CODEC = 254
-"""Stands for one that is not in use."""
 _OTHER_CODECS = 3
-"""The first number of a codec that is none of G.711's."""
+"""First number of a codec that is not G.711."""
 EVENTS_KEPT = 1000
-"""While so many wait for their reader, further events of the far end are dropped and counted."""
+"""Events that wait; further ones of the far end are dropped and counted."""
 
 
 class _Open:
-    """A context that was begun and is neither played to its end nor interrupted."""
-
     __slots__ = ("end", "entry", "finished", "frames")
 
     def __init__(self, entry: int) -> None:
@@ -62,10 +59,9 @@ class _Open:
 
 
 class MediaLeg:
-    """One call's media; made by `MediaProcess.open`.
+    """Media of one call, made by `MediaProcess.open`. RTP has ``local_port``, RTCP the one above.
 
-    ``local_port`` is RTP's, RTCP has the one above. Speech goes ``begin``, ``write`` (and
-    ``room``), ``finish``; numbers of contexts rise within a call.
+    Speech goes ``begin``, ``write`` (and ``room``), ``finish``; contexts are rising numbers.
     """
 
     def __init__(
@@ -81,7 +77,6 @@ class MediaLeg:
         self.local_host, self.local_port = address
         self.remote: RemoteMedia | None = None
         self.refused = 0
-        """Frames written for contexts that were interrupted before."""
         self._process = process
         self._memory = memory
         self._words = memory.words
@@ -106,7 +101,6 @@ class MediaLeg:
         self._closing: asyncio.Task[None] | None = None
 
     async def start(self, remote: RemoteMedia) -> None:
-        """Media flows from now on, both ways as agreed."""
         codec = codec_number(remote.payload_name) or _OTHER_CODECS
         await self._process.request(
             {
@@ -120,13 +114,12 @@ class MediaLeg:
         self.remote, self._codec, self._payload_name = remote, codec, remote.payload_name
 
     async def update(self, remote: RemoteMedia) -> int | None:
-        """Renegotiated: hold, resume, another address, key or codec. What is queued is kept.
+        """Apply a renegotiation (hold, resume, address, key, codec); the queue is kept.
 
-        Between PCMU and PCMA the queue is translated. Before any other change of the codec it is
-        interrupted, for it would be noise; the epoch of that is returned, for `dropped`, and what
-        is to be said after all is encoded anew and written once this has returned. None: nothing
-        was interrupted. The packet duration changes together with such a change only, else it
-        stays (ptime is a wish: RFC 8866 section 6.4).
+        Between PCMU and PCMA it is transcoded. Any other change of the codec interrupts it, and
+        returns the epoch, for `dropped`: encode the rest again and write it. None = not
+        interrupted. The packet time changes only with such a change (ptime is a preference: RFC
+        8866 section 6.4).
         """
         epoch = None
         codec = self._codec
@@ -149,7 +142,7 @@ class MediaLeg:
         return epoch
 
     def begin(self, context: int, *, key: str = "") -> None:
-        """An utterance follows; ``key`` names its voice and server for the filling policy."""
+        """Begin an utterance; ``key`` names its voice and server for the filling policy."""
         self._check()
         if context <= self._begun:
             raise ValueError(f"context {context} follows {self._begun}: numbers must rise")
@@ -163,11 +156,11 @@ class MediaLeg:
         self._open[context] = _Open(entry)
 
     def write(self, frames: Sequence[Frame], payload_name: str | None = None) -> int:
-        """Queue frames; how many were accepted. The rest: await `room`, write again.
+        """Queue frames; return how many were accepted (else await `room`).
 
-        Frames of an interrupted context are accepted and dropped (``refused`` counts them).
-        ``payload_name`` says what they were encoded with, where that may be the codec of before: it
-        is translated between PCMU and PCMA, and goes out as silence else. None = the one in use.
+        Frames of an interrupted context are accepted and dropped. ``payload_name`` is their codec
+        if it may be the former one: PCMU and PCMA are transcoded, others become silence. None = the
+        one in use.
         """
         self._check()
         if not frames:
@@ -191,12 +184,10 @@ class MediaLeg:
         return count
 
     async def room(self) -> None:
-        """Return when a good part of the ring is free, and a context may begin; `MediaLost` when
-        that will never be."""
+        """Wait until a good part of the ring is free. Raises MediaLost."""
         await self._wait(self._has_room, Want.ROOM)
 
     def finish(self, context: int) -> None:
-        """No more frames of this context will come; what is queued plays."""
         self._check()
         if context <= self._cut:
             return
@@ -207,9 +198,8 @@ class MediaLeg:
         state.finished = True
 
     def interrupt(self) -> int:
-        """Fall silent at the next slot: all that was written is dropped. Takes no time.
-
-        The epoch is for `dropped`.
+        """Fall silent at the next slot and drop what was written, synchronously; return the epoch
+        for `dropped`.
         """
         self._check()
         epoch = self._out.interrupt()
@@ -219,14 +209,12 @@ class MediaLeg:
         return epoch
 
     async def dropped(self, epoch: int) -> Dropped:
-        """What the interruption took, once the media process has published it."""
         if epoch not in self._facts and epoch not in self._condemned:
             raise ValueError(f"no interruption has the epoch {epoch}, or it is long ago")
         await self._wait(lambda: epoch in self._facts)
         return self._facts[epoch]
 
     def sent(self, context: int) -> ContextSent | None:
-        """What has been sent of a context, and when; None = nothing yet."""
         over = self._over.get(context)
         if over is not None:
             return over if over.frames else None
@@ -237,9 +225,9 @@ class MediaLeg:
         return sent if sent.context == context and sent.frames else None
 
     def position(self, context: int, now: float | None = None) -> int:
-        """Samples of the context that are at the caller's ear, at its rate.
+        """Return the playout position, samples of the context's rate.
 
-        The last frame sent counts as it is played, over the time of a frame.
+        The last frame counts gradually, over its duration.
         """
         sent = self.sent(context)
         if sent is None or self.remote is None:
@@ -249,15 +237,14 @@ class MediaLeg:
         return sent.start + int((sent.end - sent.start) * share + 1e-6)
 
     def first_sent(self, context: int) -> float | None:
-        """When the context's first frame went out (CLOCK_MONOTONIC, seconds); None = not yet."""
+        """Return when the context's first frame was sent (CLOCK_MONOTONIC, seconds); None = not
+        yet.
+        """
         sent = self.sent(context)
         return sent.first_ns / 1e9 if sent is not None else None
 
     async def send_dtmf(self, keys: str, duration_ms: int = 160, gap_ms: int = 80) -> None:
-        """Press keys (RFC 4733); returns when the last is out. Speech waits meanwhile.
-
-        `MediaRefused` when the far end takes no events or the keys are none.
-        """
+        """Send keys (RFC 4733); return when the last is sent. Speech waits. Raises MediaRefused."""
         await self._process.request(
             {"type": "dtmf", "leg": self.number, "keys": keys}
             | {"duration_ms": duration_ms, "gap_ms": gap_ms},
@@ -265,35 +252,28 @@ class MediaLeg:
         )
 
     def read_inbound(self, limit: int = 1 << 30) -> list[InboundFrame]:
-        """Frames that have come from the far end, in play order; [] = none."""
         return [] if self._end is not None else self._in.read(limit)
 
     async def wait_inbound(self) -> None:
-        """Return when `read_inbound` has something to give."""
         await self._wait(self._has_inbound, Want.INBOUND)
 
     @property
     def events(self) -> AsyncIterator[MediaEvent]:
-        """What happens, as it happens; ends when the leg is closed or the process is lost."""
+        """Yield events until the leg is closed or the process lost."""
         return self._iterate()
 
     def stats(self) -> LegStats:
-        """The counters as last published: at most half a second old."""
         if self._last_stats is not None:
             return self._last_stats
         return self._figures()
 
     async def measure(self) -> LegStats:
-        """The counters as of now."""
         if self._end is None:
             await self._process.request({"type": "publish", "leg": self.number})
         return self.stats()
 
     async def close(self) -> None:
-        """Close the sockets and forget what is queued; a second call does nothing.
-
-        It is done to its end even if whoever waits for it is cancelled.
-        """
+        """Close the sockets and drop what is queued; completes even if cancelled."""
         if self._end is not None:
             return
         if self._closing is None:
@@ -313,7 +293,6 @@ class MediaLeg:
         self._finish(LegClosed("The leg was closed."))
 
     def message(self, kind: str, message: dict[str, Any]) -> None:
-        """Take a message of the media process. For `MediaProcess`."""
         if self._end is not None:
             return
         if kind == "flushed":
@@ -340,7 +319,6 @@ class MediaLeg:
             self._finish(LegClosed("The leg broke in the media process; see the LegFailed event."))
 
     def noticed(self) -> None:
-        """Something that somebody waits for may have happened. For `MediaProcess`."""
         if not self._waiting:
             return
         still = []
@@ -357,16 +335,13 @@ class MediaLeg:
         self._words[ParentWord.WANT] = want
 
     def gone(self, cause: MediaLost) -> None:
-        """The media process has ended. For `MediaProcess`."""
         self._finish(cause)
 
     @property
     def over(self) -> bool:
-        """Whether the leg is closed, or its process lost."""
         return self._end is not None
 
     def check(self) -> None:
-        """Raise why the leg is over, if it is (`LegClosed`, `MediaLost`)."""
         if self._end is not None:
             raise self._end
 

@@ -1,12 +1,10 @@
-"""The media process: one thread, one loop on absolute deadlines, all calls.
+"""Media loop: one thread on absolute deadlines for all calls.
 
-Time is cut into ticks of 1 ms from an origin. A call belongs to the ticks of its group and of its
-packet duration, so calls spread over the 20 ms; the wheel holds, for each of the next ticks, the
-calls whose slot it is. The loop sleeps until the next such tick (an absolute time: lateness never
-adds up), serves the calls, and looks at the sockets in the time that is left.
-
-`select` on the epoll descriptor with the time that is left wakes as exactly as a timerfd, and costs
-a system call less; epoll's own timeout is in whole milliseconds.
+Time is cut into ticks of 1 ms. A call belongs to the ticks of its group and packet time, so calls
+spread over the 20 ms; the wheel holds the calls of each coming tick. The loop sleeps until the next
+tick with calls (an absolute time: lateness never adds up), serves them, and polls the sockets in
+the rest. `select` on the epoll descriptor wakes as exactly as a timerfd for one system call less;
+epoll's own timeout is in milliseconds.
 """
 
 from __future__ import annotations
@@ -30,43 +28,39 @@ from qwen3tts_phone.media.wheel import Wheel
 MESSAGE_MOST = 65536
 """Bytes of one control message."""
 ERROR_MOST = 2500
-"""Characters of an error, or of a traceback, in a message: JSON may need 12 bytes for each."""
+"""Characters of an error or traceback in a message: JSON may need 12 bytes for each."""
 REPLIES_MOST = 1000
-"""While so many replies wait for the parent to read them, no further command is taken."""
+"""Replies that may wait for the parent; beyond, no command is taken."""
 TICK_NS = 1_000_000
 GROUP_FILL = 10
-"""Calls that a group takes before another one is begun."""
+"""Calls of a group before another one is begun."""
 SOON_TICKS = 14
-"""A call waits no longer for a group that is awake; a caller hears nothing meanwhile."""
+"""Longest wait of a call for a group that is awake: the caller hears nothing meanwhile."""
 LATE_NOTED_NS = 100_000
-"""Lateness below this is not written down."""
+"""Lateness below this is not recorded."""
 LOOK_AT_LEAST_NS = 20_000_000
-"""However late the slots are, the sockets are looked at so often."""
+"""Interval at which the sockets are polled however late the slots are."""
 SPARE_NS = 50_000
-"""Before the next slots nothing else is begun."""
+"""Time before the next slots in which nothing is begun."""
 DATAGRAMS_AT_ONCE = 8
-"""Taken from one socket before the others have their turn."""
+"""Datagrams of one socket before the others have their turn."""
 
 
 class _Leg(NamedTuple):
-    """What was handed over when the leg was opened."""
-
     spec: LegSpec
     memory: CallMemory
     rtp: socket.socket
     rtcp: socket.socket
 
     def discard_rtp(self) -> bool:
-        """Take a datagram that came before the leg was started."""
         return _discard(self.rtp)
 
     def discard_rtcp(self) -> bool:
-        """The same for reports."""
         return _discard(self.rtcp)
 
 
 class MediaLoop:
-    """See above. ``control`` is the parent's SEQPACKET socket, ``notice`` an eventfd."""
+    """The loop; ``control`` is the parent's SEQPACKET socket, ``notice`` an eventfd."""
 
     def __init__(
         self,
@@ -97,7 +91,6 @@ class MediaLoop:
         self._epoll.register(control.fileno(), self._watched)
 
     def run(self) -> None:
-        """Serve until the parent closes its end."""
         epoll_fd = self._epoll.fileno()
         monotonic_ns = time.monotonic_ns
         looked_ns = rested_ns = 0
@@ -110,7 +103,7 @@ class MediaLoop:
                 self._serve(deadline_ns, now_ns)
                 if now_ns - looked_ns < LOOK_AT_LEAST_NS:
                     continue
-            elif now_ns < rested_ns:  # a moment's rest: many packets are cheaper at once
+            elif now_ns < rested_ns:  # a short rest: packets are cheaper in batches
                 select.select((), (), (), (min(rested_ns, deadline_ns) - now_ns) / 1e9)
                 continue
             elif not select.select((epoll_fd,), (), (), (deadline_ns - now_ns) / 1e9)[0]:
@@ -123,7 +116,7 @@ class MediaLoop:
             self._close(leg)
 
     def tell(self, message: dict[str, Any]) -> bool:
-        """Send the parent a message, or queue it; False = it was dropped. Never waits."""
+        """Send the parent a message, or queue it; False = dropped. Never waits."""
         kind, leg = message["type"], message.get("leg", 0)
         data = json.dumps(message).encode()
         if len(data) > MESSAGE_MOST:
@@ -142,7 +135,6 @@ class MediaLoop:
         return kept
 
     def _report(self, now_ns: int) -> None:
-        """Say that the loop is alive, and how punctual it is."""
         self._report_at_ns = now_ns + self._report_every_ns
         self.tell({"type": "load", **self._load.report(now_ns, len(self._streams))})
 
@@ -152,7 +144,6 @@ class MediaLoop:
         return self._origin_ns + self._wheel.next_tick() * TICK_NS
 
     def _serve(self, deadline_ns: int, now_ns: int) -> None:
-        """All calls of one tick."""
         if not self._wheel.count:
             return
         late_ns = now_ns - deadline_ns
@@ -176,7 +167,6 @@ class MediaLoop:
         self._give_notice(bucket)
 
     def _look(self, deadline_ns: int) -> None:
-        """Take what has come, until the next slots are near."""
         for fd, ready in self._epoll.poll(0, 64):
             handler = self._handlers.get(fd)
             if handler is None:
@@ -207,7 +197,6 @@ class MediaLoop:
                 os.eventfd_write(self._notice, 1)
 
     def _talk(self, ready: int) -> None:
-        """Go on sending what waits, and take commands."""
         if ready & select.EPOLLOUT:
             self._send_rest()
         if ready & ~select.EPOLLOUT:
@@ -307,7 +296,7 @@ class MediaLoop:
             self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def _start(self, number: int, message: dict[str, Any]) -> None:
-        """Place a call on the wheel, in a group that has room and comes soon."""
+        """Put a call on the wheel, in a group that has room and comes soon."""
         if number in self._streams:
             raise ValueError("the leg was started before; use update")
         leg = self._legs[number]
@@ -335,7 +324,6 @@ class MediaLoop:
         self._wheel.add(stream, tick)
 
     def _group_for(self, soonest: int) -> tuple[int, int]:
-        """The group for another call, and the first tick of it from ``soonest`` on."""
         groups = self._groups
         ticks = [
             soonest + (index * 20 // len(groups) - soonest) % 20 for index in range(len(groups))
@@ -372,7 +360,6 @@ class MediaLoop:
         return learnt
 
     def _fail(self, leg: int) -> None:
-        """A call that broke is closed and told of; the others go on."""
         self.tell(
             {
                 "type": "event",
@@ -388,7 +375,6 @@ class MediaLoop:
 
 
 def _too_long(message: dict[str, Any], size: int) -> dict[str, Any]:
-    """Return the message to send in place of one that its reader could not take whole."""
     if message["type"] != "reply":
         return {key: "" if key == "cause" else value for key, value in message.items()}
     return {

@@ -1,7 +1,6 @@
-"""Outbound half of one call: frames from the ring into the pacer core, and the playout ledger.
+"""Outbound half of one call: ring to pacer core, and the playout ledger.
 
-The media process has no numpy, so the two laws of G.711 are mapped to each other by tables of code
-words (ITU-T G.711).
+The media process has no numpy: G.711 is transcoded by tables of code words (ITU-T G.711).
 """
 
 from __future__ import annotations
@@ -72,7 +71,6 @@ def codec_number(payload_name: str) -> int | None:
 
 
 def translated(frame: Frame, table: bytes) -> Frame:
-    """Map a frame's code words by a table of `table_between`."""
     return frame._replace(
         payload=frame.payload.translate(table),
         tail=None if frame.tail is None else frame.tail.translate(table),
@@ -81,7 +79,7 @@ def translated(frame: Frame, table: bytes) -> Frame:
 
 
 def table_between(one: int, other: int) -> bytes | None:
-    """Return the map of code words from one law to the other; None = they are no such two."""
+    """Return the map of code words from one law to the other; None = other codecs."""
     return _TABLES.get((one, other))
 
 
@@ -94,8 +92,6 @@ def keeping_ptime(remote: RemoteMedia, before: RemoteMedia) -> RemoteMedia:
 
 
 class _ContextPlayout:
-    """Playout of one open context; times in nanoseconds of CLOCK_MONOTONIC."""
-
     __slots__ = ("audible_ns", "entry", "first_ns", "frames", "longest", "starvations", "starved")
 
     def __init__(self, entry: int) -> None:
@@ -116,7 +112,6 @@ class PlayoutLedger:
         self.open: dict[int, _ContextPlayout] = {}
 
     def begin(self, context: int, entry: int) -> None:
-        """Open a context; ``entry`` is its place in the table."""
         self.open[context] = _ContextPlayout(entry)
         self._table.store(entry, context, 0, 0, 0, 0, 0)
         self._table.store_seldom(entry, 0, 0, 0, 0)
@@ -190,7 +185,7 @@ class OutboundPacer:
         return self.core.due(at)
 
     def sent(self, frame: Frame, missed: int, now_ns: int, next_at: float) -> Slot | None:
-        """Note a frame that was sent; return the slot at ``next_at`` if that is certain already.
+        """Note a frame that was sent; return the slot at ``next_at`` if it is certain already.
 
         Then the next call of a group need not wait for it (benchmarks/pacing.py: p99 0.11 ms
         without, 0.07 with it).
@@ -221,7 +216,6 @@ class OutboundPacer:
             self.core.change(lambda frame: self._transcoded(frame, before))
 
     def change_grid(self, ptime_s: float, origin_s: float) -> None:
-        """Use another packet duration; slot 0 lies at ``origin_s``."""
         if isinstance(self.core.policy, FillingPolicy):
             self.core.policy.ptime_s = ptime_s
         self.core.regrid(ptime_s, origin_s)
@@ -233,7 +227,6 @@ class OutboundPacer:
         return frame._replace(payload=self.core.silence, tail=None, head=None, silent=True)
 
     def _take(self, now: float) -> None:
-        """Move records from the ring into the core, as of when they were written."""
         core = self.core
         if core.queued >= CORE_FRAMES:
             return

@@ -11,19 +11,18 @@ from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.media.receiver import SO_TIMESTAMPNS
 
 TRIES = 64
-"""Pairs asked of the system before giving up."""
 EXPEDITED = 0xB8
-"""Type of service of voice: DSCP EF (RFC 3246)."""
+"""Type of service: DSCP EF (RFC 3246)."""
 RECEIVE_BYTES = 256 * 1024
-"""Asked for, so that a stall of the machine loses nothing; the kernel may grant less."""
+"""Socket buffer, so that a stall of the machine loses nothing; the kernel may grant less."""
 
 
 def open_pair(
     host: str, port_range: tuple[int, int] = (0, 0)
 ) -> tuple[socket.socket, socket.socket]:
-    """Bind RTP and RTCP sockets, not blocking; :class:`PortBusy` when there is no free pair.
+    """Bind non-blocking RTP and RTCP sockets. Raises PortBusy.
 
-    In a range the pairs are tried from a random one on, so that a port is not reused at once.
+    In a range, pairs are tried from a random one on, so that a port is not reused immediately.
     """
     low, high = port_range
     if (low, high) == (0, 0):

@@ -1,4 +1,4 @@
-"""The parent's side of the media process: start it, open legs in it, notice when it is lost."""
+"""Parent's side of the media process: start it, open legs, replace it when it is lost."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from qwen3tts_wire.process import child_environment
 log = logging.getLogger(__name__)
 
 LEARNT_MOST = MESSAGE_MOST // 2
-"""Bytes of what was learnt that are kept: it goes to each call in one message."""
+"""Bytes of the policies' knowledge that are kept: it goes to each call in one message."""
 REPORTS = 5
-"""Reports of its load that the process sends within the time limit for answers."""
+"""Load reports within the time limit of answers."""
 END_S = 5.0
-"""How long the process may take to end before it is killed."""
+"""Longest end of the process before it is killed."""
 
 
 class MediaProcess:
-    """One process that owns the RTP sockets of all calls; see `start`, `open`, `close`."""
+    """Process that owns the RTP sockets of all calls."""
 
     def __init__(
         self,
@@ -53,18 +53,15 @@ class MediaProcess:
     ) -> None:
         self.settings = settings
         self.rt = ""
-        """How it is scheduled: fifo, nice or plain."""
+        """Scheduler: fifo, nice or plain."""
         self.srtp: tuple[str, ...] = ()
-        """The suites of SRTP that it can use; none where pylibsrtp is not installed."""
         self.lost = asyncio.Event()
-        """Set when the process has ended without being asked to, or was killed because it no longer
-        answered; `cause` says why."""
+        """Set when the process ended unexpectedly, or was killed because it hung; see `cause`."""
         self.load = MediaLoad()
-        """How punctual it was, as last reported."""
         self.on_load: Callable[[MediaLoad], None] = lambda load: None
         """Called with each report, five times within ``answer_timeout_s``."""
         self.learnt: dict[str, Any] = dict(settings.learnt)
-        """What the filling policies of calls that ended have learnt, for the ones to come."""
+        """Knowledge of ended calls' filling policies."""
         self._process = process
         self._notice = notice
         self._loop = asyncio.get_running_loop()
@@ -87,10 +84,10 @@ class MediaProcess:
 
     @classmethod
     async def start(cls, settings: MediaSettings | None = None) -> MediaProcess:
-        """Start the process (about 0.1 s); :class:`MediaLost` when it does not come up.
+        """Start the process (about 0.1 s). Raises MediaLost.
 
-        It ends when this process does. Call it from the main thread, else only the end of the
-        whole process, not a crash of its main thread, ends it.
+        It ends with this process. Start it from the main thread, else a crash of the main thread
+        alone does not end it.
         """
         settings = settings or MediaSettings()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -121,21 +118,18 @@ class MediaProcess:
 
     @property
     def cause(self) -> MediaLost | None:
-        """Why it takes no more commands; None = it does."""
         return self._control.cause
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     @property
     def legs(self) -> Sequence[MediaLeg]:
-        """Legs that are open."""
         return tuple(self._legs.values())
 
     async def open(self, spec: LegSpec | None = None) -> MediaLeg:
-        """Open the sockets of a call; `PortBusy`, or `MediaLost` when the process is gone."""
+        """Open the sockets of a call. Raises PortBusy, MediaLost."""
         spec = spec or LegSpec()
         if self.cause is not None:
             raise self.cause
@@ -162,11 +156,9 @@ class MediaProcess:
     async def request(
         self, message: dict[str, Any], fds: Sequence[int] = (), *, limited: bool = True
     ) -> dict[str, Any]:
-        """Return the process's answer to a command; see `Control.request`. For the legs."""
         return await self._control.request(message, fds, limited=limited)
 
     def forget(self, leg: MediaLeg, learnt: dict[str, Any]) -> None:
-        """A leg was closed. For the legs."""
         self._legs.pop(leg.number, None)
         for key, state in learnt.items():  # the latest last
             self.learnt.pop(key, None)
@@ -175,7 +167,6 @@ class MediaProcess:
             del self.learnt[next(iter(self.learnt))]
 
     async def close(self) -> None:
-        """Close all legs and end the process."""
         if not self._closing:
             self._closing = True
             for leg in list(self._legs.values()):
@@ -194,8 +185,6 @@ class MediaProcess:
         await self.close()
 
     def _abandon(self, leg: int) -> None:
-        """Nobody waits for this leg any more; it may have been opened all the same."""
-
         async def close() -> None:
             with contextlib.suppress(MediaLost, MediaRefused):
                 await self.request({"type": "close", "leg": leg})
@@ -210,7 +199,6 @@ class MediaProcess:
             self._ended = self._loop.create_task(self._end())
 
     def _kill(self, why: str) -> None:
-        """The process is stuck: end it, so that another one can take its place."""
         if not self._hung:
             self._hung = why
             log.error("the media process (%d) %s and is killed", self.pid, why)
@@ -237,7 +225,7 @@ class MediaProcess:
             leg.noticed()
 
     async def _end(self) -> None:
-        """The process has ended, or is to: take its last word, and tell everybody."""
+        """Handle the end of the process: take its last messages, and tell all legs."""
         status = await asyncio.to_thread(self._reap)
         self._loop.remove_reader(self._notice)
         os.close(self._notice)
@@ -268,7 +256,7 @@ class MediaProcess:
 
 def _spawn(settings: MediaSettings, control: int, notice: int) -> subprocess.Popen[bytes]:
     main_thread = threading.current_thread() is threading.main_thread()
-    wishes = {
+    settings_sent = {
         "scheduling": settings.scheduling,
         "priority": settings.priority,
         "groups": settings.groups,
@@ -290,7 +278,7 @@ def _spawn(settings: MediaSettings, control: int, notice: int) -> subprocess.Pop
     environment["PYTHONWARNINGS"] = "ignore"
     command = [sys.executable, "-S", "-P", "-m", "qwen3tts_phone.media"]
     return subprocess.Popen(
-        [*command, str(control), str(notice), json.dumps(wishes)],
+        [*command, str(control), str(notice), json.dumps(settings_sent)],
         pass_fds=(control, notice),
         stdin=subprocess.DEVNULL,
         env=environment,
@@ -309,38 +297,31 @@ def _how(status: int) -> str:
 
 
 class MediaKeeper:
-    """Made by `start`; see `open` and `close`."""
+    """Keeps a media process running and admits calls; made by `start`."""
 
     def __init__(self, settings: MediaSettings, process: MediaProcess) -> None:
         self.process = process
         self.pacing = PacingAdmission()
-        """Whether the calls are sent in time, and another one is taken."""
         self._settings = settings
         self._replacing = asyncio.Lock()
         process.on_load = self._reported
 
     @classmethod
     async def start(cls, settings: MediaSettings) -> MediaKeeper:
-        """Start the process; raises MediaLost."""
+        """Start the process. Raises MediaLost."""
         return cls(settings, await MediaProcess.start(settings))
 
     @property
     def pid(self) -> int:
-        """The process id of the one in use."""
         return self.process.pid
 
     @property
     def is_full(self) -> bool:
-        """Whether it cannot pace another call."""
         return self.process.cause is None and not self.pacing.admits(len(self.process.legs))
 
     async def open(self, spec: LegSpec) -> MediaLeg:
-        """Ports for one more call; a process that is lost, also meanwhile, is replaced.
-
-        Raises:
-            MediaRefused: the machine cannot pace another call.
-            PortBusy: no port is free.
-            MediaLost: the process has ended, and so has the one after it.
+        """Open ports for one more call; a lost process is replaced. Raises MediaRefused, PortBusy,
+        MediaLost.
         """
         if self.is_full:
             raise MediaRefused(
@@ -353,7 +334,6 @@ class MediaKeeper:
             return await (await self._running()).open(spec)
 
     async def close(self) -> None:
-        """Close all legs and end the process."""
         await self.process.close()
 
     async def _running(self) -> MediaProcess:

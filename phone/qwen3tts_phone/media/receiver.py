@@ -1,4 +1,4 @@
-"""What RFC 3550 asks of a receiver: sequence validation (A.1), loss (A.3) and jitter (A.8)."""
+"""Inbound RTP of one call: validation, loss, jitter (RFC 3550 A.1, A.3, A.8), DTMF, play order."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from qwen3tts_phone.media.types import (
 )
 
 MAX_DROPOUT = 3000
-"""A jump ahead of more packets than this is a restart, or nonsense."""
+"""A greater jump ahead is a restart, or invalid."""
 MAX_MISORDER = 100
-"""A packet further behind than this is a restart, or nonsense."""
+"""A packet further behind is a restart, or invalid."""
 
 
 class ReportFigures(NamedTuple):
-    """What a report block says of a stream (RFC 3550 section 6.4.1)."""
+    """Values of a report block (RFC 3550 section 6.4.1)."""
 
     fraction_lost: int
     """Of 256, since the last report."""
@@ -44,7 +44,7 @@ class ReportFigures(NamedTuple):
 
 
 class Reception:
-    """One stream as received. Probation is the source lock's task, so the first packet counts."""
+    """Reception of one stream. Probation is the source lock's task, so the first packet counts."""
 
     def __init__(self, clock_hz: int = 8000) -> None:
         self.clock_hz = clock_hz
@@ -61,23 +61,19 @@ class Reception:
 
     @property
     def highest(self) -> int:
-        """The highest extended sequence number; -1 before the first packet."""
         return self._highest if self._base >= 0 else -1
 
     @property
     def expected(self) -> int:
-        """Packets that should have come."""
         return self._highest - self._base + 1 if self._base >= 0 else 0
 
     @property
     def lost(self) -> int:
-        """Packets that did not come; negative with duplicates."""
         return self.expected - self.received
 
     def accept(self, sequence: int) -> int:
-        """The extended sequence number; -1 = out of bounds; a restart begins a new count.
-
-        After a restart `expected` is 1: what was known of the stream before is gone (A.1).
+        """Return the extended sequence number; -1 = out of bounds. A restart begins a new count
+        (A.1).
         """
         if self._base < 0:
             return self._begin(sequence)
@@ -99,7 +95,6 @@ class Reception:
         return extended
 
     def arrived(self, timestamp: int, at: float) -> float:
-        """Count a packet's arrival into the jitter; the jitter in seconds (A.8)."""
         if self._transit is not None:
             earlier_at, earlier_timestamp = self._transit
             ticks = timestamp_delta(timestamp, earlier_timestamp)
@@ -110,12 +105,11 @@ class Reception:
         return self.jitter_s
 
     def change_clock(self, clock_hz: int) -> None:
-        """Packets of another clock follow: they are not compared with the last (RFC 7160)."""
+        """Change the clock: the next packet is not compared with the last (RFC 7160)."""
         self.clock_hz = clock_hz
         self._transit = None
 
     def report(self) -> ReportFigures:
-        """The figures since the last call, for a report block."""
         expected, received = self.expected, self.received
         interval = expected - self._expected_prior
         lost = interval - (received - self._received_prior)
@@ -139,15 +133,15 @@ class Reception:
 
 
 DATAGRAM_MOST = 2048
-"""Longer datagrams are cut by the socket and then refused as malformed or oversized."""
+"""Longer datagrams are cut by the socket and refused."""
 SO_TIMESTAMPNS = 35
-"""Linux: arrival times of datagrams from the kernel, as control messages of the same number."""
+"""Linux: kernel arrival times, as control messages of the same number."""
 STAMP = struct.Struct("@qq")
 ANCILLARY = socket.CMSG_SPACE(STAMP.size)
 
 
 class Receiver:
-    """Judges each datagram, keeps the statistics, and hands frames on in play order."""
+    """Validates datagrams, keeps the statistics, and passes frames on in play order."""
 
     def __init__(
         self,
@@ -162,28 +156,26 @@ class Receiver:
         self.lock = SourceLock(strict=not spec.symmetric)
         self.reception = Reception(remote.clock_hz)
         self.lost_before = 0
-        """Packets lost of the streams before the one that is received now."""
+        """Packets lost of earlier streams."""
         self.keys = DtmfReceiver()
         self.jitter = JitterBuffer(max_wait_s=spec.jitter_max_s)
         self.received = 0
         self.octets = 0
-        """Bytes of payload received."""
+        """Bytes of payload."""
         self.first_at = 0.0
-        """When the first valid packet came, seconds; 0 = none yet."""
+        """Arrival of the first valid packet, seconds; 0 = none yet."""
         self.sources = 0
-        """Streams that were listened to, one after the other."""
+        """Streams received, one after the other."""
         self.noise_in = 0
-        """Packets of comfort noise."""
         self.malformed = 0
         self.unknown_payload = 0
         self.overrun = 0
         self.dtmf_in = 0
         self.handed = 0
-        """Frames put into the ring."""
         self.waiting = False
         """Whether `due` is to be called at every slot."""
         self.latched = False
-        """Set when a source was latched, or the old one again; the caller clears it."""
+        """Set when a source was latched; the caller clears it."""
         self._receiving = True
         self._clocks: dict[int, int] = {}
         self._event_types: frozenset[int] = frozenset()
@@ -192,7 +184,7 @@ class Receiver:
         self.update(remote)
 
     def update(self, remote: RemoteMedia) -> None:
-        """Renegotiated: payload types, direction, and another source may come."""
+        """Apply a renegotiation: payload types, direction, and another source may come."""
         if self._receiving and not remote.receive:
             self._hand(self.jitter.pause())  # what is said meanwhile is no hole
         self._receiving = remote.receive
@@ -216,7 +208,7 @@ class Receiver:
         )
 
     def datagram(self, data: bytes, address: Address, at: float) -> None:
-        """Take one datagram of the RTP port that arrived at ``at`` (RTCP excluded)."""
+        """Take one datagram of the RTP port that arrived at ``at`` (no RTCP)."""
         try:
             packet = rtp.parse(data)
         except rtp.RtpError:
@@ -281,7 +273,6 @@ class Receiver:
             self.waiting = True
 
     def due(self, now: float) -> None:
-        """Give up holes and keys whose time is over."""
         if self.jitter.pending:
             self._hand(self.jitter.due(now))
         if self.keys.pressed:
@@ -290,7 +281,6 @@ class Receiver:
 
     @property
     def lost(self) -> int:
-        """Packets that never came, of all streams so far."""
         return max(0, self.lost_before + self.reception.lost)
 
     def _restart(self) -> None:
@@ -299,7 +289,7 @@ class Receiver:
         self.reception = Reception(self.reception.clock_hz)
 
     def _pass_over(self, sequence: int, at: float) -> None:
-        """A packet whose payload is not known (RFC 3550 section 5.1): it came, and is no hole."""
+        """Count a packet of an unknown payload type (RFC 3550 section 5.1): it is no hole."""
         reception = self.reception
         before = reception.received
         extended = reception.accept(sequence)

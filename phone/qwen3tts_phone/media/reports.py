@@ -1,4 +1,4 @@
-"""How punctual the media loop is: counted in its process, reported to the parent."""
+"""Messages of the media process to its parent: the queue, and load reports."""
 
 from __future__ import annotations
 
@@ -8,31 +8,29 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 LATE_NS = 5_000_000
-"""A slot served this long after its time counts as late: a quarter of a packet of 20 ms."""
+"""Lateness of a late slot: a quarter of a 20 ms packet."""
 
 
 @dataclass(frozen=True)
 class MediaLoad:
-    """How punctual the media process is: totals since its start, but for the two said."""
+    """Load of the media process: totals since its start, except where stated."""
 
     at_ns: int = 0
-    """When this was measured, nanoseconds after the start."""
+    """Time of measurement, nanoseconds after the start."""
     cpu_ns: int = 0
-    """Processor time that the loop's thread has used."""
+    """Processor time of the loop's thread."""
     calls: int = 0
-    """Calls now."""
     slots: int = 0
-    """Slots served: a packet each, sent or not."""
+    """Slots served, with or without a packet."""
     late: int = 0
-    """Of these: served more than 5 ms after their time."""
+    """Of these, more than 5 ms late."""
     skipped: int = 0
-    """Slots that passed unserved."""
     latest_ns: int = 0
-    """The greatest lateness since the report before."""
+    """Greatest lateness since the last report."""
 
 
 class LoadMeter:
-    """Counts the slots that were served, late and skipped, and the time that the loop was busy."""
+    """Counts slots served, late and skipped."""
 
     def __init__(self, now_ns: int) -> None:
         self._began_ns = now_ns
@@ -42,7 +40,7 @@ class LoadMeter:
         self._latest_ns = 0
 
     def served(self, slots: int, late_ns: int, skipped: int) -> None:
-        """Count the slots of one tick, served ``late_ns`` after it; ``skipped`` is a total."""
+        """Count the slots of one tick, ``late_ns`` late; ``skipped`` is a total."""
         self._slots += slots
         self._skipped = skipped
         if late_ns > LATE_NS:
@@ -51,7 +49,6 @@ class LoadMeter:
             self._latest_ns = late_ns
 
     def report(self, now_ns: int, calls: int) -> dict[str, int]:
-        """The totals as of now, and the greatest lateness since the report before."""
         latest_ns, self._latest_ns = self._latest_ns, 0
         return asdict(
             MediaLoad(
@@ -69,7 +66,7 @@ class LoadMeter:
 EVENTS_MOST = 10_000
 """Events of all calls that may wait; later ones are dropped."""
 LEG_EVENTS_MOST = 100
-"""Events of one call that may wait, so that one far end cannot take the room of the others."""
+"""Events of one call that may wait, so that one far end cannot crowd out the others."""
 
 
 class _Waiting(NamedTuple):
@@ -79,10 +76,10 @@ class _Waiting(NamedTuple):
 
 
 class Outbox:
-    """Queue of messages awaiting transmission: replies first, then the rest in their order.
+    """Queue of messages awaiting transmission: replies first, then the rest in order.
 
-    Replies and facts about our own doing are bounded by what the parent asks for, and are never
-    dropped. Events that the far end causes are bounded here.
+    Replies and facts of this process are bounded by what the parent asks for, and never dropped.
+    Events that the far end causes are bounded here.
     """
 
     def __init__(self) -> None:
@@ -97,19 +94,15 @@ class Outbox:
 
     @property
     def replies(self) -> int:
-        """Replies that wait."""
         return len(self._replies)
 
     def reply(self, data: bytes) -> None:
-        """Queue the answer to a command."""
         self._replies.append(data)
 
     def fact(self, leg: int, data: bytes) -> None:
-        """Queue what this process did: it is never dropped."""
         self._rest.append(_Waiting(leg, data, False))
 
     def event(self, leg: int, data: bytes) -> bool:
-        """Queue what a far end did; False = dropped, for too many wait."""
         waiting = self._events.get(leg, 0)
         if waiting >= LEG_EVENTS_MOST or self._droppable >= EVENTS_MOST:
             return False
@@ -119,7 +112,6 @@ class Outbox:
         return True
 
     def load(self, data: bytes) -> None:
-        """Queue the load report in place of the one before, if that still waits."""
         self._load = data
 
     def first(self) -> bytes | None:
@@ -129,7 +121,6 @@ class Outbox:
         return self._rest[0].data if self._rest else self._load
 
     def sent(self) -> None:
-        """Remove the message that `first` returned."""
         if self._replies:
             self._replies.popleft()
         elif self._rest:
@@ -140,7 +131,6 @@ class Outbox:
             self._load = None
 
     def forget(self, leg: int) -> None:
-        """Remove what waits of a leg that the parent has closed."""
         if any(each.leg == leg for each in self._rest):
             self._rest = deque(each for each in self._rest if each.leg != leg)
         self._droppable -= self._events.pop(leg, 0)

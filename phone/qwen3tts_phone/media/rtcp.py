@@ -15,9 +15,7 @@ from qwen3tts_phone.media.sender import Sender
 SENDER_REPORT, RECEIVER_REPORT, DESCRIPTION, BYE, APPLICATION = 200, 201, 202, 203, 204
 CNAME = 1
 MOST_BYTES = 1500
-"""Longer datagrams are refused."""
 MOST_PACKETS = 32
-"""More packets in one compound are refused."""
 NTP_EPOCH = 2_208_988_800
 """Seconds from 1900 (NTP) to 1970."""
 _HEADER = struct.Struct("!BBH")
@@ -26,14 +24,13 @@ _SENDER = struct.Struct("!IQIII")
 
 
 class RtcpError(ValueError):
-    """The datagram is not RTCP; the message says what is wrong with it."""
+    """Datagram that is no RTCP."""
 
 
 class ReportBlock(NamedTuple):
-    """How one stream is received (section 6.4.1)."""
+    """Reception of one stream (section 6.4.1)."""
 
     ssrc: int
-    """The stream reported on."""
     fraction_lost: int
     """Of 256, since the last report."""
     cumulative_lost: int
@@ -42,13 +39,13 @@ class ReportBlock(NamedTuple):
     jitter: int
     """Timestamp units."""
     last_report: int
-    """Middle 32 bits of the NTP time of the last sender report; 0 = none came."""
+    """Middle 32 bits of the NTP time of the last sender report; 0 = none."""
     delay: int
-    """Since that report came, in 1/65536 s."""
+    """Since that report, in 1/65536 s."""
 
 
 class SenderReport(NamedTuple):
-    """What a sender says of its stream."""
+    """Report of a sender."""
 
     ssrc: int
     ntp: int
@@ -61,20 +58,20 @@ class SenderReport(NamedTuple):
 
 
 class ReceiverReport(NamedTuple):
-    """How a receiver that sends nothing fares."""
+    """Report of a receiver that sends nothing."""
 
     ssrc: int
     blocks: tuple[ReportBlock, ...] = ()
 
 
 class Description(NamedTuple):
-    """The canonical names of sources (section 6.5)."""
+    """Canonical names of sources (section 6.5)."""
 
     names: tuple[tuple[int, str], ...]
 
 
 class Bye(NamedTuple):
-    """Sources that leave (section 6.6)."""
+    """BYE: sources that leave (section 6.6)."""
 
     ssrcs: tuple[int, ...]
     reason: str = ""
@@ -84,9 +81,8 @@ Packet = SenderReport | ReceiverReport | Description | Bye
 
 
 def parse(data: bytes) -> list[Packet]:
-    """Read a compound packet; `RtcpError` when it is none (sections 6.1, A.2).
-
-    Packet types that are not used here are passed over.
+    """Parse a compound packet. Raises RtcpError (sections 6.1, A.2). Unused packet types are
+    skipped.
     """
     size = len(data)
     if not 8 <= size <= MOST_BYTES or size % 4:
@@ -179,7 +175,7 @@ def _parse_description(body: bytes, count: int) -> Description:
 
 
 def build(packets: Sequence[Packet]) -> bytes:
-    """Write a compound packet; a report should come first (section 6.1)."""
+    """Build a compound packet; a report should come first (section 6.1)."""
     return b"".join(_build_one(packet) for packet in packets)
 
 
@@ -231,17 +227,16 @@ def _framed(kind: int, count: int, body: bytes) -> bytes:
 
 
 def ntp_time(unix_s: float) -> int:
-    """64-bit NTP time of a wall clock time (section 4)."""
+    """Return the 64-bit NTP time of a wall clock time (section 4)."""
     return int((unix_s + NTP_EPOCH) * (1 << 32)) & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def middle(ntp: int) -> int:
-    """The middle 32 bits, as report blocks carry it."""
     return ntp >> 16 & 0xFFFF_FFFF
 
 
 def round_trip_s(block: ReportBlock, now_middle: int) -> float | None:
-    """The round trip that a report about our stream tells (section 6.4.1); None = it cannot."""
+    """Return the round trip by a report about our stream (section 6.4.1); None = unknown."""
     if block.last_report == 0:
         return None
     ticks = (now_middle - block.last_report - block.delay) % (1 << 32)
@@ -268,17 +263,16 @@ class Reporter:
         self.round_trip_max_s = 0.0
         self._sent_before = 0
         self._their_report: tuple[int, float] | None = None
-        """Middle of the NTP time of their last sender report, and when it came."""
+        """Middle NTP bits of their last sender report, and its arrival."""
 
     def due(self, now: float) -> bytes | None:
-        """The report to send now, or None."""
         if now < self.next_at:
             return None
         self.next_at = now + self._spread()
         return self.report(now)
 
     def report(self, now: float, bye: bool = False) -> bytes:
-        """A compound packet: a report, the name and, at the end, a goodbye."""
+        """Return a compound packet: a report, the CNAME and, at the end, a BYE."""
         sender = self._sender
         blocks: tuple[ReportBlock, ...] = ()
         reception = self._receiver.reception
@@ -309,7 +303,7 @@ class Reporter:
         return build(packets)
 
     def take(self, data: bytes, at: float) -> bool:
-        """Read a compound packet (`RtcpError` when it is none); True = their stream ends."""
+        """Take a compound packet; return whether it is a BYE of their stream. Raises RtcpError."""
         packets = parse(data)
         self.received += 1
         bye = False
@@ -336,5 +330,7 @@ class Reporter:
             self.round_trip_max_s = max(self.round_trip_max_s, round_trip)
 
     def _spread(self) -> float:
-        """Half to one and a half of the interval, so that reports do not march in step (6.2)."""
+        """Return half to one and a half of the interval, so that reports are not synchronised
+        (6.2).
+        """
         return self._interval * random.uniform(0.5, 1.5)

@@ -1,4 +1,4 @@
-"""RTP packets (RFC 3550 section 5.1): bytes to fields and back, and arithmetic that wraps."""
+"""RTP packets (RFC 3550 section 5.1), and timestamps that wrap."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 RTP_VERSION = 2
 HEADER_BYTES = 12
-"""The fixed header, without contributing sources and extension."""
+"""Fixed header, without contributing sources and extension."""
 HEADER = struct.Struct("!BBHII")
 """Version and flags, marker and payload type, sequence, timestamp, SSRC."""
 FIRST_BYTE = RTP_VERSION << 6
@@ -17,11 +17,11 @@ TIMESTAMP_MODULO = 1 << 32
 
 
 class RtpError(ValueError):
-    """The datagram is not RTP; the message says what is wrong with it."""
+    """Datagram that is no RTP."""
 
 
 class RtpPacket(NamedTuple):
-    """One RTP packet; padding has been taken off the payload."""
+    """RTP packet, without padding."""
 
     payload_type: int
     """0 to 127 (RFC 3551 section 6)."""
@@ -30,17 +30,17 @@ class RtpPacket(NamedTuple):
     timestamp: int
     """32 bits, in ticks of the payload's clock."""
     ssrc: int
-    """32 bits; names the stream."""
+    """32 bits; identifies the stream."""
     payload: bytes
     marker: bool = False
     csrcs: tuple[int, ...] = ()
     """Contributing sources, at most 15."""
     extension: tuple[int, bytes] | None = None
-    """The profile's 16 bits and the extension's words (RFC 3550 section 5.3.1)."""
+    """The profile's 16 bits and the extension's words (section 5.3.1)."""
 
 
 def parse(data: bytes | memoryview) -> RtpPacket:
-    """Read one datagram; `RtpError` when it is no RTP packet (RFC 3550 sections 5.1, A.1)."""
+    """Parse one datagram. Raises RtpError (sections 5.1, A.1)."""
     size = len(data)
     if size < HEADER_BYTES:
         raise RtpError(f"{size} bytes are too few for the 12 of an RTP header")
@@ -86,7 +86,7 @@ def parse(data: bytes | memoryview) -> RtpPacket:
 
 
 def build(packet: RtpPacket, padding: int = 0) -> bytes:
-    """Write one packet; ``padding`` is how many bytes to add (0 to 255), the count included."""
+    """Build one packet; ``padding`` is the bytes to add (0 to 255), the count included."""
     if not 0 <= packet.payload_type <= 0x7F:
         raise RtpError(f"payload type {packet.payload_type} is not within 0 to 127")
     if len(packet.csrcs) > 15:
@@ -116,27 +116,24 @@ def build(packet: RtpPacket, padding: int = 0) -> bytes:
 
 
 def is_rtcp(data: bytes | memoryview) -> bool:
-    """Whether a datagram on a shared port is RTCP (RFC 5761 section 4: packet types 192 to 223)."""
+    """Return whether a datagram of a shared port is RTCP (RFC 5761 section 4: packet types 192 to
+    223).
+    """
     return len(data) >= 2 and data[0] >> 6 == RTP_VERSION and 192 <= data[1] <= 223
 
 
 def timestamp_delta(later: int, earlier: int) -> int:
-    """How many ticks ``later`` is ahead, -2**31 to 2**31 - 1."""
+    """Return the ticks from ``earlier`` to ``later``, -2**31 to 2**31 - 1."""
     return (later - earlier + 0x8000_0000) % TIMESTAMP_MODULO - 0x8000_0000
 
 
 class Unwrapper:
-    """Turns wrapping 32-bit timestamps into counts that only wrap never.
-
-    Each value is taken as the one nearest to the last, so steps of up to half the range, either
-    way, come out right.
-    """
+    """Unwraps 32-bit timestamps, each to the value nearest to the last."""
 
     def __init__(self) -> None:
         self._last: int | None = None
 
     def unwrap(self, timestamp: int) -> int:
-        """The count, in ticks, of a 32-bit timestamp."""
         if self._last is None:
             self._last = timestamp
         else:
@@ -144,5 +141,4 @@ class Unwrapper:
         return self._last
 
     def reset(self) -> None:
-        """Forget the last value: another stream follows."""
         self._last = None

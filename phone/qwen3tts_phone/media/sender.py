@@ -1,4 +1,4 @@
-"""One call's outgoing half in the media process: a packet a slot, and what the header says."""
+"""RTP sender of one call in the media process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from qwen3tts_phone.media.srtp import Wire
 from qwen3tts_phone.media.types import LegSpec, RemoteMedia
 
 NOISE_EVERY_S = 1.0
-"""In a pause comfort noise is told so often, for its first packet may have been lost."""
+"""Interval of comfort noise in a pause: its first packet may have been lost."""
 OTHER_CODEC = 255
-"""Stands for a codec that has no number."""
+"""Number of any codec that has none."""
 
 # Plain integers, for an enum's attribute costs as much as the access itself.
 _EPOCH = int(ParentWord.EPOCH)
@@ -58,7 +58,6 @@ class Sender:
         self.policy = FillingPolicy(
             FillingSettings(pinned_s=spec.pinned_s), ptime_s=self._ptime_s, learnt=learnt
         )
-        """Decides when an utterance begins."""
         self._core = PacerCore(
             self._ptime_s,
             self.policy,
@@ -72,14 +71,14 @@ class Sender:
         self._last: Frame | None = None  # the frame before it
         self._sent_ns = 0
         self.first_ns = 0
-        """When the first packet went out (CLOCK_MONOTONIC, nanoseconds); 0 = not yet."""
+        """When the first packet was sent (CLOCK_MONOTONIC); 0 = not yet."""
         self._next = 0  # the next slot's number
         self._started = False
         self._sending = remote.send
         self._paused = self._fading = False
         self._dtmf: DtmfSender | None = None
         self._noise: bytes | None = None  # payload of comfort noise, where it was agreed
-        self._noise_at = 0  # the slot in which comfort noise is told next
+        self._noise_at = 0  # slot of the next comfort noise
         self.sent = 0
         self.speech_sent = 0
         self.octets = 0
@@ -89,23 +88,22 @@ class Sender:
         self.last_error = 0
         self.dtmf_sent = 0
         self.dtmf_done = False
-        """Set when the last key of a row is out; the caller clears it."""
+        """Set when the last key was sent; the caller clears it."""
         self.flushed, self.played = self.outbound.flushed, self.outbound.played
         self.address: Address | None = None
-        """Where it goes; None = nowhere yet."""
+        """Destination; None = none yet."""
         self._target: Address | None = None  # the same, as the socket wants it
         self.ssrc = self.sequence = self._timestamp = 0
         self.sent_before = self.octets_before = 0
-        """Of ``sent`` and ``octets``, what belonged to streams before this one."""
+        """Parts of ``sent`` and ``octets`` of earlier streams."""
         self._new_stream(remote)
         self._agree(remote)
 
     def update(self, remote: RemoteMedia, codec: int = 0) -> None:
-        """Renegotiated: where to send, what, and whether.
+        """Apply a renegotiation: destination, format, direction.
 
-        ``codec`` is the number that frames have in the ring which are encoded so. What waits is
-        translated, or else, for it would be noise, goes out as silence. A new clock or packet
-        duration begins anew: the parent has interrupted what was queued.
+        ``codec`` is the number of the codec in the ring. What waits is transcoded, or goes out as
+        silence. For a new clock or packet time the parent has interrupted the queue.
         """
         self._take_back()
         self._flush(self._next)
@@ -118,14 +116,13 @@ class Sender:
         self._agree(remote)
 
     def aim(self, address: Address | None) -> None:
-        """Send there from now on; None or 0.0.0.0 = nowhere."""
         if address is None or address[0] in NOWHERE:
             self.address = self._target = None
         else:
             self.address, self._target = address, self._wire.target(address)
 
     def press(self, keys: str, duration_ms: int, gap_ms: int) -> None:
-        """Send keys (RFC 4733) from the next slot; speech waits and nothing of it is lost."""
+        """Send keys (RFC 4733) from the next slot; speech waits."""
         self._dtmf = DtmfSender(
             keys,
             ticks=self._event_hz * self.ptime_ms // 1000,
@@ -137,41 +134,36 @@ class Sender:
 
     @property
     def paused(self) -> bool:
-        """Whether nothing is sent for the time being, whatever was agreed."""
         return self._paused
 
     def pause(self, paused: bool) -> None:
-        """Fade out and send nothing, or go on as agreed: with a marker, and no frame is lost."""
+        """Fade out and stop sending, or continue with a marker; no frame is lost."""
         self._paused = paused
         self._fading = paused and self._sending
         self._sending = self._agreed and not paused
 
     @property
     def starvations(self) -> int:
-        """Underruns in mid-utterance."""
         return self._core.starvations
 
     @property
     def pressing(self) -> bool:
-        """Whether keys are being sent."""
         return self._dtmf is not None
 
     def timestamp_at(self, now: float) -> int:
-        """The RTP timestamp of an instant (for sender reports)."""
         return (self._timestamp + int((now - self._origin) * self.clock_hz)) & 0xFFFF_FFFF
 
     def skip(self, slots: int) -> None:
-        """Let slots pass that this machine was too late for; time moves on."""
         self._take_back()
         self._next += slots
         if self._started and self._sending:
             self.skipped += slots
 
     def slot(self) -> None:
-        """Send what belongs into the slot whose time has come; `prepare` must follow.
+        """Send the slot whose time has come; `prepare` must follow.
 
-        All calls of a group are sent before any is prepared, so that the work of one does not
-        delay the packets of the others.
+        All calls of a group are sent before any is prepared, so that none delays the others'
+        packets.
         """
         number = self._next
         self._next = number + 1
@@ -217,7 +209,7 @@ class Sender:
         self.octets += len(payload)
 
     def prepare(self) -> None:
-        """After `slot`: publish what was sent, and fetch the next slot if that is certain."""
+        """Publish what `slot` sent, and fetch the next slot if it is certain."""
         words = self._words
         words[_SENT] = self.sent
         slot = self._slot
@@ -237,7 +229,6 @@ class Sender:
         self._ahead = None
 
     def _send_nothing(self, number: int, at: float) -> None:
-        """Hold, or nowhere to send to: after a fade, where it is a pause, the slot stays empty."""
         if self._fading:
             self._fading = False
             slot = self._core.fade(at)
@@ -248,7 +239,6 @@ class Sender:
         self._core.pass_slot(at)
 
     def _agree(self, remote: RemoteMedia) -> None:
-        """Take over what changes nothing in the stream."""
         self._sendto = self._wire.sendto
         self.aim((remote.host, remote.port) if remote.port else None)
         self._payload_type = remote.payload_type
@@ -267,7 +257,7 @@ class Sender:
         self._core.set_continuous(continuous, self._origin + self._next * self._ptime_s)
 
     def _new_stream(self, remote: RemoteMedia) -> None:
-        """RFC 3550 section 5.1: all three begin anywhere."""
+        """Begin a stream: SSRC, sequence and timestamp are random (RFC 3550 section 5.1)."""
         self.clock_hz, self.ticks = remote.clock_hz, remote.ticks
         self.ssrc = random.getrandbits(32)
         # With SRTP (RFC 3711 section 3.3.1) the first packets may be lost and the receiver must
@@ -279,7 +269,6 @@ class Sender:
         self.sent_before, self.octets_before = self.sent, self.octets
 
     def _change_grid(self, remote: RemoteMedia) -> None:
-        """Another packet duration: the next slot is slot 0."""
         self._origin += self._next * self._ptime_s
         self._timestamp = self._timestamp + self._next * self.ticks & 0xFFFF_FFFF
         self._next = self._noise_at = 0
@@ -291,7 +280,6 @@ class Sender:
         self.outbound.flush(self._origin + number * self._ptime_s)
 
     def _send_noise(self, number: int, noise: bytes) -> None:
-        """A pause: tell its level, and now and then again. No talkspurt, so no marker."""
         self._noise_at = number + self._noise_every
         self.noise_sent += 1
         timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
@@ -308,7 +296,6 @@ class Sender:
             self.dtmf_done = self.outbound.news = True
 
     def _send(self, second: int, timestamp: int, payload: bytes) -> None:
-        """Send a packet that is not audio."""
         self.sequence = sequence = self.sequence + 1 & 0xFFFF
         packet = HEADER.pack(_FIRST, second, sequence, timestamp, self.ssrc) + payload
         try:
@@ -327,6 +314,5 @@ class Sender:
         self.first_ns = self._sent_ns
 
     def _failed(self, error: OSError) -> None:
-        """A packet that could not be sent is lost like one on the way; the call goes on."""
         self.errors += 1
         self.last_error = error.errno or 0

@@ -1,4 +1,4 @@
-"""Whose packets are taken: one source a call (a lock against strangers' packets)."""
+"""Source lock against strangers, and permission to send to an unconfirmed host (pure)."""
 
 from __future__ import annotations
 
@@ -8,47 +8,42 @@ from qwen3tts_phone.media.rtp import SEQUENCE_MODULO
 
 Address = tuple[str, int]
 PAUSE_S = 1.0
-"""Silence of the locked source after which another address may take its place."""
+"""Silence of the locked source after which another address may replace it."""
 SAME_ADDRESS_PAUSE_S = 0.1
-"""The same for a new stream (SSRC) from the locked address: a PBX that joins another party. Also
-for an address that nobody announced, after a renegotiation."""
+"""The same for a new stream (SSRC) of the locked address (a PBX that joins another party), and for
+an unannounced address after a renegotiation."""
 
 NOWHERE = ("", "0.0.0.0", "::")
-"""Addresses that name no host, as a hold of RFC 2543 has them."""
+"""Addresses of no host (hold by RFC 2543)."""
 CANDIDATES_MOST = 64
-"""Sources that are remembered of which one packet came: whoever floods the port with single packets
-must not hide the one that comes twice."""
+"""Sources remembered after one packet: a flood of single packets must not hide a
+repeated one."""
 
 
 class Verdict(Enum):
-    """What to do with a packet."""
+    """Decision about a packet."""
 
     ACCEPTED = "accepted"
-    """Of the locked source."""
     LOCKED = "locked"
-    """Of a source that has just become the locked one: a new stream begins."""
+    """Of a source locked just now: a new stream begins."""
     PROBATION = "probation"
-    """Of a candidate that must show a second packet in sequence (RFC 3550 section A.1)."""
+    """Of a candidate, which must send a second packet in sequence (RFC 3550 section A.1)."""
     REJECTED = "rejected"
-    """Of a stranger."""
 
 
 class SourceLock:
     """Latches on the first valid stream and keeps to it.
 
-    The announced address (from SDP) is believed at once, any other needs two packets in sequence,
-    since a stranger may send a stray one. The announced address outranks another that was latched
-    before it. A new source is taken only after `update` or when the old one has paused; should the
-    old one then speak up again, it was the better one, and is taken back. Each `update` lets the
-    locked address begin one new stream without a pause.
+    The address of SDP is believed immediately; any other needs two packets in sequence. It outranks
+    another that was latched before. A new source is taken only after `update` or a pause of the old
+    one; if the old one returns soon, it is taken back. Each `update` lets the locked address begin
+    one new stream without a pause.
 
-    A source that takes over must be of the locked host or of the announced one. Another host is
-    taken while nothing was ever heard from the announced one, which may be behind a NAT, and then
-    once: the first one after each `update`. The host that the call's signalling comes from outranks
-    any other that was not announced. ``authenticated`` packets (SRTP) prove who sent them, so with
-    them any host may take over after the pause.
-
-    ``strict``: only the announced host is listened to, on whatever port it sends from.
+    A source that takes over must be of the locked or the announced host. Another host is taken
+    while nothing was heard of the announced one (NAT), and then once after each `update`. The host
+    of the signalling outranks any other that was not announced. ``authenticated`` packets (SRTP)
+    prove their sender, so any host may take over after the pause. ``strict``: only the announced
+    host, on any port.
     """
 
     def __init__(
@@ -64,18 +59,16 @@ class SourceLock:
         self._signalling = signalling
         self._authenticated = authenticated
         self.announced_heard = False
-        """Whether anything was heard from the announced host."""
         self._elsewhere = False  # a host that was not announced has been locked since `update`
         self.address: Address | None = None
         """Of the locked source; None while open."""
         self.ssrc = -1
         self.heard_at = 0.0
-        """When the locked source was last heard, seconds; the caller may store it directly."""
+        """Last packet of the locked source, seconds; settable."""
         self.rejected = 0
-        """Packets of strangers so far."""
         self.last_rejected: Address = ("", 0)
         self.open = True
-        """Whether another source may be taken at once, or soon: none was yet, or an `update`."""
+        """Whether another source may be taken now."""
         self._renewable = False  # the locked address has had no new stream since `update`
         self._candidates: dict[
             Address, tuple[int, int]
@@ -85,7 +78,7 @@ class SourceLock:
     def update(
         self, announced: Address | None, *, signalling: str = "", authenticated: bool = False
     ) -> None:
-        """The session was renegotiated: the next valid source may be another one."""
+        """Apply a renegotiation: the next valid source may be another one."""
         before = self.announced
         if before is not None and announced is not None and announced[0] in NOWHERE:
             announced = before  # a hold: who is at the other end is the same
@@ -103,7 +96,6 @@ class SourceLock:
             self.address, self.ssrc = None, -1
 
     def offer(self, address: Address, ssrc: int, sequence: int, now: float) -> Verdict:
-        """Judge a valid RTP packet by where it came from."""
         if address == self.address and ssrc == self.ssrc:
             # After an update the old source is the best candidate for the new one.
             if self.open:
@@ -121,7 +113,7 @@ class SourceLock:
             in_sequence = candidates.pop(address, None) == (ssrc, sequence)
             if not in_sequence:
                 if len(candidates) >= CANDIDATES_MOST:
-                    del candidates[next(iter(candidates))]  # the one that was heard longest ago
+                    del candidates[next(iter(candidates))]  # the oldest
                 candidates[address] = ssrc, (sequence + 1) % SEQUENCE_MODULO
                 return Verdict.PROBATION
         if self.open or address in (self.announced, self.address) or self._outranks(address[0]):
@@ -135,7 +127,6 @@ class SourceLock:
         return Verdict.LOCKED
 
     def reject(self, address: Address) -> None:
-        """Count a stranger's packet."""
         self.rejected += 1
         self.last_rejected = address
 
@@ -150,19 +141,18 @@ class SourceLock:
             return True
         pause = now - self.heard_at
         if self.open:
-            # A session refresh must not let in whoever sends faster than the one that goes on.
+            # A session refresh must not admit a stranger that sends faster than the source.
             known = address in (self.announced, self.address)
             return known or pause >= SAME_ADDRESS_PAUSE_S
         if address == self.address:
-            # A codec of another clock is another stream (RFC 3550 section 5.2), and follows at once
-            # upon packets of the old one that were on their way.
+            # A codec of another clock is another stream (RFC 3550 section 5.2), which follows
+            # immediately upon packets of the old one that were on their way.
             return self._renewable or pause >= SAME_ADDRESS_PAUSE_S
         if address == self.announced:
             return True
         return pause >= PAUSE_S
 
     def _is_host_allowed(self, host: str) -> bool:
-        """Whether a source of this host may take the place of the locked one."""
         if self._authenticated or self._is_locked_host(host) or self._is_announced(host):
             return True
         if self.announced_heard:
@@ -170,7 +160,9 @@ class SourceLock:
         return host == self._signalling or not self._elsewhere
 
     def _outranks(self, host: str) -> bool:
-        """Whether it is the signalling's host, and the locked one neither that nor announced."""
+        """Return whether it is the signalling's host, and the locked one is neither that nor
+        announced.
+        """
         if self.address is None or self._authenticated or host != self._signalling:
             return False
         return self.address[0] != host and not self._is_announced(self.address[0])
@@ -189,14 +181,16 @@ class SourceLock:
 
 
 LEG_S = 20.0
-"""Seconds that one call may send to hosts of which nothing ever came, however often it names
-another one."""
+"""Seconds that one call may send to hosts that never answered."""
 HOSTS_MOST = 64
-"""Hosts remembered of which something came."""
 
 
 class SendPermission:
-    """One call's. Times are seconds of the monotonic clock."""
+    """Permission of one call to send to a host that was only announced; monotonic seconds.
+
+    SDP may name the address of a victim. Sending to a host from which nothing came ends after a
+    short time.
+    """
 
     def __init__(self) -> None:
         self._host = ""
@@ -206,10 +200,7 @@ class SendPermission:
         self._confirmed: set[str] = set()
 
     def update(self, host: str, within_s: float, now: float) -> None:
-        """Packets go to ``host`` from now on, for ``within_s`` seconds if nothing comes from it.
-
-        0 = for any time.
-        """
+        """Set the destination: ``within_s`` seconds without an answer, 0 = unlimited."""
         self._stop(now)
         self._host = host
         if within_s > 0 and host not in self._confirmed:
@@ -217,19 +208,17 @@ class SendPermission:
             self._limit_s = min(within_s, LEG_S - self._used_s)
 
     def heard(self, host: str, now: float) -> None:
-        """Something has come from a host."""
         if len(self._confirmed) < HOSTS_MOST or host == self._host:
             self._confirmed.add(host)
         if host == self._host:
             self._stop(now)
 
     def aimed(self, host: str, now: float) -> None:
-        """Packets go to the host that sound came from."""
+        """Note that packets go to the host that media came from."""
         self._host = host
         self.heard(host, now)
 
     def is_given(self, now: float) -> bool:
-        """Whether packets may go there now."""
         return self._since is None or now - self._since < self._limit_s
 
     def _stop(self, now: float) -> None:

@@ -1,6 +1,6 @@
-"""Encrypted media (RFC 3711, RFC 7714) by libsrtp: what is sealed to send and opened when it comes.
+"""SRTP (RFC 3711, RFC 7714) by libsrtp, and the protected sockets of a leg.
 
-The library is loaded once, when the media process starts, so that no call waits for it.
+The library is loaded when the media process starts, so that no call waits for it.
 """
 
 from __future__ import annotations
@@ -25,30 +25,27 @@ PROFILES = {
     "AEAD_AES_128_GCM": "SRTP_PROFILE_AEAD_AES_128_GCM",
     "AEAD_AES_256_GCM": "SRTP_PROFILE_AEAD_AES_256_GCM",
 }
-"""The suites that the library has, by the name that session descriptions give them."""
+"""Suites of the library by their SDP names."""
 OLD_KEY_S = 1.0
-"""So long after a new key was agreed the old one is still taken: packets are on their way."""
+"""Time for which the old key is still accepted."""
 _MODULES = ("pylibsrtp", "_cffi_backend")
 
 
 class _Library:
-    """The loaded module, or None."""
-
     module: ModuleType | None = None
 
 
 def available() -> tuple[str, ...]:
-    """The suites that can be used here; none when pylibsrtp is not installed."""
     return tuple(PROFILES) if _paths(_MODULES) else ()
 
 
 def library_paths() -> list[str]:
-    """The folders that `load` needs in a process that knows of no installed packages."""
+    """Return the folders that `load` needs in a process without installed packages."""
     return _paths(_MODULES)
 
 
 def load(paths: Sequence[str] = ()) -> tuple[str, ...]:
-    """Import the library, with these folders added to the path meanwhile; the suites it has."""
+    """Import the library, with these folders on the path meanwhile; return its suites."""
     before = list(sys.path)
     sys.path += paths
     try:
@@ -61,7 +58,7 @@ def load(paths: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 class Sealer:
-    """Encrypts what is sent. Raises ValueError for a suite that cannot be used here."""
+    """Encrypts RTP and RTCP. Raises ValueError for an unusable suite."""
 
     def __init__(self, key: SrtpKey) -> None:
         self.key = key
@@ -70,14 +67,14 @@ class Sealer:
         self._protect_rtcp: Callable[[bytes], bytes] = session.protect_rtcp
 
     def seal(self, packet: bytes) -> bytes:
-        """An RTP packet as it goes out; OSError when it cannot be encrypted."""
+        """Encrypt an RTP packet. Raises OSError."""
         try:
             return self._protect(packet)
         except (self._error, ValueError) as error:
             raise OSError(f"not encrypted: {error}") from None
 
     def seal_report(self, packet: bytes) -> bytes:
-        """The same for RTCP."""
+        """Encrypt an RTCP packet. Raises OSError."""
         try:
             return self._protect_rtcp(packet)
         except (self._error, ValueError) as error:
@@ -85,20 +82,19 @@ class Sealer:
 
 
 class Opener:
-    """Authenticates and decrypts what comes; counts what it drops. ValueError as for `Sealer`."""
+    """Authenticates and decrypts RTP and RTCP. Raises ValueError for an unusable suite."""
 
     def __init__(self, key: SrtpKey) -> None:
         self.key = key
         self.failed = 0
-        """Packets that did not authenticate."""
         self.replayed = 0
-        """Packets that had come before, or are too old to know (RFC 3711 section 3.3.2)."""
+        """Replayed packets (RFC 3711 section 3.3.2)."""
         self._session, self._error = _session(key, inbound=True)
         self._old: Any = None
         self._old_until = 0.0
 
     def change(self, key: SrtpKey, now: float) -> None:
-        """Another key was agreed. The one before is still taken for a moment."""
+        """Change the key; the old one is still accepted for `OLD_KEY_S`."""
         if key == self.key:
             return  # the same session: it knows what has come already
         session, _ = _session(key, inbound=True)
@@ -106,14 +102,12 @@ class Opener:
         self._session, self.key = session, key
 
     def open(self, data: bytes, now: float) -> bytes | None:
-        """The RTP packet in a datagram; None = it is none of ours."""
         try:
             return self._session.unprotect(data)  # type: ignore[no-any-return]
         except (self._error, ValueError) as error:
             return self._refused(error, partial(_unprotect, data), now)
 
     def open_report(self, data: bytes, now: float) -> bytes | None:
-        """The same for RTCP."""
         try:
             return self._session.unprotect_rtcp(data)  # type: ignore[no-any-return]
         except (self._error, ValueError) as error:
@@ -178,7 +172,6 @@ _MAPPED = "::ffff:"
 
 
 def numeric(host: str) -> str:
-    """An address as sockets write it, so that two forms of one compare equal."""
     kind = family(host)
     if kind is None:
         return host
@@ -186,22 +179,21 @@ def numeric(host: str) -> str:
 
 
 def plain_host(host: str) -> str:
-    """An IPv4 address that a socket of both families wrote as one of IPv6, as itself."""
     return host[7:] if host.startswith(_MAPPED) and "." in host else host
 
 
 class Wire:
-    """The way out and in of one leg; ``rtp`` and ``rtcp`` are bound sockets of one family."""
+    """Transport of one leg: bound RTP and RTCP sockets of one family, plain or SRTP."""
 
     def __init__(self, rtp: socket.socket, rtcp: socket.socket) -> None:
         self.rtp = rtp
         self.rtcp = rtcp
         self.sendto: Callable[[bytes, Any], int] = rtp.sendto
-        """Sends a packet of RTP; OSError when it cannot be sent."""
+        """Sends an RTP packet. Raises OSError."""
         self.direct = rtp.family == socket.AF_INET
-        """Whether a datagram is what it seems; False = it must go through `open`."""
+        """Whether datagrams need no `open`."""
         self.bare = True
-        """Whether what comes is not encrypted."""
+        """Whether inbound packets are not encrypted."""
         self._six = rtp.family == socket.AF_INET6
         # One of them alone, or both families (it is bound to :: then).
         self._both = self._six and not rtp.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
@@ -211,7 +203,7 @@ class Wire:
         self._opener: Opener | None = None
 
     def update(self, remote: RemoteMedia, now: float) -> None:
-        """Keys and family as agreed; ValueError when they cannot be, and nothing has changed."""
+        """Apply keys and family. Raises ValueError, and then nothing has changed."""
         if remote.host not in NOWHERE:
             self.target((remote.host, remote.port))
         key, sealer = remote.srtp_send, self._sealer
@@ -225,13 +217,13 @@ class Wire:
         self.bare = remote.srtp_receive is None
         self.direct = self.bare and not self._six
         self._sealer, self._sealing = sealer, key is not None
-        # No method of its own: that would be a cycle, and nobody collects them in this process.
+        # No method of its own: a cycle would never be collected in this process.
         self.sendto = self.rtp.sendto
         if key is not None and sealer is not None:
             self.sendto = partial(_sealed, self.rtp.sendto, sealer.seal)
 
     def target(self, address: Address) -> Address:
-        """What to give `sendto` for an address; ValueError for one of another family."""
+        """Return the socket address of a host. Raises ValueError for one of another family."""
         host, port = address
         version = family(host)
         if version == socket.AF_INET:
@@ -249,7 +241,7 @@ class Wire:
     def open(
         self, data: bytes, address: tuple[Any, ...], now: float, *, report: bool
     ) -> tuple[bytes, Address] | None:
-        """The packet in a datagram, and where it came from; None = dropped, and counted."""
+        """Return the packet in a datagram and its source; None = dropped, and counted."""
         source = (plain_host(address[0]), address[1]) if self._six else (address[0], address[1])
         opener = self._opener
         if self.bare or opener is None:
@@ -258,19 +250,17 @@ class Wire:
         return None if opened is None else (opened, source)
 
     def send_report(self, data: bytes, address: Address, *, muxed: bool) -> None:
-        """Send RTCP, on the port of RTP or on its own; OSError when it cannot be sent."""
+        """Send RTCP on the port of RTP or on its own. Raises OSError."""
         if self._sealing and self._sealer is not None:
             data = self._sealer.seal_report(data)
         (self.rtp if muxed else self.rtcp).sendto(data, self.target(address))
 
     @property
     def failed(self) -> int:
-        """Packets dropped because they did not authenticate."""
         return self._opener.failed if self._opener is not None else 0
 
     @property
     def replayed(self) -> int:
-        """Packets dropped because they had come before."""
         return self._opener.replayed if self._opener is not None else 0
 
 

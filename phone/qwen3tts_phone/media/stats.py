@@ -1,4 +1,4 @@
-"""A leg's figures, read out of the memory that the media process keeps them in."""
+"""Counters of a leg, read from shared memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from qwen3tts_phone.media.types import LegStats
 
 
 def leg_stats(memory: CallMemory, source: tuple[str, int] | None) -> LegStats:
-    """The counters as last published; ``source`` is the one that is listened to."""
+    """Return the counters as last published; ``source`` is the locked one."""
     words = memory.words
 
     def ms(word: MediaWord) -> float:

@@ -1,4 +1,4 @@
-"""One call in the media process: its two sockets, its memory, and the halves that use them."""
+"""One call in the media process: sockets, memory, sender, receiver, reports."""
 
 from __future__ import annotations
 
@@ -31,30 +31,29 @@ from qwen3tts_phone.media.types import (
 )
 
 CARE_EVERY_S = 0.5
-"""How often reports, time limits and statistics are looked after."""
+"""Interval of reports, time limits and counters."""
 _STALE_S = 1.0
-"""Kernel time stamps further off than this are not believed: the wall clock was set."""
+"""Kernel time stamps further off are ignored: the wall clock was set."""
 
 EVENTS_PER_S = 60.0
 """Events of one call that its far end may cause in a second; a key is two."""
 EVENTS_BURST = 100
 
 Tell = Callable[[dict[str, Any]], bool]
-"""Sends a message to the parent; False = it was dropped."""
+"""Sends a message to the parent; False = dropped."""
 
 
 class LegEvents:
-    """Sends one call's events to the parent; those that the far end causes are bounded."""
+    """Sends one call's events to the parent; those of the far end are bounded."""
 
     def __init__(self, leg: int, tell: Tell, now: float) -> None:
         self.dropped = 0
-        """Events of the far end that were not sent on."""
+        """Events of the far end that were dropped."""
         self._leg = leg
         self._tell = tell
         self._rate = TokenBucket(EVENTS_PER_S, EVENTS_BURST, now)
 
     def send(self, event: MediaEvent) -> None:
-        """Send an event on, or count it as dropped."""
         name = type(event).__name__
         fields = {each: getattr(event, each) for each in event.__dataclass_fields__}
         message = {"type": "event", "leg": self._leg, "name": name, **fields}
@@ -63,9 +62,9 @@ class LegEvents:
 
 
 class Stream:
-    """One call's media, driven by the loop: ``slot`` on the grid, ``readable`` when packets wait.
+    """Media of one call, driven by the loop: ``slot`` on the grid, ``readable`` when packets wait.
 
-    ``origin_s`` is the time of slot 0; ``learnt`` what filling policies of earlier calls exported.
+    ``origin_s`` is the time of slot 0, ``learnt`` the knowledge of earlier filling policies.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Stream:
         self.leg = leg
         self.ptime_ms = remote.ptime_ms
         self.wants_notice = False
-        """Set when something has happened that the parent waits for; the loop clears it."""
+        """Set when the parent waits for what happened; the loop clears it."""
         self._spec = spec
         self._words = memory.words
         self._tell = tell
@@ -103,9 +102,9 @@ class Stream:
         self._receiver = Receiver(memory, spec, remote, self._event)
         self._reporter = Reporter(self.sender, self._receiver, spec.rtcp_interval_s, now)
         self.slot = self.sender.slot
-        """Sends what the slot holds whose time has come."""
+        """Sends the slot whose time has come."""
         self.skip = self.sender.skip
-        """Lets slots pass that the machine was too late for."""
+        """Skips slots that the machine was too late for."""
         self._care_at = now + CARE_EVERY_S
         self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self._heard_at = now
@@ -116,10 +115,7 @@ class Stream:
         self._keys_told = False
 
     def update(self, remote: RemoteMedia, codec: int = 0) -> None:
-        """Renegotiated (hold, resume, another address, codec or key).
-
-        ValueError when it cannot be; nothing has changed then.
-        """
+        """Apply a renegotiation. Raises ValueError, and then nothing has changed."""
         remote = _normal(remote)
         self._wire.update(remote, time.monotonic())
         before, self._remote = self._remote, remote
@@ -137,7 +133,7 @@ class Stream:
         self._timed_out = False
 
     def press(self, reply: int, keys: str, duration_ms: int, gap_ms: int) -> None:
-        """Send keys; the reply goes out when the last is done."""
+        """Send keys; the reply is sent when the last is done."""
         if self._remote.telephone_event_pt is None:
             raise ValueError("the far end did not offer telephone-event (RFC 4733)")
         if self.sender.pressing:
@@ -146,7 +142,7 @@ class Stream:
         self._dtmf_reply = reply
 
     def after_slot(self, now: float) -> None:
-        """Prepare the next slot, tell the parent what this one brought about, and take care."""
+        """Prepare the next slot, send news to the parent, and do the periodic work."""
         sender, receiver = self.sender, self._receiver
         sender.prepare()
         if self._outbound.news:
@@ -173,7 +169,6 @@ class Stream:
             self._tell({"type": "reply", "to": self._dtmf_reply, "leg": self.leg})
 
     def was_late(self, late_ns: int) -> None:
-        """A slot of this call was served so much after its time."""
         if late_ns > self._words[MediaWord.LATENESS_MAX_NS]:
             self._words[MediaWord.LATENESS_MAX_NS] = late_ns
 
@@ -226,7 +221,7 @@ class Stream:
         return True
 
     def end(self, now: float) -> dict[str, Any]:
-        """Say goodbye and publish the last counters; what the filling policy has learnt."""
+        """Send BYE, publish the last counters; return the knowledge of the filling policy."""
         if self.sender.pressing:
             self._tell(
                 {
@@ -243,7 +238,6 @@ class Stream:
         return self.sender.policy.export()
 
     def publish(self) -> None:
-        """Store the counters that are not stored as they change."""
         sender, receiver, reporter = self.sender, self._receiver, self._reporter
         words = self._words
         words[MediaWord.SKIPPED] = sender.skipped
@@ -333,7 +327,6 @@ class Stream:
             self._event(RemoteBye(at))
 
     def _permit(self, now: float) -> None:
-        """Send nothing while nothing has come from the host that it would go to."""
         sender = self.sender
         paused = sender.address is not None and not self._permission.is_given(now)
         if paused != sender.paused:

@@ -1,4 +1,4 @@
-"""What the parent and the media process tell each other about a call's media: plain values."""
+"""Values that the parent and the media process exchange about a call's media."""
 
 from __future__ import annotations
 
@@ -10,42 +10,40 @@ from typing import Any
 from qwen3tts_phone.sdp.crypto import SrtpKey
 
 SILENCE = {"PCMU": b"\xff", "PCMA": b"\xd5"}
-"""The idle code word of the payloads of which one is a tick long (ITU-T G.711)."""
+"""Idle code words of G.711 (ITU-T G.711)."""
 CLOCK_HZ = 8000
 """RTP clock of PCMU, PCMA, G722, telephone-event and CN (RFC 3551 table 4)."""
 CLOCKS_HZ = (8000, 192_000)
-"""The slowest and the fastest RTP clock that is taken."""
 PTIMES_MS = tuple(range(10, 130, 10))
-"""Packet durations that can be sent, milliseconds."""
+"""Packet times that can be sent."""
 SILENT_MOST = 4096
-"""Bytes of a silent frame, at most."""
+"""Bound of a silent frame, bytes."""
 
 
 @dataclass(frozen=True)
 class LegSpec:
-    """How a leg's sockets are opened and its media watched."""
+    """Sockets and supervision of a leg."""
 
     local_host: str = "127.0.0.1"
-    """A local address, numeric; 0.0.0.0 for all of IPv4, :: for all of IPv6 and IPv4."""
+    """Numeric local address; 0.0.0.0 for all of IPv4, :: for all of IPv6 and IPv4."""
     port_range: tuple[int, int] = (0, 0)
-    """Lowest and highest port to try; (0, 0) lets the system choose. RTP gets an even port, RTCP
-    the one above it (RFC 3550 section 11)."""
+    """Lowest and highest port; (0, 0) = the system chooses. RTP gets an even port, RTCP the next
+    (RFC 3550 section 11)."""
     continuous: bool = True
-    """Send silence between utterances; False sends nothing then, and marks what follows. Where
-    comfort noise was agreed, it takes the place of both."""
+    """Send silence between utterances; False = nothing. Comfort noise replaces both."""
     symmetric: bool = True
-    """Send to where media comes from, once it does (RFC 4961). False: send to the announced
-    address only, and listen to that host only."""
+    """Send to the source of media (symmetric RTP, RFC 4961); False = to the announced address, and
+    accept only its host."""
     timeout_s: float = 20.0
-    """`MediaTimeout` after so long without a packet where one was due; 0 = never."""
+    """`MediaTimeout` after this time without a packet; 0 = never."""
     rtcp_interval_s: float = 5.0
-    """Mean time between reports (RFC 3550 section 6.2); 0 = none."""
+    """Mean interval of reports (RFC 3550 section 6.2); 0 = none."""
     jitter_max_s: float = 0.2
-    """The longest wait for a packet that is missing."""
+    """Longest wait for a missing packet."""
     pinned_s: float | None = None
-    """A fixed wait before an utterance's first frame; None = adapted."""
+    """Fixed wait before an utterance's first frame; None = adaptive."""
     ring_slots: int = 512
-    """Frames that may wait for their turn, 20 ms each."""
+    """Frames that may wait, 20 ms each."""
 
     def __post_init__(self) -> None:
         low, high = self.port_range
@@ -57,52 +55,45 @@ class LegSpec:
 
 @dataclass(frozen=True)
 class RemoteMedia:
-    """What was agreed with the far end (RFC 3264)."""
+    """Negotiated media (RFC 3264)."""
 
     host: str
-    """Its address for media, numeric; 0.0.0.0, :: or port 0 = nowhere to send yet."""
+    """Numeric address; 0.0.0.0, :: or port 0 = nowhere to send."""
     port: int
     payload_type: int = 0
     payload_name: str = "PCMU"
-    """Encoding name of the rtpmap attribute. The media process knows the bytes of PCMU and PCMA
-    only, any other needs ``silence``."""
+    """Encoding name. The media process knows the bytes of PCMU and PCMA; any other needs
+    ``silence``."""
     ptime_ms: int = 20
     telephone_event_pt: int | None = None
     """Payload type of RFC 4733 events; None = not offered."""
     send: bool = True
-    """False: we are not to send (the far end holds us). What is queued is kept."""
+    """False = on hold by the far end; the queue is kept."""
     receive: bool = True
-    """False: what comes is dropped (we hold the far end)."""
+    """False = on hold by us; what comes is dropped."""
     rtcp_port: int | None = None
-    """Where its RTCP goes; None = the port above (RFC 3605)."""
+    """RTCP port; None = the port above (RFC 3605)."""
     also_receive: tuple[int | tuple[int, int], ...] = ()
-    """Further payload types that the far end may send (an answer may name several): each a number,
-    or the number with its clock in Hz."""
+    """Further inbound payload types: each a number, or number and clock in Hz."""
     rtcp_mux: bool = False
-    """RTCP on the RTP port (RFC 5761)."""
     clock_hz: int = CLOCK_HZ
-    """RTP clock of the payload: 8000, for Opus 48000."""
     silence: str = ""
-    """One whole silent frame of ``ptime_ms`` as hexadecimal digits; "" = G.711's idle code."""
+    """Silent frame of ``ptime_ms``, hexadecimal; "" = G.711's idle code."""
     telephone_event_hz: int = CLOCK_HZ
-    """Clock in which the length of a key is told."""
     telephone_event_in: tuple[int, ...] = ()
-    """Further payload types that keys may come with: those of our own offer, where the answer has
-    another number (RFC 3264 section 5.1)."""
+    """Further payload types of inbound events (RFC 3264 section 5.1)."""
     comfort_noise_pt: int | None = None
-    """Payload type of comfort noise (RFC 3389), mostly 13; None = not agreed. With it a pause is
-    told by a packet now and then instead of silence."""
+    """Payload type of comfort noise (RFC 3389); None = not agreed."""
     comfort_noise_level: int = 70
-    """Level of the noise that we send, -dBov (0 to 127)."""
+    """Level of our noise, -dBov (0 to 127)."""
     srtp_send: SrtpKey | None = None
-    """Key of what we send; None = not encrypted."""
+    """Key of what we send; None = plain RTP."""
     srtp_receive: SrtpKey | None = None
-    """Key of what the far end sends; what it does not authenticate is dropped then."""
+    """Key of what the far end sends."""
     signalling_host: str = ""
-    """Address that the call's signalling comes from, numeric; "" = not known."""
+    """Numeric address of the signalling; "" = unknown."""
     confirm_within_s: float = 0.0
-    """Sending to ``host`` ends after this time if nothing has come from it, and goes on when
-    something does; 0 = never."""
+    """Sending to ``host`` stops after this time without a packet from it; 0 = never."""
 
     def __post_init__(self) -> None:
         if self.payload_name not in SILENCE and not self.silence:
@@ -142,17 +133,14 @@ class RemoteMedia:
 
     @property
     def ticks(self) -> int:
-        """Steps of the RTP clock in one packet."""
         return self.clock_hz * self.ptime_ms // 1000
 
     def silent_frame(self) -> bytes:
-        """What is sent while nobody speaks."""
         if self.silence:
             return bytes.fromhex(self.silence)
         return SILENCE[self.payload_name] * self.ticks
 
     def clocks(self) -> dict[int, int]:
-        """The clock of each payload type that may carry what the far end says, in Hz."""
         further = (
             (each, CLOCK_HZ) if isinstance(each, int) else each for each in self.also_receive
         )
@@ -160,7 +148,7 @@ class RemoteMedia:
 
 
 def family(host: str) -> socket.AddressFamily | None:
-    """The family of a numeric address; None = it is none."""
+    """Return the family of a numeric address; None = not numeric."""
     for kind in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(kind, host)
@@ -171,7 +159,6 @@ def family(host: str) -> socket.AddressFamily | None:
 
 
 def remote_media(fields: Mapping[str, Any]) -> RemoteMedia:
-    """What `dataclasses.asdict` and JSON made of one, put together again."""
     values = dict(fields)
     for name in ("srtp_send", "srtp_receive"):
         if values.get(name) is not None:
@@ -185,17 +172,17 @@ def remote_media(fields: Mapping[str, Any]) -> RemoteMedia:
 
 @dataclass(frozen=True)
 class Dtmf:
-    """A key was pressed at the far end and let go; told once."""
+    """Key pressed and released at the far end; sent once."""
 
     digit: str
     duration_ms: int
     at: float
-    """When its first packet came (CLOCK_MONOTONIC, seconds)."""
+    """Arrival of its first packet (CLOCK_MONOTONIC, seconds)."""
 
 
 @dataclass(frozen=True)
 class DtmfStarted:
-    """A key went down at the far end; a `Dtmf` follows when it is let go."""
+    """Key pressed at the far end; a `Dtmf` follows at its release."""
 
     digit: str
     at: float
@@ -203,7 +190,7 @@ class DtmfStarted:
 
 @dataclass(frozen=True)
 class MediaStarted:
-    """Packets come from this source; it is the one that is listened to from now on."""
+    """Packets come from this source, which is locked now."""
 
     source: tuple[str, int]
     ssrc: int
@@ -212,7 +199,7 @@ class MediaStarted:
 
 @dataclass(frozen=True)
 class MediaTimeout:
-    """Nothing has come for ``silent_s`` seconds although it should; told once until it comes."""
+    """Nothing has come for ``silent_s`` seconds; sent once until it comes."""
 
     silent_s: float
     at: float
@@ -220,17 +207,17 @@ class MediaTimeout:
 
 @dataclass(frozen=True)
 class SourceRejected:
-    """Packets of a stranger were dropped; told at most once a second."""
+    """Packets of a stranger were dropped; sent at most once a second."""
 
     source: tuple[str, int]
     count: int
-    """Packets of strangers dropped since the call began."""
+    """Packets of strangers since the call began."""
     at: float
 
 
 @dataclass(frozen=True)
 class ContextPlayed:
-    """The last frame of a finished context went out."""
+    """The last frame of a finished context was sent."""
 
     context: int
     at: float
@@ -238,14 +225,14 @@ class ContextPlayed:
 
 @dataclass(frozen=True)
 class RemoteBye:
-    """The far end's stream says by RTCP that it ends (RFC 3550 section 6.6)."""
+    """RTCP BYE of the far end (RFC 3550 section 6.6)."""
 
     at: float
 
 
 @dataclass(frozen=True)
 class LegFailed:
-    """Something broke in the media process while it served this leg; the leg is closed."""
+    """Failure in the media process; the leg is closed."""
 
     cause: str
     at: float
@@ -253,15 +240,16 @@ class LegFailed:
 
 @dataclass(frozen=True)
 class KeysIgnored:
-    """The far end presses keys faster than a person can, and the ones beyond that are not taken;
-    sent once a call, `LegStats.keys_ignored` counts them."""
+    """Keys faster than a person presses them are ignored; sent once, `LegStats.keys_ignored`
+    counts.
+    """
 
     at: float
 
 
 @dataclass(frozen=True)
 class SendingPaused:
-    """Nothing is sent any more, since nothing has come from the host that was announced."""
+    """Sending stopped: nothing came from the announced host."""
 
     host: str
     at: float
@@ -269,7 +257,7 @@ class SendingPaused:
 
 @dataclass(frozen=True)
 class SendingResumed:
-    """Something has come from that host: packets are sent again."""
+    """Sending resumed: something came from that host."""
 
     at: float
 
@@ -304,29 +292,27 @@ EVENTS: dict[str, type[Any]] = {
     )
 }
 FROM_FAR_END = frozenset({"Dtmf", "DtmfStarted", "MediaStarted", "SourceRejected", "RemoteBye"})
-"""Events that a far end can cause as often as it likes; they are bounded, and dropped beyond."""
+"""Events that a far end can cause at will; they are bounded."""
 
 
 @dataclass(frozen=True)
 class DroppedContext:
-    """What an interruption took from one utterance."""
+    """Part of one utterance that an interruption dropped."""
 
     context: int
     frames: int
-    """Frames written and never sent."""
     samples: int
-    """The samples in them, at the context's rate."""
     played: int
     """Position up to which it was sent, samples of the context's rate."""
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """What the media process did at an interruption: a fact, not a guess."""
+    """Result of an interruption in the media process."""
 
     epoch: int
     at: float
-    """The slot at which it fell silent (CLOCK_MONOTONIC, seconds)."""
+    """Slot at which it fell silent (CLOCK_MONOTONIC, seconds)."""
     contexts: tuple[DroppedContext, ...]
 
 
@@ -335,99 +321,90 @@ class LegStats:
     """Counters since the leg was opened, and the latest measurements."""
 
     sent: int
-    """Packets."""
     speech_sent: int
-    """Packets that carried speech."""
     skipped_slots: int
-    """Slots that passed unsent because the machine was late."""
+    """Slots unsent because the machine was late."""
     starvations: int
     send_errors: int
     received: int
     """Valid packets of the far end."""
     lost: int
-    """Packets of the far end that never came, or came too late."""
+    """Packets of the far end that never came, or too late."""
     late: int
-    """Of these: came, too late."""
     duplicates: int
     concealed: int
-    """Holes handed on in place of packets that did not come in time, one each."""
     jitter_ms: float
     """Interarrival jitter (RFC 3550 section 6.4.1)."""
     jitter_wait_ms: float
-    """How long a missing packet is waited for now."""
+    """Present wait for a missing packet."""
     strangers: int
     malformed: int
-    """Datagrams that are no RTP or RTCP packets."""
+    """Datagrams that are no RTP or RTCP."""
     unknown_payload: int
     inbound_overrun: int
-    """Received frames dropped because nobody read them."""
+    """Received frames dropped because they were not read."""
     dtmf_in: int
     dtmf_out: int
     rtcp_in: int
     rtcp_out: int
     remote_lost: int
-    """Our packets that the far end reports as lost."""
+    """Our packets that the far end reports lost."""
     remote_fraction_lost: float
     """Share lost in its last report, 0 to 1."""
     remote_jitter_ms: float
     round_trip_ms: float | None
-    """None until a report came that tells it (RFC 3550 section 6.4.1)."""
+    """None = no report yet (RFC 3550 section 6.4.1)."""
     lateness_max_ms: float
-    """The latest that a slot was served after its time; 0 = never more than 0.1 ms."""
+    """Greatest lateness of a slot; 0 = below 0.1 ms."""
     octets_sent: int = 0
     """Bytes of payload."""
     octets_received: int = 0
     fraction_lost: float = 0.0
-    """Share of the far end's packets that never came, 0 to 1, since the leg was opened."""
+    """Share of the far end's packets lost, 0 to 1, since the leg was opened."""
     loss_bursts: int = 0
-    """Runs of packets in a row that did not come in time."""
+    """Runs of lost or late packets."""
     burst_lost: int = 0
-    """Packets in these runs, late ones included."""
     srtp_failed: int = 0
-    """Packets dropped because their key or content did not authenticate."""
     srtp_replayed: int = 0
-    """Authentic packets dropped because they had come before (RFC 3711 section 3.3.2)."""
+    """Replayed packets (RFC 3711 section 3.3.2)."""
     cn_in: int = 0
-    """Packets of comfort noise."""
     cn_out: int = 0
     first_sent_at: float | None = None
-    """When the first packet went out (CLOCK_MONOTONIC, seconds); None = none yet."""
+    """First packet sent (CLOCK_MONOTONIC, seconds); None = not yet."""
     first_received_at: float | None = None
-    """When the first valid packet of the far end came."""
+    """First valid packet of the far end."""
     last_received_at: float | None = None
     remote_address: tuple[str, int] | None = None
-    """The source that is listened to; None = none yet."""
+    """Locked source; None = none yet."""
     source_changes: int = 0
-    """Times that another source, or another stream (SSRC), took the place of the first."""
+    """Times that another source or stream (SSRC) replaced the first."""
     remote_fraction_max: float = 0.0
-    """The greatest share lost that a report of the far end told, 0 to 1."""
+    """Greatest share lost of any report, 0 to 1."""
     round_trip_max_ms: float | None = None
-    """The longest round trip that was measured."""
     keys_ignored: int = 0
-    """Keys of the far end that came faster than a person presses them, and were not taken."""
+    """Keys of the far end faster than a person presses them."""
     events_dropped: int = 0
-    """Events of the far end beyond what one call may cause, dropped."""
+    """Events of the far end beyond the bound of one call."""
 
 
 @dataclass(frozen=True)
 class MediaSettings:
-    """How the media process runs."""
+    """Settings of the media process."""
 
     scheduling: str = "auto"
-    """auto: fifo, else nice, else plain; or one of these three."""
+    """``auto`` = fifo, else nice, else plain; or one of these."""
     priority: int = 15
     """Of SCHED_FIFO (1 to 99)."""
     groups: int = 20
     """Calls are spread over so many instants of a slot, 1 ms apart."""
     receive_every_s: float = 0.002
-    """Sockets are looked at no more often than this; arrival times are the kernel's."""
+    """Least interval of polling sockets; arrival times are the kernel's."""
     start_timeout_s: float = 10.0
-    """Longest wait for the process to come up."""
     answer_timeout_s: float = 5.0
-    """A process that has sent nothing, or not answered a command, for this time is killed; it
-    reports five times within it."""
+    """Limit of silence and of answers, after which the process is killed; it reports five times
+    within it."""
     learnt: Mapping[str, Any] = field(default_factory=dict)
-    """What filling policies of earlier calls have learnt."""
+    """Knowledge of earlier calls' filling policies."""
 
     def __post_init__(self) -> None:
         if self.scheduling not in ("auto", "fifo", "nice", "plain"):

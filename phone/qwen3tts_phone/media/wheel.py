@@ -1,9 +1,8 @@
-"""Whose slot is when: a wheel of 1 ms ticks on which every call comes round once a packet (pure).
+"""Timer wheel of 1 ms ticks on which every call comes round once a packet (pure).
 
-A call that is served late keeps its grid. Up to a packet late, its packet still goes out at once (a
-receiver's jitter buffer takes that), and the next one follows at least half a packet later: it is
-pushed back a little, and the one after it is on the grid again. What is late by whole packets is
-skipped: late audio is never sent in a burst.
+A late call keeps its grid. Up to a packet late, its packet is still sent (a receiver's jitter
+buffer takes that), and the next one at least half a packet later. What is late by whole packets is
+skipped: audio is never sent in a burst.
 """
 
 from __future__ import annotations
@@ -12,46 +11,41 @@ from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 TICKS = 256
-"""Ticks ahead that the wheel knows; more than the longest packet and a half."""
+"""Ticks of the wheel; more than the longest packet and a half."""
 
 
 class Slotted(Protocol):
-    """What can be put on the wheel."""
+    """Member of the wheel."""
 
     @property
-    def ptime_ms(self) -> int:
-        """Duration of its packets: it comes round so often."""
+    def ptime_ms(self) -> int: ...
 
     @property
     def skip(self) -> Callable[[int], None]:
-        """Told how many of its slots have passed unserved."""
+        """Called with the number of its slots that were not served."""
 
 
 T = TypeVar("T", bound=Slotted)
 
 
 class Wheel(Generic[T]):
-    """Members by the tick at which they are served next."""
+    """Members by the tick of their next slot."""
 
     def __init__(self) -> None:
         self.tick = 0
-        """The next tick to be served."""
         self.count = 0
-        """Members on it."""
         self.skipped = 0
-        """Slots of members that passed unserved."""
+        """Slots of members that were not served."""
         self._buckets: list[list[T]] = [[] for _ in range(TICKS)]
         self._pushed: dict[T, int] = {}
 
     def add(self, member: T, tick: int) -> None:
-        """Serve ``member`` at ``tick`` first; its grid counts from there."""
         self._buckets[tick % TICKS].append(member)
         self.count += 1
-        # `next_tick` may have gone past it, over ticks with nobody in them.
+        # `next_tick` may have gone past it, over empty ticks.
         self.tick = min(self.tick, tick)
 
     def remove(self, member: T) -> None:
-        """Forget it, wherever it is."""
         for bucket in self._buckets:
             if member in bucket:
                 bucket.remove(member)
@@ -59,7 +53,6 @@ class Wheel(Generic[T]):
         self._pushed.pop(member, None)
 
     def next_tick(self) -> int:
-        """The next tick with somebody in it; there must be members."""
         buckets, tick = self._buckets, self.tick
         while not buckets[tick % TICKS]:
             tick += 1
@@ -67,9 +60,10 @@ class Wheel(Generic[T]):
         return tick
 
     def take(self, late_ticks: int) -> list[T]:
-        """The members to serve now, ``late_ticks`` after their tick; they come round again.
+        """Return the members to serve now, ``late_ticks`` after their tick, and schedule their next
+        slots.
 
-        The ones that are late by whole packets skip these, and are met again in their next slot.
+        Those late by whole packets skip these, and come in their next slot.
         """
         tick = self.tick
         buckets = self._buckets
