@@ -32,7 +32,7 @@ EXPOSED = ("X-Request-Id", "X-Sample-Rate", "X-Cache-Starter", "Retry-After")
 
 
 def add_middleware(app: FastAPI, settings: ServerSettings, roles: RouteRoles) -> None:
-    """Keys, origins, bounds, the access log and, where they are wanted, the profiler's routes.
+    """Add access log, CORS, the gate and, where enabled, the profiler's routes.
 
     ``app.state.keys`` is the ApiKeys. Raises BadRequest for a file of keys that cannot be used.
     """
@@ -57,7 +57,6 @@ def add_middleware(app: FastAPI, settings: ServerSettings, roles: RouteRoles) ->
 
 
 def _tell_of_keys(app: FastAPI) -> None:
-    """The OpenAPI page says that a key is needed, and asks for it."""
     described = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -71,7 +70,7 @@ def _tell_of_keys(app: FastAPI) -> None:
 
 
 def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAPI:
-    """An application that serves ``engine``; ``app.state.service`` is its Service."""
+    """Return an application that serves ``engine``; ``app.state.service`` is its Service."""
     service = Service(engine, settings or ServerSettings())
 
     @contextlib.asynccontextmanager
@@ -135,14 +134,13 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
 
 
 MOST_S = 300.0
-"""A profile that nobody stops stops itself: it slows everything down."""
+"""Time after which a profile that was not stopped ends itself: it slows everything down."""
 SHOWN = 30
 """Functions in an answer."""
 
 
 class Profiler:
-    """One profile at a time, of the thread that runs the event loop: the server, not the engine's
-    own threads and processes."""
+    """Profiler of the event loop's thread; the engine's own threads and processes are not seen."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -152,11 +150,10 @@ class Profiler:
 
     @property
     def running(self) -> bool:
-        """Whether one is under way."""
         return self._running is not None
 
     def start(self, most_s: float = MOST_S) -> None:
-        """Begin; RuntimeError if one is under way, of whatever kind."""
+        """Start; RuntimeError if any profile runs already."""
         if self._running is not None:
             raise RuntimeError("A profile is under way.")
         profile = cProfile.Profile()
@@ -168,7 +165,7 @@ class Profiler:
         self._timer = asyncio.get_running_loop().call_later(most_s, self._stop_late)
 
     def stop(self) -> tuple[Path, str]:
-        """End, write the file, and tell what took the most; RuntimeError if none is under way."""
+        """Stop, write the file and return what took most time; RuntimeError if none runs."""
         profile, self._running = self._running, None
         if profile is None:
             raise RuntimeError("No profile is under way.")

@@ -4,7 +4,7 @@
 ``key`` that clients must show and the ``port`` of 127.0.0.1 to listen on (0 = any). One line of
 JSON is written to standard output: ``ready`` (``url``, ``engine``), or ``error`` (``code``,
 ``message``, ``remedy``). It serves until standard input ends, as it does with the parent, however
-that ends. The engine is the one that the environment's settings name (``QWEN3TTS__ENGINE__…``),
+that ends. The environment's settings name the engine (``QWEN3TTS__ENGINE__…``),
 else the default one.
 """
 
@@ -27,7 +27,6 @@ EXTRA = "server,voice"
 
 
 def main() -> int:
-    """Serve; the exit code."""
     logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; see stdin
     answers = os.dup(1)
@@ -61,7 +60,6 @@ def main() -> int:
 
 
 def _code(error: SpeechError) -> str:
-    """The code that the parent knows."""
     return BadRequest.code if isinstance(error, BadRequest) else error.code
 
 
@@ -86,7 +84,6 @@ async def _serve(key: str, port: int, answer: Callable[[str, dict[str, Any]], No
 
 
 async def _end_of_input() -> None:
-    """Wait until nothing holds the other end of standard input any more, or SIGTERM."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)

@@ -55,12 +55,11 @@ class EngineChoice:
             raise ValueError(f"name={self.name} needs {entry.requirement}")
 
     def settings(self, name: str) -> Any:
-        """Return the settings of an engine; None: there are none, and it needs some."""
+        """Return the settings of an engine; None where it has none and needs some."""
         return getattr(self, name, None)
 
 
 def _engine_field(name: str, entry: EngineEntry) -> tuple[str, Any, Any]:
-    """Return the field of an engine in ``EngineSection``: None where a setting has no default."""
     kind = entry.settings_class()
     if all(
         each.default is not MISSING or each.default_factory is not MISSING for each in fields(kind)
@@ -81,7 +80,7 @@ EngineSection = make_dataclass(
 
 @dataclass(frozen=True)
 class Configuration:
-    """All settings of a server. ValueError for what cannot be."""
+    """All settings of a server process. Raises ValueError for an invalid one."""
 
     server: ServerSettings = field(default_factory=ServerSettings)
     """The server and its protocols."""
@@ -95,11 +94,11 @@ class Configuration:
     """What is written down."""
 
     def resolved(self) -> dict[str, Any]:
-        """All settings as JSON can hold them; of secrets only that they are set."""
+        """Return all settings as JSON holds them; of secrets only that they are set."""
         return dict(plain(self))
 
     def hash(self) -> str:
-        """Twelve digits that tell one set of settings from another; secrets do not count."""
+        """Return twelve digits that identify these settings; secrets do not count."""
         text = json.dumps(self.resolved(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -109,13 +108,12 @@ def load_configuration(
     env: Mapping[str, str] | None = None,
     overrides: Iterable[str] = (),
 ) -> Configuration:
-    """The settings of a YAML file, over it those of the environment, over them ``a.b=c`` texts.
+    """Merge a YAML file, the environment and ``a.b=c`` overrides, the later over the earlier.
 
-    ``env`` is ``os.environ`` if left out. Secrets are taken from the environment alone; settings
-    may name files that hold them.
+    Secrets come from the environment alone; settings may name files that hold them.
 
     Raises:
-        BadConfiguration: a setting is unknown, of the wrong type or cannot be; it is told where.
+        BadConfiguration: a setting is unknown, mistyped or invalid; names its place.
         OSError: the file cannot be read.
     """
     env = os.environ if env is None else env
@@ -130,7 +128,7 @@ def load_configuration(
 
 
 def configuration_from(entry: Entry) -> Configuration:
-    """The settings that a section holds; raises BadConfiguration."""
+    """Return the settings of a section; raises BadConfiguration."""
     return build(Configuration, entry)
 
 
@@ -143,7 +141,7 @@ NATURAL = ("onnxruntime", "onnx", "espeakng_loader")
 
 @dataclass(frozen=True, slots=True)
 class DefaultEngine:
-    """The engine that speaks where none is named."""
+    """Engine used where none is named."""
 
     name: Literal["piper", "embedded"]
     """For ``engine.name``."""
@@ -152,7 +150,7 @@ class DefaultEngine:
 
 
 def default_engine() -> DefaultEngine:
-    """The best engine that is installed and speaks on any CPU; ``engine.name: auto`` means it."""
+    """Return the best installed engine that runs on any CPU; ``engine.name: auto`` means it."""
     if all(importlib.util.find_spec(package) for package in NATURAL):
         from qwen3tts_engine.piper.voice_files import installed_voices
 
@@ -166,10 +164,10 @@ def default_engine() -> DefaultEngine:
 
 
 def build_engine(configuration: Configuration, progress: Progress | None = None) -> Engine:
-    """The engine, not started; with openings kept ready where there are any to keep.
+    """Return the engine, not started, with prepared openings where configured.
 
     Raises:
-        EngineUnavailable: a package that it needs is not installed.
+        EngineUnavailable: a package is not installed.
     """
     name = engine_name(configuration)
     try:
@@ -190,7 +188,7 @@ def build_engine(configuration: Configuration, progress: Progress | None = None)
 
 
 def engine_name(configuration: Configuration) -> str:
-    """``engine.name``, with the default in the place of ``auto``."""
+    """Return ``engine.name``, with ``auto`` resolved."""
     name = configuration.engine.name
     return default_engine().name if name == "auto" else name
 

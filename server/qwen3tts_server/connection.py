@@ -58,7 +58,6 @@ class ConnectionBounds:
     buffer has room, and a client that left is noticed only between turns."""
 
     def exceeded_by(self, data: Data) -> bool:
-        """Return whether a message is too large."""
         if self.in_bytes and isinstance(data, str) and len(data) <= self.message < 4 * len(data):
             return len(data.encode()) > self.message
         return len(data) > self.message
@@ -88,16 +87,14 @@ class ConnectionSession(ABC, Generic[C]):
     # --- what a dialect defines ---
 
     @abstractmethod
-    def _handle(self, data: Data, now: float) -> None:
-        """Translate one message of the client."""
+    def _handle(self, data: Data, now: float) -> None: ...
 
     @abstractmethod
     def data_to_send(self, now: float) -> list[Data]:
         """Return the messages to write next."""
 
     @abstractmethod
-    def _close(self, code: int, reason: str) -> None:
-        """End everything and emit ``Close``; afterwards ``_closed`` is true."""
+    def _close(self, code: int, reason: str) -> None: ...
 
     @property
     @abstractmethod
@@ -105,8 +102,7 @@ class ConnectionSession(ABC, Generic[C]):
         """Whether the engine works for the client, so that its silence is not idleness."""
 
     @abstractmethod
-    def _drain_expired(self, now: float) -> None:
-        """End what a drain has not let finish in time."""
+    def _drain_expired(self, now: float) -> None: ...
 
     def _too_large(self) -> None:
         unit = "bytes" if self.bounds.in_bytes else "characters"
@@ -116,8 +112,7 @@ class ConnectionSession(ABC, Generic[C]):
         silence = "no message came" if self._heard else "nothing was said"
         self._close(IDLE, f"{silence} for too long; connect again")
 
-    def _drain_announced(self, within_s: float) -> None:
-        """Tell the client of a drain, where the dialect has a message for it."""
+    def _drain_announced(self, within_s: float) -> None: ...
 
     def _deadlines(self, now: float) -> Iterable[float | None]:
         return [self._draining_until]
@@ -136,13 +131,11 @@ class ConnectionSession(ABC, Generic[C]):
         """Return when ``data_to_send`` has more without a further event."""
         return None
 
-    def gone(self, now: float) -> None:
-        """Note that the client has left."""
+    def gone(self, now: float) -> None: ...
 
     # --- events ---
 
     def receive(self, data: Data, now: float) -> list[C]:
-        """Take one WebSocket message."""
         if self._closed:
             return []
         self._heard = True
@@ -154,7 +147,6 @@ class ConnectionSession(ABC, Generic[C]):
         return self._take_commands()
 
     def sent(self, now: float) -> list[C]:
-        """Note that what ``data_to_send`` gave was written."""
         return self._take_commands()
 
     def next_deadline(self, now: float) -> float | None:
@@ -165,7 +157,6 @@ class ConnectionSession(ABC, Generic[C]):
         return min((each for each in deadlines if each is not None), default=None)
 
     def tick(self, now: float) -> list[C]:
-        """Act on deadlines that have passed."""
         drained = self._draining_until
         if not self._closed and drained is not None and now >= drained:
             self._drain_expired(now)
@@ -267,7 +258,6 @@ class Connection(ABC, Generic[C]):
                 await close(self._socket, TRY_AGAIN, f"{error}"[:120])
 
     def drain(self, within_s: float) -> None:
-        """Finish within so many seconds: the server stops."""
         self.act(self.session.drain(within_s, self._clock()))
 
     # --- for the dialect ---
@@ -295,7 +285,6 @@ class Connection(ABC, Generic[C]):
         return task
 
     async def sound_taken(self) -> None:
-        """Wait while enough sound waits for the client."""
         while self.session.full:
             self._taken.clear()
             await self._taken.wait()

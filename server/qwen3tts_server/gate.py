@@ -41,7 +41,7 @@ KEY_SUBPROTOCOL = "bearer."
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why somebody may not come in."""
+    """A refused request: HTTP status and OpenAI's error."""
 
     status: int
     code: str
@@ -52,7 +52,6 @@ class Refusal:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def body(self) -> bytes:
-        """OpenAI's shape of an error."""
         error = {"message": self.message, "type": self.kind, "param": None, "code": self.code}
         return json.dumps({"error": error}).encode()
 
@@ -94,7 +93,7 @@ TOO_MANY = Refusal(
 
 
 class Gate:
-    """Lets in who may come in."""
+    """Middleware that checks key, origin, role and connections per address."""
 
     def __init__(
         self,
@@ -104,7 +103,6 @@ class Gate:
         roles: RouteRoles | None = None,
         refused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``refused`` is called with the code of every refusal."""
         self._roles = roles or RouteRoles(ROUTES)
         self._app = app
         self._refused = refused
@@ -114,7 +112,6 @@ class Gate:
         self._under_way: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, one WebSocket, or the application's start and end."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -157,7 +154,6 @@ class Gate:
         return None
 
     def _grant(self, key: str | None) -> Grant | None:
-        """What the request may do; None: its key is missing or not one of ours."""
         if not self._keys.required:
             return EVERYTHING
         return None if key is None else self._keys.grant(key)
@@ -187,7 +183,6 @@ def _values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
 
 
 def _with_key(scope: Scope) -> tuple[Scope, str | None]:
-    """The key that comes along; a scope in which no subprotocol holds one."""
     key = None
     authorizations = _values(scope["headers"], b"authorization")
     if len(authorizations) == 1:
@@ -213,10 +208,10 @@ def _from_base64url(text: str) -> str | None:
 
 
 def origin_allowed(origins: list[str], hosts: list[str], allowed: tuple[str, ...]) -> bool:
-    """Whether a page of this origin may connect.
+    """Return whether a page of this origin may connect.
 
-    A page of the server itself may where it was reached by its bare address: a name could be made
-    to lead here by whoever owns it (DNS rebinding), an address cannot.
+    A page of the server itself may only where it was reached by its bare address: a name can be
+    made to lead here by its owner (DNS rebinding).
     """
     if len(origins) != 1:
         return False
@@ -242,21 +237,22 @@ def _is_address(name: str) -> bool:
 
 
 def path_of(scope: Scope) -> str:
-    """The path as routes see it, below the application's own root."""
+    """Return the path below the application's own root."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(root + "/") else path
 
 
 def address_of(scope: Scope) -> str:
-    """Whom a connection is counted for: an IPv4 address, or an IPv6 network of 64 bits, which one
-    customer has (RFC 6177); empty for a client without an address."""
+    """Return what connections are counted by: an IPv4 address, or an IPv6 /64, which one customer
+    has (RFC 6177); empty without an address.
+    """
     client = scope.get("client")
     return group_of(client[0]) if client else ""
 
 
 def group_of(address: str) -> str:
-    """The same for an address alone."""
+    """Return an address as connections are counted by; see ``address_of``."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -277,16 +273,15 @@ _GOOD_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
 class AccessLog:
-    """Pure ASGI. A request keeps the ``X-Request-Id`` that it came with, else gets one; it is in
-    ``scope["state"]["request_id"]``, in the answer's headers and in the log. The query of an
-    address is not written: some clients put keys there."""
+    """Middleware: one log line per request or WebSocket, with the ``X-Request-Id`` that it came
+    with, else a new one. Queries are not logged: some clients put keys there.
+    """
 
     def __init__(self, app: ASGIApp, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, one WebSocket, or the application's start and end."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -314,8 +309,6 @@ class AccessLog:
 
 
 class _Entry:
-    """What becomes of one request or WebSocket."""
-
     def __init__(self, scope: Scope, now: float) -> None:
         given = [value.decode("latin-1") for key, value in scope["headers"] if key == _ID_HEADER]
         good = len(given) == 1 and _GOOD_ID.fullmatch(given[0])

@@ -27,7 +27,7 @@ WEBSOCKET = "WEBSOCKET"
 
 
 class Role(IntEnum):
-    """What a key is for; each role has all that the ones below it have."""
+    """Role of an API key; each includes the ones below it."""
 
     SPEAK = 1
     """Speak; upload, list and delete voices of its own."""
@@ -38,7 +38,6 @@ class Role(IntEnum):
 
     @property
     def word(self) -> str:
-        """Its name in files of keys and in messages."""
         return self.name.lower()
 
 
@@ -47,14 +46,13 @@ WORDS: Mapping[str, Role] = {role.word: role for role in Role}
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Whose request it is, and what it may do."""
+    """Owner and role of a request."""
 
     role: Role
     owner: str
     """What stands for the key with the voices that were uploaded with it; empty: no key."""
 
     def may_manage(self, voice: StoredVoice) -> bool:
-        """Return whether an uploaded voice may be listed, replaced and deleted."""
         return self.role >= Role.VOICES or voice.owner == self.owner
 
 
@@ -66,18 +64,16 @@ _SCOPE_KEY = "qwen3tts.grant"
 
 
 def owner_of(digest: bytes) -> str:
-    """Return what stands for a key in the store of voices; the key cannot be found from it unless
-    it can be guessed."""
+    """Return the hash that represents a key in the store of voices."""
     return hashlib.sha256(b"qwen3tts voice owner 1\n" + digest).hexdigest()[:32]
 
 
 def put_grant(scope: Scope, grant: Grant) -> None:
-    """Note in a request's scope what it may do."""
     scope[_SCOPE_KEY] = grant
 
 
 def grant_of(scope: Mapping[str, Any]) -> Grant:
-    """Return what a request may do; KeyError for one that has not passed the gate."""
+    """Return a request's grant; KeyError where it has not passed the gate."""
     grant: Grant = scope[_SCOPE_KEY]
     return grant
 
@@ -110,12 +106,8 @@ class RouteRoles:
         ]
 
     def needed(self, method: str, path: str) -> Role:
-        """Return the role that a request needs; an unknown route asks for a key all the same.
-
-        Args:
-            method: of HTTP, or WEBSOCKET.
-            path: below the application's own root.
-        """
+        """Return the role that a request needs, WEBSOCKET being a method; an unknown route needs a
+        key."""
         served = "GET" if method == "HEAD" else method
         for each, pattern, role in self._patterns:
             if each == served and pattern.match(path):
@@ -123,11 +115,7 @@ class RouteRoles:
         return Role.SPEAK
 
     def check(self, routes: Iterable[object]) -> None:
-        """Refuse an application with a route that has no role.
-
-        Raises:
-            LookupError: names it.
-        """
+        """Raise LookupError for a route without a role."""
         for route in routes:
             if isinstance(route, WebSocketRoute):
                 methods = {WEBSOCKET}
@@ -143,16 +131,16 @@ class RouteRoles:
 log = logging.getLogger(__name__)
 
 MAX_KEY_CHARS = 1024
-"""A longer key is none."""
+"""A longer key is invalid."""
 MAX_FILE_BYTES = 1 << 20
 """No file of keys is larger."""
 LOOK_AGAIN_S = 1.0
-"""A changed file is seen after so long."""
+"""Interval at which the file is checked for changes."""
 _REMARK = re.compile(r"(^|\s)#.*")  # a # within a key belongs to it
 
 
 class ApiKeys:
-    """The keys that are taken now, each with its role."""
+    """Valid API keys, each with its role."""
 
     def __init__(
         self,
@@ -161,11 +149,7 @@ class ApiKeys:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take keys, of the role ``speak`` where none is given, and those of a file.
-
-        Raises:
-            BadRequest: the file cannot be read or holds no key.
-        """
+        """Take keys, by default of the role ``speak``, and those of a file; raises BadRequest."""
         roles = keys if isinstance(keys, Mapping) else dict.fromkeys(keys, Role.SPEAK)
         self._fixed = [(_digest(key), role) for key, role in roles.items()]
         self._file = file
@@ -178,12 +162,10 @@ class ApiKeys:
 
     @property
     def required(self) -> bool:
-        """Whether anybody needs a key."""
         return bool(self._fixed) or self._file is not None
 
     @classmethod
     def of(cls, access: AccessSettings) -> ApiKeys:
-        """Return the keys of a server's settings; raises what the constructor raises."""
         roles: dict[str, Role] = {}
         # Of a key that stands in several lists the highest role counts.
         roles |= dict.fromkeys(access.api_keys, Role.SPEAK)
@@ -192,12 +174,11 @@ class ApiKeys:
         return cls(roles, access.api_key_file)
 
     def accepts(self, key: str) -> bool:
-        """Whether it is one of them; as slow for a key that is nearly right as for any other."""
+        """Return whether a key is valid, in constant time."""
         return self.grant(key) is not None
 
     def grant(self, key: str) -> Grant | None:
-        """Return what a key may do; None for one that is not taken. In constant time, as
-        ``accepts``."""
+        """Return a key's grant in constant time; None: it is not valid."""
         self._look_again()
         if len(key) > MAX_KEY_CHARS:
             return None
@@ -207,7 +188,7 @@ class ApiKeys:
         return Grant(Role(found), owner_of(digest)) if found else None
 
     def reload(self) -> None:
-        """Read the file again; what cannot be read leaves the keys as they are."""
+        """Read the file again; if it cannot be read, the keys stay."""
         if self._file is None:
             return
         try:
@@ -240,7 +221,6 @@ def _stamp(of: os.stat_result) -> tuple[int, int, int]:
 
 
 def _read(file: Path) -> tuple[tuple[int, int, int], list[tuple[bytes, Role]]]:
-    """The file's stamp and its keys; a # begins a remark, after a key and a space too."""
     remedy = (
         "It holds one key a line, of visible ASCII characters without spaces, and behind it"
         f" {', '.join(WORDS)} where its role is not speak."

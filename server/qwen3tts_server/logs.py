@@ -1,4 +1,4 @@
-"""What a server writes down: lines for people or JSON, one line an event, no caller's words."""
+"""Logs: lines for people or JSON, without callers' words."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _text_log.setLevel(_NEVER)
 
 @dataclass(frozen=True)
 class LogSettings:
-    """What a server writes down."""
+    """Settings of the log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The least that is written."""
@@ -46,7 +46,7 @@ class LogSettings:
 
 
 def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Write all log lines of this process to ``stream``, standard error if left out."""
+    """Write all log lines of this process to ``stream``, by default standard error."""
     handler = StandardError() if stream is None else logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if settings.form == "json" else TextLines())
     root = logging.getLogger()
@@ -63,22 +63,20 @@ def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 class StandardError(logging.StreamHandler[TextIO]):
-    """Writes to what is standard error when a line comes; it may have been replaced meanwhile."""
+    """Handler that writes to the current ``sys.stderr``, which may have been replaced."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
 
     @property
     def stream(self) -> TextIO:  # type: ignore[override]
-        """Where the next line goes."""
         return sys.stderr
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, request, and the event's own fields."""
+    """Formatter: one JSON object a line with time, level, logger, message, request and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
         line: dict[str, Any] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -95,10 +93,9 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """One line for people; what follows an error is indented beneath it."""
+    """Formatter for people; a traceback is indented beneath its line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, or several with an error."""
         parts = [_time(record), record.levelname, f"{record.name}:"]
         parts.append(_one_line(record.getMessage()[:MAX_CHARS]))
         parts += [f"{name}={_value(value)}" for name, value in _fields(record).items()]
@@ -134,7 +131,6 @@ def _request(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What ``extra={"fields": {…}}`` brought."""
     found = getattr(record, "fields", None)
     return found if isinstance(found, dict) else {}
 

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, and the log line of each utterance."""
+"""Prometheus metrics, and the log line of each utterance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEAD_S = (0, 0.02, 0.04, 0.06, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 
 
 class ServerMetrics:
-    """All figures of one server, in a registry of its own."""
+    """Metrics of one server, in a registry of its own."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -107,19 +107,16 @@ class ServerMetrics:
         GCCollector(registry=registry)
 
     def dialect(self, name: str) -> DialectMetrics:
-        """What observes the utterances of one protocol."""
         return DialectMetrics(self, name)
 
     def connected(self, dialect: str, change: int) -> None:
-        """A connection came (1) or went (-1)."""
         self._connections.labels(dialect).inc(change)
 
     def refused(self, code: str) -> None:
-        """The gate refused somebody, before it was known which protocol was wanted."""
         self._errors.labels("gate", code).inc()
 
     def exposition(self, accept: str, *, ready: bool) -> tuple[bytes, str]:
-        """All figures in the form that ``accept`` asks for, and its content type."""
+        """Return all metrics in the form that ``accept`` asks for, and its content type."""
         self._ready.set(ready)
         self._info.info(
             {"version": _version(), "engine": self._engine.name, "model": self._engine.model}
@@ -129,7 +126,7 @@ class ServerMetrics:
 
 
 class DialectMetrics:
-    """An Observer (speaking.py) of one protocol's utterances."""
+    """Observer that counts one dialect's utterances."""
 
     def __init__(self, meter: ServerMetrics, name: str) -> None:
         # Children are found once: ``labels`` costs more than the counting.
@@ -148,18 +145,15 @@ class DialectMetrics:
         self._lead = meter._lead.labels(name)
 
     def opened(self, utterance: Utterance) -> None:
-        """See Observer."""
         self._open.inc()
 
     def reported(self, utterance: Utterance, report: PlayoutReport, now: float) -> None:
-        """See Observer."""
         if report.state == "starved":
             self._starved.inc()
         unheard = max(0, utterance.sent - report.played)
         self._lead.observe(unheard / utterance.opened.format.sample_rate)
 
     def ended(self, utterance: Utterance, outcome: str, now: float) -> None:
-        """See Observer."""
         if utterance.counted:
             # It was done, and is cancelled while it plays.
             if outcome == "cancelled":
@@ -183,21 +177,19 @@ class DialectMetrics:
             self._gap.observe(gap_s)
 
     def errored(self, code: str) -> None:
-        """See Observer."""
         self._errors.labels(self._name, code).inc()
 
 
 class _EngineFigures(Collector):
-    """What the engine says of itself, asked when somebody looks."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
-        """The families that this engine has figures for."""
         load = load_of(self._engine)
         if load is not None:
-            yield _gauge("engine_slots", "Requests that the engine speaks at once.", load.slots)
+            yield _gauge(
+                "engine_slots", "Requests that the engine speaks concurrently.", load.slots
+            )
             yield _gauge("engine_busy", "Requests that it is speaking.", load.busy)
             yield _gauge("engine_waiting", "Requests that wait for a slot.", load.waiting)
         yield from self._starters()
@@ -239,7 +231,7 @@ client that sends nonsense could fill the disk."""
 
 
 class UtteranceLog:
-    """An Observer that writes down what it passes on."""
+    """Observer that logs each utterance and passes events on."""
 
     def __init__(self, observer: Observer, dialect: str) -> None:
         self._observer = observer
@@ -247,15 +239,12 @@ class UtteranceLog:
         self._errors = 0
 
     def opened(self, utterance: Utterance) -> None:
-        """See Observer."""
         self._observer.opened(utterance)
 
     def reported(self, utterance: Utterance, report: PlayoutReport, now: float) -> None:
-        """See Observer."""
         self._observer.reported(utterance, report, now)
 
     def ended(self, utterance: Utterance, outcome: str, now: float) -> None:
-        """See Observer; the line is written when it is over for the first time."""
         again = utterance.counted
         self._observer.ended(utterance, outcome, now)
         if again:
@@ -266,7 +255,6 @@ class UtteranceLog:
             text_log.info("%s", outcome, extra={"fields": {"text": utterance.text}})
 
     def errored(self, code: str) -> None:
-        """See Observer."""
         self._observer.errored(code)
         self._errors += 1
         if self._errors <= ERRORS_WRITTEN or self._errors % 1000 == 0:

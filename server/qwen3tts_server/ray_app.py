@@ -31,7 +31,7 @@ MARGIN_S = 5.0
 """Before Ray's time is over all is to be said and closed."""
 
 USUAL_GRACE_S = 20.0
-"""Ray's ``graceful_shutdown_timeout_s`` where none is told."""
+"""Ray's ``graceful_shutdown_timeout_s`` where none is configured."""
 
 Details = Mapping[str, Any]
 """Ray Serve's ``ServeInstanceDetails`` as its REST interface has it."""
@@ -39,7 +39,7 @@ Details = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Identity:
-    """Which replica this is."""
+    """Identity of a replica."""
 
     application: str
     deployment: str
@@ -47,10 +47,8 @@ class Identity:
 
 
 def leave_within(details: Details, me: Identity) -> float | None:
-    """Within how many seconds that replica is to have drained; None: it is not to stop.
-
-    A replica that the controller does not list (it has just begun, or the controller was started
-    anew) goes on.
+    """Return the seconds within which a replica must drain; None: it stays, as one that the
+    controller does not list (yet).
     """
     deployment = (
         details.get("applications", {})
@@ -76,10 +74,7 @@ async def drain_when_told(
     drain: Callable[[float], Awaitable[None]],
     sleep: Callable[[], Awaitable[None]],
 ) -> None:
-    """Ask until this replica is to stop, then drain; ends with that.
-
-    A controller that does not answer is asked again: replicas serve on without it.
-    """
+    """Poll the controller until this replica is to stop, then drain."""
     silent = False
     while True:
         await sleep()
@@ -106,7 +101,7 @@ DEPLOYMENT = "Speech"
 
 @dataclass(frozen=True)
 class Arguments:
-    """``args`` of the application."""
+    """Arguments (``args``) of the Ray application."""
 
     config: str | None = None
     """A file of settings, as ``mr-qwen3tts serve --config`` takes; it must be on every node."""
@@ -120,11 +115,7 @@ class Arguments:
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Arguments:
-        """From the mapping of a configuration.
-
-        Raises:
-            BadRequest: a name is unknown, or a value cannot be.
-        """
+        """Parse the mapping of a configuration; raises BadRequest."""
         known = [each.name for each in fields(cls)]
         if unknown := sorted(given.keys() - {*known}):
             raise BadRequest(
@@ -145,18 +136,17 @@ class Arguments:
             raise BadRequest(f"The application's arguments cannot be: {error}.") from error
 
     def configuration(self) -> Configuration:
-        """The settings that they name; raises what ``load_configuration`` raises."""
         return load_configuration(self.config, overrides=self.overrides)
 
 
 class SpeechReplica:
-    """What Ray Serve asks a replica beside serving."""
+    """Interface of a replica to Ray Serve."""
 
     app: FastAPI
     """Set by Ray's ingress."""
 
     async def check_health(self) -> None:
-        """Raise where this replica is of no use; Ray then replaces it."""
+        """Raise where this replica must be replaced by Ray."""
         service: Service = self.app.state.service
         if not service.started:
             raise EngineUnavailable("The engine of this replica is not running.")
@@ -167,7 +157,7 @@ def replica_app(
     engine: Engine,
     watch: Callable[[Service], Coroutine[Any, Any, None]] | None = None,
 ) -> FastAPI:
-    """The application of one replica; ``watch(service)`` runs as long as it does."""
+    """Return the application of one replica; ``watch(service)`` runs as long as it does."""
     app = create_app(engine, configuration.server)
     service: Service = app.state.service
     inner = app.router.lifespan_context
@@ -191,22 +181,17 @@ def replica_app(
 
 
 def application(args: Mapping[str, Any]) -> Application:
-    """Build the application; Ray Serve calls it with ``args`` of the configuration.
-
-    Raises what ``speech_application`` raises.
-    """
+    """Build the application from the configuration's ``args``, as Ray Serve calls it."""
     return speech_application(args, build_engine)
 
 
 def speech_application(
     args: Mapping[str, Any], engine: Callable[[Configuration], Engine]
 ) -> Application:
-    """The application with an engine of one's own; ``engine`` is called in each replica.
+    """Return the application for an engine of one's own; ``engine`` is called in each replica.
 
-    Raises:
-        EngineUnavailable: Ray Serve is not installed.
-        BadRequest: the arguments cannot be.
-        BadConfiguration: the settings cannot be.
+    Raises EngineUnavailable without Ray Serve, BadRequest or BadConfiguration for invalid
+    arguments.
     """
     try:
         from ray import serve

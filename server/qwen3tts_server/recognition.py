@@ -37,10 +37,9 @@ SLOWEST = 10.0
 
 
 class RecognitionProcess:
-    """A recogniser, see base.Recogniser, for one thread at a time; started by its first use."""
+    """Recogniser in a child process, started on first use; for one thread at a time."""
 
     def __init__(self, model: str) -> None:
-        """``model``: a folder, size or hub id."""
         self.model = model
         self._child: subprocess.Popen[bytes] | None = None
         self._pipe: Connection
@@ -51,7 +50,6 @@ class RecognitionProcess:
     def hear(
         self, audio: bytes, language: str | None, *, max_s: float, stopped: Callable[[], bool]
     ) -> tuple[float, Sequence[Heard]]:
-        """A sound file's seconds and words; see base.Recogniser."""
         watch = _Watch()
         try:
             pipe, child = self._started()
@@ -78,7 +76,6 @@ class RecognitionProcess:
         return _answered(answer)
 
     def close(self) -> None:
-        """End the process for good; a recording under way fails."""
         with self._lock:
             self._closed = True
             self._end()
@@ -92,7 +89,6 @@ class RecognitionProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None: it does not run."""
         return None if self._child is None else self._child.pid
 
     def _started(self) -> tuple[Connection, subprocess.Popen[bytes]]:
@@ -120,15 +116,11 @@ class RecognitionProcess:
 
 
 class _Watch:
-    """Deadline of a child's next step, after which it is killed: its pipe then ends."""
-
     def __init__(self) -> None:
         self.killed = False
         self._timer: threading.Timer | None = None
 
     def kill(self, child: subprocess.Popen[bytes], after_s: float) -> None:
-        """Kill a child after some seconds, in place of the deadline before."""
-
         def late() -> None:
             self.killed = True
             child.kill()
@@ -139,7 +131,6 @@ class _Watch:
         self._timer.start()
 
     def cancel(self) -> None:
-        """Kill nothing."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -153,7 +144,7 @@ def _answered(answer: dict[str, Any]) -> tuple[float, Sequence[Heard]]:
 
 
 def main(fd: int, model: str) -> None:
-    """Hear what comes, for as long as the parent lives."""
+    """Transcribe for as long as the parent lives."""
     from qwen3tts_engine.qwen3.voices.transcribe import WhisperTranscriber
 
     # Ctrl-C goes to the whole group; the parent finishes what is being said.
@@ -191,11 +182,12 @@ MOST_WAITING = 8
 
 
 class Recognition:
-    """Hears one recording after the other, in a thread of its own."""
+    """Transcribes one recording after the other, in a thread."""
 
     def __init__(self, engine: Engine, whisper: str | None) -> None:
-        """``whisper``: a model's folder, size or hub id; ``auto``: the engine's own, else one that
-        a package brings; None: the engine's own, if any."""
+        """Take ``whisper``: a model's folder, size or hub id; ``auto``: the engine's own, else a
+        packaged one; None: the engine's own.
+        """
         self._engine = engine
         self._whisper = whisper
         self._own: RecognitionProcess | None = None
@@ -203,11 +195,7 @@ class Recognition:
         self._here = 0
 
     def start(self) -> None:
-        """Check the model that is named; it is loaded with the first recording.
-
-        Raises:
-            EngineUnavailable: there is no such model, or the extra ``stt`` is not installed.
-        """
+        """Check that the named model exists; raises EngineUnavailable."""
         if self._whisper == AUTO:
             model = installed_model()
             self._own = None if model is None else RecognitionProcess(model)
@@ -223,13 +211,11 @@ class Recognition:
             self._own = RecognitionProcess(self._whisper)
 
     def close(self) -> None:
-        """End; recordings that wait are cancelled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._own is not None:
             self._own.close()
 
     def recogniser(self) -> Recogniser | None:
-        """Return what hears; None: nothing is configured."""
         of_engine = recogniser_of(self._engine)
         if self._whisper == AUTO:
             return of_engine or self._own
@@ -238,12 +224,7 @@ class Recognition:
     async def hear(
         self, recogniser: Recogniser, audio: bytes, language: str | None, max_s: float
     ) -> tuple[float, Sequence[Heard]]:
-        """Hear one recording in its turn; cancelled, it ends with the stretch under way.
-
-        Raises:
-            ServerBusy: too many wait.
-            BadRequest, LimitExceeded, EngineUnavailable: see base.Recogniser.
-        """
+        """Transcribe a recording in its turn; raises ServerBusy and what base.Recogniser raises."""
         if self._here > MOST_WAITING:
             raise ServerBusy(f"{self._here} recordings are being heard.", remedy="Try again later.")
         stopped = threading.Event()

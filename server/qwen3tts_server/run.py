@@ -1,4 +1,4 @@
-"""Word to the service manager, where one asks for it (sd_notify(3)); nothing elsewhere."""
+"""Serving with uvicorn: listening, signals, draining, systemd."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from qwen3tts_wire.process import heap, raise_descriptor_limit
 
 
 def notify(state: str, env: Mapping[str, str] | None = None) -> bool:
-    """Send ``READY=1``, ``STOPPING=1`` or the like; False where nobody listens."""
+    """Send ``READY=1``, ``STOPPING=1`` or the like to systemd; False where it does not listen."""
     address = (os.environ if env is None else env).get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False
@@ -59,7 +59,7 @@ class AddressBusy(SpeechError):
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server that listens."""
+    """A listening server."""
 
     url: str
     """Where a SpeechClient connects."""
@@ -76,13 +76,12 @@ async def running_server(
     port: int = 0,
     settings: ServerSettings | None = None,
 ) -> AsyncIterator[RunningServer]:
-    """Serve ``engine`` in this event loop; the engine is started before and closed after.
+    """Serve ``engine`` in this event loop; start it before and close it after.
 
     Raises:
         EngineUnavailable: the engine cannot start.
-        AddressBusy: something else listens there.
-        BadRequest: the address is not one of this machine; the certificate or the file of API keys
-            cannot be used.
+        AddressBusy: the port is in use.
+        BadRequest: the address, the certificate or the file of API keys cannot be used.
     """
     settings = replace(settings or ServerSettings(), host=host, port=port)
     tls = tls_of(settings.access)
@@ -123,12 +122,11 @@ def serve(
     on_ready: Callable[[RunningServer], None] | None = None,
     on_stopping: Callable[[RunningServer], None] | None = None,
 ) -> signal.Signals | None:
-    """Serve until SIGTERM or SIGINT, then let open contexts finish; a second signal ends at once.
-    SIGHUP reads certificate and API keys again.
+    """Serve until SIGTERM or SIGINT, then drain; a second signal stops immediately.
 
-    Returns the signal that cut it short: one before the server was ready, when a thread of the
-    engine may still be loading (``Engine.start`` cannot interrupt it), or a second one while open
-    contexts finished; None after an orderly end. Raises what ``running_server`` raises.
+    SIGHUP reads certificate and API keys again. Returns the signal that interrupted the start (a
+    thread of ``Engine.start`` may still load) or the drain; None after an orderly end. Raises what
+    ``running_server`` raises.
     """
     raise_descriptor_limit((settings or ServerSettings()).access.max_sockets or MOST_FILES)
     return asyncio.run(
@@ -143,7 +141,7 @@ async def serve_until_signal(
     on_ready: Callable[[RunningServer], None] | None = None,
     on_stopping: Callable[[RunningServer], None] | None = None,
 ) -> signal.Signals | None:
-    """``serve`` for a program that has its event loop already."""
+    """``serve`` for a program with an event loop of its own."""
     settings = settings or ServerSettings()
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -196,14 +194,11 @@ async def serve_until_signal(
 
 
 def settle_heap() -> None:
-    """What is there now stays: the garbage collector need not look through it again and again,
-    which takes some 50 ms for what a server imports, in which nobody's sound moves."""
+    """Freeze imported objects, whose collection takes 50 ms in which no audio moves."""
     heap.hold()
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without its signal handlers, and with a moment at which it listens."""
-
     def __init__(self, config: uvicorn.Config, handshake_s: float) -> None:
         super().__init__(config)
         self._handshake_s = handshake_s
@@ -211,11 +206,9 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are handled by ``serve``, or belong to the program around."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so; as uvicorn does, but TLS has to be agreed upon in time."""
         await self.lifespan.startup()
         config = self.config
 
@@ -240,7 +233,6 @@ class _Server(uvicorn.Server):
         self._up.set()
 
     async def listening(self, running: asyncio.Task[None]) -> None:
-        """Wait until it listens; raises what kept it from that."""
         up = asyncio.create_task(self._up.wait())
         await asyncio.wait({up, running}, return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
@@ -279,7 +271,7 @@ def _config(
 
 
 def largest_message(settings: ServerSettings) -> int:
-    """Bytes of the largest message that any protocol takes; each holds to its own bound."""
+    """Return the bytes of the largest message of any dialect; each has its own bound."""
     return max(
         settings.limits.max_message_bytes,
         settings.vllm_omni.max_config_chars * 4,
@@ -305,7 +297,7 @@ def _listen(host: str, port: int, unread_s: float = 60.0) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Inherited by what is accepted: a frame of speech is not to wait for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Inherited as well (Linux): what nobody acknowledges ends the connection after so long,
+        # Inherited as well (Linux): unacknowledged data ends the connection after this time,
         # also when nothing here waits for it any more.
         if (user_timeout := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
             listener.setsockopt(socket.IPPROTO_TCP, user_timeout, int(unread_s * 1000))

@@ -1,4 +1,4 @@
-"""The engine and the connections of one server."""
+"""Engine and connections of one server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLOSE_GRACE_S = 2.0
 
 
 class Service:
-    """What all connections of a server share, whatever they speak."""
+    """Engine, metrics and connections of a server, shared by all dialects."""
 
     def __init__(self, engine: Engine, settings: ServerSettings) -> None:
         self.voices = (
@@ -47,7 +47,7 @@ class Service:
         self.started = False
         self.draining = False
         self._under_way: dict[object, Callable[[float], None]] = {}
-        """What is connected, with what it is told when the server drains."""
+        """Connections and requests, with their callbacks for a drain."""
         self._speaking: set[Speaking] = set()
         self.dialects_configured: set[str] = set()
         """Dialects that have read their section of ``server.dialects``."""
@@ -56,23 +56,20 @@ class Service:
 
     @property
     def connections(self) -> int:
-        """Connections and requests now open."""
         return len(self._under_way)
 
     @property
     def ready(self) -> bool:
-        """Whether something new may begin."""
         return self.started and not self.draining
 
     async def start(self) -> None:
-        """Make the engine ready; raises what it raises. A second call does nothing."""
+        """Start the engine, once; raises what it raises."""
         if not self.started:
             self.recognition.start()
             await self.engine.start()
             self.started = True
 
     async def close(self) -> None:
-        """Free the engine and the threads that encode."""
         self.encoding.close()
         self.recognition.close()
         if self.started:
@@ -80,7 +77,7 @@ class Service:
             await self.engine.close()
 
     async def drain(self, within_s: float | None = None) -> None:
-        """Let all that is under way finish, for at most so long, then close all connections."""
+        """Let everything finish within so many seconds, then close all connections."""
         if within_s is None:
             within_s = self.settings.drain_timeout_s
         self.draining = True
@@ -99,27 +96,22 @@ class Service:
             each.fail(ServerBusy("The server stopped before the end of the text."))
 
     def dialect_settings(self, name: str, kind: type[T]) -> T:
-        """Return the settings of a dialect that ``ServerSettings`` does not name.
-
-        Raises:
-            BadConfiguration: its section of ``server.dialects`` is not what ``kind`` declares.
-        """
+        """Return a dialect's section of ``server.dialects``; raises BadConfiguration."""
         self.dialects_configured.add(name)
         path = f"server.dialects.{name}"
         return build(kind, entry_of(self.settings.dialects.get(name, {}), path), path)
 
     def observer(self, dialect: str) -> Observer:
-        """What counts and logs the utterances of one protocol."""
         return UtteranceLog(self.meter.dialect(dialect), dialect)
 
     @contextlib.contextmanager
     def serving(
         self, dialect: str, on_drain: Callable[[float], None] = lambda _: None
     ) -> Iterator[None]:
-        """A connection or request under way; ``on_drain`` is told within how many seconds to end.
+        """Count a connection or request; ``on_drain`` is called with the seconds left.
 
         Raises:
-            ServerBusy: the server is not ready, about to stop, or has all the connections it takes.
+            ServerBusy: the server is not ready, stopping, or has all the connections it takes.
         """
         try:
             if not self.ready:
@@ -146,11 +138,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def speaking(self, order: ContextOpen, dialect: str) -> AsyncIterator[Speaking]:
-        """Speak for a client of another protocol; see Speaking.
-
-        Raises:
-            UnknownVoice, BadRequest: see Speaking.
-        """
+        """Speak for a client of another protocol; raises what Speaking raises."""
         observer = self.observer(dialect)
         # A voice that another replica has just stored; what is wrong with a name is said below.
         with contextlib.suppress(SpeechError):

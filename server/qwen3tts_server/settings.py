@@ -12,12 +12,12 @@ from qwen3tts_settings.constraints import bounded, check_fields, one_of
 from qwen3tts_wire.messages import MIN_WINDOW_MS, Limits
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
-"""What asks for no key: whoever looks after the process has none."""
+"""Paths without a key, for the supervision of the process."""
 
 
 @dataclass(frozen=True)
 class AccessSettings:
-    """Who may connect, and how. ValueError for what cannot be."""
+    """Settings of access control. Raises ValueError for an invalid one."""
 
     api_keys: tuple[str, ...] = field(default=(), repr=False, metadata={"secret": True})
     """Keys of the role ``speak``; with no key and no file of keys the server is open."""
@@ -36,7 +36,7 @@ class AccessSettings:
     max_connections_per_address: int = bounded(0, default=0)
     """Connections and requests under way from one address; 0 is any number."""
     max_sockets: int = bounded(0, default=2048)
-    """TCP connections at once, idle ones too; 0 is any number."""
+    """Concurrent TCP connections, idle ones too; 0 is any number."""
     max_sockets_per_address: int = bounded(0, default=0)
     """The same from one address; 0 is any number."""
     head_timeout_s: float = bounded(above=0, default=10.0)
@@ -44,7 +44,7 @@ class AccessSettings:
     body_timeout_s: float = bounded(above=0, default=60.0)
     """Time for a complete body of a request."""
     unread_timeout_s: float = bounded(above=0, default=60.0)
-    """A client that takes nothing of what it is sent for so long is gone."""
+    """A client that reads nothing for this time is gone."""
     keep_alive_s: float = bounded(above=0, default=30.0)
     """Time between two requests of an HTTP connection; longer than clients keep theirs."""
     trusted_proxies: tuple[str, ...] = ()
@@ -73,20 +73,19 @@ class AccessSettings:
 
     @property
     def has_keys(self) -> bool:
-        """Whether a key is needed."""
         return bool(
             self.api_keys or self.voices_keys or self.admin_keys or self.api_key_file is not None
         )
 
 
 def good_key(key: str) -> bool:
-    """Whether a header can hold a key."""
+    """Return whether a header can hold a key."""
     return bool(key) and all("!" <= char <= "~" for char in key)
 
 
 @dataclass(frozen=True)
 class OpenAISettings:
-    """What may be set of the OpenAI routes. ValueError for what cannot be."""
+    """Settings of the OpenAI routes. Raises ValueError for an invalid one."""
 
     stream_default: Literal["raw", "sse"] = one_of(("raw", "sse"), default="raw")
     """What ``stream: true`` alone means: the sound itself, as OpenAI's own clients expect it, or
@@ -114,7 +113,7 @@ class OpenAISettings:
     max_recording_s: float = bounded(0.1, 3600, default=600.0)
     """Seconds of it, 3600 at most."""
     send_timeout_s: float = bounded(above=0, default=60.0)
-    """A client that takes nothing for so long is cut off."""
+    """A client that reads nothing for this time is cut off."""
     model_aliases: tuple[str, ...] = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
     """Names of the model besides its own; each also with a date behind it, as OpenAI has them."""
 
@@ -129,7 +128,7 @@ class OpenAISettings:
 
 @dataclass(frozen=True)
 class RunvncSettings:
-    """What may be set of the runvnc protocol. ValueError for what cannot be."""
+    """Settings of the runvnc protocol. Raises ValueError for an invalid one."""
 
     max_init_bytes: int = bounded(1, default=12 * 1024 * 1024)
     """Bytes of ``init`` with its reference audio."""
@@ -143,7 +142,7 @@ class RunvncSettings:
     default_voice: str | None = None
     """What speaks before any ``init``; None: ``init`` or ``voice_id`` is required."""
     xvector_fallback: bool = True
-    """Whether ``auto_transcribe`` without a transcriber takes only the colour of the voice, and
+    """Whether ``auto_transcribe`` without a transcriber uses only the speaker embedding, and
     ``ready`` says so; else it is an error."""
     idle_s: float = bounded(0, default=3600.0)
     """Time without a message while nothing is said; then the connection is closed. 0 is any."""
@@ -154,7 +153,7 @@ class RunvncSettings:
 
 @dataclass(frozen=True)
 class VllmOmniSettings:
-    """What may be set of vLLM-Omni's WebSocket. ValueError for what cannot be."""
+    """Settings of vLLM-Omni's WebSocket. Raises ValueError for an invalid one."""
 
     config_timeout_s: float = bounded(0, default=10.0)
     """Time for the first ``session.config``; 0 is any."""
@@ -182,7 +181,7 @@ class VllmOmniSettings:
 
 @dataclass(frozen=True)
 class VoiceSettings:
-    """What may be set of voices. ValueError for what cannot be."""
+    """Settings of voices. Raises ValueError for an invalid one."""
 
     default: str | None = None
     """What speaks where a request names neither voice nor language; None: the engine's choice."""
@@ -207,7 +206,7 @@ class VoiceSettings:
     reference_days: float = bounded(above=0, default=7.0)
     """How long."""
     max_loads: int = bounded(1, default=8)
-    """Voices being made ready at once; more wait."""
+    """Voices being loaded concurrently; more wait."""
     max_waiting: int = bounded(0, default=64)
     """Requests that wait for one; further ones are refused."""
     fetch: bool = False
@@ -244,14 +243,14 @@ class VoiceSettings:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Settings of one server; ValueError for one that cannot be."""
+    """Settings of one server. Raises ValueError for an invalid one."""
 
     host: str = "127.0.0.1"
     """Address to listen on; nothing else is bound."""
     port: int = bounded(0, 65_535, default=8765)
     """TCP port; 0 lets the system choose."""
     max_connections: int = bounded(1, default=256)
-    """Connections at once; further ones are closed with 1013."""
+    """Concurrent connections; further ones are closed with 1013."""
     limits: Limits = field(default_factory=Limits)
     """Bounds told to every client."""
     pause_flush_ms: float = bounded(0, default=250.0)
@@ -263,7 +262,7 @@ class ServerSettings:
     frame_ms: float = bounded(5, 1000, default=100.0)
     """Longest audio message."""
     max_voice_loads: int = bounded(1, default=4)
-    """Voices that one connection may have made ready at once."""
+    """Voices that one connection may load concurrently."""
     done_kept: int = bounded(0, default=64)
     """Contexts of a connection that are done and may still be cancelled."""
     done_kept_chars: int = bounded(0, default=1_000_000)
@@ -275,7 +274,7 @@ class ServerSettings:
     ping_interval_s: float = bounded(above=0, default=10.0)
     """WebSocket pings."""
     ping_timeout_s: float = bounded(above=0, default=10.0)
-    """A client that does not answer one for so long is gone."""
+    """A client that does not answer one within this time is gone."""
     first_message_s: float = bounded(0, default=30.0)
     """Time for the first message of a connection; 0 is any."""
     idle_s: float = bounded(0, default=600.0)

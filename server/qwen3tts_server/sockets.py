@@ -29,7 +29,7 @@ TURN_BYTES = 4096
 
 
 class ReadGate:
-    """A transport, and whether its protocol wants to read; turns hold reading up besides."""
+    """A transport, with whether its protocol wants to read; turns pause reading besides."""
 
     def __init__(self, inner: Any, on_open: Callable[[], None]) -> None:
         self.inner = inner
@@ -37,12 +37,10 @@ class ReadGate:
         self._on_open = on_open
 
     def pause_reading(self) -> None:
-        """The protocol wants no more for now."""
         self.open = False
         self.inner.pause_reading()
 
     def resume_reading(self) -> None:
-        """The protocol wants more."""
         self.open = True
         self._on_open()
 
@@ -51,10 +49,9 @@ class ReadGate:
 
 
 class TurnedProtocol(asyncio.Protocol):
-    """Stands before a protocol's class: its ``data_received`` gets at most TURN_BYTES in a turn."""
+    """Mixin for a protocol: ``data_received`` gets at most TURN_BYTES per turn of the loop."""
 
     def connection_made(self, transport: Any) -> None:
-        """A connection; one that was another protocol's keeps its transport."""
         self._held = bytearray()
         """What has come and was not taken yet; while there is some, nothing is read."""
         self._due = False
@@ -63,7 +60,6 @@ class TurnedProtocol(asyncio.Protocol):
         super().connection_made(self._valve)  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
-        """Take it, or as much as there is time for."""
         if not self._held and len(data) <= TURN_BYTES:
             self.take(data)
             return
@@ -72,16 +68,13 @@ class TurnedProtocol(asyncio.Protocol):
         self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """What was not taken is nobody's any more."""
         self._held.clear()
         super().connection_lost(exc)
 
     def take(self, data: bytes) -> None:
-        """At most TURN_BYTES."""
         super().data_received(data)
 
     def _go_on(self) -> None:
-        """The protocol wants more, or some of it was taken."""
         if not self._held:
             self._valve.inner.resume_reading()
         elif self._valve.open and not self._due:
@@ -116,7 +109,7 @@ HEAD_BYTES = 16 * 1024
 
 
 class SocketCounter:
-    """All sockets of one server, by address."""
+    """Open sockets of one server, by address."""
 
     def __init__(self, settings: AccessSettings) -> None:
         self.settings = settings
@@ -124,7 +117,7 @@ class SocketCounter:
         self._by_address: Counter[str] = Counter()
 
     def came(self, address: str) -> bool:
-        """Count one; False if it is one too many, and not counted."""
+        """Count a socket; False if it is one too many, and not counted."""
         most, most_each = self.settings.max_sockets, self.settings.max_sockets_per_address
         if most and self.open >= most:
             return False
@@ -135,7 +128,6 @@ class SocketCounter:
         return True
 
     def went(self, address: str) -> None:
-        """One that was counted is closed."""
         self.open -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
@@ -143,19 +135,15 @@ class SocketCounter:
 
 
 class _Timers:
-    """Deadlines of one socket, by name; an expired one ends it."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def start(self, name: str, seconds: float, act: Any) -> None:
-        """Begin, unless it runs already."""
         if name not in self._timers:
             self._timers[name] = self._loop.call_later(seconds, self._due, name, act)
 
     def stop(self, *names: str) -> None:
-        """End these, or all."""
         for name in names or tuple(self._timers):
             if (timer := self._timers.pop(name, None)) is not None:
                 timer.cancel()
@@ -174,7 +162,7 @@ class BoundedConfig(uvicorn.Config):
 
 
 class BoundedWebSocket(TurnedProtocol, WebSocketsSansIOProtocol):
-    """A WebSocket that is given up in a stated time."""
+    """WebSocket with a time bound on a client that does not read."""
 
     def __init__(self, config: BoundedConfig, *args: Any, **options: Any) -> None:
         super().__init__(config, *args, **options)
@@ -200,7 +188,7 @@ class BoundedWebSocket(TurnedProtocol, WebSocketsSansIOProtocol):
     def take(self, data: bytes) -> None:
         super().take(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
-            # What HTTP's parser let pass, this one does not; it says so to nobody.
+            # This parser is stricter than HTTP's, and closes without an answer.
             self.handshake_initiated = True
             remedy = "Send RFC 6455's handshake: no body, header lines of at most 8 KiB."
             what = "This is no request for a WebSocket."
@@ -269,7 +257,7 @@ class BoundedWebSocket(TurnedProtocol, WebSocketsSansIOProtocol):
 
 
 class BoundedHttp(TurnedProtocol, H11Protocol):
-    """An HTTP connection whose requests have to come in a stated time."""
+    """HTTP connection with time bounds on a request's head and body."""
 
     def __init__(self, config: BoundedConfig, *args: Any, **options: Any) -> None:
         super().__init__(config, *args, **options)
@@ -317,7 +305,6 @@ class BoundedHttp(TurnedProtocol, H11Protocol):
             protocol.address, self.address = self.address, None
 
     def _watch(self) -> None:
-        """Time what this connection waits for: a head, a body, or nothing."""
         if self.timers is None or self.transport.is_closing():
             return
         if self.transport.get_protocol() is not self:
@@ -334,13 +321,12 @@ class BoundedHttp(TurnedProtocol, H11Protocol):
 
     def _late(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            # The application learns that nobody is there any more.
+            # The application learns that the client is gone.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self._tell(408, "request_timeout", "The request did not come in time.")
 
     def _tell(self, status: int, code: str, message: str) -> None:
-        """One last answer, where none has begun; then the end."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_answer(status, code, message))
         self.transport.close()
@@ -366,8 +352,7 @@ class BoundedHttp(TurnedProtocol, H11Protocol):
 
 
 class _OneLength(h11.Connection):
-    """Refuses a request that states its length in two ways: what one reads as its end, a proxy may
-    read as the middle of it (RFC 9112 section 6.3, request smuggling)."""
+    """Refuses a request with two lengths (RFC 9112 section 6.3, request smuggling)."""
 
     def next_event(self) -> Any:
         event = super().next_event()

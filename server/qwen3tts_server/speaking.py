@@ -1,4 +1,4 @@
-"""One utterance for a client of another protocol: text in, sound out, closed at any time."""
+"""One utterance as an asynchronous iterator, for dialects other than our own."""
 
 from __future__ import annotations
 
@@ -26,40 +26,31 @@ log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """Learns what becomes of utterances; must not fail and must not block."""
+    """Observes utterances; must neither fail nor block."""
 
-    def opened(self, utterance: Utterance) -> None:
-        """Its text may come now."""
-        ...
+    def opened(self, utterance: Utterance) -> None: ...
 
-    def reported(self, utterance: Utterance, report: PlayoutReport, now: float) -> None:
-        """Its listener said where it is."""
-        ...
+    def reported(self, utterance: Utterance, report: PlayoutReport, now: float) -> None: ...
 
     def ended(self, utterance: Utterance, outcome: str, now: float) -> None:
-        """It is over: ``done``, ``cancelled``, ``gone`` (its client left), or the code of the error
-        that ended it. A context that is done may be cancelled after that."""
+        """The utterance ended: ``done``, ``cancelled``, ``gone`` (client left), or an error's code.
+        A done one may be cancelled afterwards.
+        """
         ...
 
-    def errored(self, code: str) -> None:
-        """A client was told of this error."""
-        ...
+    def errored(self, code: str) -> None: ...
 
 
 class NoObserver:
-    """Nobody wants to know."""
+    """Observer that does nothing."""
 
-    def opened(self, utterance: Utterance) -> None:
-        """See Observer."""
+    def opened(self, utterance: Utterance) -> None: ...
 
-    def reported(self, utterance: Utterance, report: PlayoutReport, now: float) -> None:
-        """See Observer."""
+    def reported(self, utterance: Utterance, report: PlayoutReport, now: float) -> None: ...
 
-    def ended(self, utterance: Utterance, outcome: str, now: float) -> None:
-        """See Observer."""
+    def ended(self, utterance: Utterance, outcome: str, now: float) -> None: ...
 
-    def errored(self, code: str) -> None:
-        """See Observer."""
+    def errored(self, code: str) -> None: ...
 
 
 def utterance_for(
@@ -69,7 +60,7 @@ def utterance_for(
     segmenter: SegmenterSettings,
     now: float,
 ) -> Utterance:
-    """The state of a context that is opened now, its text cut as suits this engine and voice."""
+    """Return the state of a new context, segmented for this engine and voice."""
     if isinstance(engine, VoiceCatalogue):
         # To its end, though the name be given to another voice meanwhile.
         order = replace(order, voice=engine.bound(order.voice, order.language))
@@ -87,16 +78,15 @@ def utterance_for(
 
 
 class Speaking:
-    """An asynchronous iterator of ``Words`` and ``Sound`` in the order's format.
+    """Asynchronous iterator of ``Words`` and ``Sound`` in the order's format.
 
-    The engine is asked for one clause after the other, and waits while ``ahead_ms`` lie here
-    unread. The iterator ends when all text is said, and raises the SpeechError that ended it.
-    Leaving the context, or ``aclose``, takes the clause under way back from the engine at once.
+    The engine speaks one clause after the other, and waits while ``ahead_ms`` lie here unread.
+    Leaving the context, or ``aclose``, takes the clause under way back immediately.
 
     Raises:
         UnknownVoice: no such voice or language.
         BadRequest: the format is not served.
-        EngineUnavailable: this server lacks the library that makes the sample rate.
+        EngineUnavailable: the library for the sample rate is missing.
     """
 
     def __init__(
@@ -131,17 +121,14 @@ class Speaking:
     # --- text in ---
 
     def append(self, text: str) -> None:
-        """More text."""
         self.utterance.append(text, self._clock())
         self._advance()
 
     def flush(self) -> None:
-        """Speak all text so far."""
         self.utterance.flush(self._clock())
         self._advance()
 
     def end(self) -> None:
-        """No more text."""
         self.utterance.end(self._clock())
         self._advance()
 
@@ -181,7 +168,7 @@ class Speaking:
             self._stop()
 
     def cancel(self) -> None:
-        """The client wants no more of it: the iterator ends, the engine stops at once."""
+        """End it at the client's request: the iterator ends, the engine stops immediately."""
         if self._outcome is None:
             self._closed = True
             self._outcome = "cancelled"
@@ -189,7 +176,7 @@ class Speaking:
             self._stop()
 
     async def aclose(self) -> None:
-        """Take what is being said back from the engine; a second call does nothing."""
+        """Take the clause under way back from the engine; idempotent."""
         self._closed = True
         self._end("gone")
         self._stop()
@@ -225,7 +212,6 @@ class Speaking:
         self._wake.set()
 
     def _advance(self) -> None:
-        """After each change: let the engine wait or go on, give it the next clause."""
         if self._outcome is not None:
             return
         utterance = self.utterance

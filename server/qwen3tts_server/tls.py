@@ -20,19 +20,15 @@ _REMEDY = (
 
 
 class ServerTls:
-    """TLS context of a listening socket whose certificate can be replaced.
+    """TLS context of a listening socket with a replaceable certificate.
 
-    OpenSSL replaces the chain of a context before it looks at the key, so a context in use is never
-    loaded a second time: files are read into a context of their own, which serves new handshakes
-    once it has proved itself.
+    OpenSSL replaces a context's chain before it checks the key, so files are read into a new
+    context, which serves new handshakes once it is valid.
     """
 
     def __init__(self, settings: AccessSettings) -> None:
-        """Read certificate and key.
-
-        Raises:
-            BadRequest: they cannot be read, do not belong together, are out of their dates, or
-                every user of the machine may read the key.
+        """Read certificate and key; BadRequest if they are unreadable, mismatched, out of date, or
+        the key is readable by every user.
         """
         self._settings = settings
         self.context = self._current = _loaded(settings)
@@ -40,11 +36,7 @@ class ServerTls:
         self.context.sni_callback = self._choose
 
     def reload(self) -> None:
-        """Read the files again; handshakes from now on use them.
-
-        Raises:
-            BadRequest: as the constructor; everything stays as it was.
-        """
+        """Read the files again for new handshakes; BadRequest leaves the old ones."""
         self._current = _loaded(self._settings)
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
@@ -54,11 +46,7 @@ class ServerTls:
 
 
 def tls_of(settings: AccessSettings) -> ServerTls | None:
-    """Return what to listen with; None where no certificate is set.
-
-    Raises:
-        BadRequest: see ServerTls.
-    """
+    """Return the TLS of the settings; None without a certificate. Raises BadRequest."""
     return None if settings.tls_cert is None else ServerTls(settings)
 
 

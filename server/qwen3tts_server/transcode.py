@@ -21,31 +21,21 @@ table takes megabytes, and the time of others to be made."""
 
 
 class Resampling(Protocol):
-    """One stream of samples; sample k of what comes out is at k / to_hz of what goes in."""
+    """A resampling stream: output sample k lies at k / to_hz of the input."""
 
-    def push(self, pcm: Pcm) -> Pcm:
-        """Samples in, samples out, some milliseconds behind."""
-        ...
+    def push(self, pcm: Pcm) -> Pcm: ...
 
-    def flush(self) -> Pcm:
-        """The rest; what follows is another stream."""
-        ...
+    def flush(self) -> Pcm: ...
 
 
 def resampling(from_hz: int, to_hz: int) -> Resampling:
-    """What converts between these rates.
-
-    Raises:
-        EngineUnavailable: it needs a library that this server lacks.
-    """
+    """Return a converter between two rates; raises EngineUnavailable."""
     if to_hz // math.gcd(from_hz, to_hz) <= MOST_PHASES:
         return Resampler(from_hz, to_hz, aligned=True)
     return _FFmpeg(from_hz, to_hz)
 
 
 class _FFmpeg:
-    """libswresample, its output cut or filled up to round(n * to / from) samples."""
-
     def __init__(self, from_hz: int, to_hz: int) -> None:
         try:
             import av
@@ -89,10 +79,10 @@ class _FFmpeg:
 
 
 class Transcoder:
-    """Brings one context's samples from the engine's rate to its format.
+    """Converts one context's samples from the engine's rate to its format.
 
-    The samples keep their place: sample n of the engine is sample n * rate / engine rate of the
-    context. The resampler holds back its group delay (3 ms); ``flush`` gives it out.
+    Engine sample n is context sample n * rate / engine rate. The resampler holds back its group
+    delay (3 ms) until ``flush``.
     """
 
     def __init__(self, engine_hz: int, form: AudioFormat) -> None:
@@ -108,7 +98,7 @@ class Transcoder:
         """Context samples given out."""
 
     def push(self, pcm: bytes) -> bytes:
-        """Engine samples (s16le) in, context samples out."""
+        """Convert engine samples (s16le) to context samples."""
         self._in += len(pcm) // 2
         if self._resampler is not None:
             return self._encode(self._resampler.push(from_bytes(pcm)))
@@ -118,7 +108,7 @@ class Transcoder:
         return self._encode(from_bytes(pcm))
 
     def flush(self) -> bytes:
-        """What is held back; the samples after it begin a new stretch."""
+        """Return what is held back; following samples begin a new stream."""
         data = b"" if self._resampler is None else self._encode(self._resampler.flush())
         self._in = 0
         self._out = self.samples
@@ -126,11 +116,11 @@ class Transcoder:
 
     @property
     def engine_position(self) -> int:
-        """Engine samples since the last flush: where a request that begins now begins."""
+        """Engine samples since the last flush: where the next request begins."""
         return self._in
 
     def word(self, word: Word, origin: int) -> Word:
-        """A request's word in samples of the context; ``origin`` is the request's position."""
+        """Return a request's word in context samples; ``origin`` is the request's position."""
         return word.moved(origin).at_rate(self._engine_hz, self._form.sample_rate).moved(self._out)
 
     def _encode(self, pcm: Pcm) -> bytes:

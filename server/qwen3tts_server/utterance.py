@@ -1,4 +1,4 @@
-"""One context on the server: its text, its clauses, its sound on the way out. Pure."""
+"""State of one context on the server: text, clauses, audio to send. Pure."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Sound:
 
 @dataclass(frozen=True)
 class Done:
-    """All audio is out."""
+    """All audio is sent."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The engine broke; what it had made before is out."""
+    """The engine failed; the audio before is sent."""
 
     error: SpeechError
 
@@ -60,7 +60,7 @@ Item = Words | Sound | Done | Failed
 
 
 class Utterance:
-    """The state of one context. ``now`` is the server's monotonic clock in seconds."""
+    """State of one context. ``now`` is the server's monotonic clock in seconds."""
 
     def __init__(
         self,
@@ -121,47 +121,39 @@ class Utterance:
 
     @property
     def no(self) -> int:
-        """The context's number."""
         return self.opened.context_no
 
     @property
     def context_id(self) -> str:
-        """The context's name."""
         return self.opened.context_id
 
     @property
     def text(self) -> str:
-        """All text so far."""
         return str(self._text)
 
     @property
     def chars(self) -> int:
-        """Code points of it."""
         return len(self._text)
 
     @property
     def generated(self) -> int:
-        """Samples that the engine has made, in the context's rate."""
         return self._transcoder.samples
 
     @property
     def queued(self) -> int:
-        """Samples that are made and not taken yet."""
         return self._queued
 
     @property
     def from_cache(self) -> bool:
-        """Whether its first sound came from memory."""
         return "starter" in self.marks
 
     def mark(self, name: str, now: float) -> None:
-        """Note when something happened first, in milliseconds."""
+        """Record the first time of an event, in milliseconds."""
         self.marks.setdefault(name, _ms(now))
 
     # --- text in ---
 
     def append(self, text: str, now: float) -> None:
-        """More text."""
         if not text:
             return
         self.mark("first_delta", now)
@@ -174,14 +166,12 @@ class Utterance:
         self._planned(now)
 
     def flush(self, now: float) -> None:
-        """Speak what is there."""
         self._waiting_text = False
         if not self.over:
             self._plan.flush()
             self._planned(now)
 
     def end(self, now: float) -> None:
-        """No more text."""
         self._ended = True
         self._waiting_text = False
         if not self.over:
@@ -198,7 +188,7 @@ class Utterance:
     # --- the engine ---
 
     def next_request(self) -> SynthesisRequest | None:
-        """The next piece of text to give to the engine, if it is its turn."""
+        """Return the next text for the engine; None: it is not its turn."""
         if self.speaking or self.paused or self.over:
             return None
         piece = self._plan.next()
@@ -228,7 +218,6 @@ class Utterance:
         )
 
     def produced(self, chunk: PcmChunk, now: float) -> None:
-        """The engine gave sound of the clause under way."""
         if self.over:
             return
         self._note(chunk)
@@ -243,7 +232,6 @@ class Utterance:
         self._sound(self._transcoder.push(chunk.pcm), now)
 
     def _note(self, chunk: PcmChunk) -> None:
-        """What the engine says of its work."""
         if chunk.end is not None:
             self.reason = max(self.reason, chunk.end, key=_BY_WEIGHT.index)
         for name, at in chunk.marks.items():
@@ -252,17 +240,15 @@ class Utterance:
                 self.marks[name] = _ms(at)
 
     def generated_clause(self, now: float) -> None:
-        """The engine has given all of the clause under way."""
         self.speaking = False
         self._plan.generated()
         self._planned(now)
         if not self._plan.waiting:
-            # Nothing follows at once: the last 3 ms of the clause must not wait for the next.
+            # Nothing follows immediately: the last 3 ms of the clause must not wait for the next.
             self._sound(self._transcoder.flush(), now)
         self._finish_if_said(now)
 
     def failed(self, error: SpeechError) -> None:
-        """The engine broke; what was made is still sent, then the error."""
         if self.over:
             return
         self.speaking = False
@@ -300,7 +286,7 @@ class Utterance:
     # --- sound out ---
 
     def take(self, now: float) -> Item | None:
-        """The next thing to send, as far as the client's credit goes."""
+        """Return the next item to send, within the client's credit."""
         if not self._queue:
             return None
         item = self._queue[0]
@@ -324,22 +310,21 @@ class Utterance:
         return item
 
     def credit(self, window_ms: float) -> None:
-        """The client has room for so much more."""
         most = self.opened.format.samples(self._settings.limits.max_window_ms)
         self._credit = min(most, self._credit + self.opened.format.samples(window_ms))
 
     @property
     def full(self) -> bool:
-        """Enough waits here; the engine may pause."""
+        """Whether enough audio is queued for the engine to pause (backpressure)."""
         return self._queued >= self._ahead
 
     @property
     def drained(self) -> bool:
-        """Little waits here; the engine may go on."""
+        """Whether the queue is low enough for the engine to go on."""
         return 2 * self._queued <= self._ahead
 
     def release(self) -> None:
-        """Keep only what a cancel after the end needs."""
+        """Free all but what a cancel after the end needs."""
         self._queue.clear()
         self._plan.close()
         self.context = ContextVoice()
@@ -347,7 +332,6 @@ class Utterance:
     # --- the listener ---
 
     def report(self, report: PlayoutReport, now: float) -> None:
-        """Where the listener is."""
         self._played = min(report.played, self.sent)
         self._played_at = now
         self._moving = report.state == "playing"
@@ -355,7 +339,7 @@ class Utterance:
         self._lead.report(self._engine_samples(self._played), report.state != "held", now)
 
     def played(self, now: float) -> int:
-        """The position at the listener's ear: as reported, else as if all was played at once."""
+        """Return the playout position: as reported, else as if played at arrival."""
         if self._played_at is not None:
             passed = (now - self._played_at) if self._moving else 0.0
             return min(self.sent, self._played + int(passed * self.opened.format.sample_rate))
@@ -365,15 +349,15 @@ class Utterance:
         return max(0, min(self.sent, int(passed * self.opened.format.sample_rate)))
 
     def lead_s(self, now: float) -> float:
-        """Seconds of sound made that the listener has not heard."""
+        """Return the seconds of generated audio that the listener has not heard."""
         return (self.generated - self.played(now)) / self.opened.format.sample_rate
 
     def _engine_samples(self, samples: int) -> int:
-        """Samples of the context at the rate of engines."""
         return samples * SAMPLE_RATE // self.opened.format.sample_rate
 
     def cut(self, played: int | None) -> tuple[int, Heard]:
-        """The position that counts (the cancel's, else the last report's); the text cut there."""
+        """Return the playout position (the cancel's, else the last report's) and the text cut
+        there."""
         position = self._played if played is None else min(played, self.sent)
         total = self.generated if self.over and self._ended and not self._queue else None
         return position, heard(self.text, self.words, position, total=total)
@@ -382,11 +366,11 @@ class Utterance:
 
     @property
     def waiting(self) -> bool:
-        """Whether text may lie here that only a flush, more text or its end would bring out."""
+        """Whether text is held that only a flush, more text or its end releases."""
         return self._waiting_text and not self.over
 
     def flush_deadline(self, now: float) -> float | None:
-        """When a pause in the text will have to be a flush; None while nothing waits for it."""
+        """Return when a pause in the text becomes a flush; None while nothing is held."""
         pause_ms = self.opened.pause_flush_ms
         if pause_ms is None:
             pause_ms = self._settings.pause_flush_ms

@@ -1,1 +1,1 @@
-"""Settings as people write them, read into frozen dataclasses: for the server and for the phone."""
+"""Settings of the server and the phone, read into frozen dataclasses."""

@@ -24,11 +24,8 @@ _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def build(kind: type[T], entry: Entry, path: str = "") -> T:
-    """A dataclass from a section.
-
-    Raises:
-        BadConfiguration: a name is unknown or missing, or a value is not of its type.
-    """
+    """Build a dataclass from a section; raises BadConfiguration for an unknown, missing or mistyped
+    one."""
     if not isinstance(entry.value, dict):
         raise _wrong(path, entry, "must be a section of settings")
     hints = _hints(kind)
@@ -71,7 +68,7 @@ def _may_hold_secrets(entry: Entry) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold, without secrets: those are only counted."""
+    """Return a value as JSON holds it, without secrets: those are only counted."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             each.name: _hidden(getattr(value, each.name))
@@ -100,7 +97,7 @@ def _hidden(value: Any) -> str | None:
 
 
 def without_credentials(text: str) -> str:
-    """An address without the user and password in it; any other text as it is."""
+    """Return an address without user and password; any other text unchanged."""
     if "://" not in text or "@" not in text:
         return text
     try:
@@ -207,7 +204,6 @@ def _takes_text(kind: Any) -> bool:
 
 
 def _read(kind: Any, entry: Entry, path: str) -> Entry:
-    """A text as what its type asks for: a list may be written with commas alone."""
     text = entry.value.strip()
     if get_origin(kind) in (tuple, list, frozenset, set) and not text.startswith("["):
         items = [part.strip() for part in text.replace("\n", ",").split(",")]
@@ -245,7 +241,7 @@ def _needs_quotes(value: Any, must: str) -> bool:
 
 
 def unknown_setting(path: str, entry: Entry, known: list[str]) -> BadConfiguration:
-    """The error for a name that is none of ``known``; ``path`` ends in it."""
+    """Return the error for a name not in ``known``; ``path`` ends in it."""
     near = difflib.get_close_matches(path.rpartition(".")[2], known, n=3, cutoff=0.6)
     remedy = f"Did you mean {' or '.join(near)}?" if near else f"Known are: {', '.join(known)}."
     return BadConfiguration(f"The setting {path} is unknown ({entry.where}).", remedy=remedy)

@@ -21,7 +21,7 @@ _TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 class BadConfiguration(BadRequest):
-    """The settings cannot be read as they are written."""
+    """The settings cannot be read."""
 
     code = "bad_configuration"
 
@@ -40,7 +40,7 @@ class Entry:
     """Whether it may hold secrets: it cannot be read by everyone who sees a process list."""
 
     def place(self, *path: str | int) -> str:
-        """Where the entry at ``path`` beneath this one stands, or the nearest one above it."""
+        """Return where the entry at ``path`` beneath this one stands, or its nearest parent."""
         entry = self
         for step in path:
             held = entry.value
@@ -71,16 +71,13 @@ def value_of(entry: Entry) -> Any:
 
 
 def section(where: str) -> Entry:
-    """A section that holds nothing."""
+    """Return an empty section."""
     return Entry({}, where)
 
 
 def from_yaml(text: str, name: str) -> Entry:
-    """A YAML document as entries; an empty one is an empty section.
-
-    Raises:
-        BadConfiguration: it is no YAML, names a key twice, or holds something else than settings.
-    """
+    """Parse a YAML document into entries; an empty one is an empty section. Raises
+    BadConfiguration."""
     try:
         entry = _parsed(text, name)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -144,7 +141,7 @@ def _is_scalar(node: yaml.Node) -> bool:
 
 
 def from_text(text: str, where: str) -> Any:
-    """The value of a text that is no plain string: numbers, lists, null, as YAML reads them."""
+    """Parse a text as YAML's number, list or null."""
     try:
         entry = _parsed(text, where)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -162,7 +159,7 @@ def _placed(entry: Entry, where: str) -> Entry:
 
 
 def from_environment(env: Mapping[str, str]) -> Entry:
-    """The variables that begin with ``QWEN3TTS__``, in order of their names."""
+    """Return the variables ``QWEN3TTS__…``, ordered by name."""
     top: dict[str, Entry] = {}
     where = "the environment"
     for name in sorted(env):
@@ -174,11 +171,7 @@ def from_environment(env: Mapping[str, str]) -> Entry:
 
 
 def from_overrides(overrides: Iterable[str]) -> Entry:
-    """``a.b=c`` texts; a later one wins.
-
-    Raises:
-        BadConfiguration: one is not of that form.
-    """
+    """Parse ``a.b=c`` texts; a later one wins. Raises BadConfiguration."""
     top = section("the command line")
     for each in overrides:
         name, equals, value = each.partition("=")
@@ -199,7 +192,7 @@ def _nested(path: list[str], entry: Entry) -> Entry:
 
 
 def merged(under: Entry, over: Entry) -> Entry:
-    """Both, section by section; ``over`` wins."""
+    """Merge section by section; ``over`` wins."""
     if not (isinstance(under.value, dict) and isinstance(over.value, dict)):
         return over
     both = dict(under.value)
@@ -213,11 +206,7 @@ MAX_FILE_BYTES = 1 << 20
 
 
 def from_file(path: Path, example: str) -> Entry:
-    """The settings of a YAML file; ``example`` is one that may be copied.
-
-    Raises:
-        BadConfiguration: it cannot be read, is too large, not UTF-8 or no YAML.
-    """
+    """Read a YAML file of settings; ``example`` is named in the remedy. Raises BadConfiguration."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

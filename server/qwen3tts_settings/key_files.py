@@ -15,10 +15,7 @@ MAX_FLIGHTS = 8
 
 
 def readable_by_others(path: Path) -> str:
-    """Return who besides its owner may read a file, with its mode; empty: only the owner.
-
-    A file that cannot be looked at counts as the owner's: reading it reports the error.
-    """
+    """Return who besides its owner may read a file, with its mode; empty: only the owner."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except (OSError, ValueError):
@@ -43,10 +40,9 @@ def certificate_fields(
     *,
     of_server: bool = True,
 ) -> dict[str, Any]:
-    """Shake hands in memory and return the fields of the certificate that one end presents.
+    """Shake hands in memory and return the peer certificate's fields (``SSLSocket.getpeercert``).
 
-    The result is ``SSLSocket.getpeercert()``'s: ``notBefore`` and ``notAfter`` as text,
-    ``subjectAltName`` as pairs. The dates are not checked.
+    Dates are not checked.
 
     Args:
         serving: context of the server; its chain is loaded where ``of_server``.

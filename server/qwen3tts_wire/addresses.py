@@ -30,15 +30,13 @@ async def first_connected(
     *,
     head_start_s: float = HEAD_START_S,
 ) -> T:
-    """Dial one address after the other, best first, until one answers.
-
-    The next one is dialled when those before it have failed, or after ``head_start_s``.
+    """Dial addresses in order until one answers; the next is dialled after ``head_start_s``.
 
     Args:
         leave: closes a connection that came too late to be used.
 
     Raises:
-        SpeechError: none answers; the reason of the first.
+        SpeechError: the first address's error, when none answers.
     """
     dials: dict[asyncio.Task[T], str] = {}
     left = list(addresses)
@@ -86,7 +84,7 @@ _own_keys: dict[str, str] = {}
 
 
 def know_key(url: str, key: str) -> None:
-    """Have all clients of this process show ``key`` to the server at ``url``; empty = no more."""
+    """Have this process's clients show ``key`` to the server at ``url``; empty: no longer."""
     if key:
         _own_keys[url] = key
     else:
@@ -94,12 +92,12 @@ def know_key(url: str, key: str) -> None:
 
 
 def key_for(url: str) -> str | None:
-    """Return what a client that was given no key shows to the server at ``url``."""
+    """Return the API key for ``url``: that of ``know_key``, else the environment's."""
     return _own_keys.get(url) or os.environ.get(API_KEY_ENV)
 
 
 def check_address(url: str) -> None:
-    """Raise BadRequest for what is no address of a speech server."""
+    """Raise BadRequest unless ``url`` is a speech server's address."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
@@ -113,7 +111,7 @@ def check_address(url: str) -> None:
 
 
 def frame_log() -> logging.Logger:
-    """Where the library below writes; never what is said, which it would write while debugging."""
+    """Return a logger for websockets that never logs messages."""
     client = logging.getLogger("qwen3tts_wire.client")
     frames = client.getChild("frames")
     frames.setLevel(max(logging.INFO, client.getEffectiveLevel()))
@@ -121,7 +119,7 @@ def frame_log() -> logging.Logger:
 
 
 def close_error(socket: ClientConnection) -> SpeechError:
-    """Why the server closed, as an error with its remedy."""
+    """Return the server's close as an error with its remedy."""
     code, reason = socket.close_code, socket.close_reason or ""
     said = f" ({code} {reason})".rstrip() if code not in (None, 1005, 1006) else ""
     if code == 1013:
@@ -136,19 +134,19 @@ def close_error(socket: ClientConnection) -> SpeechError:
 
 
 def key_headers(api_key: str | None) -> dict[str, str]:
-    """What goes along with a key; raises BadRequest for one that no header can hold."""
+    """Return the headers for a key; BadRequest where no header can hold it."""
     if not api_key:
         return {}
     if not all("!" <= char <= "~" for char in api_key):
         raise BadRequest(
-            "The API key is none: it holds something else than visible ASCII characters.",
+            "The API key holds something else than visible ASCII characters.",
             remedy=f"Check it, and the environment's {API_KEY_ENV}.",
         )
     return {"Authorization": f"Bearer {api_key}"}
 
 
 def handshake_error(url: str, status: int) -> SpeechError:
-    """What an HTTP answer means that opened no WebSocket."""
+    """Return the error for an HTTP answer that opened no WebSocket."""
     if status == 401:
         return BadRequest(
             f"{url} asks for an API key, or for another one.",
@@ -163,7 +161,7 @@ def handshake_error(url: str, status: int) -> SpeechError:
 
 
 def tls_error(url: str, error: ssl.SSLError) -> SpeechError:
-    """What it means that no TLS connection came about."""
+    """Return the error for a failed TLS handshake."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConnectionLost(
             f"The certificate at {url} is not trusted: {error.verify_message}.",
@@ -204,8 +202,9 @@ _NEVER = tuple(
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one that anybody may ask: not of this machine, nor of a private
-    network, a link, a group, a cloud's metadata, nor one of these within an IPv6 address."""
+    """Return whether an IP address is public: not of this machine, a private network, a link,
+    multicast, a cloud's metadata, nor one of these within an IPv6 address.
+    """
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The client of ``qwen3tts.speech.v1`` over one persistent WebSocket, or one after the other."""
+"""Client of ``qwen3tts.speech.v1``."""
 
 from __future__ import annotations
 
@@ -43,11 +43,10 @@ log = logging.getLogger(__name__)
 
 
 class SpeechClient:
-    """One connection to a speech server; any number of contexts on it.
+    """Client connection to a speech server, with any number of contexts.
 
-    With ``resume`` the connection may change: when it is lost, or the server asks to leave, the
-    client connects again (to the same address, where a balancer may have another server, then to
-    those of ``Resume.elsewhere``), and contexts under way go on there.
+    With ``resume`` the client reconnects when the connection is lost or the server drains: to the
+    same address, then to those of ``Resume.elsewhere``; contexts under way go on there.
 
     >>> client = await SpeechClient.connect("ws://127.0.0.1:8765/v1/speech")
     >>> context = await client.open(voice="en")
@@ -65,7 +64,7 @@ class SpeechClient:
         resume: Resume | None = None,
         api_key: str | None = None,
     ) -> None:
-        """``connect`` makes one that is connected."""
+        """Prepare a client; ``connect`` makes a connected one."""
         self.url = url
         self.resume = resume
         self.draining = asyncio.Event()
@@ -104,15 +103,21 @@ class SpeechClient:
     ) -> SpeechClient:
         """Connect, and wait for the server's greeting and its first clock answer.
 
-        ``open_timeout`` and ``ping_interval`` are seconds. The connection is direct: proxies of the
-        environment are not used. ``resume``: what to do when the connection is lost later; True is
-        ``Resume()``, without it every context then ends with ConnectionLost. ``api_key``: what the
-        server asks for; None is that of a server that this process has started, else the
-        environment's ``QWEN3TTS_API_KEY``, if it is set.
+        Proxies of the environment are not used.
+
+        Args:
+            url: ``ws://`` or ``wss://`` address.
+            open_timeout: seconds.
+            ping_interval: seconds.
+            clock: monotonic seconds.
+            resume: policy after a lost connection; True is ``Resume()``, without it contexts then
+            end
+                with ConnectionLost.
+            api_key: None is the key of a server that this process started, else the environment's
+                ``QWEN3TTS_API_KEY``.
 
         Raises:
-            BadRequest: ``url`` is no ``ws://`` or ``wss://`` address, or the server asks for
-                another API key.
+            BadRequest: ``url`` is not such an address, or the API key is wrong.
             ConnectionLost: nothing answers there in time.
             ProtocolError: what answers does not speak this protocol.
             ServerBusy: the server takes no connection now.
@@ -146,47 +151,39 @@ class SpeechClient:
 
     @property
     def session(self) -> SessionCreated:
-        """What the server said of itself: engine, model, voices, formats, limits."""
+        """The server's greeting: engine, model, voices, formats, limits."""
         if self.protocol.session is None:
             raise ProtocolError("The server has not greeted yet.")
         return self.protocol.session
 
     @property
     def protocol(self) -> ClientProtocol:
-        """The protocol on the connection."""
         return self._connection.protocol
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is over; ``error`` says why."""
         return self.error is not None
 
     @property
     def connected(self) -> bool:
-        """Whether a context can be opened at once, without looking for a server first."""
+        """Whether a context can be opened without looking for a server first."""
         return self.error is None and self._connection.usable
 
     @property
     def elsewhere(self) -> bool:
-        """Whether it is connected to another address than its own (``Resume.elsewhere``)."""
+        """Whether it is connected to an address of ``Resume.elsewhere``."""
         return self._connection.url != self.url
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way: no context brings sound, no voice is being loaded."""
+        """Whether no context brings audio and no voice is being loaded."""
         connections = (self._connection, *self._leaving)
         return not (self._waiting or self._moving) and all(
             connection.idle for connection in connections
         )
 
     async def ready(self) -> None:
-        """Wait until it is connected, with ``resume`` by looking for a server.
-
-        Raises:
-            ConnectionLost: the connection is over, or no server was found in time.
-            ServerBusy: the server has asked to leave, or takes nobody.
-            SpeechError: what else comes out of ``connect``.
-        """
+        """Wait until it is connected; raises what ``connect`` raises."""
         await self._usable()
 
     async def away(self) -> None:
@@ -201,7 +198,7 @@ class SpeechClient:
 
     @property
     def rtt_s(self) -> float:
-        """Round trip of the ping that the offset comes from, seconds."""
+        """Round trip time of the ping that the offset comes from, in seconds."""
         return self._connection.rtt_s
 
     async def open(
@@ -212,17 +209,17 @@ class SpeechClient:
         format: AudioFormat | None = None,  # noqa: A002 - the field's name on the wire
         **options: Any,
     ) -> Context:
-        """Open a context; does not wait for the server, unless one has to be found again.
+        """Open a context, without waiting for the server unless one must be found again.
 
         ``options`` are further fields of ``context.open``: ``speed``, ``instructions``,
         ``sampling``, ``seed``, ``initial_codec_chunk_frames``, ``lead_ms``, ``window_ms``,
-        ``pause_flush_ms``, ``context_id``. What the server refuses (a voice it does not have)
-        comes out of the context.
+        ``pause_flush_ms``, ``context_id``. A server's refusal (an unknown voice) comes out of the
+        context.
 
         Raises:
-            BadRequest: an option that is unknown or out of bounds.
+            BadRequest: an option is unknown or out of bounds.
             ConnectionLost: the connection is over.
-            ServerBusy: the server has asked to leave.
+            ServerBusy: the server drains.
         """
         connection = await self._usable()
         context = connection.open(
@@ -244,16 +241,20 @@ class SpeechClient:
         voice_id: str | None = None,
         x_vector_only: bool = False,
     ) -> VoiceReady:
-        """Have a voice made of a sound file's bytes, or one that the server has stored made ready.
+        """Load a voice from a sound file's bytes, or a stored one by its id.
 
-        ``ref_text`` is what is said in the file; without it the server finds out, where it can.
-        ``x_vector_only`` takes only the colour of the voice from it. The ``voice_id`` of the answer
-        is what ``open`` takes as ``voice``.
+        The answer's ``voice_id`` is what ``open`` takes as ``voice``.
+
+        Args:
+            ref_audio: the sound file.
+            ref_text: its transcript; None: the server transcribes, where it can.
+            voice_id: of a stored voice.
+            x_vector_only: use only the speaker embedding (x-vector).
 
         Raises:
             BadRequest: the engine clones no voices, or not from this.
             UnknownVoice: the server knows no voice of that id.
-            LimitExceeded: the file is larger than the server takes.
+            LimitExceeded: the file is too large.
             ServerBusy: too many are being loaded.
             ConnectionLost: the connection is over.
         """
@@ -277,7 +278,7 @@ class SpeechClient:
             connection.loads.pop(message.request_id, None)
 
     async def close(self) -> None:
-        """Leave. Contexts that are still read end with ConnectionLost."""
+        """Close the connection; open contexts end with ConnectionLost."""
         if self.error is None:
             self.error = ConnectionLost("This side closed the connection.")
         if self._search is not None:
@@ -305,10 +306,8 @@ class SpeechClient:
         await self.close()
 
     def reroute(self, context: Context) -> bool:
-        """Have a context go on at another address, as its server brings nothing.
-
-        Whether there is another address; else nothing is done.
-        """
+        """Move a context to another address, as its server has stalled; False without another
+        address."""
         connection = next(
             (each for each in (self._connection, *self._leaving) if each.has(context)), None
         )
@@ -331,7 +330,6 @@ class SpeechClient:
     # --- called by the connection ---
 
     def leaving(self, connection: ServerConnection) -> None:
-        """The server has asked to leave."""
         if self.resume is None:
             self.draining.set()
         elif connection is self._connection and self.error is None:
@@ -341,7 +339,6 @@ class SpeechClient:
     def lost(
         self, connection: ServerConnection, contexts: list[Context], error: SpeechError
     ) -> None:
-        """These contexts have no server any more."""
         gone = connection.error is not None
         if self.resume is None:
             self.error = (self.error or error) if gone else self.error
@@ -379,7 +376,6 @@ class SpeechClient:
     # --- looking for another server ---
 
     async def _usable(self) -> ServerConnection:
-        """A connection on which a context may be opened."""
         if self.draining.is_set() and self.error is None:
             raise ServerBusy("The server is about to stop.", remedy="Connect again.")
         while self.resume is not None and self.error is None and not self._connection.usable:
@@ -398,7 +394,6 @@ class SpeechClient:
         return self._search
 
     async def _find(self) -> SpeechError | None:
-        """Connect again, and have all contexts go on there; returns why it could not be done."""
         assert self.resume is not None
         until = self._clock() + self.resume.within_s
         for wait_s in self.resume.waits(random.random):
@@ -429,7 +424,6 @@ class SpeechClient:
         return None
 
     def _addresses(self) -> list[str]:
-        """Where a server may be, best first."""
         assert self.resume is not None
         all_of_them = dict.fromkeys((self.url, *self.resume.elsewhere))
         return sorted(all_of_them, key=lambda url: url == self._last)
@@ -448,7 +442,6 @@ class SpeechClient:
         task.add_done_callback(lambda it: self._moving.pop(it, None))
 
     async def _move(self, context: Context, url: str, after_s: float = 0.0) -> None:
-        """Have a context go on that was at ``url``, with a voice that this server has."""
         await asyncio.sleep(after_s)
         if context.revoice is not None and self._connection.url != url:
             with contextlib.suppress(SpeechError):  # then it is asked for the same voice

@@ -1,4 +1,4 @@
-"""The client's end of ``qwen3tts.speech.v1`` without I/O."""
+"""Client's end of ``qwen3tts.speech.v1``, without I/O."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ClientProtocol(Endpoint[ClientEvent]):
     """The client's end of one connection."""
 
     def __init__(self, last_no: int = 0) -> None:
-        """``last_no``: contexts are numbered, and named, from the one after it."""
+        """Number contexts from the one after ``last_no``."""
         super().__init__()
         self.session: SessionCreated | None = None
         """What the server said first."""
@@ -54,7 +54,7 @@ class ClientProtocol(Endpoint[ClientEvent]):
         format: AudioFormat | None = None,  # noqa: A002 - the field's name on the wire
         **options: Any,
     ) -> ContextOpen:
-        """Open a context; its number is chosen here. Options are the fields of ``context.open``."""
+        """Open a context and choose its number; options are the fields of ``context.open``."""
         known = [name for name in kinds(ContextOpen) if name != "context_no"]
         unknown = options.keys() - set(known)
         if unknown:
@@ -85,7 +85,7 @@ class ClientProtocol(Endpoint[ClientEvent]):
         return message
 
     def send_append(self, context_no: int, text: str) -> str:
-        """Send text, in pieces where it is long; returns what was sent, halves joined."""
+        """Send text in pieces; return what was sent, with surrogates joined."""
         if not isinstance(text, str):
             raise BadRequest(f"Text must be a str, not {type(text).__name__}.")
         context = self._move(context_no, TextAppend.type)
@@ -105,12 +105,11 @@ class ClientProtocol(Endpoint[ClientEvent]):
         return joined
 
     def send_flush(self, context_no: int) -> None:
-        """Have all text so far spoken."""
         context = self._move(context_no, TextFlush.type)
         self.outbox.put(encode(TextFlush(context.opened.context_id)))
 
     def send_end(self, context_no: int) -> str:
-        """Say that no more text follows; returns what this adds for a half that stayed alone."""
+        """End the text; return what this adds for an unpaired surrogate."""
         context = self._move(context_no, TextEnd.type)
         rest = context.joiner.finish()
         if rest:
@@ -120,28 +119,23 @@ class ClientProtocol(Endpoint[ClientEvent]):
         return rest
 
     def send_report(self, context_no: int, played: int, state: str = "playing") -> None:
-        """Tell the position at the listener's ear, in samples."""
+        """Report the playout position, in samples."""
         kinds(PlayoutReport)["state"][0].check(state, "playout.report.state")
         context = self._move(context_no, PlayoutReport.type)
         self.outbox.put(encode(PlayoutReport(context.opened.context_id, played, state)))
 
     def send_credit(self, context_no: int, window_ms: float) -> None:
-        """Allow so much more audio."""
         context = self._move(context_no, AudioCredit.type)
         self.outbox.put(encode(AudioCredit(context.opened.context_id, window_ms)))
 
     def send_cancel(self, context_no: int, played: int | None = None) -> None:
-        """Stop a context; its audio is dropped from now on."""
+        """Cancel a context; its audio is dropped from now on."""
         context = self._move(context_no, ContextCancel.type)
         self.outbox.put(encode(ContextCancel(context.opened.context_id, played)))
 
     def send_voice_load(self, request_id: str, **options: Any) -> VoiceLoad:
-        """Have a voice made ready. Options are the fields of ``voice.load``.
-
-        Raises:
-            BadRequest: an option that is unknown or out of bounds.
-            LimitExceeded: the reference is larger than the server takes.
-        """
+        """Load a voice; options are the fields of ``voice.load``. Raises BadRequest or
+        LimitExceeded."""
         unknown = options.keys() - kinds(VoiceLoad).keys()
         if unknown:
             raise BadRequest(f"voice.load takes no option {', '.join(sorted(unknown))}.")
@@ -159,16 +153,14 @@ class ClientProtocol(Endpoint[ClientEvent]):
         return message
 
     def send_ping(self, client_time_ms: float) -> None:
-        """Ask for the server's clock."""
         self.outbox.put(encode(Ping(client_time_ms)))
 
     def state(self, context_no: int) -> ContextState:
-        """Where a context is; NEW when it is not known."""
         context = self._contexts.get(context_no)
         return ContextState.NEW if context is None else context.state
 
     def forget(self, context_no: int) -> None:
-        """Drop what is remembered of a context; anything of it that still comes is dropped."""
+        """Forget a context; messages of it that still arrive are dropped."""
         context = self._contexts.pop(context_no, None)
         if context is not None:
             self._numbers.pop(context.opened.context_id, None)
@@ -183,7 +175,6 @@ class ClientProtocol(Endpoint[ClientEvent]):
     # --- receiving ---
 
     def receive_data(self, data: Data) -> None:
-        """Take one WebSocket message. Call ``events_received`` and ``data_to_send`` next."""
         if isinstance(data, bytes):
             try:
                 frame = AudioFrame.from_bytes(data)

@@ -54,24 +54,22 @@ class OffsetSample:
 
 
 class ClockOffset:
-    """Server's monotonic clock minus ours, by the ping with the least round trip of the last few.
+    """Server's monotonic clock minus ours, from the ping with the least round trip of the last few.
 
-    The error of one sample is at most half its round trip (RFC 5905 section 8 uses the same rule:
-    the sample of least delay is the best of the last eight).
+    A sample's error is at most half its round trip (RFC 5905 section 8 uses the same rule).
     """
 
     def __init__(self, keep: int = 8) -> None:
         self._samples: deque[OffsetSample] = deque(maxlen=keep)
 
     def add(self, sent: float, received: float, answered: float, returned: float) -> None:
-        """One exchange: ours, theirs, theirs, ours; seconds."""
+        """Add one exchange: sent, received there, sent there, received; in seconds."""
         rtt = max(0.0, (returned - sent) - (answered - received))
         offset = ((received - sent) + (answered - returned)) / 2
         self._samples.append(OffsetSample(offset, rtt))
 
     @property
     def known(self) -> bool:
-        """Whether there was a ping yet."""
         return bool(self._samples)
 
     @property
@@ -85,31 +83,27 @@ log = logging.getLogger(__name__)
 MAX_MESSAGE_BYTES = 4 << 20
 """A cancelled context's text, or a long list of voices, fits; nothing larger is ever sent."""
 OUT_HIGH_BYTES = 64 << 10
-"""With so much waiting to be written, ``append`` waits."""
+"""Size of the outbox above which ``append`` waits (backpressure)."""
 PEER_PING_S = 5.0
 PEER_TIMEOUT_S = 10.0
-"""A server that does not answer a WebSocket ping for so long is gone."""
+"""A server that does not answer a WebSocket ping within this time is gone."""
 SAME_VERSION = "Look at the server's log, and run the same version at both ends."
 DONE_KEPT = 64
 """Contexts that are done and whose cancel still goes to the server."""
 
 
 class ConnectionOwner(Protocol):
-    """Who is told what becomes of a connection."""
+    """Receives what becomes of a connection."""
 
     def lost(
         self, connection: ServerConnection, contexts: list[Context], error: SpeechError
-    ) -> None:
-        """These contexts have no server any more."""
-        ...
+    ) -> None: ...
 
-    def leaving(self, connection: ServerConnection) -> None:
-        """The server has asked to leave."""
-        ...
+    def leaving(self, connection: ServerConnection) -> None: ...
 
 
 class ServerConnection:
-    """A WebSocket, the protocol on it, and who waits for what on it."""
+    """A WebSocket to a server: the protocol on it, its contexts and pending voice loads."""
 
     def __init__(
         self,
@@ -156,7 +150,7 @@ class ServerConnection:
         last_no: int = 0,
         api_key: str | None = None,
     ) -> ServerConnection:
-        """Connect, and wait for the greeting and the first clock answer; see SpeechClient."""
+        """Connect; wait for the greeting and the first clock answer; see SpeechClient."""
         try:
             async with asyncio.timeout(open_timeout):
                 socket = await connect(
@@ -223,26 +217,21 @@ class ServerConnection:
 
     @property
     def offset_s(self) -> float:
-        """The server's monotonic clock minus this side's, seconds."""
         return self._offset.best.offset_s
 
     @property
     def rtt_s(self) -> float:
-        """Round trip of the ping that the offset comes from, seconds."""
         return self._offset.best.rtt_s
 
     @property
     def usable(self) -> bool:
-        """Whether a context may be opened on it."""
         return not self.left.is_set()
 
     @property
     def idle(self) -> bool:
-        """Whether all contexts on it are over, and no voice is being loaded."""
         return not self.loads and all(each.over for each in self._contexts.values())
 
     async def close(self) -> None:
-        """Leave. Contexts that are still read end with ConnectionLost."""
         self.lose(ConnectionLost("This side closed the connection."))
         await self.socket.close(1000, "done")
         for task in self._tasks:
@@ -252,14 +241,13 @@ class ServerConnection:
     # --- what contexts use ---
 
     def open(self, *, resumable: bool, **options: Any) -> Context:
-        """Open a context; raises what ``send_open`` raises."""
         opened = self.protocol.send_open(**options)
         context = Context(self, opened, resumable=resumable)
         self._contexts[opened.context_no] = context
         return context
 
     def reopen(self, context: Context, opened: ContextOpen, window_ms: float) -> ContextOpen:
-        """Open a context for what was ``opened`` elsewhere, with so much credit."""
+        """Open a context again for what was ``opened`` elsewhere."""
         options = {each.name: getattr(opened, each.name) for each in fields(opened)}
         del options["context_no"]
         options["window_ms"] = max(MIN_WINDOW_MS, window_ms)
@@ -268,27 +256,24 @@ class ServerConnection:
         return again
 
     def wake(self) -> None:
-        """Something waits in the protocol to be written."""
         self._wake.set()
 
     async def flush_out(self) -> None:
-        """Have it written; waits while too much waits."""
+        """Have the outbox written; wait while too much is queued (backpressure)."""
         self._wake.set()
         if self.error is None and self.protocol.outbox.size > OUT_HIGH_BYTES:
             self.room.clear()
         await self.room.wait()
 
     def has(self, context: Context) -> bool:
-        """Whether the context is on it."""
         return context in self._contexts.values()
 
     def forget(self, context: Context) -> None:
-        """The context is over."""
         self._contexts.pop(context.context_no, None)
         self.protocol.forget(context.context_no)
 
     def keep_done(self, context: Context) -> None:
-        """The context is done and may still be cancelled; only so many are kept for that."""
+        """Keep a done context so that it can be cancelled; the oldest are forgotten."""
         self._done.append(context)
         if len(self._done) > DONE_KEPT:
             self.forget(self._done.popleft())
@@ -296,7 +281,6 @@ class ServerConnection:
     # --- tasks ---
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """A task that breaks ends every context with an error; none may wait for ever."""
         try:
             await work
         except Exception:
@@ -393,7 +377,6 @@ class ServerConnection:
             log.warning("the speech server answered: %s", error)
 
     def _loaded(self, request_id: str, answer: VoiceReady | SpeechError) -> bool:
-        """The answer to a ``voice.load``; False: nobody waits for it."""
         future = self.loads.get(request_id)
         if future is None or future.done():
             return False
@@ -416,7 +399,7 @@ class ServerConnection:
         context.fail(event.error)
 
     def lose(self, error: SpeechError) -> None:
-        """The connection is over; every open context says so, or goes on elsewhere."""
+        """End the connection; every open context fails, or goes on elsewhere."""
         if self.error is not None:
             return
         self.error = error
@@ -432,4 +415,4 @@ class ServerConnection:
 
 
 class ClientBroke(ConnectionLost):
-    """This side of the connection broke."""
+    """An internal error of the client."""

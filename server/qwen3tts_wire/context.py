@@ -1,4 +1,4 @@
-"""One utterance, as the client sees it."""
+"""One utterance, at the client."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class ContextConnection(Protocol):
 
 
 class Context:
-    """Text goes in (``append``, ``flush``, ``end``), events come out (``async for``).
+    """One utterance: text goes in (``append``, ``flush``, ``end``), events come out (``async
+    for``).
 
-    The queue of events holds at most the window's worth of audio: the server may send more only as
-    events are taken, so a context that nobody reads stalls alone.
-
-    With a client that resumes, its server may change (``Resumed``); positions and text go on.
+    The event queue holds at most the window's audio: the server sends more only as events are
+    taken, so an unread context stalls alone. With a resuming client its server may change
+    (``Resumed``); positions and text go on.
     """
 
     def __init__(
@@ -104,32 +104,28 @@ class Context:
 
     @property
     def context_id(self) -> str:
-        """Name of the context on its connection."""
         return self._opened.context_id
 
     @property
     def context_no(self) -> int:
-        """Number of the context on its connection, from 1."""
         return self._attempt.opened.context_no
 
     @property
     def format(self) -> AudioFormat:
-        """Form of the samples."""
         return self._opened.format
 
     @property
     def text(self) -> str:
-        """All text given so far, as positions in it count."""
+        """All text so far."""
         return str(self._replay)
 
     @property
     def over(self) -> bool:
-        """Whether nothing more comes from a server, though it may not all have been read."""
+        """Whether the server sends nothing more, though events may be unread."""
         return self._finished or self.done is not None or self.error is not None
 
     @property
     def cancelling(self) -> bool:
-        """Whether a cancel waits for its answer."""
         return self._cancelled is not None and not self._cancelled.done()
 
     @property
@@ -140,7 +136,7 @@ class Context:
         )
 
     def heard(self, position: int) -> Heard:
-        """The text cut where the listener was after ``position`` samples, from what came so far."""
+        """Return the text cut at the playout position ``position``, in samples."""
         return heard(
             self.text, self.words, position, total=self.done.samples if self.done else None
         )
@@ -148,10 +144,10 @@ class Context:
     # --- text ---
 
     async def append(self, text: str) -> None:
-        """Give more text. Waits while the connection cannot take more; raises the context's error.
+        """Append text; waits under backpressure, and raises the context's error.
 
         Raises:
-            LimitExceeded: with this the context would hold too much text; nothing of it was sent.
+            LimitExceeded: the context would hold too much text; nothing of it was sent.
         """
         self._check_open()
         joined = self._replay.add(text, self._limits.max_text_chars)
@@ -168,7 +164,7 @@ class Context:
             await self._connection.flush_out()
 
     async def end(self) -> None:
-        """No more text follows."""
+        """End the text."""
         self._check_open()
         rest = self._replay.end()
         if self._connection is not None:
@@ -179,10 +175,9 @@ class Context:
     # --- playout ---
 
     async def report(self, played: int, state: str = "playing") -> None:
-        """Tell the server what has been heard (samples); ``playing``, ``starved`` or ``held``.
+        """Report the playout position in samples, and ``playing``, ``starved`` or ``held``.
 
-        Raises:
-            BadRequest: no number, or no such state.
+        Raises BadRequest.
         """
         self._reported = self._position(played)
         if self._connection is not None and self._stoppable:
@@ -191,13 +186,11 @@ class Context:
             await self._connection.flush_out()
 
     def cancel(self, played: int | None = None) -> asyncio.Future[Cancelled]:
-        """Stop. Audio is dropped from this moment on, whether or not the answer is awaited.
+        """Cancel. Audio is dropped from now on, whether or not the answer is awaited.
 
-        ``played`` is the position heard, in samples; without it the last report stands. The answer
-        never fails: where the server does not give it, it is worked out here.
-
-        Raises:
-            BadRequest: ``played`` is no number; nothing is stopped.
+        ``played`` is the playout position in samples; without it the last report stands. The answer
+        never fails: without the server's it is computed here. Raises BadRequest for an invalid
+        position.
         """
         if self._cancelled is not None:
             return self._cancelled
@@ -261,7 +254,6 @@ class Context:
     # --- called by the connection ---
 
     def take(self, message: object, now: float) -> None:
-        """A message about this context came."""
         if isinstance(message, AudioFrame):
             self._audio(message, now)
         elif isinstance(message, AlignmentInfo):
@@ -288,7 +280,6 @@ class Context:
             self._answered(message)
 
     def fail(self, error: SpeechError) -> None:
-        """The context is broken; what came before is still given out."""
         if self.error is None:
             self.error = error
         self._events.wake()
@@ -407,10 +398,10 @@ class Context:
     # --- another server ---
 
     def detach(self, reason: str, offset_s: float) -> bool:
-        """Its server is lost; whether it can go on with another one.
+        """Leave a lost server; return whether another one can go on.
 
-        ``offset_s`` is the clock offset to the server lost. What needs no server any more is
-        finished here. Nothing can go on whose words are not known.
+        A context whose words are unknown cannot; one that needs no server any more is finished
+        here.
         """
         connection = self._connection
         if self.over or self._tail is None or connection is None:
@@ -431,25 +422,21 @@ class Context:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for another server."""
         return self._connection is None and not self._finished and self.error is None
 
     @property
     def joining(self) -> bool:
-        """Whether another server has taken it, and no sound of that one has joined yet."""
+        """Whether another server has taken it and its audio has not joined yet."""
         return self.resumed > 0 and self._attempt.pending_join is not None
 
     def speak_with(self, voice: str | None, language: str | None, there: Collection[str]) -> None:
-        """What the next server is asked for; ``there`` are ids of its voices.
-
-        Without a voice it is the one that has spoken so far, where that server has it.
-        """
+        """Choose voice and language for the next server; ``there`` are ids of its voices."""
         if voice is None and self._opened.voice in there:
             voice = self._opened.voice
         self._opened = replace(self._opened, voice=voice, language=language)
 
     def give_up(self) -> None:
-        """Its server brings nothing: that one need not go on."""
+        """Cancel at a server that brings nothing."""
         if self._connection is not None and self._stoppable:
             self._connection.protocol.send_cancel(self.context_no)
             self._connection.wake()
@@ -458,7 +445,7 @@ class Context:
         """Go on with another server.
 
         Raises:
-            ConnectionLost: so many attempts brought nothing.
+            ConnectionLost: too many attempts brought nothing.
             SpeechError: the new server cannot take it.
         """
         assert self._tail is not None
@@ -483,14 +470,13 @@ class Context:
         connection.wake()
 
     def _join(self, now: float) -> None:
-        """The place where the new sound joins the old may be known now."""
         join = self._attempt.pending_join
         if join is None or not join.joined:
             return
         del self.words[join.cut.words :]
         if self.words and self.words[-1].end > self.received:
             self.words[-1] = replace(self.words[-1], end=self.received)
-        # What is said again is taken back, as far as nobody has taken it yet.
+        # What is said again is taken back, as far as it has not been read yet.
         back = self._events.take_back(join.fragment)
         self.received -= back
         self._give_credit(back)

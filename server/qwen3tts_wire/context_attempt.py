@@ -15,13 +15,13 @@ from qwen3tts_wire.messages import ContextOpen
 TAIL_S = 5.0
 """Sound kept for the match; words that are told so late count as not told."""
 JOIN_TIMEOUT_S = 2.0
-"""Sound in which no word is told beyond the tail's length; then the cut is made by length alone."""
+"""Audio beyond the tail's length without a word, after which the cut is made by length alone."""
 MARGIN_S = 0.02
 """Before a word's start the quietest place is looked for within this, or the word's precision."""
 
 
 class UnalignedTail:
-    """The last sound received of a context, as far as its words may not be known."""
+    """The last received audio of a context whose words may not be known."""
 
     def __init__(self, form: AudioFormat) -> None:
         self._form = form
@@ -29,24 +29,21 @@ class UnalignedTail:
         self._samples = 0
 
     def push(self, offset: int, data: bytes) -> None:
-        """The next samples; ``offset`` is the position of the first."""
         self._frames.append((offset, data))
         self._samples += len(data) // self._form.bytes_per_sample
         while self._samples > TAIL_S * self._form.sample_rate and len(self._frames) > 1:
             self._drop()
 
     def aligned_to(self, end: int) -> None:
-        """The sound up to that position is known."""
         while self._frames and self._end(0) <= end:
             self._drop()
 
     def clear(self) -> None:
-        """All sound so far is known."""
         self._frames.clear()
         self._samples = 0
 
     def after(self, start: int) -> tuple[int, int]:
-        """Where there is sound from position ``start`` on: its first sample, and its end."""
+        """Return the first audible sample from ``start`` on, and the end of the audible audio."""
         width = self._form.bytes_per_sample
         data = b"".join(each for _, each in self._frames)
         if not data:
@@ -67,7 +64,7 @@ class UnalignedTail:
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where a context goes on. Positions are of the context that was lost."""
+    """Where a context goes on. Positions are those of the lost context."""
 
     char: int
     """The rest of the text begins here."""
@@ -86,11 +83,10 @@ class ResumePoint:
 
     @property
     def tail(self) -> int:
-        """Samples of that sound."""
         return self.tail_end - self.tail_start
 
     def nothing_left(self, text: str) -> bool:
-        """Whether nothing to be said follows in ``text``."""
+        """Return whether nothing speakable follows in ``text``."""
         return not any(
             each.isalnum() or unicodedata.category(each).startswith("S")
             for each in text[self.char :]
@@ -100,9 +96,9 @@ class ResumePoint:
 def resume_point(
     text: str, words: Sequence[Word], received: int, tail: UnalignedTail, written: int
 ) -> ResumePoint:
-    """Where ``text`` goes on after so many samples, of which ``words`` are told.
+    """Return where ``text`` goes on after ``received`` samples with aligned ``words``.
 
-    ``written`` is how much of the text was there when the server was lost.
+    ``written`` is how much of the text existed when the server was lost.
     """
     known = heard(text, words, received)
     count, char = known.words_heard, len(known.text_heard)
@@ -121,10 +117,10 @@ class _Piece:
 
 
 class ResumeJoin:
-    """Takes sound and words of the new context until it is known where to join them.
+    """Collects audio and words of the new context until their join is known (``joined``).
 
-    Then ``joined`` is true; ``skip`` samples of the new sound are left out, ``passed`` are its
-    words that were received before, and ``pieces`` and ``words`` are what follows.
+    ``skip`` samples of the new audio are left out, ``passed`` are words received before, ``pieces``
+    and ``words`` follow.
     """
 
     def __init__(self, made: ResumePoint, form: AudioFormat) -> None:
@@ -143,7 +139,7 @@ class ResumeJoin:
 
     @property
     def passed(self) -> list[Word]:
-        """Words that the tail has said, where they lie in the old sound."""
+        """Words that the tail has spoken, at their positions in the old audio."""
         shift = self.cut.tail_start - (self._onset or 0)
         moved, last = [], self.cut.tail_start
         for word in self._known[: self._taken]:
@@ -155,12 +151,12 @@ class ResumeJoin:
 
     @property
     def words(self) -> list[Word]:
-        """Words of the new sound that follow, as they were told."""
+        """Words of the new audio that follow."""
         return self._known[self._taken :]
 
     @property
     def pieces(self) -> list[tuple[int, bytes, int]]:
-        """The new sound that follows: offset, samples, flags."""
+        """New audio that follows: offset, samples, flags."""
         width = self._form.bytes_per_sample
         rest = []
         for each in self._pieces:
@@ -171,7 +167,6 @@ class ResumeJoin:
         return rest
 
     def audio(self, offset: int, data: bytes, flags: int) -> None:
-        """Sound came."""
         self._pieces.append(_Piece(offset, data, flags))
         self._end = offset + len(data) // self._form.bytes_per_sample
         if self._onset is None:
@@ -181,17 +176,15 @@ class ResumeJoin:
         self._decide()
 
     def add_words(self, words: Sequence[Word]) -> None:
-        """Words were told."""
         self._known.extend(words)
         self._decide()
 
     def finish(self) -> None:
-        """No more comes: what was not told by words is left out by length."""
+        """End the audio: what no word covers is left out by length."""
         if not self.joined:
             self._join(min(self._end, self._reached()) if self._pieces else 0)
 
     def _reached(self) -> int:
-        """Where in the new sound the tail has got to."""
         return (self._onset or 0) + self.cut.tail
 
     def _decide(self) -> None:
@@ -212,7 +205,6 @@ class ResumeJoin:
             self._join(max(last, reached))
 
     def _before(self, word: Word, reached: int) -> None:
-        """Join before ``word``."""
         if self._taken == 0:
             self.fragment = max(0, self.cut.received - self.cut.tail_start)
             self._join(0)
@@ -238,9 +230,9 @@ class ResumeJoin:
 
 
 class ContextAttempt:
-    """Between the positions of a context and those of the context that its server knows.
+    """Mapping between a context's positions and those of the current server.
 
-    There is one for the life of a context; ``begin`` and ``join`` move it to the next server.
+    ``begin`` and ``join`` move it to the next server.
     """
 
     def __init__(self, opened: ContextOpen) -> None:
@@ -268,27 +260,27 @@ class ContextAttempt:
     # --- positions ---
 
     def there(self, position: int) -> int:
-        """A position of the context, as this server counts."""
+        """Convert a position of the context to this server's."""
         return 0 if self.pending_join is not None else max(0, position - self.base + self._skip)
 
     def position(self, there: int) -> int:
-        """A position of this server, as the context counts."""
+        """Convert this server's position to the context's."""
         return (
             self.base if self.pending_join is not None else self.base + max(0, there - self._skip)
         )
 
     def here(self, word: Word) -> Word:
-        """A word told by this server, as the context counts."""
+        """Convert this server's word to the context's."""
         return self.in_text(word.moved(self.base - self._skip))
 
     def in_text(self, word: Word) -> Word:
-        """The same word, placed in the whole text."""
+        """Place a word in the whole text."""
         return replace(
             word, char_start=word.char_start + self.char, char_end=word.char_end + self.char
         )
 
     def marks(self, marks: Mapping[str, float]) -> Mapping[str, float]:
-        """Times of this server, on the clock of the first one."""
+        """Convert this server's times to the first server's clock."""
         if not self._marks_ms:
             return marks
         return {name: value + self._marks_ms for name, value in marks.items()}
@@ -296,12 +288,11 @@ class ContextAttempt:
     # --- sound ---
 
     def fruitful(self, now: float) -> None:
-        """Sound came."""
         self._attempts = 0
         self._last_sound = now
 
     def owed(self, samples: int) -> int:
-        """Of so many samples taken from the queue, those for which credit is to be given."""
+        """Return how many of the samples taken from the queue need credit."""
         paid = min(self.paid, samples)
         self.paid -= paid
         return samples - paid
@@ -317,7 +308,7 @@ class ContextAttempt:
         got: int,
         tail: UnalignedTail,
     ) -> ResumePoint:
-        """The server is lost; ``offset_s`` is the offset of its clock. Where to go on."""
+        """Note a lost server with its clock offset; return where to go on."""
         if self._first_offset_s is None:
             self._first_offset_s = offset_s
         self._reason = reason
@@ -326,11 +317,7 @@ class ContextAttempt:
         return resume_point(text, words, got, tail, self._written)
 
     def count_attempt(self, most: int) -> None:
-        """One more server is tried.
-
-        Raises:
-            ConnectionLost: ``most`` of them gave no sound.
-        """
+        """Count another server; ConnectionLost after ``most`` without audio."""
         self._attempts += 1
         if self._attempts > most:
             raise ConnectionLost(
@@ -347,7 +334,7 @@ class ContextAttempt:
         got: int,
         tail: UnalignedTail,
     ) -> None:
-        """Another server has the rest of the text, from ``char`` on."""
+        """Start at another server with the rest of the text."""
         made = resume_point(text, words, got, tail, self._written)
         self.opened = opened
         self.base = got
@@ -358,9 +345,8 @@ class ContextAttempt:
             self._marks_ms = 1000 * (self._first_offset_s - offset_s)
 
     def join(self, position: int, now: float) -> tuple[int, float, str]:
-        """The sound of this server begins at ``position``.
-
-        Returns where in the text that is, the seconds since the last sound, and why it is so.
+        """Place this server's audio at ``position``; return its text position, the gap in seconds,
+        and the reason.
         """
         assert self.pending_join is not None
         passed = self.pending_join.passed

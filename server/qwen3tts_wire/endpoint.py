@@ -42,7 +42,7 @@ Data = str | bytes
 
 
 class Outbox:
-    """WebSocket messages that wait to be written."""
+    """Queue of WebSocket messages to write."""
 
     def __init__(self) -> None:
         self._data: list[Data] = []
@@ -50,19 +50,17 @@ class Outbox:
         """Bytes and characters that wait."""
 
     def put(self, data: Data) -> None:
-        """One more message."""
         self._data.append(data)
         self.size += len(data)
 
     def take(self) -> list[Data]:
-        """All that wait, in order."""
         data, self._data, self.size = self._data, [], 0
         return data
 
 
 @dataclass(frozen=True)
 class ContextBroken:
-    """Server side: a context was ended by the protocol itself; free what it holds."""
+    """Server side: the protocol itself ended a context; free what it holds."""
 
     context_id: str
     error: SpeechError
@@ -107,7 +105,7 @@ Event = TypeVar("Event")
 
 
 class Endpoint(Generic[Event]):
-    """What both ends do alike."""
+    """Base of both ends."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -115,17 +113,17 @@ class Endpoint(Generic[Event]):
         """What ``data_to_send`` will return."""
 
     def data_to_send(self) -> list[Data]:
-        """WebSocket messages to write, in order; each is returned once."""
+        """Return the WebSocket messages to write, in order; each once."""
         return self.outbox.take()
 
     def events_received(self) -> list[Event]:
-        """What the messages received meant, in order; each is returned once."""
+        """Return what the received messages meant, in order; each once."""
         events, self._events = self._events, []
         return events
 
 
 class ContextRecord:
-    """What both ends remember of one context."""
+    """State of one context at either end."""
 
     def __init__(self, opened: ContextOpen) -> None:
         self.opened = opened
@@ -137,5 +135,4 @@ class ContextRecord:
 
     @property
     def no(self) -> int:
-        """Its number in binary headers."""
         return self.opened.context_no

@@ -1,13 +1,13 @@
-"""What can go wrong between text and sound: few types, that tell who is at fault.
+"""Errors between text and audio.
 
-SpeechError                     the base; never raised itself
-├── BadRequest                  the request cannot be served as it is written
-│   ├── BadText                 the text: empty, too long, not text at all
+SpeechError                     base; never raised itself
+├── BadRequest                  invalid request
+│   ├── BadText                 text: empty, too long, not text at all
 │   └── UnknownVoice            no such voice or language
 ├── LimitExceeded               a stated bound was reached
-├── ServerBusy                  no room now; the same request may succeed later
+├── ServerBusy                  no capacity now
 ├── EngineFailed                the engine broke while it spoke
-├── EngineUnavailable           the engine cannot start: a library, model or device is missing
+├── EngineUnavailable           a library, model or device is missing
 ├── ConnectionLost              the other end is gone
 └── ProtocolError               the other end broke the protocol
 """
@@ -18,7 +18,7 @@ from typing import ClassVar
 
 
 class SpeechError(Exception):
-    """Base of all errors that a caller of the line may see."""
+    """Base of all errors that a caller may see."""
 
     code: ClassVar[str] = "internal_error"
     """Name of the error on the wire; stable."""
@@ -60,7 +60,7 @@ class LimitExceeded(SpeechError):
 
 
 class ServerBusy(SpeechError):
-    """No room now; the same request may succeed later."""
+    """No capacity now; the same request may succeed later."""
 
     code = "server_busy"
     retryable = True
@@ -112,7 +112,7 @@ BY_CODE: dict[str, type[SpeechError]] = {
 def error_from_wire(
     code: str, message: str, *, remedy: str = "", context_id: str | None = None
 ) -> SpeechError:
-    """The typed error for a code received; an unknown code gives the base class."""
+    """Return the typed error for a received code; an unknown code gives the base class."""
     return BY_CODE.get(code, SpeechError)(message, remedy=remedy, context_id=context_id)
 
 
@@ -123,15 +123,14 @@ MOST_SENTENCE_CHARS = 400
 
 
 def log_text(value: object, most: int = 0) -> str:
-    """Return a value from the network for a log line: bounded, and on one line whatever it holds.
+    """Return a value from the network for a log line: bounded, and on one line.
 
     Control characters, line ends, terminal sequences, direction marks and half surrogates are
-    escaped as in Python, a backslash is doubled; so it neither fills the log nor forges a line.
+    escaped, so that it neither fills the log nor forges a line.
 
     Args:
-        value: a text, or what has one, such as an error.
-        most: characters that are shown, more are cut off with "…"; by default 400 of an error and
-            80 of anything else.
+        value: a text, or an object with one, such as an error.
+        most: characters shown; by default 400 of an error and 80 of anything else.
     """
     text = str(value)
     most = most or (MOST_SENTENCE_CHARS if isinstance(value, BaseException) else MOST_CHARS)

@@ -49,7 +49,7 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All audio has come."""
+    """All audio has arrived."""
 
     samples: int
     """Of the whole context."""
@@ -80,10 +80,9 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The server was lost; the sound that follows comes from another connection.
+    """The server was lost; following audio comes from another connection.
 
-    Positions go on from those before. Words told before that lie behind ``offset`` do not count:
-    they are told again.
+    Positions go on. Words behind ``offset`` told before are told again.
     """
 
     offset: int
@@ -100,7 +99,7 @@ Event = Started | Audio | Alignment | Done | Resumed
 
 
 class EventQueue:
-    """Events in order, for one reader."""
+    """Queue of events for one reader."""
 
     def __init__(self, form: AudioFormat) -> None:
         self._width = form.bytes_per_sample
@@ -113,21 +112,19 @@ class EventQueue:
         return bool(self._events)
 
     def put(self, event: Event) -> None:
-        """One more."""
         self._events.append(event)
         if isinstance(event, Audio):
             self.samples += self.count(event)
         self._arrived.set()
 
     def take(self) -> Event:
-        """The next one; there is one."""
         event = self._events.popleft()
         if isinstance(event, Audio):
             self.samples -= self.count(event)
         return event
 
     def take_back(self, samples: int) -> int:
-        """Drop the last samples, as far as they wait here; returns how many those were."""
+        """Drop up to so many of the last samples; return how many were dropped."""
         back = 0
         kept: list[Event] = []
         while back < samples and self._events:
@@ -144,20 +141,16 @@ class EventQueue:
         return back
 
     def clear(self) -> None:
-        """Drop all of it."""
         self._events.clear()
         self.samples = 0
         self._arrived.set()
 
     def count(self, event: Audio) -> int:
-        """Samples of a piece."""
         return len(event.pcm) // self._width
 
     def wake(self) -> None:
-        """The reader is to look again."""
         self._arrived.set()
 
     async def wait(self) -> None:
-        """Until something comes, or the reader is woken."""
         self._arrived.clear()
         await self._arrived.wait()

@@ -1,7 +1,7 @@
 """Kinds of message fields, and messages as JSON text.
 
-A field is declared once, as ``Annotated[str, Text(1, 128)]`` on a message's dataclass; the reader,
-the writer, the errors and ``docs/protocol.md`` (through its test) all follow from that.
+A field is declared once, as ``Annotated[str, Text(1, 128)]``; reader, writer, errors and, through a
+test, ``docs/protocol.md`` follow from that.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ JSON = dict[str, Any]
 
 
 class Kind(Protocol):
-    """One kind of field."""
+    """A kind of field: its check and its description."""
 
     def check(self, value: object, where: str) -> Any:
-        """The value as Python holds it; BadRequest or LimitExceeded says what ``where`` must be."""
+        """Return the value as Python holds it; BadRequest or LimitExceeded names ``where``."""
 
     def describe(self) -> str:
-        """The kind and its bounds, as the documentation prints them."""
+        """Return the kind and its bounds, as the documentation prints them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,6 @@ class Text:
     """Refuse control characters, line breaks and lone surrogates: for names, not for speech."""
 
     def check(self, value: object, where: str) -> str:
-        """The string itself."""
         if not isinstance(value, str):
             raise BadRequest(f"{where} must be a string, not {_json_type(value)}.")
         if len(value) > self.high:
@@ -57,7 +56,6 @@ class Text:
         return value
 
     def describe(self) -> str:
-        """As the documentation prints it."""
         kind = "printable string" if self.printable else "string"
         return f"{kind}, {self.low} to {self.high} characters"
 
@@ -70,7 +68,6 @@ class Whole:
     high: int
 
     def check(self, value: object, where: str) -> int:
-        """The number itself; ``true`` and ``1.0`` are not whole numbers here."""
         if not isinstance(value, int) or isinstance(value, bool):
             raise BadRequest(f"{where} must be a whole number, not {_json_type(value)}.")
         if not self.low <= value <= self.high:
@@ -78,7 +75,6 @@ class Whole:
         return value
 
     def describe(self) -> str:
-        """As the documentation prints it."""
         return f"integer, {self.low} to {self.high}"
 
 
@@ -90,7 +86,6 @@ class Real:
     high: float
 
     def check(self, value: object, where: str) -> float:
-        """The number as a float."""
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise BadRequest(f"{where} must be a number, not {_json_type(value)}.")
         if not self.low <= value <= self.high or not math.isfinite(value):
@@ -98,7 +93,6 @@ class Real:
         return float(value)
 
     def describe(self) -> str:
-        """As the documentation prints it."""
         return f"number, {self.low:g} to {self.high:g}"
 
 
@@ -107,13 +101,11 @@ class Flag:
     """``true`` or ``false``."""
 
     def check(self, value: object, where: str) -> bool:
-        """The value itself."""
         if not isinstance(value, bool):
             raise BadRequest(f"{where} must be true or false, not {_json_type(value)}.")
         return value
 
     def describe(self) -> str:
-        """As the documentation prints it."""
         return "boolean"
 
 
@@ -124,13 +116,11 @@ class OneOf:
     words: tuple[str, ...]
 
     def check(self, value: object, where: str) -> str:
-        """The word itself."""
         if not isinstance(value, str) or value not in self.words:
             raise BadRequest(f"{where} must be one of {', '.join(self.words)}.")
         return value
 
     def describe(self) -> str:
-        """As the documentation prints it."""
         return " or ".join(f"`{word}`" for word in self.words)
 
 
@@ -139,14 +129,12 @@ class Numbers:
     """An object of names and finite numbers, such as the timing marks."""
 
     def check(self, value: object, where: str) -> dict[str, float]:
-        """The numbers as floats."""
         if not isinstance(value, dict) or len(value) > 64:
             raise BadRequest(f"{where} must be an object of at most 64 numbers.")
         number = Real(-1e15, 1e15)
         return {str(name): number.check(item, f"{where}.{name}") for name, item in value.items()}
 
     def describe(self) -> str:
-        """As the documentation prints it."""
         return "object of numbers"
 
 
@@ -158,7 +146,6 @@ class Many:
     high: int
 
     def check(self, value: object, where: str) -> tuple[Any, ...]:
-        """The items as a tuple."""
         if not isinstance(value, list):
             raise BadRequest(f"{where} must be a list, not {_json_type(value)}.")
         if len(value) > self.high:
@@ -166,7 +153,6 @@ class Many:
         return tuple(self.item.check(each, f"{where}[{i}]") for i, each in enumerate(value))
 
     def describe(self) -> str:
-        """As the documentation prints it."""
         return f"list of at most {self.high}: {self.item.describe()}"
 
 
@@ -179,13 +165,11 @@ class Record:
     """Refuse unknown fields by name (what a server reads) or ignore them (what a client reads)."""
 
     def check(self, value: object, where: str) -> Any:
-        """The dataclass."""
         if not isinstance(value, dict):
             raise BadRequest(f"{where} must be an object, not {_json_type(value)}.")
         return read(self.of, value, where=where, strict=self.strict)
 
     def describe(self) -> str:
-        """As the documentation prints it."""
         return f"object `{self.of.__name__}`"
 
 
@@ -196,16 +180,14 @@ class OrNull:
     kind: Kind
 
     def check(self, value: object, where: str) -> Any:
-        """The other kind's value, or None."""
         return None if value is None else self.kind.check(value, where)
 
     def describe(self) -> str:
-        """As the documentation prints it."""
         return f"{self.kind.describe()}, or null"
 
 
 def kinds(of: type) -> Mapping[str, tuple[Kind, bool]]:
-    """Field name → its kind and whether it must be given."""
+    """Return each field's kind, and whether it is required."""
     return _kinds(of)
 
 
@@ -251,7 +233,7 @@ def read(of: type, fields: Mapping[str, object], *, where: str, strict: bool) ->
 
 
 def write(value: Any) -> Any:
-    """A dataclass, tuple or dictionary as JSON holds it; fields that are None are left out."""
+    """Return a dataclass, tuple or dictionary as JSON holds it; None fields are left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             name: write(item)
@@ -264,7 +246,6 @@ def write(value: Any) -> Any:
 
 
 def _shown(name: str) -> str:
-    """A name from outside, short and harmless enough for a message."""
     return ascii(name if len(name) <= 40 else name[:40] + "...")
 
 
@@ -286,10 +267,10 @@ class DecodeError:
 
 
 def decode(text: str, kinds: Mapping[str, type], *, strict: bool) -> Any | DecodeError | None:
-    """Read one JSON message of the given types.
+    """Decode one JSON message of the given types.
 
-    ``strict`` refuses unknown types and fields by name (a server); without it unknown fields are
-    ignored and an unknown type gives None (a client).
+    ``strict`` (a server) refuses unknown types and fields by name; otherwise (a client) unknown
+    fields are ignored and an unknown type gives None.
     """
     try:
         fields = json.loads(
@@ -325,7 +306,7 @@ def decode(text: str, kinds: Mapping[str, type], *, strict: bool) -> Any | Decod
 
 
 def encode(message: Any) -> str:
-    """One message as JSON text that is always valid Unicode."""
+    """Return a message as JSON text that is valid Unicode."""
     text = json.dumps(
         {"type": message.type, **write(message)}, ensure_ascii=False, separators=(",", ":")
     )

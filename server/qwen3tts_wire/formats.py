@@ -17,7 +17,7 @@ RATE_MIN, RATE_MAX = 8000, 48_000
 
 @dataclass(frozen=True)
 class AudioFormat:
-    """How samples are written. Our own protocol serves the pairs in ``FORMATS``."""
+    """Encoding and rate of samples. Our own protocol serves the pairs in ``FORMATS``."""
 
     encoding: Annotated[str, Text(1, 64, printable=True)] = "pcm_s16le"
     """``pcm_s16le``: two bytes a sample, little-endian; ``mulaw``, ``alaw``: one (ITU-T G.711)."""
@@ -26,11 +26,9 @@ class AudioFormat:
 
     @property
     def bytes_per_sample(self) -> int:
-        """2 for linear PCM, 1 for G.711."""
         return 2 if self.encoding == "pcm_s16le" else 1
 
     def samples(self, milliseconds: float) -> int:
-        """Whole samples in so many milliseconds."""
         return round(milliseconds * self.sample_rate / 1000)
 
     @property
@@ -40,7 +38,7 @@ class AudioFormat:
         return linear or self in FORMATS
 
     def checked(self) -> AudioFormat:
-        """The format itself if it is served; else BadRequest."""
+        """Return the format if it is served; else raise BadRequest."""
         if self not in FORMATS:
             raise BadRequest(
                 f"The format {self.encoding} at {self.sample_rate} Hz is not served.",
@@ -69,7 +67,7 @@ CLAUSE_START = 0x01
 
 @dataclass(frozen=True)
 class AudioFrame:
-    """One binary message: samples of one context that follow each other."""
+    """A binary message: consecutive samples of one context."""
 
     context_no: int
     offset: int
@@ -78,13 +76,12 @@ class AudioFrame:
     flags: int = 0
 
     def to_bytes(self) -> bytes:
-        """Header and samples."""
         header = HEADER.pack(HEADER_VERSION, self.flags, 0, self.context_no, self.offset)
         return header + self.data
 
     @classmethod
     def from_bytes(cls, message: bytes) -> AudioFrame:
-        """Read a binary message; ProtocolError when it is none."""
+        """Parse a binary message; raises ProtocolError."""
         if len(message) < HEADER.size:
             raise ProtocolError(
                 f"A binary message of {len(message)} bytes is shorter than its header."
@@ -102,7 +99,7 @@ BLOCK_S = 0.0025
 
 
 def levels(data: bytes, form: AudioFormat) -> array[int]:
-    """The distance of each sample from zero, 0 to 32768; shape [samples]."""
+    """Return the distance of each sample from zero, 0 to 32768; shape [samples]."""
     if form.encoding == "pcm_s16le":
         samples = array("h", data[: len(data) // 2 * 2])
         if sys.byteorder == "big":
@@ -113,13 +110,13 @@ def levels(data: bytes, form: AudioFormat) -> array[int]:
 
 
 def audible(data: bytes, form: AudioFormat) -> tuple[int, int]:
-    """The first audible sample and the one after the last; both 0 where there is none."""
+    """Return the first audible sample and the one after the last; both 0 where all is silent."""
     loud = bytes(level > AUDIBLE for level in levels(data, form))
     return max(0, loud.find(1)), loud.rfind(1) + 1
 
 
 def quietest(data: bytes, form: AudioFormat) -> int:
-    """The sample at which to cut, so that it is heard least; the last of equally good places."""
+    """Return the quietest sample, at which a cut is least audible; the last of equals."""
     height = levels(data, form)
     step = max(1, int(BLOCK_S * form.sample_rate))
     best, place = 1 << 16, len(height)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One spoken word."""
+    """A spoken word."""
 
     text: str
     """The word as it was given to the engine."""
@@ -26,17 +26,15 @@ class Word:
     """How far off they usually are at most (95 of 100 words), where that was measured."""
 
     def moved(self, samples: int) -> Word:
-        """The same word, ``samples`` later."""
         return replace(self, start=self.start + samples, end=self.end + samples)
 
     def at_rate(self, from_hz: int, to_hz: int) -> Word:
-        """The same word, counted in samples of another rate."""
         return replace(self, start=self.start * to_hz // from_hz, end=self.end * to_hz // from_hz)
 
 
 @dataclass(frozen=True)
 class Heard:
-    """A text, cut at what was heard. ``text_heard + text_remaining`` is always the whole text."""
+    """A text cut at a playout position; ``text_heard + text_remaining`` is the whole text."""
 
     text_heard: str
     text_remaining: str
@@ -44,12 +42,11 @@ class Heard:
 
 
 def heard(text: str, words: Sequence[Word], position: int, *, total: int | None = None) -> Heard:
-    """Cut ``text`` where the listener was after ``position`` samples.
+    """Cut ``text`` at the playout position ``position``, in samples.
 
-    A word counts as heard when at least half of it was played: an engine may count the pause after
-    a word as part of it, and a listener who cuts in reacts to a word begun, not to its last sample.
-    Signs that close a word belong to it. ``total``, once the context is done, is its length in
-    samples: a listener who reached it has heard everything, spoken or not.
+    A word is heard when half of it was played: an engine may count the pause after a word as part
+    of it, and a barge-in reacts to a word begun. Closing punctuation belongs to its word. ``total``
+    is the length of a done context: a listener who reached it has heard everything.
     """
     if total is not None and position >= total:
         return Heard(text, "", len(words))

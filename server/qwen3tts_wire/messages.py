@@ -92,7 +92,7 @@ class ContextOpen:
     initial_codec_chunk_frames: Annotated[int, Whole(1, 100)] | None = None
     """Codec frames in the first chunk of audio."""
     lead_ms: Annotated[float, Real(0, 10_000)] | None = None
-    """Audio that shall be ahead of the listener; with so much the engine rests. Null is the
+    """Audio to keep ahead of the listener; above it the engine rests. Null is the
     server's setting."""
     window_ms: Annotated[float, Real(MIN_WINDOW_MS, MAX_WINDOW_MS)] = DEFAULT_WINDOW_MS
     """Audio that may be sent before the first ``audio.credit``; at most the server's limit."""
@@ -178,7 +178,7 @@ class VoiceLoad:
     ref_text: Annotated[str, Text(0, 4096)] | None = None
     """What is said in it; left out: the server finds out, where it can."""
     x_vector_only: Annotated[bool, Flag()] = False
-    """Take only the colour of the voice from it."""
+    """Use only its speaker embedding (x-vector)."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Limits:
     """The bounds of this server."""
 
     max_contexts: Annotated[int, Whole(1, 2**31)] = 64
-    """Contexts open at once on a connection."""
+    """Concurrent contexts of a connection."""
     max_append_chars: Annotated[int, Whole(1, 2**31)] = MAX_APPEND_CHARS
     """Code points in one ``text.append``."""
     max_text_chars: Annotated[int, Whole(1, 2**31)] = MAX_TEXT_CHARS

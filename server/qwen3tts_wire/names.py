@@ -102,8 +102,7 @@ _WHOLE: Mapping[str, str] = MappingProxyType(
 
 
 def language_name(tag: str) -> str:
-    """Return a language's English name, such as ``English (United States)``; the tag itself where
-    none is known."""
+    """Return a language's English name, such as ``English (United States)``; else the tag."""
     key = tag.strip().lower().replace("_", "-")
     if whole := _WHOLE.get(key):
         return whole
@@ -125,7 +124,7 @@ def language_name(tag: str) -> str:
 
 
 def tag_of(name: str) -> str | None:
-    """Return the tag of a language by its English name in any case; None where there is none."""
+    """Return a language's tag by its English name, in any case; None: unknown."""
     return _BY_NAME.get(" ".join(name.lower().split()))
 
 
@@ -156,21 +155,17 @@ class NamedVoice(Protocol):
     """A voice as a list of voices has it."""
 
     @property
-    def id(self) -> str:
-        """Name in a request."""
+    def id(self) -> str: ...
 
     @property
-    def name(self) -> str:
-        """Name for people."""
+    def name(self) -> str: ...
 
     @property
-    def language(self) -> str:
-        """BCP 47 tag; ``mul`` for several."""
+    def language(self) -> str: ...
 
 
 def edit_distance(first: str, second: str) -> int:
-    """Return the optimal string alignment distance: characters inserted, deleted, replaced, or
-    swapped with their neighbour."""
+    """Return the optimal string alignment distance: insert, delete, replace, swap neighbours."""
     before: list[int] = []
     last = list(range(len(second) + 1))
     for row, char in enumerate(first, 1):
@@ -190,9 +185,9 @@ def edit_distance(first: str, second: str) -> int:
 
 
 def nearest(wanted: str, known: Iterable[str], most: int = MOST) -> list[str]:
-    """Return up to ``most`` of the known names, the nearest first; case does not count.
+    """Return up to ``most`` known names, nearest first; case is ignored.
 
-    A name that has ``wanted`` as one of its parts (``joe`` in ``en_US-joe-medium``) is near.
+    A name with ``wanted`` as one of its parts (``joe`` in ``en_US-joe-medium``) is near.
     """
     key = wanted.casefold()[:LONGEST_CHARS]
     found = []
@@ -204,7 +199,6 @@ def nearest(wanted: str, known: Iterable[str], most: int = MOST) -> list[str]:
 
 
 def _distance(key: str, name: str) -> int | None:
-    """None where the two are not alike."""
     if not key:
         return None
     if len(key) > 2 and key in _PART.findall(name):
@@ -219,11 +213,11 @@ def _distance(key: str, name: str) -> int | None:
 def near_voices(
     wanted: str, voices: Sequence[NamedVoice], language: str | None = None, most: int = MOST
 ) -> list[str]:
-    """Return up to ``most`` voices that may have been meant, the nearest first, by their ids.
+    """Return the ids of up to ``most`` voices that may be meant, nearest first.
 
-    Voices of one language alone, where it is known: ``language`` (a BCP 47 tag), else the one that
-    ``wanted`` begins with (``en-uk``); if no name among them is near, the first of them. An id that
-    is found by its voice's name is followed by that name in brackets.
+    Only of one language, where it is known: ``language``, else the one ``wanted`` begins with
+    (``en-uk``); without a near name, its first voices. An id found by its voice's name is followed
+    by that name in brackets.
     """
     within = _primary(language or "") or _primary(wanted)
     same = [each for each in voices if _primary(each.language) == within]
@@ -246,7 +240,7 @@ def _near_of(wanted: str, voices: Sequence[NamedVoice], most: int) -> list[str]:
 
 
 def near_hint(near: Sequence[str]) -> str:
-    """Return the sentence that names near ones; empty without any."""
+    """Return the sentence that suggests near names; empty without any."""
     return f"Near it: {', '.join(near)}." if near else ""
 
 

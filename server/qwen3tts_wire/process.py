@@ -15,7 +15,7 @@ DUE = 10
 
 
 class Heap:
-    """The collector as its holders need it; as it was before when the last one leaves."""
+    """Garbage collector, frozen while it has holders; restored when the last one leaves."""
 
     def __init__(self) -> None:
         self.holders = 0
@@ -25,20 +25,20 @@ class Heap:
 
     @property
     def held(self) -> bool:
-        """Whether somebody holds it."""
         return self.holders > 0
 
     @property
     def due(self) -> bool:
-        """Whether enough has come to look through everything while no sound plays."""
+        """Whether enough garbage may have come for a sweep while no sound plays."""
         return self.held and _full_collections() - self._swept >= DUE
 
     def hold(self, *, collect: bool = True) -> None:
-        """Everything is loaded: what is there now stays. `release` it as often.
+        """Freeze everything allocated so far; `release` as often.
 
         Args:
-            collect: free what is garbage first, which stops the process once, for as long as a full
-                collection does; without it that garbage stays until a `sweep`.
+            collect: collect garbage first, which stops the process once; without it that garbage
+            stays
+                until a `sweep`.
         """
         self.holders += 1
         if collect:
@@ -71,12 +71,12 @@ class Heap:
             self._busy.remove(busy)
 
     def sweep_if_idle(self) -> None:
-        """`sweep` where one is due and no holder is busy. Call it when a call has ended."""
+        """`sweep` if it is due and no holder is busy. Call it when a call has ended."""
         if self.due and not any(busy() for busy in self._busy):
             self.sweep()
 
     def sweep(self) -> None:
-        """Look through everything, and take it out of sight again. Call it while no sound plays."""
+        """Collect everything and freeze again. Call it while no sound plays."""
         if self.held:
             gc.unfreeze()
             gc.collect()
@@ -84,7 +84,6 @@ class Heap:
             self._swept = _full_collections()
 
     def release(self) -> None:
-        """One holder less."""
         if self.held:
             self.holders -= 1
             if self.holders == 0:
@@ -92,7 +91,6 @@ class Heap:
 
 
 def _full_collections() -> int:
-    """How many there were in this process."""
     return int(gc.get_stats()[2]["collections"])
 
 
@@ -131,9 +129,9 @@ def child_environment(
     """Return the environment of a child process.
 
     Args:
-        also: further names that it may have.
-        roots: folders put before the path of Python's imports.
-        environ: the parent's; None = that of this process.
+        also: further variables that it may have.
+        roots: folders put before Python's import path.
+        environ: the parent's; None: that of this process.
     """
     parent = os.environ if environ is None else environ
     allowed = ALLOWED | set(also)
@@ -155,13 +153,10 @@ OTHER_FILES = 512
 
 
 def raise_descriptor_limit(wanted: int) -> int:
-    """Raise the soft limit of open descriptors as far as the hard one lets it; never lower it.
+    """Raise the soft limit of open descriptors as far as the hard one allows; return it.
 
     Args:
-        wanted: sockets and files that the work of this process needs.
-
-    Returns:
-        The soft limit that holds then.
+        wanted: sockets and files that this process needs.
     """
     wanted += OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -15,16 +15,16 @@ from qwen3tts_wire.states import CLIENT, ContextState, move
 
 @dataclass(frozen=True)
 class Resume:
-    """What a client does about a lost connection. ValueError for what cannot be."""
+    """How a client reconnects after a lost connection. Raises ValueError for an invalid setting."""
 
     within_s: float = 10.0
-    """So long it tries to connect again; then its contexts end with ConnectionLost."""
+    """Time to reconnect; then the contexts end with ConnectionLost."""
     first_wait_s: float = 0.05
-    """Between the first attempt, which is made at once, and the second."""
+    """Between the first attempt, made immediately, and the second."""
     max_wait_s: float = 1.0
     """Between two attempts at most; each wait is twice the one before."""
     fruitless: int = 3
-    """So often a context is opened again without a sample of it having come; then it ends: its
+    """Attempts without a sample after which a context ends: its
     text may be what breaks the servers."""
     elsewhere: tuple[str, ...] = ()
     """Further addresses that are tried after the client's own: other servers, which go on too."""
@@ -38,10 +38,10 @@ class Resume:
                 raise ValueError(f"{each.name}={value} must be above 0")
 
     def waits(self, random: Callable[[], float]) -> Iterator[float]:
-        """The waits between attempts, seconds, without end.
+        """Yield the waits between attempts, in seconds, without end.
 
-        ``random`` gives numbers from 0 to 1; each wait is shortened by up to a half, so that the
-        clients of a server that has died do not all come at the same moment.
+        Each is shortened by up to a half (``random`` gives 0 to 1), so that clients of a dead
+        server do not all reconnect at the same moment.
         """
         wait = self.first_wait_s
         while True:
@@ -50,7 +50,7 @@ class Resume:
 
 
 class ReplayBuffer:
-    """The text, where it was flushed, and whether it has ended. Positions are code points."""
+    """Text of a context with its flushes and its end, to send again. Positions are code points."""
 
     def __init__(self) -> None:
         self._text = GrowingText()
@@ -67,16 +67,14 @@ class ReplayBuffer:
 
     @property
     def state(self) -> ContextState:
-        """Where a context of this text is that no server has."""
         return ContextState.ENDING if self.ended else ContextState.OPEN
 
     def add(self, text: str, most: int) -> str:
-        """More text, with halves of characters joined; returns what became certain with it.
+        """Append text, with surrogates joined; return what became certain.
 
         Raises:
             BadRequest: it is not text.
-            LimitExceeded: with this there would be more than ``most`` code points; nothing of it
-                is kept.
+            LimitExceeded: there would be more than ``most`` code points; nothing of it is kept.
             ProtocolError: the text has ended.
         """
         if not isinstance(text, str):
@@ -92,13 +90,12 @@ class ReplayBuffer:
         return joined
 
     def flush(self) -> None:
-        """All text so far is to be spoken."""
         move(CLIENT, self.state, "text.flush")
         if not self._flushes or self._flushes[-1] != len(self):
             self._flushes.append(len(self))
 
     def end(self) -> str:
-        """No more text follows; returns what this adds for a half that stayed alone."""
+        """End the text; return what this adds for an unpaired surrogate."""
         move(CLIENT, self.state, "text.end")
         rest = self._joiner.finish()
         self._text.add(rest)
@@ -106,7 +103,7 @@ class ReplayBuffer:
         return rest
 
     def rest(self, start: int) -> Iterator[tuple[str, bool]]:
-        """The text from ``start`` on, in pieces; each with whether it was flushed after it."""
+        """Yield the text from ``start`` on, each piece with whether a flush follows it."""
         text = str(self)
         for flush in self._flushes:
             if flush > start:

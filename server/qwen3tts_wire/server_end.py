@@ -1,4 +1,4 @@
-"""The server's end of ``qwen3tts.speech.v1`` without I/O."""
+"""Server's end of ``qwen3tts.speech.v1``, without I/O."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ServerProtocol(Endpoint[ServerEvent]):
     def __init__(
         self, limits: Limits | None = None, on_error: Callable[[str], None] | None = None
     ) -> None:
-        """``on_error`` is told the code of every error that is answered."""
+        """Call ``on_error`` with the code of every error that is answered."""
         super().__init__()
         self.limits = limits or Limits()
         self._on_error = on_error or (lambda _code: None)
@@ -57,7 +57,6 @@ class ServerProtocol(Endpoint[ServerEvent]):
     # --- receiving ---
 
     def receive_data(self, data: Data) -> None:
-        """Take one WebSocket message. Call ``events_received`` and ``data_to_send`` next."""
         if isinstance(data, bytes):
             self._answer(BadRequest("Binary messages are not expected from a client."))
             return
@@ -79,7 +78,6 @@ class ServerProtocol(Endpoint[ServerEvent]):
             self._about_context(message)
 
     def state(self, context_id: str) -> ContextState:
-        """Where a context is; NEW when it is not known."""
         if (context := self._contexts.get(context_id)) is not None:
             return context.state
         return ContextState.FAILED if context_id in self._failed else ContextState.NEW
@@ -183,7 +181,6 @@ class ServerProtocol(Endpoint[ServerEvent]):
         self._events.append(ContextBroken(context.opened.context_id, error))
 
     def _refuse(self, context_id: str, error: SpeechError) -> None:
-        """End a context by an error; what the client sent of it before it read that is ignored."""
         self._answer(error, ends="context")
         self._failed[context_id] = None
         self._failed.move_to_end(context_id)
@@ -199,33 +196,28 @@ class ServerProtocol(Endpoint[ServerEvent]):
     # --- sending ---
 
     def send_session_created(self, message: SessionCreated) -> None:
-        """Say who serves; the first message of a connection."""
         self.send_greeting(encode(message))
 
     def send_greeting(self, text: str) -> None:
-        """``session.created`` as ``encode`` wrote it before."""
+        """Send an encoded ``session.created``."""
         self.outbox.put(text)
 
     def send_voice_ready(self, message: VoiceReady) -> None:
-        """Answer a ``voice.load``; ``send_error`` with its ``request_id`` is the other answer."""
         self.outbox.put(encode(message))
 
     def send_pong(self, ping: Ping, received_ms: float, sent_ms: float) -> None:
-        """Answer a ping; both times of the server's monotonic clock."""
         self.outbox.put(encode(Pong(ping.client_time_ms, received_ms, sent_ms)))
 
     def send_started(self, message: ContextStarted) -> None:
-        """Accept a context."""
         self._move(message.context_id, message.type)
         self.outbox.put(encode(message))
 
     def send_alignment(self, context_id: str, words: Sequence[WordInfo]) -> None:
-        """Words of audio that follows."""
         self._move(context_id, AlignmentInfo.type)
         self.outbox.put(encode(AlignmentInfo(context_id, tuple(words))))
 
     def send_audio(self, context_id: str, data: bytes, *, flags: int = 0) -> AudioFrame:
-        """Samples that follow on those before; the offset is counted here."""
+        """Send the next samples; the offset is counted here."""
         context = self._move(context_id, AUDIO)
         frame = AudioFrame(context.no, context.offset, data, flags)
         context.offset += len(data) // context.opened.format.bytes_per_sample
@@ -233,18 +225,17 @@ class ServerProtocol(Endpoint[ServerEvent]):
         return frame
 
     def send_done(self, message: ContextDone) -> None:
-        """All audio of a context is sent."""
         self._move(message.context_id, message.type)
         self.outbox.put(encode(message))
 
     def send_cancelled(self, message: ContextCancelled) -> None:
-        """Answer a cancel. Audio of the context that was not taken by ``data_to_send`` is gone."""
+        """Answer a cancel; audio of the context still in the outbox is dropped."""
         self._move(message.context_id, message.type)
         self.outbox.put(encode(message))
         self.forget(message.context_id)
 
     def send_failure(self, context_id: str, error: SpeechError) -> None:
-        """End a context by an error."""
+        """End a context with an error."""
         self._move(context_id, FAILURE)
         error.context_id = context_id
         self.forget(context_id)
@@ -255,11 +246,10 @@ class ServerProtocol(Endpoint[ServerEvent]):
         self._answer(error, request_id=request_id)
 
     def send_draining(self, leave_within_ms: float) -> None:
-        """Ask the client to leave."""
         self.outbox.put(encode(ServerDraining(leave_within_ms)))
 
     def forget(self, context_id: str) -> None:
-        """Drop what is remembered of a context that is done or over."""
+        """Forget a context that is done or over."""
         self._contexts.pop(context_id, None)
 
     def _move(self, context_id: str, message: str) -> ContextRecord:
@@ -275,10 +265,7 @@ _CARRIES_TEXT = frozenset({TextAppend.type, TextFlush.type, TextEnd.type, Contex
 
 
 def _may_be_voice(data: str) -> bool:
-    """Whether a long message is quick to read: few fields, one of them long.
-
-    The commas of a ``ref_text`` count; base64 has none.
-    """
+    """Return whether a long message parses quickly: few fields, one long. Base64 has no commas."""
     return VoiceLoad.type in data and sum(map(data.count, ",[{\\")) <= 16_384
 
 
@@ -294,7 +281,7 @@ _REMEDIES = {
 def error_info(
     error: SpeechError, *, ends: str = "none", request_id: str | None = None
 ) -> ErrorInfo:
-    """The message that carries an error to the client."""
+    """Return the message for an error."""
     return ErrorInfo(
         code=error.code,
         message=error.message[:4096],

@@ -13,7 +13,7 @@ MAX_EVENT_CHARS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SseEvent:
-    """One event with data; comments and empty events are not shown."""
+    """An event with data."""
 
     event: str
     """Its type; ``message`` where none was given."""
@@ -21,10 +21,9 @@ class SseEvent:
 
 
 class SseParser:
-    """Bytes in, events out; lines end with CR, LF or both, wherever the bytes were cut.
+    """Parser of server-sent events; lines end with CR, LF or both, wherever the bytes were cut.
 
-    Broken UTF-8 is replaced, as the standard asks. An event without its empty line at the end of
-    the stream was cut off and is not shown.
+    Broken UTF-8 is replaced, as the standard asks; an event without its empty line was cut off.
     """
 
     def __init__(self, max_event_chars: int = MAX_EVENT_CHARS) -> None:
@@ -37,11 +36,7 @@ class SseParser:
         self._after_cr = False
 
     def push(self, data: bytes) -> list[SseEvent]:
-        """The events that are complete by now.
-
-        Raises:
-            LimitExceeded: one event is longer than ``max_event_chars``.
-        """
+        """Return the events complete by now; LimitExceeded above ``max_event_chars``."""
         text = self._decoder.decode(data)
         if not text:
             return []

@@ -1,16 +1,15 @@
-"""The life of a context, as two tables: how the server sees it, and how the client does.
+"""Life of a context as two state tables: the server's view and the client's.
 
-A context is a machine with one input alphabet: the messages about it, in either direction. The two
-ends see the same messages in different orders, because they cross on the way; therefore two tables.
+Both ends see the same messages in different orders, because they cross on the way; therefore two
+tables.
 
-- The server decides. What it has not read has not happened: an end that is on its way while the
-  engine fails arrives in FAILED, where everything from the client is ignored.
-- The client decides for itself alone. From the moment it cancels, audio on its way is dropped
-  (CANCELLING), until the server's answer ends the context.
-- ``context.cancel`` is legal after ``context.done``, because a client still plays then. A context
-  that is done is kept until it is cancelled or the server has to forget it.
+- The server decides. An end on its way while the engine fails arrives in FAILED, where everything
+  from the client is ignored.
+- From the moment the client cancels, audio on its way is dropped (CANCELLING), until the server's
+  answer ends the context.
+- ``context.cancel`` is legal after ``context.done``, because a client still plays then.
 
-Whatever pair is missing is illegal: a client that does it is told so, and nothing changes.
+A missing pair is illegal: it is answered with an error, and nothing changes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from qwen3tts_wire.errors import ProtocolError
 
 
 class ContextState(Enum):
-    """Where a context is in its life."""
+    """State of a context."""
 
     NEW = auto()
     """Not yet opened."""
@@ -105,7 +104,7 @@ OVER = frozenset({CANCELLED, FAILED})
 
 
 def move(table: Table, state: ContextState, message: str) -> ContextState:
-    """The state after ``message``; ProtocolError for a pair that the table does not have."""
+    """Return the state after ``message``; ProtocolError where the table has none."""
     try:
         return table[state, message]
     except KeyError:

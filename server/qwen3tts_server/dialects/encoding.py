@@ -1,8 +1,7 @@
-"""Samples as files that people's players know: WAV, FLAC, MP3, Opus, AAC, or the samples alone.
+"""Samples as audio files: WAV, FLAC, MP3, Opus, AAC, or raw PCM.
 
-A second of sound costs 0.4 (FLAC) to 8 ms (MP3) of a core, so compressed forms are encoded on
-``EncodingThreads``: on the event loop every call would wait for them. FFmpeg's encoders release the
-interpreter's lock.
+A second of audio costs 0.4 (FLAC) to 8 ms (MP3) of a core, so compressed forms are encoded on
+``EncodingThreads``, not on the event loop. FFmpeg's encoders release the GIL.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ UNKNOWN_LENGTH = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class _Form:
-    """One form of file."""
-
     content_type: str
     container: str = ""
     """FFmpeg's name of the muxer; empty for what needs none."""
@@ -92,14 +89,10 @@ class _Encoder(Protocol):
 
 
 class SoundEncoder:
-    """Encodes one stream of samples, s16le mono of ``sample_rate`` hertz.
+    """Encoder of one stream of samples, s16le mono of ``sample_rate`` hertz. Not thread-safe.
 
-    All that ``push`` and ``flush`` return, in order, is one file. Pieces of any length give the
-    same file; an odd byte waits for the next one. Not for several threads at once.
-
-    Raises:
-        BadRequest: no such form.
-        EngineUnavailable: this server lacks the library that writes it.
+    What ``push`` and ``flush`` return, in order, is one file. Raises BadRequest for an unknown
+    form, EngineUnavailable where its library is missing.
     """
 
     def __init__(self, form: str, sample_rate: int) -> None:
@@ -118,7 +111,7 @@ class SoundEncoder:
             self._inner = _Plain(wav_header(sample_rate) if form == "wav" else b"")
 
     def push(self, pcm: bytes) -> bytes:
-        """Samples in; what is ready of the file out, maybe nothing."""
+        """Encode samples; return the bytes of the file that are ready."""
         if self._flushed:
             raise ValueError("flush() was called: the file is complete")
         pcm = self._rest + pcm
@@ -127,7 +120,7 @@ class SoundEncoder:
         return self._inner.push(pcm) if pcm else b""
 
     def flush(self) -> bytes:
-        """The end of the file. A second call returns nothing."""
+        """Return the end of the file; a second call returns nothing."""
         if self._flushed:
             return b""
         self._flushed = True
@@ -135,18 +128,18 @@ class SoundEncoder:
 
 
 def content_type(form: str) -> str:
-    """The Content-Type of a form; BadRequest for one that is not served."""
+    """Return a form's Content-Type; BadRequest for one that is not served."""
     return _kind(form).content_type
 
 
 def rate_for(form: str, sample_rate: int) -> int:
-    """The lowest sample rate of a form that keeps all of ``sample_rate``, 48 kHz at most."""
+    """Return the lowest sample rate of a form that keeps all of ``sample_rate``, at most 48 kHz."""
     rates = _kind(form).rates or (sample_rate,)
     return next((each for each in rates if each >= sample_rate), rates[-1])
 
 
 def wav_header(sample_rate: int, data_bytes: int | None = None) -> bytes:
-    """The 44 bytes before s16le mono samples; None: of a length not known yet."""
+    """Return the 44 bytes before s16le mono samples; None: length not known yet."""
     if data_bytes is None or data_bytes + 36 > UNKNOWN_LENGTH:
         size = riff = UNKNOWN_LENGTH
     else:
@@ -160,11 +153,7 @@ def wav_header(sample_rate: int, data_bytes: int | None = None) -> bytes:
 
 
 class SoundFile:
-    """Encodes samples, s16le mono, into a file that can be gone back in: its header is exact.
-
-    Raises:
-        BadRequest, EngineUnavailable: see SoundEncoder.
-    """
+    """Encoder of samples, s16le mono, into a seekable file with an exact header."""
 
     def __init__(self, form: str, sample_rate: int, file: BinaryIO) -> None:
         """``form``: one with a container, such as mp3; ``file`` stays open."""
@@ -175,16 +164,11 @@ class SoundFile:
         self._muxed.push(pcm)
 
     def close(self) -> None:
-        """Finish the file's header."""
         self._muxed.flush()
 
 
 def encode_whole(form: str, sample_rate: int, pcm: bytes) -> bytes:
-    """All samples (s16le mono) as one file, its header exact: lengths, FLAC's checksum, MP3's gaps.
-
-    Raises:
-        BadRequest, EngineUnavailable: see SoundEncoder.
-    """
+    """Encode all samples (s16le mono) as one file with exact lengths, FLAC checksum, MP3 gaps."""
     kind = _kind(form)
     pcm = pcm[: len(pcm) & ~1]
     if form == "pcm":
@@ -200,10 +184,10 @@ def encode_whole(form: str, sample_rate: int, pcm: bytes) -> bytes:
 
 
 class EncodingThreads:
-    """Threads on which all clients' compressed sound is encoded, off the event loop.
+    """Threads that encode all clients' compressed audio, off the event loop.
 
-    Clients take turns: a job is at most JOB_BYTES of sound, and jobs run in the order in which they
-    came. One core is left to the event loop and the engine. The threads start with the first job.
+    A job is at most JOB_BYTES of audio; jobs run in their order. One core is left to the event loop
+    and the engine.
     """
 
     def __init__(self, threads: int = 0) -> None:
@@ -212,23 +196,19 @@ class EncodingThreads:
         )
 
     async def open(self, form: str, sample_rate: int) -> SoundEncoder:
-        """Make a SoundEncoder, which takes some milliseconds; raises what it raises."""
         if not _kind(form).container:
             return SoundEncoder(form, sample_rate)
         return await self._run(lambda: SoundEncoder(form, sample_rate))
 
     async def push(self, encoder: SoundEncoder, pcm: bytes) -> bytes:
-        """Return ``encoder.push(pcm)``. Not for two tasks with one encoder."""
         if not encoder.compressed:
             return encoder.push(pcm)
         return b"".join([await self._run(encoder.push, block) for block in _blocks(pcm)])
 
     async def flush(self, encoder: SoundEncoder) -> bytes:
-        """Return ``encoder.flush()``."""
         return await self._run(encoder.flush) if encoder.compressed else encoder.flush()
 
     async def whole(self, form: str, sample_rate: int, pcm: bytes) -> bytes:
-        """Return ``encode_whole`` of the samples."""
         kind = _kind(form)
         if not kind.container:
             return encode_whole(form, sample_rate, pcm)
@@ -262,8 +242,6 @@ def _kind(form: str) -> _Form:
 
 
 class _Plain:
-    """The samples as they are, after a header."""
-
     def __init__(self, header: bytes) -> None:
         self._header = header
 
@@ -276,8 +254,6 @@ class _Plain:
 
 
 class _Stream:
-    """A file that cannot be gone back in, for the muxer to write to."""
-
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
@@ -286,15 +262,12 @@ class _Stream:
         return len(data)
 
     def take(self) -> bytes:
-        """What was written since the last time."""
         data = b"".join(self._parts)
         self._parts.clear()
         return data
 
 
 class _Muxed:
-    """One of FFmpeg's encoders and muxers."""
-
     def __init__(self, kind: _Form, sample_rate: int, file: _Stream | BinaryIO) -> None:
         av = _pyav()
         self._rate = sample_rate

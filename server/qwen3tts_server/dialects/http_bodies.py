@@ -22,13 +22,13 @@ one string 1 ms, and everybody waits meanwhile."""
 MOST_DIGITS = 40
 """Of a number that is kept whole; a longer one becomes the nearest float, which is quicker."""
 THREAD_BYTES = 1 << 18
-"""A body of so much and more is read on a thread; 16 MiB take 0.1 s."""
+"""A body of at least this size is parsed in a thread; 16 MiB take 0.1 s."""
 MOST_ESCAPES = 400_000
 """Backslashes in it: some programs write every slash of base64 as ``\\/``."""
 
 
 async def chunks(request: Request, most: int) -> AsyncGenerator[bytes, None]:
-    """The body as it comes; BodyTooLarge as soon as it is known to be longer than ``most``."""
+    """Yield the body as it arrives; BodyTooLarge as soon as it exceeds ``most``."""
     refusal = BodyTooLarge(
         f"The body is longer than {most} bytes.", remedy="Send a shorter text or recording."
     )
@@ -46,13 +46,9 @@ async def chunks(request: Request, most: int) -> AsyncGenerator[bytes, None]:
 
 
 async def json_object(request: Request, most: int) -> dict[str, Any]:
-    """The body as one JSON object.
+    """Read the body as one JSON object.
 
-    Raises:
-        BodyTooLarge: longer than ``most`` bytes.
-        WrongContentType: it does not say that it is JSON.
-        BadRequest: it is none.
-        ClientDisconnect: the client left before it was complete.
+    Raises BodyTooLarge, WrongContentType, BadRequest, or ClientDisconnect.
     """
     kind = _content_type(request)
     if kind and kind != "application/json" and not kind.endswith("+json"):
@@ -67,7 +63,7 @@ async def json_object(request: Request, most: int) -> dict[str, Any]:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """One JSON object of these bytes; BadRequest for anything else. Duplicate keys: the last."""
+    """Parse one JSON object; BadRequest for anything else. Of duplicate keys the last counts."""
     intricate = sum(body.count(mark) for mark in (b",", b":", b"[", b"{")) > MOST_PARTS
     if intricate or body.count(b"\\") > MOST_ESCAPES:
         raise BadRequest("The body has too many parts.", remedy="Send the documented fields only.")
@@ -107,20 +103,16 @@ REMEDY = f"Send at most one file and {MOST_FIELDS} fields of {FIELD_BYTES} bytes
 
 @dataclass(frozen=True)
 class Form:
-    """A form that was sent; of a field sent twice, the last."""
+    """A submitted form; of duplicate fields the last counts."""
 
     fields: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 async def form(request: Request, most: int) -> Form:
-    """The body as a form of at most ``most`` bytes.
+    """Read the body as a form of at most ``most`` bytes.
 
-    Raises:
-        BodyTooLarge: longer than that.
-        WrongContentType: it does not say that it is a form.
-        BadRequest: it is none, or not complete.
-        ClientDisconnect: the client left before it was complete.
+    Raises BodyTooLarge, WrongContentType, BadRequest, or ClientDisconnect.
     """
     kind, options = parse_options_header(request.headers.get("content-type"))
     if kind != b"multipart/form-data":
@@ -153,8 +145,6 @@ async def form(request: Request, most: int) -> Form:
 
 
 class _Reader:
-    """What the parser finds."""
-
     def __init__(self) -> None:
         self._fields: dict[str, str] = {}
         self._files: dict[str, bytes] = {}
@@ -218,18 +208,18 @@ def _text(data: bytes) -> str:
 
 
 PIECE_BYTES = 1 << 16
-"""Of one message: the client has to take so much within the time."""
+"""Of one message, which the client must read within the time."""
 
 
 class ClientStalled(Exception):
-    """The client takes nothing."""
+    """The client does not read."""
 
 
 class PacedSender:
-    """An HTTP answer. An answer that is never ended is cut off, so that the client knows.
+    """Sender of an HTTP answer. An answer that is never ended is cut off, so that the client knows.
 
     Raises:
-        Stalled: the client took nothing for ``timeout_s`` seconds.
+        ClientStalled: the client read nothing for ``timeout_s`` seconds.
     """
 
     def __init__(self, send: Send, timeout_s: float) -> None:
@@ -239,7 +229,6 @@ class PacedSender:
         """Whether the status is out."""
 
     async def start(self, content_type: str, headers: Mapping[str, str]) -> None:
-        """Status 200 and headers."""
         self.started = True
         fields = {"Content-Type": content_type, **headers}
         await self._put(
@@ -254,13 +243,11 @@ class PacedSender:
         )
 
     async def body(self, data: bytes) -> None:
-        """Some of the body."""
         for at in range(0, len(data), PIECE_BYTES):
             piece = data[at : at + PIECE_BYTES]
             await self._put({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self) -> None:
-        """Nothing more."""
         await self._put({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _put(self, message: Message) -> None:
@@ -272,7 +259,7 @@ class PacedSender:
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work of an answer; when its client goes first, cancel it and wait for its end."""
+    """Run the work of an answer; cancel it, and wait for its end, when the client leaves first."""
     working = asyncio.create_task(work, name="answer a request")
     leaving = asyncio.create_task(_left(receive), name="wait for a client to go")
     try:
@@ -297,7 +284,6 @@ class HeadAsGet:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, one WebSocket, or the application's start and end."""
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return

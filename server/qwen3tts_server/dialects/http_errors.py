@@ -1,7 +1,7 @@
-"""Every error of every HTTP route, in OpenAI's shape.
+"""Errors of every HTTP route, in OpenAI's shape.
 
-``{"error": {"message", "type", "param", "code"}}``: ``message`` says the cause and what to do,
-``code`` is a SpeechError's, ``param`` the field that is meant, or null.
+``{"error": {"message", "type", "param", "code"}}``: ``message`` says the cause and the remedy,
+``code`` is a SpeechError's, ``param`` the field concerned, or null.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from qwen3tts_wire.errors import (
 
 VOICES_ROUTE = "GET /v1/voices lists all."
 RETRY_AFTER_S = 1
-"""What a client is told with 429 and 503; OpenAI's SDK waits so long and tries again."""
+"""``Retry-After`` of 429 and 503, after which OpenAI's SDK tries again."""
 
 
 class BodyTooLarge(LimitExceeded):
-    """The body of a request is longer than the server reads."""
+    """A request's body is longer than the server reads."""
 
     code = "request_too_large"
 
 
 class WrongContentType(BadRequest):
-    """The body of a request is not what its route reads."""
+    """A request's body has a type that its route does not read."""
 
     code = "unsupported_media_type"
 
@@ -52,13 +52,13 @@ class ModelNotFound(BadRequest):
 
 
 class NotConfigured(SpeechError):
-    """The route is there; what it needs was not named in the server's settings."""
+    """The route needs something that the server's settings do not name."""
 
     code = "not_configured"
 
 
 class VoiceNotFound(BadRequest):
-    """No voice that was brought has that name."""
+    """No uploaded voice has that name."""
 
     code = "voice_not_found"
 
@@ -99,19 +99,19 @@ _TYPES: Mapping[int, str] = {
 
 
 class FieldRefused(SpeechError):
-    """Another error, and the field of the request that it is about; ``code`` is the other's."""
+    """An error about one field of a request; ``code`` is the wrapped error's."""
 
     def __init__(self, error: SpeechError, param: str) -> None:
         super().__init__(error.message, remedy=error.remedy, context_id=error.context_id)
         self.error = error
         self.param = param
-        # Whoever asks this error is told what the other one says of itself.
+        # Its attributes are the wrapped error's.
         self.__dict__.update(code=error.code, retryable=error.retryable)
 
 
 @contextlib.contextmanager
 def about(param: str) -> Iterator[None]:
-    """Errors that are raised in here are about this field."""
+    """Attribute errors raised in the block to a field."""
     try:
         yield
     except FieldRefused:
@@ -121,12 +121,11 @@ def about(param: str) -> Iterator[None]:
 
 
 def code_of(error: SpeechError) -> str:
-    """The stable name of an error, also of one that is about a field."""
+    """Return an error's stable name, also of one about a field."""
     return error.code
 
 
 def status_of(error: SpeechError) -> int:
-    """The HTTP status that tells of it."""
     if isinstance(error, FieldRefused):
         error = error.error
     return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
@@ -135,14 +134,13 @@ def status_of(error: SpeechError) -> int:
 def error_body(
     status: int, code: str, message: str, *, remedy: str = "", param: str | None = None
 ) -> dict[str, Any]:
-    """What stands in the body of an answer, or in an event of a stream."""
+    """Return the body of an error, in OpenAI's shape."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     text = f"{message} {remedy}".rstrip()
     return {"error": {"message": text, "type": kind, "param": param, "code": code}}
 
 
 def speech_error_body(error: SpeechError) -> dict[str, Any]:
-    """``error_body`` of an error of ours."""
     param = error.param if isinstance(error, FieldRefused) else None
     remedy = error.remedy
     if error.code == UnknownVoice.code:
@@ -159,13 +157,12 @@ def error_response(
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """An answer in OpenAI's shape; for what refuses a request before any route."""
+    """Return a refusal in OpenAI's shape, for use before any route."""
     body = error_body(status, code, message, remedy=remedy, param=param)
     return JSONResponse(body, status_code=status, headers=_headers(status, headers))
 
 
 def speech_error_response(error: SpeechError) -> JSONResponse:
-    """The answer for an error of ours."""
     status = status_of(error)
     return JSONResponse(speech_error_body(error), status_code=status, headers=_headers(status))
 
@@ -204,7 +201,7 @@ async def _http_exception(request: Request, error: Exception) -> JSONResponse:
 
 
 def allowed_methods(request: Request) -> list[str]:
-    """The methods of all routes at the request's path (RFC 9110 section 10.2.1 wants all)."""
+    """Return the methods of all routes at the request's path (RFC 9110 section 10.2.1)."""
     methods: set[str] = set()
     for route in request.app.routes:
         regex = getattr(route, "path_regex", None)
@@ -220,7 +217,7 @@ async def _validation_error(_: Request, error: Exception) -> JSONResponse:
 
 
 def first_fault(faults: object) -> tuple[str, str | None]:
-    """What pydantic found first, for people, and the field; nothing of what was sent is told."""
+    """Return pydantic's first error and its field; nothing of the input is repeated."""
     fault = faults[0] if isinstance(faults, (list, tuple)) and faults else {}
     place = [str(each) for each in fault.get("loc", ()) if each not in ("body", "query", "path")]
     param = place[0] if place else None
@@ -229,7 +226,7 @@ def first_fault(faults: object) -> tuple[str, str | None]:
 
 
 async def _gone(_: Request, __: Exception) -> Response:
-    # The client left while it sent its body: nobody reads this.
+    # The client left while it sent its body.
     return Response(status_code=400)
 
 

@@ -1,4 +1,4 @@
-"""The fields of Qwen3-TTS that servers for it share: languages by name, and whose voice speaks."""
+"""Fields of Qwen3-TTS shared by the dialects: languages, tasks, reference voices."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EMBEDDING_PEAK = 1000.0
 
 
 def language_tag(language: str | None) -> str | None:
-    """The BCP 47 tag of a language by Qwen3-TTS's name; None for ``Auto``; a tag as it is."""
+    """Return the BCP 47 tag for Qwen3-TTS's name of a language; None for ``Auto``."""
     name = (language or "").strip().lower()
     if name in ("", "auto"):
         return None
@@ -47,28 +47,24 @@ def language_tag(language: str | None) -> str | None:
 
 
 def seed_of(seed: int | None) -> int | None:
-    """A seed of 64 bits with its sign, as one that engines take."""
+    """Return a signed 64-bit seed as the unsigned one that engines take."""
     return None if seed is None else seed % MAX_SEED
 
 
 def first_chunk_of(frames: int | None) -> int | None:
-    """``initial_codec_chunk_frames``, where 0 leaves it to the engine."""
+    """Return ``initial_codec_chunk_frames``; 0 leaves it to the engine."""
     return frames or None
 
 
 def mode_of(non_streaming_mode: bool | None, usual: str) -> str:
-    """The mode in which a text is one generation, as the official package lays it out."""
+    """Return the mode in which a text is one generation, as in the official package."""
     if non_streaming_mode is None:
         return usual
     return "whole" if non_streaming_mode else "whole_streaming"
 
 
 def check_task(voices: VoiceCatalogue, task_type: str | None, *, reference: bool) -> None:
-    """Refuse a task that the engine does not do, and a reference where none belongs.
-
-    Raises:
-        FieldRefused: with the field that is wrong.
-    """
+    """Raise FieldRefused for a task the engine does not do, or a misplaced reference."""
     task = None if task_type is None else TASKS.get(task_type)
     if task_type is not None:
         with about("task_type"):
@@ -83,11 +79,7 @@ def check_task(voices: VoiceCatalogue, task_type: str | None, *, reference: bool
 
 
 def embedding_in(text: str) -> tuple[float, ...]:
-    """The numbers of a ``speaker_embedding`` in a form, which is a JSON list.
-
-    Raises:
-        FieldRefused: it names ``speaker_embedding``.
-    """
+    """Parse a form's ``speaker_embedding``, a JSON list; raises FieldRefused."""
     with about("speaker_embedding"):
         try:
             found = json.loads(text)
@@ -104,11 +96,7 @@ def embedding_in(text: str) -> tuple[float, ...]:
 def check_embedding(
     voices: VoiceCatalogue, embedding: Sequence[float] | None, *, recording: bool
 ) -> None:
-    """Refuse a ``speaker_embedding`` that the engine cannot speak with.
-
-    Raises:
-        FieldRefused: it names ``speaker_embedding``.
-    """
+    """Raise FieldRefused for a ``speaker_embedding`` that the engine cannot use."""
     if embedding is None:
         return
     with about("speaker_embedding"):
@@ -138,11 +126,7 @@ def check_embedding(
 
 
 async def embedded_voice(voices: VoiceCatalogue, embedding: Sequence[float]) -> str:
-    """The id of the voice of a speaker embedding, ready to be named in a request.
-
-    Raises:
-        FieldRefused: see ``check_embedding``.
-    """
+    """Return the id of a speaker embedding's voice, loaded; raises FieldRefused."""
     with about("speaker_embedding"):
         embedder = embedder_of(voices)
         if embedder is None:
@@ -172,7 +156,7 @@ def _check_task(voices: VoiceCatalogue, task: str | None) -> None:
 
 @contextlib.contextmanager
 def words_asked_for() -> Iterator[None]:
-    """Name the fields of these protocols where the words of a recording are missing."""
+    """Name these dialects' fields in errors about a missing transcript."""
     try:
         yield
     except WordsMissing as error:
@@ -184,11 +168,7 @@ def words_asked_for() -> Iterator[None]:
 async def reference_voice(
     voices: VoiceCatalogue, ref_audio: str | None, ref_text: str | None, *, x_vector_only: bool
 ) -> str | None:
-    """The id of the voice of a recording; None where none was sent.
-
-    Raises:
-        FieldRefused: the recording cannot be had or used.
-    """
+    """Return the id of a recording's voice, loaded; None without one. Raises FieldRefused."""
     if ref_audio is None:
         if ref_text is not None:
             with about("ref_text"):

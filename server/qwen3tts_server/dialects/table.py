@@ -25,14 +25,12 @@ DIALECTS = [
 
 
 class Dialect(Protocol):
-    """What a module of the table has."""
+    """Interface of a module in the table."""
 
     ROUTES: Mapping[tuple[str, str], Role | None]
     """The role of each route, by method and path; see ``keys.RouteRoles``."""
 
-    def add_routes(self, app: FastAPI, service: Service) -> None:
-        """Add the dialect's routes to ``app``."""
-        ...
+    def add_routes(self, app: FastAPI, service: Service) -> None: ...
 
 
 def dialects() -> list[Dialect]:

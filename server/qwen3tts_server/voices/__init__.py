@@ -1,1 +1,1 @@
-"""Voices by all their names, kept where every replica finds them."""
+"""Voices by all their names, in a store shared by all replicas."""

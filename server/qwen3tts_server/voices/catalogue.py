@@ -1,4 +1,4 @@
-"""Voices by all their names: the outermost of an engine's wrappers."""
+"""VoiceCatalogue: the outermost engine wrapper, which knows all names of voices."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ CLAUSES: tuple[Mode, ...] = ("clause",)
 
 
 class VoiceCatalogue(WrappedEngine):
-    """An engine whose voices have more names, and voices that people have brought.
+    """Engine whose voices have further names, and uploaded voices.
 
-    A client may name a voice by the engine's id or name for it, by one of OpenAI's names, as
-    ``default``, by the name under which it was uploaded (with ``clone:`` before it or without), by
-    the id that ``load_voice`` gave, or by the hash of its recording. The event loop never waits for
-    the store: what is not known at once is looked up when the voice is loaded or speaks.
+    A voice is named by the engine's id or name, by one of OpenAI's names, as ``default``, by the
+    name of its upload (with ``clone:`` or without), by the id of ``load_voice``, or by the hash of
+    its recording. The event loop never waits for the store.
     """
 
     def __init__(
@@ -69,7 +68,6 @@ class VoiceCatalogue(WrappedEngine):
     # --- life ---
 
     async def start(self) -> None:
-        """Make ready; EngineUnavailable: the engine's, or the store of voices cannot be used."""
         await self._library.start()
         try:
             await self.inner.start()
@@ -78,7 +76,6 @@ class VoiceCatalogue(WrappedEngine):
             raise
 
     async def close(self) -> None:
-        """Free everything."""
         await self._openings.close()
         await self._library.close()
         await self.inner.close()
@@ -86,15 +83,14 @@ class VoiceCatalogue(WrappedEngine):
     # --- names ---
 
     def resolve(self, voice: str | None, language: str | None = None) -> str | None:
-        """The inner engine's id for any name that a client may give; None: the engine's choice.
+        """Return the inner engine's id for any name; None: the engine's choice.
 
         Args:
             voice: the name.
-            language: what is to be spoken, where that is known: OpenAI's names are then spread
-                over the voices that speak it.
+            language: language of the text; OpenAI's names are then spread over its voices.
 
         Raises:
-            UnknownVoice: there is none; names near ones.
+            UnknownVoice: the name is unknown; near ones are suggested.
         """
         wanted = (voice or "").strip()
         key = key_of(wanted)
@@ -116,7 +112,6 @@ class VoiceCatalogue(WrappedEngine):
         return wanted
 
     def _own(self, wanted: str, key: str) -> str | None:
-        """The engine's voice of that id or name."""
         found = self._built_in.get(wanted) or self._built_in.get(key)
         if found is None and (voices := list(self.inner.voices())) != self._listed:
             self._listed = voices
@@ -132,7 +127,6 @@ class VoiceCatalogue(WrappedEngine):
         return found
 
     def _brought(self, wanted: str) -> str | None:
-        """The id of a voice that somebody has brought."""
         index = self._library.index
         named = index.names.get(key_of(bare(wanted)))
         if named is not None:
@@ -143,7 +137,6 @@ class VoiceCatalogue(WrappedEngine):
         return self._library.here(content) or wanted
 
     def _is_mapped(self, key: str) -> bool:
-        """Whether the settings, or their absence, decide what a name stands for."""
         return key in OPENAI_NAMES or key in self._openai
 
     def _of_openai(self, key: str, language: str | None) -> str | None:
@@ -174,7 +167,6 @@ class VoiceCatalogue(WrappedEngine):
         return self._first_brought()
 
     def _first_brought(self) -> str | None:
-        """For an engine that knows cloned voices only: the one that was there first."""
         index = self._library.index
         if not index.names or self.inner.voices():
             return None
@@ -182,32 +174,27 @@ class VoiceCatalogue(WrappedEngine):
         return self._library.here(first.content) or first.voice_id
 
     def _unknown(self, wanted: str, language: str | None, error: UnknownVoice) -> UnknownVoice:
-        """The engine's own refusal, with what is near among all names."""
         listed = self.voices() if self.suggests_brought else self.inner.voices()
         near = near_hint(near_voices(bare(wanted), listed, language))
         return UnknownVoice(error.message, remedy=near or error.remedy)
 
     def _may_come(self, voice: str | None) -> bool:
-        """Whether a voice that is not known may have been stored by another replica just now."""
         wanted = (voice or "").strip()
         named = wanted.startswith(CLONE) or is_content_id(wanted)
         return named and self._library.shared and cloning(self.inner) is not None
 
     def bound(self, voice: str | None, language: str | None = None) -> str | None:
-        """What a text is spoken with to its end, though its name be given to another voice or
-        deleted meanwhile: as ``resolve``; a name that is not known yet stays as it is."""
+        """Return the id that a text is spoken with to its end, though its name be reassigned or
+        deleted meanwhile; an unknown name stays.
+        """
         try:
             return self.resolve(voice, language)
         except UnknownVoice:
             return voice
 
     async def find(self, voice: str | None, language: str | None = None) -> str | None:
-        """As ``resolve``, and looks into the store for a name that is not known yet.
-
-        Raises:
-            UnknownVoice: there is none.
-            ServerBusy: the store cannot be reached.
-        """
+        """Resolve a name, looking into the store for an unknown one; raises UnknownVoice or
+        ServerBusy."""
         try:
             return self.resolve(voice, language)
         except UnknownVoice:
@@ -219,11 +206,11 @@ class VoiceCatalogue(WrappedEngine):
     # --- what an engine does ---
 
     def voices(self) -> Sequence[Voice]:
-        """The engine's voices and those that were brought, the default first."""
+        """Return the engine's voices and the loaded ones, the default first."""
         return self.voices_for(EVERYTHING)
 
     def voices_for(self, grant: Grant) -> Sequence[Voice]:
-        """As ``voices``; of those that were brought the ones that ``grant`` manages."""
+        """Return ``voices``, of the uploaded ones only those that ``grant`` manages."""
         listed = list(self.inner.voices())
         ids = {each.id for each in listed}
         listed += [
@@ -237,9 +224,9 @@ class VoiceCatalogue(WrappedEngine):
         return listed
 
     def check(self, voice: str | None, language: str | None) -> None:
-        """Refuse early what ``synthesize`` would refuse.
+        """Raise early what ``synthesize`` would raise.
 
-        A ``clone:`` name or an id that is not known may pass where others share the store.
+        An unknown ``clone:`` name or id may pass where others share the store.
         """
         try:
             resolved = self.resolve(voice, language)
@@ -253,7 +240,6 @@ class VoiceCatalogue(WrappedEngine):
             check_language(self.inner, resolved, language)
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
-        """How this voice takes text."""
         try:
             resolved = self.resolve(voice)
         except UnknownVoice:
@@ -264,7 +250,6 @@ class VoiceCatalogue(WrappedEngine):
         return self.inner.modes(resolved)
 
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
-        """Speak one segment."""
         try:
             voice = self.resolve(request.voice, request.language)
         except UnknownVoice:
@@ -282,7 +267,6 @@ class VoiceCatalogue(WrappedEngine):
     async def _with_stored(
         self, request: SynthesisRequest, voice: str | None
     ) -> AsyncGenerator[PcmChunk, None]:
-        """Speak with a voice that somebody has brought; made ready first, where it is not."""
         if voice is None:
             voice = await self.find(request.voice, request.language)
         content = None if voice is None else self._library.content_of(voice)
@@ -303,7 +287,7 @@ class VoiceCatalogue(WrappedEngine):
         ref_text: str | None = None,
         x_vector_only: bool = False,
     ) -> LoadedVoice:
-        """Make a voice ready; see base.ClonesVoices. ``voice_id`` may be any name."""
+        """Load a voice by any name; see base.ClonesVoices."""
         cloner = self._library.cloner()
         if ref_audio is not None:
             return await self._library.load(VoiceContent(ref_audio, ref_text, x_vector_only))
@@ -330,26 +314,21 @@ class VoiceCatalogue(WrappedEngine):
         replace: bool = False,
         grant: Grant = EVERYTHING,
     ) -> StoredVoice:
-        """Keep a voice under a name; every replica has it within ``refresh_s``.
+        """Store a voice under a name; every replica has it within ``refresh_s``.
 
         Args:
-            name: 1 to 64 letters, digits, blanks, ``.``, ``_``, ``-``; case does not tell apart.
+            name: 1 to 64 letters, digits, blanks, ``.``, ``_``, ``-``; case is ignored.
             source: a sound file; or a speaker embedding, checked by ``check_embedding``.
-            ref_text: what it says; None: found out, where the engine can.
-            x_vector_only: take only the speaker embedding (x-vector) from it; None: where its
-                words are neither given nor to be found out.
-            consent: whatever is to be kept about the speaker's consent.
+            ref_text: its transcript; None: transcribed, where the engine can.
+            x_vector_only: use only the speaker embedding (x-vector); None: where the transcript is
+                neither given nor available.
+            consent: record of the speaker's consent.
             description: for people.
-            replace: whether a voice of that name may be replaced.
-            grant: whose voice it becomes, and which ones may be replaced.
+            replace: whether an existing voice may be replaced.
+            grant: owner of the voice, and of those it may replace.
 
         Raises:
-            VoiceExists: there is one of that name.
-            BadRequest: the name is reserved or unusable, the engine refuses the recording, or it
-                makes no voices of recordings.
-            WordsMissing: the recording's words are needed.
-            LimitExceeded: too many voices, too many bytes or seconds.
-            ServerBusy: too many are being made ready, or the store cannot be reached.
+            VoiceExists, BadRequest, WordsMissing, LimitExceeded, ServerBusy.
         """
         self._library.cloner()
         name = checked_name(name)
@@ -374,32 +353,23 @@ class VoiceCatalogue(WrappedEngine):
         return stored
 
     async def _found_and_ready(self, name: str) -> str | None:
-        """The engine's id of a voice by any name, made ready where it was brought."""
         found = await self.find(name)
         content = None if found is None else self._library.content_of(found)
         return found if content is None else (await self._library.ready(content)).voice_id
 
     def stored(self, grant: Grant = EVERYTHING) -> Sequence[StoredVoice]:
-        """The voices that were brought and ``grant`` manages, the oldest first, as they were when
-        the store was last looked at (see ``refresh``)."""
+        """Return the uploaded voices that ``grant`` manages, oldest first, as of the last
+        ``refresh``."""
         return tuple(filter(grant.may_manage, self._library.index.names.values()))
 
     async def refresh(self) -> None:
-        """Look into the store now.
-
-        Raises:
-            ServerBusy: it cannot be reached.
-        """
+        """Read the store now; raises ServerBusy."""
         if self._library.shared:
             await self._library.refresh()
 
     async def remove(self, name: str, grant: Grant = EVERYTHING) -> StoredVoice:
-        """Delete a voice that was brought; texts that are being spoken with it are finished.
-
-        Raises:
-            UnknownVoice: there is none of that name that ``grant`` manages.
-            ServerBusy: the store cannot be reached.
-        """
+        """Delete an uploaded voice; texts under way are finished. Raises UnknownVoice or
+        ServerBusy."""
         gone = await self._library.remove(bare(name.strip()), grant)
         if all(each.content != gone.content for each in self.stored()):
             self._openings.removed(gone.voice_id)
@@ -413,13 +383,13 @@ class VoiceCatalogue(WrappedEngine):
         x_vector_only: bool = False,
         audio: bytes | None = None,
     ) -> str:
-        """The id of the voice of a recording, ready to be named in a request.
+        """Load a recording's voice and return its id.
 
         Args:
             ref: a ``data:``, ``http(s):`` or ``file:`` address, or bare base64; or
             audio: the sound file itself.
-            ref_text: what it says; None: found out, where the engine can.
-            x_vector_only: take only the colour of the voice from it.
+            ref_text: its transcript; None: transcribed, where the engine can.
+            x_vector_only: use only the speaker embedding (x-vector).
 
         Raises:
             BadRequest, LimitExceeded, ServerBusy: see ``load_voice``; the address may not be read.
@@ -436,7 +406,7 @@ class VoiceCatalogue(WrappedEngine):
         x_vector_only: bool = False,
         audio: bytes | None = None,
     ) -> LoadedVoice:
-        """As ``from_reference``, with what else is known: whether it was there, what it says."""
+        """Load a reference like ``from_reference``; return the LoadedVoice."""
         self._library.cloner()
         if audio is None:
             if ref is None:

@@ -26,7 +26,7 @@ _HOST = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be asked for."""
+    """A validated address to fetch."""
 
     secure: bool
     host: str
@@ -37,17 +37,12 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """For the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
 
 def target_of(url: str, settings: VoiceSettings) -> Target:
-    """Read an address.
-
-    Raises:
-        BadRequest: it is none, or may not be asked.
-    """
+    """Parse and check an address; raises BadRequest."""
     try:
         parts = urllib.parse.urlsplit(url)
         secure = parts.scheme.lower() == "https"
@@ -67,7 +62,7 @@ def target_of(url: str, settings: VoiceSettings) -> Target:
         )
     if settings.fetch_hosts and not any(_fits(host, rule) for rule in settings.fetch_hosts):
         raise BadRequest(
-            "The reference's host is none that this server asks.",
+            "This server does not fetch from the reference's host.",
             remedy="Send the sound file itself, or add the host to voices.fetch_hosts.",
         )
     path = urllib.parse.quote(parts.path or "/", safe="/%:@!$&'()*+,;=-._~")
@@ -76,11 +71,8 @@ def target_of(url: str, settings: VoiceSettings) -> Target:
 
 
 def redirected(url: str, location: str) -> str:
-    """Where a redirect leads.
-
-    Raises:
-        BadRequest: nowhere, or from a secure address to one that is not.
-    """
+    """Return a redirect's target; BadRequest for none, or from a secure address to an insecure
+    one."""
     try:
         joined = urllib.parse.urljoin(url, location)
     except ValueError:
@@ -131,14 +123,14 @@ _TLS.minimum_version = ssl.TLSVersion.TLSv1_2
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """As the system says; slow names keep each other waiting, and no other work."""
+    """Resolve a name by the system, in a thread pool of its own."""
     ask = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     found = await asyncio.get_running_loop().run_in_executor(_NAMES, ask)
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
 async def dial(address: str, target: Target) -> Streams:
-    """Connect; a certificate must be that of the host's name."""
+    """Connect; the certificate must match the host's name."""
     return await asyncio.open_connection(
         address,
         target.port,
@@ -149,23 +141,18 @@ async def dial(address: str, target: Target) -> Streams:
 
 
 class Fetcher:
-    """Fetches recordings as the settings allow."""
+    """Downloads recordings within the settings' bounds."""
 
     def __init__(
         self, settings: VoiceSettings, *, resolve: Resolve = resolve, dial: Dial = dial
     ) -> None:
-        """``resolve`` and ``dial`` are what reaches the network."""
         self._settings = settings
         self._resolve = resolve
         self._dial = dial
 
     async def fetch(self, url: str) -> bytes:
-        """The content of an address; bounded in time.
-
-        Raises:
-            BadRequest: it may not be asked, or gave no recording; says which.
-            LimitExceeded: it has more bytes than a recording may.
-        """
+        """Return the content of an address within the time bound; raises BadRequest or
+        LimitExceeded."""
         settings = self._settings
         if not settings.fetch:
             raise BadRequest(
@@ -194,7 +181,6 @@ class Fetcher:
         raise _failed(f"it redirects more than {settings.fetch_redirects} times")
 
     async def _ask(self, target: Target) -> bytes | str:
-        """The content, or where a redirect leads."""
         addresses = await self._resolve(target.host, target.port)
         # One that is not public makes all of them suspect.
         if not addresses or not all(map(is_public, addresses)):
@@ -256,7 +242,6 @@ class Fetcher:
 
 
 def _checked(answer: h11.Response, most: int) -> str | None:
-    """Where a redirect leads; None: the recording follows."""
     headers = dict(answer.headers)
     if answer.status_code in _REDIRECTS and b"location" in headers:
         return headers[b"location"].decode("ascii", "replace")

@@ -1,4 +1,4 @@
-"""Where a store's files lie: in memory, in a folder, or behind any fsspec URL. For threads."""
+"""Files of a store: in memory, in a folder, or behind any fsspec URL. Blocking."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOCK_TIMEOUT_S = 10.0
 
 
 class Files(Protocol):
-    """Small files in FOLDERS. Blocks; thread-safe. A reader sees all of a file or none.
+    """Small files in FOLDERS. Blocking, thread-safe; a reader sees all of a file or none.
 
     Raises:
         ServerBusy: the store cannot be reached, or refuses.
@@ -36,32 +36,26 @@ class Files(Protocol):
     """Whether others may write here."""
 
     def listed(self, folder: str) -> dict[str, int]:
-        """Names of the files in a folder, and their bytes."""
+        """Return the names of a folder's files, with their sizes in bytes."""
         ...
 
     def read(self, folder: str, name: str, most: int) -> bytes | None:
-        """The content; None: no such file, or more than ``most`` bytes."""
+        """Return the content; None: no such file, or more than ``most`` bytes."""
         ...
 
     def write(self, folder: str, name: str, data: bytes) -> None:
-        """Make or replace a file; it is kept when this returns."""
+        """Create or replace a file durably."""
         ...
 
-    def remove(self, folder: str, name: str) -> None:
-        """Delete a file, if there is one."""
-        ...
+    def remove(self, folder: str, name: str) -> None: ...
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
-        """Keeps other writers out, as far as the store can."""
+        """Keep other writers out, as far as the store can."""
         ...
 
 
 def open_files(store: str | None) -> Files:
-    """The files of a store: None, a folder, or a URL.
-
-    Raises:
-        EngineUnavailable: it cannot be used; says why.
-    """
+    """Return the files of a store: None, a folder, or a URL; raises EngineUnavailable."""
     if store is None:
         return MemoryFiles()
     scheme, has_scheme, rest = store.partition("://")
@@ -73,7 +67,7 @@ def open_files(store: str | None) -> Files:
 
 
 class MemoryFiles:
-    """Gone with the process."""
+    """Files in memory."""
 
     shared = False
 
@@ -82,43 +76,34 @@ class MemoryFiles:
         self._lock = threading.RLock()
 
     def listed(self, folder: str) -> dict[str, int]:
-        """See Files."""
         with self._lock:
             return {name: len(data) for (of, name), data in self._files.items() if of == folder}
 
     def read(self, folder: str, name: str, most: int) -> bytes | None:
-        """See Files."""
         data = self._files.get((folder, name))
         return data if data is not None and len(data) <= most else None
 
     def write(self, folder: str, name: str, data: bytes) -> None:
-        """See Files."""
         with self._lock:
             self._files[folder, name] = data
 
     def remove(self, folder: str, name: str) -> None:
-        """See Files."""
         with self._lock:
             self._files.pop((folder, name), None)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """See Files."""
         with self._lock:
             yield
 
 
 class FolderFiles:
-    """A folder. A voice is somebody's voice: files and folders are made for their owner alone."""
+    """Files of a folder, readable by their owner only: a voice is personal data."""
 
     shared = True
 
     def __init__(self, root: Path) -> None:
-        """Make the folders.
-
-        Raises:
-            EngineUnavailable: they cannot be made.
-        """
+        """Create the folders; raises EngineUnavailable."""
         self.root = root
         self._lock = threading.RLock()
         try:
@@ -132,7 +117,6 @@ class FolderFiles:
             ) from None
 
     def listed(self, folder: str) -> dict[str, int]:
-        """See Files."""
         found = {}
         with _told(), os.scandir(self.root / folder) as entries:
             for entry in entries:
@@ -143,7 +127,6 @@ class FolderFiles:
         return found
 
     def read(self, folder: str, name: str, most: int) -> bytes | None:
-        """See Files."""
         path = self._path(folder, name)
         with _told():
             try:
@@ -156,7 +139,7 @@ class FolderFiles:
         return data if len(data) <= most else None
 
     def write(self, folder: str, name: str, data: bytes) -> None:
-        """See Files. Written beside its place, then moved there."""
+        """Write beside the file, then rename."""
         place = self._path(folder, name)
         with _told():
             handle, beside = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=".part")
@@ -172,7 +155,6 @@ class FolderFiles:
             _sync(place.parent)
 
     def remove(self, folder: str, name: str) -> None:
-        """See Files."""
         place = self._path(folder, name)
         with _told():
             place.unlink(missing_ok=True)
@@ -180,7 +162,7 @@ class FolderFiles:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """See Files; across processes too."""
+        """Lock across processes."""
         with self._lock:
             with _told():
                 file = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -196,16 +178,12 @@ class FolderFiles:
 
 
 class UrlFiles:
-    """Any file system that fsspec knows, object stores above all."""
+    """Files of any fsspec file system, such as an object store."""
 
     shared = True
 
     def __init__(self, url: str) -> None:
-        """Reach it and make the folders.
-
-        Raises:
-            EngineUnavailable: fsspec or what it needs is missing, or it cannot be reached.
-        """
+        """Connect and create the folders; raises EngineUnavailable."""
         self._lock = threading.RLock()
         scheme = url.partition("://")[0][:20]
         try:
@@ -235,7 +213,6 @@ class UrlFiles:
             ) from None
 
     def listed(self, folder: str) -> dict[str, int]:
-        """See Files."""
         path = f"{self._root}/{folder}"
         with _told():
             try:
@@ -252,7 +229,6 @@ class UrlFiles:
             }
 
     def read(self, folder: str, name: str, most: int) -> bytes | None:
-        """See Files."""
         path = self._path(folder, name)
         with _told():
             try:
@@ -263,30 +239,25 @@ class UrlFiles:
         return data if len(data) <= most else None
 
     def _check_there(self) -> None:
-        """Tell an empty store, which in an object store has no folders, from one that is away.
-
-        Raises:
-            FileNotFoundError: the marker of a store that had one is not there.
-        """
+        """Distinguish an empty store (an object store has no folders) from one that is away."""
         self._system.invalidate_cache(self._root)
         if self._marked and not self._system.exists(self._marker):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def write(self, folder: str, name: str, data: bytes) -> None:
-        """See Files. What is read half-written does not fit its hash and is not used."""
+        """Write. A half-written file does not match its hash and is not used."""
         path = self._path(folder, name)
         with _told():
             self._system.pipe_file(path, data)
 
     def remove(self, folder: str, name: str) -> None:
-        """See Files."""
         path = self._path(folder, name)
         with _told(), contextlib.suppress(FileNotFoundError):
             self._system.rm_file(path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """See Files; only within this process."""
+        """Lock within this process only."""
         with self._lock:
             yield
 
@@ -319,7 +290,6 @@ def _lock(file: int) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Let the folder's entries outlive a crash."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -329,12 +299,11 @@ def _sync(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """What goes wrong, as the caller may be told: no paths, no addresses."""
     try:
         yield
     except Exception as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise ServerBusy(
             f"The voice store cannot be used: {reason}.",
-            remedy="Try again later; whoever runs the server finds out why.",
+            remedy="Try again later; the server's log has the reason.",
         ) from error

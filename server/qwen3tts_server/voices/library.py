@@ -1,8 +1,7 @@
-"""The voices that people have brought, between the store and the engine; all waiting is here.
+"""Uploaded and referenced voices, between the store and the engine; all waiting is here.
 
-The store is read and written in threads of its own. What it held when it was last looked at is
-known at any time (``index``); it is looked at again every few seconds, and whenever somebody asks
-for a voice that is not known.
+The store is read and written in threads. Its last snapshot (``index``) is read again every few
+seconds, and whenever an unknown voice is asked for.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ are being spoken are finished with it."""
 
 
 class VoiceLibrary:
-    """Loads, keeps and deletes voices; on one event loop."""
+    """Loads, stores and deletes voices; on one event loop."""
 
     def __init__(
         self,
@@ -56,8 +55,9 @@ class VoiceLibrary:
         embedder: Callable[[], TakesEmbeddings | None],
         fetcher: Fetcher | None = None,
     ) -> None:
-        """``cloner``: the engine that makes voices of recordings; None where it does not.
-        ``embedder``: the same for speaker embeddings."""
+        """Take the engine as ``cloner`` (recordings) and ``embedder`` (speaker embeddings), None
+        where it does neither.
+        """
         self.settings = settings
         self._cloner = cloner
         self._embedder = embedder
@@ -88,11 +88,7 @@ class VoiceLibrary:
     # --- life ---
 
     async def start(self) -> None:
-        """Open the store and go on looking at it.
-
-        Raises:
-            EngineUnavailable: it cannot be used.
-        """
+        """Open the store and start its refresh; raises EngineUnavailable."""
         store = await self._opened()
         if self._watching is None:
             if store.shared:
@@ -100,7 +96,6 @@ class VoiceLibrary:
             self._watching = asyncio.create_task(self._watch(), name="watch the voice store")
 
     async def close(self) -> None:
-        """Stop looking; what was deleted leaves the engine."""
         watching, self._watching = self._watching, None
         if watching is not None:
             watching.cancel()
@@ -145,33 +140,27 @@ class VoiceLibrary:
 
     @property
     def index(self) -> Index:
-        """What the store held when it was last looked at."""
         return Index() if self._store is None else self._store.index
 
     @property
     def shared(self) -> bool:
-        """Whether others may bring voices too."""
         return self.settings.store is not None
 
     def content_of(self, voice_id: str) -> str | None:
-        """The hash of what an id stands for; None: no recording."""
+        """Return the content hash for an id; None: no recording."""
         return self._contents.get(voice_id) or self.index.content_of(voice_id)
 
     def here(self, content: str) -> str | None:
-        """The engine's id of a content that was made ready here."""
+        """Return the engine's id of a content that is loaded here."""
         return self._here.get(content)
 
     def touch(self, voice_id: str) -> None:
-        """Somebody speaks with it: deleted or not, it is needed yet."""
+        """Keep a voice loaded, deleted or not, as it is in use."""
         if voice_id in self._leaving:
             self._used[voice_id] = asyncio.get_running_loop().time()
 
     async def refresh(self) -> None:
-        """Look at the store again; those who ask at once share one look.
-
-        Raises:
-            ServerBusy: it cannot be reached.
-        """
+        """Read the store again; concurrent callers share one read. Raises ServerBusy."""
         store = await self._opened()
         asked = self._looks
         async with self._looking:
@@ -182,7 +171,6 @@ class VoiceLibrary:
             self._looked()
 
     def _looked(self) -> None:
-        """What had a name, and is no longer stored, was deleted."""
         index = self.index
         self._named.update(each.content for each in index.names.values())
         for content in [each for each in self._named if each not in index.contents]:
@@ -205,11 +193,7 @@ class VoiceLibrary:
     # --- making voices ready ---
 
     def cloner(self) -> ClonesVoices:
-        """The engine that makes voices.
-
-        Raises:
-            BadRequest: it makes none.
-        """
+        """Engine that makes voices of recordings; raises BadRequest without one."""
         cloner = self._cloner()
         if cloner is None:
             raise BadRequest(
@@ -219,11 +203,7 @@ class VoiceLibrary:
         return cloner
 
     def embedder(self) -> TakesEmbeddings:
-        """The engine that makes voices of speaker embeddings.
-
-        Raises:
-            BadRequest: it makes none.
-        """
+        """Engine that makes voices of speaker embeddings; raises BadRequest without one."""
         embedder = self._embedder()
         if embedder is None:
             raise BadRequest(
@@ -233,13 +213,7 @@ class VoiceLibrary:
         return embedder
 
     async def ready(self, content: str) -> LoadedVoice:
-        """Make a stored voice ready.
-
-        Raises:
-            UnknownVoice: it is not stored any more.
-            ServerBusy: too many are being made ready, or the store cannot be reached.
-            BadRequest: the engine refuses it.
-        """
+        """Load a stored voice; raises UnknownVoice, ServerBusy or BadRequest."""
         found = await self._at_hand(content)
         if found is not None:
             return found
@@ -257,7 +231,6 @@ class VoiceLibrary:
                 return await self._make(content, kept)
 
     async def _at_hand(self, content: str) -> LoadedVoice | None:
-        """The voice, if the engine still has it."""
         voice_id = self._here.get(content)
         if voice_id is None:
             return None
@@ -292,12 +265,8 @@ class VoiceLibrary:
             self._used.pop(old, None)
 
     async def load(self, recording: VoiceContent) -> LoadedVoice:
-        """Make a voice of a recording ready, and keep it for other replicas.
-
-        Raises:
-            BadRequest: the engine refuses it, or makes no voices.
-            LimitExceeded: it is too large.
-            ServerBusy: too many are being made ready.
+        """Load a recording's voice, and store it for other replicas; raises BadRequest,
+        LimitExceeded or ServerBusy.
         """
         self.cloner()
         self._check(recording)
@@ -327,13 +296,7 @@ class VoiceLibrary:
         _check_length("ref_text", recording.ref_text or "", REF_TEXT_MAX)
 
     async def recording(self, ref: str) -> bytes:
-        """The bytes that a reference stands for; see reference.py and fetch.py.
-
-        Raises:
-            BadRequest: it is none, or may not be read.
-            LimitExceeded: it is too large.
-            ServerBusy: too many are being fetched.
-        """
+        """Return the bytes of a reference; raises BadRequest, LimitExceeded or ServerBusy."""
         most = self.settings.max_bytes
         # Not only decoding: looking for blanks in megabytes takes its time too.
         reference = await self._in_thread(lambda: parse_reference(ref, most))
@@ -358,9 +321,9 @@ class VoiceLibrary:
         may_lack_words: bool = False,
         grant: Grant = EVERYTHING,
     ) -> StoredVoice:
-        """Keep a voice under a name that was checked; see VoiceCatalogue.add.
+        """Store a voice under a checked name; see VoiceCatalogue.add.
 
-        ``may_lack_words``: where they are not to be had, only the speaker embedding is taken.
+        ``may_lack_words``: without a transcript only the speaker embedding is used.
         """
         self.cloner()
         self._check(recording)
@@ -408,11 +371,7 @@ class VoiceLibrary:
             return await self._make(content, recording)
 
     async def remove(self, name: str, grant: Grant = EVERYTHING) -> StoredVoice:
-        """Delete a voice; texts that are being spoken with it are finished.
-
-        Raises:
-            UnknownVoice: there is none of that name.
-        """
+        """Delete a voice; texts under way are finished. Raises UnknownVoice."""
         store = await self._opened()
         await self.refresh()
         voice = await self._in_thread(lambda: store.remove(name, grant.may_manage))

@@ -47,28 +47,24 @@ _ID = re.compile(r"[0-9a-f]{64}")
 
 
 def key_of(name: str) -> str:
-    """What two spellings of one name have in common: case, blanks, hyphens and low lines do not
-    tell names apart."""
+    """Return a name's key: case, blanks, hyphens and underscores do not distinguish names."""
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
     return re.sub(r"[\s_-]+", "_", folded.strip())
 
 
 def bare(name: str) -> str:
-    """Return a name without ``clone:`` before it."""
+    """Return a name without its prefix ``clone:``."""
     return name.removeprefix(CLONE)
 
 
 def is_content_id(name: str) -> bool:
-    """Whether it could be the hash of a recording."""
+    """Return whether a name has the form of a content hash."""
     return _ID.fullmatch(name) is not None
 
 
 def checked_name(name: str) -> str:
-    """The name as it is kept, for a voice that is brought.
-
-    Raises:
-        BadRequest: it cannot be used in addresses and lists, or means something already.
-    """
+    """Return an uploaded voice's name as it is stored; BadRequest for an unusable or reserved
+    one."""
     name = unicodedata.normalize("NFC", name)
     good = 0 < len(name) <= NAME_MAX and name[0].isalnum() and name == name.strip()
     if not good or not all(char.isalnum() or char in " ._-" for char in name):
@@ -88,19 +84,19 @@ def checked_name(name: str) -> str:
 def spread(
     known_name: str, voices: Sequence[Voice], *, polyglot: bool, language: str | None = None
 ) -> str | None:
-    """The voice that stands for a known name; the same for the same voices.
+    """Return the voice for a known name, stable for the same voices.
 
-    Voices of the language, or English ones, where the engine has some and its voices do not speak
-    all languages; of these the ones of the same gender, where it is known.
+    Of the voices of the language (English ones by default), unless all are polyglot; of these those
+    of the same gender.
 
     Args:
         known_name: one of KNOWN_NAMES.
         voices: the engine's, the default first.
         polyglot: every voice speaks every language.
-        language: what is to be spoken: a BCP 47 tag; None: English.
+        language: BCP 47 tag of the text; None: English.
 
     Returns:
-        Its id; None where there are no voices.
+        Its id; None without voices.
     """
     names = OPENAI_NAMES if known_name in OPENAI_NAMES else QWEN_NAMES
     gender = names[known_name]
@@ -130,11 +126,7 @@ def _primary(tag: str) -> str:
 
 
 def check_language(engine: Engine, voice_id: str, language: str) -> None:
-    """Refuse a language that the voice does not speak; a voice that is missing is no reason.
-
-    Raises:
-        UnknownVoice: the language.
-    """
+    """Raise UnknownVoice for a language that the voice does not speak."""
     try:
         engine.check(voice_id, language)
         return
@@ -150,17 +142,15 @@ def check_language(engine: Engine, voice_id: str, language: str) -> None:
 
 
 class NamedOpenings:
-    """Gives the memory of openings, where there is one, the voices of ``starters.voices``."""
+    """Provides the voices of ``starters.voices`` to the starter engine."""
 
     def __init__(self, inner: Engine, find_voice: FindVoice) -> None:
-        """``find_voice``: the engine's id of a voice by any name, made ready."""
         self._starters = starters_of(inner)
         self._preparing: set[asyncio.Task[None]] = set()
         if self._starters is not None:
             self._starters.find_voice = find_voice
 
     def uploaded(self, name: str) -> None:
-        """Prepare the openings of a voice that has just been uploaded, where it is named."""
         starters = self._starters
         for wanted in () if starters is None else starters.settings.voices:
             if starters is not None and key_of(bare(wanted)) == key_of(name):
@@ -169,12 +159,10 @@ class NamedOpenings:
                 task.add_done_callback(self._preparing.discard)
 
     def removed(self, voice_id: str) -> None:
-        """Keep nothing of a voice that has been deleted."""
         if self._starters is not None:
             self._starters.forget_openings(voice_id)
 
     async def close(self) -> None:
-        """Prepare no more."""
         preparing = set(self._preparing)
         for each in preparing:
             each.cancel()

@@ -31,7 +31,7 @@ _BLANKS = str.maketrans("", "", "\r\n\t ")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A recording, or where it is."""
+    """A reference recording: its bytes, or its address."""
 
     kind: Kind
     text: str
@@ -39,15 +39,13 @@ class Reference:
 
 
 def parse_reference(ref: str, most_bytes: int) -> Reference:
-    """Tell what it is; nothing is decoded or fetched yet.
+    """Classify a reference; nothing is decoded or fetched yet.
 
     Args:
         ref: A ``data:`` address, bare base64, or an ``http:``, ``https:`` or ``file:`` address.
-        most_bytes: Of the recording.
+        most_bytes: bound of the recording.
 
-    Raises:
-        BadRequest: none of these.
-        LimitExceeded: it is longer than the longest recording.
+    Raises BadRequest or LimitExceeded.
     """
     ref = ref.strip()
     scheme = _SCHEME.match(ref)
@@ -86,13 +84,9 @@ def _inline(text: str, most_bytes: int) -> Reference:
 
 
 def decode_inline(reference: Reference, most_bytes: int, *, step: int = STEP) -> bytes:
-    """The bytes that the base64 stands for. Takes a moment: for a thread.
+    """Decode base64 in a thread, piece by piece: megabytes in one call block all other threads.
 
-    Piece by piece: megabytes in one call would keep all other threads of the process waiting.
-
-    Raises:
-        BadRequest: it is no base64.
-        LimitExceeded: more than ``most_bytes``.
+    Raises BadRequest or LimitExceeded.
     """
     data = bytearray()
     rest = ""
@@ -134,11 +128,9 @@ def _no_base64() -> BadRequest:
 
 
 def read_file(address: str, folders: tuple[str, ...], most_bytes: int) -> bytes:
-    """The file of a ``file:`` address, if it lies in one of the folders. Blocks: for a thread.
+    """Read a ``file:`` address within the folders, in a thread.
 
-    Raises:
-        BadRequest: no such file there; the same for what is there and may not be read.
-        LimitExceeded: it has more than ``most_bytes``.
+    Raises BadRequest, the same for a missing and a forbidden file, or LimitExceeded.
     """
     if not folders:
         raise BadRequest(
@@ -168,7 +160,6 @@ def read_file(address: str, folders: tuple[str, ...], most_bytes: int) -> bytes:
 
 
 def _opened_at_once(path: str, flags: int) -> int:
-    """Without waiting for who writes into a pipe."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
@@ -192,7 +183,6 @@ def _no_file() -> BadRequest:
 
 
 def too_large(most_bytes: int) -> LimitExceeded:
-    """A recording has too many bytes."""
     return LimitExceeded(
         f"The reference recording has more than {most_bytes} bytes.",
         remedy="10 s of one voice are enough; a compressed file is smaller.",
@@ -200,11 +190,8 @@ def too_large(most_bytes: int) -> LimitExceeded:
 
 
 def seconds_of(audio: bytes, most: float) -> float | None:
-    """Seconds of a sound file; None where it cannot be read here: its engine may yet read it.
-
-    Raises:
-        LimitExceeded: it has more than ``most``.
-    """
+    """Return a sound file's seconds; None where only its engine may read it. Raises
+    LimitExceeded."""
     try:
         seconds = _seconds(audio, most)
     except TooLong:
@@ -230,7 +217,7 @@ def _seconds(audio: bytes, most: float) -> float:
 
 
 class LoadLimiter:
-    """Lets ``most`` in at once; ``waiting`` more may wait."""
+    """Semaphore for ``most`` loads, with at most ``waiting`` waiters."""
 
     def __init__(self, most: int, waiting: int) -> None:
         self._room = asyncio.Semaphore(most)
@@ -239,11 +226,6 @@ class LoadLimiter:
 
     @contextlib.asynccontextmanager
     async def entered(self) -> AsyncIterator[None]:
-        """For the length of a block.
-
-        Raises:
-            ServerBusy: too many wait.
-        """
         if self._here >= self._most:
             raise ServerBusy(
                 f"{self._here} voices are being made ready.", remedy="Try again in a moment."
@@ -257,14 +239,13 @@ class LoadLimiter:
 
 
 class KeyedLocks:
-    """Whoever wants the same thing waits for who has it."""
+    """One lock per key, while it is in use."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @contextlib.asynccontextmanager
     async def of(self, thing: str) -> AsyncIterator[None]:
-        """Alone with one thing, for the length of a block."""
         lock, count = self._locks.get(thing, (asyncio.Lock(), 0))
         self._locks[thing] = (lock, count + 1)
         try:

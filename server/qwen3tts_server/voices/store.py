@@ -1,8 +1,8 @@
-"""Voices that people have brought, kept by the hash of their content for every replica.
+"""Store of voices, by the hash of their content, shared by all replicas.
 
-Two kinds of files, neither of which ever changes: recordings under their hash, and names. So one
-listing tells what is new and what is gone, and a crash between two writes leaves a recording
-without a name, or an older name beside a newer one, never a voice that is not whole.
+Files never change: recordings lie under their hash, names beside them. So one listing tells what is
+new and gone, and a crash between two writes leaves a recording without a name, or an older name
+beside a newer one, never half a voice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Manages = Callable[[StoredVoice], bool]
 
 @dataclass(frozen=True)
 class Index:
-    """What the store held when it was last looked at; never changed."""
+    """Immutable snapshot of the store."""
 
     names: Mapping[str, StoredVoice] = field(default_factory=dict)
     """By ``key_of`` their name, the oldest first."""
@@ -61,12 +61,12 @@ class Index:
     """All recordings together."""
 
     def content_of(self, voice_id: str) -> str | None:
-        """The hash of what an id stands for: an engine's, or the hash itself."""
+        """Return the content hash for an id: an engine's, or the hash itself."""
         return voice_id if voice_id in self.contents else self.ids.get(id_hash(voice_id))
 
 
 class VoiceStore:
-    """Thread-safe; everything but ``index`` blocks, and raises ServerBusy where the store fails."""
+    """Thread-safe store; all but ``index`` blocks, and raises ServerBusy where the store fails."""
 
     def __init__(
         self, files: Files, settings: VoiceSettings, clock: Callable[[], float] = time.time
@@ -82,11 +82,9 @@ class VoiceStore:
 
     @property
     def index(self) -> Index:
-        """As far as it is known here; never blocks."""
         return self._index
 
     def refresh(self) -> Index:
-        """Look again."""
         with self._lock:
             recordings = self._recordings()
             # Of one content there may be several: of other engines, or kept once more.
@@ -106,7 +104,6 @@ class VoiceStore:
             return self._index
 
     def _recordings(self) -> list[RecordingFile]:
-        """The oldest first."""
         found = (recording_file(*each) for each in self._files.listed("voices").items())
         return sorted(filter(None, found), key=lambda each: (each.created, each.file))
 
@@ -122,7 +119,7 @@ class VoiceStore:
     # --- recordings ---
 
     def fetch(self, content: str) -> VoiceContent | None:
-        """A recording; None if there is none, or it is damaged (the log tells)."""
+        """Return a recording; None if it is missing or damaged (logged)."""
         kept = self._index.contents.get(content) or self.refresh().contents.get(content)
         if kept is None:
             return None
@@ -133,7 +130,7 @@ class VoiceStore:
         return found
 
     def keep(self, content: VoiceContent, voice_id: str) -> bool:
-        """Keep a recording without a name, for as long as there is room; False: there is none."""
+        """Store an unnamed recording; False: there is no room."""
         now = self._clock()
         kept = self._index.contents.get(content.hash)
         young = kept is not None and now - kept.created < self._age / 2
@@ -169,7 +166,6 @@ class VoiceStore:
                 self._drop(each.content)
 
     def _make_room(self, size: int) -> bool:
-        """Let the oldest recordings without a name go until there is room."""
         index = self.refresh()
         free = self._settings.max_store_bytes - index.bytes
         nameless = self._nameless(index)
@@ -184,7 +180,6 @@ class VoiceStore:
 
     @staticmethod
     def _nameless(index: Index) -> list[RecordingFile]:
-        """The oldest first."""
         named = {each.content for each in index.names.values()}
         found = [each for each in index.contents.values() if each.content not in named]
         return sorted(found, key=lambda each: each.created)
@@ -203,12 +198,7 @@ class VoiceStore:
         *,
         replace_old: bool,
     ) -> StoredVoice:
-        """Keep a recording under a name.
-
-        Raises:
-            VoiceExists: there is one of that name, and it is not to, or may not, be replaced.
-            LimitExceeded: there are too many, or there is no room.
-        """
+        """Store a recording under a name; raises VoiceExists or LimitExceeded."""
         with self._lock, self._files.locked():
             index = self.refresh()
             old = index.names.get(key_of(voice.name))
@@ -237,7 +227,7 @@ class VoiceStore:
     def may_add(
         self, name: str, may_manage: Manages = EVERYTHING.may_manage, *, replace_old: bool
     ) -> None:
-        """Refuse early what ``add`` would refuse."""
+        """Raise early what ``add`` would raise."""
         self._may_add(self.refresh(), name, may_manage, replace_old=replace_old)
 
     def _may_add(self, index: Index, name: str, may_manage: Manages, *, replace_old: bool) -> None:
@@ -252,11 +242,7 @@ class VoiceStore:
             )
 
     def remove(self, name: str, may_manage: Manages = EVERYTHING.may_manage) -> StoredVoice:
-        """Delete a name, and the recording unless another name has it.
-
-        Raises:
-            UnknownVoice: there is none, or it belongs to another key.
-        """
+        """Delete a name, and its recording unless another name has it; raises UnknownVoice."""
         with self._lock, self._files.locked():
             voice = self.refresh().names.get(key_of(name))
             if voice is None or not may_manage(voice):
@@ -270,13 +256,11 @@ class VoiceStore:
             return voice
 
     def _unname(self, hashed: str, before: NameFile | None = None) -> None:
-        """Delete a name's entries; those that are older, where one is given."""
         for each in filter(None, map(named_as, self._files.listed("names"))):
             if each.key_hash == hashed and (before is None or each.order < before.order):
                 self._files.remove("names", each.file)
 
     def _drop_unnamed(self, voice: StoredVoice | None) -> None:
-        """Delete what no name has any more."""
         if voice is not None and all(
             each.content != voice.content for each in self.refresh().names.values()
         ):

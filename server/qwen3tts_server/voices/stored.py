@@ -29,7 +29,7 @@ _CONTENT_NAME = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})-([0-9]{13})\.voice")
 
 @dataclass(frozen=True, slots=True)
 class VoiceContent:
-    """What a voice is made of."""
+    """Source of a voice: a recording or a speaker embedding."""
 
     audio: bytes
     """The file as it was brought; of an embedding its numbers, float32, little-endian."""
@@ -41,20 +41,19 @@ class VoiceContent:
 
     @classmethod
     def of_embedding(cls, numbers: Sequence[float]) -> Self:
-        """A speaker embedding; its numbers are finite and within float32."""
         packed = struct.pack(f"<{len(numbers)}f", *numbers)
         return cls(packed, x_vector_only=True, kind="speaker_embedding")
 
     @property
     def embedding(self) -> tuple[float, ...] | None:
-        """The numbers of a speaker embedding; None: it is a recording."""
+        """Numbers of a speaker embedding; None: it is a recording."""
         if self.kind == "audio_sample":
             return None
         return struct.unpack(f"<{len(self.audio) // 4}f", self.audio)
 
     @property
     def hash(self) -> str:
-        """Of all of it: 64 hexadecimal digits."""
+        """SHA-256 of all of it, in hexadecimal."""
         digest = hashlib.sha256(_HASHED_AS[self.kind])
         words = _words(self)
         said = b"-" if words is None else b"+" + words.encode("utf-8", "surrogatepass")
@@ -66,7 +65,7 @@ class VoiceContent:
 
 @dataclass(frozen=True, slots=True)
 class RecordingFile:
-    """A file with a recording, as its name tells."""
+    """A recording's file, as its name describes it."""
 
     file: str
     content: str
@@ -79,17 +78,16 @@ class RecordingFile:
 
 
 def id_hash(voice_id: str) -> str:
-    """What stands for an engine's id in a file's name."""
+    """Return the hash that represents an engine's id in a file name."""
     return hashlib.sha256(voice_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def file_name(content_hash: str, voice_id: str, created: float) -> str:
-    """Where it is kept."""
     return f"{content_hash}-{id_hash(voice_id)}-{round(created * 1000):013d}.voice"
 
 
 def recording_file(name: str, size: int) -> RecordingFile | None:
-    """What a file's name tells; None: it is not one of these."""
+    """Parse a file name; None: it is not a recording's."""
     match = _CONTENT_NAME.fullmatch(name)
     if match is None:
         return None
@@ -97,7 +95,6 @@ def recording_file(name: str, size: int) -> RecordingFile | None:
 
 
 def pack(content: VoiceContent) -> bytes:
-    """The bytes of its file."""
     header = {
         "ref_text": _words(content),
         "x_vector_only": content.x_vector_only,
@@ -107,7 +104,7 @@ def pack(content: VoiceContent) -> bytes:
 
 
 def unpack(data: bytes, content_hash: str) -> VoiceContent | None:
-    """The content of a file; None if it is damaged, or not the one that it is taken for."""
+    """Return the content of a file; None if it is damaged or has another hash."""
     if not data.startswith(MAGIC):
         return None
     end = data.find(b"\n", len(MAGIC), len(MAGIC) + HEADER_MAX)
@@ -128,13 +125,12 @@ def unpack(data: bytes, content_hash: str) -> VoiceContent | None:
 
 
 def _words(content: VoiceContent) -> str | None:
-    """Words that are used; blank ones are none."""
     return None if content.x_vector_only else (content.ref_text or "").strip() or None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVoice:
-    """What is told of an uploaded voice."""
+    """Public record of an uploaded voice."""
 
     name: str
     voice_id: str
@@ -160,7 +156,7 @@ class StoredVoice:
 
 
 class VoiceExists(BadRequest):
-    """A voice of that name is there already."""
+    """A voice of that name exists."""
 
     code = "voice_exists"
 
@@ -172,7 +168,7 @@ _ENTRY_NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{64})-([0-9]{13})\.json")
 
 @dataclass(frozen=True, slots=True)
 class NameFile:
-    """What the name of an entry's file tells."""
+    """An entry's file, as its name describes it."""
 
     file: str
     key_hash: str
@@ -181,33 +177,31 @@ class NameFile:
 
     @property
     def order(self) -> tuple[int, str]:
-        """Of several with one name, the greatest is meant."""
+        """Sort key: of several files for one name the greatest counts."""
         return self.created_ms, self.content
 
 
 def key_hash(name: str) -> str:
-    """What stands for a name in its file's name: names may hold what those may not."""
+    """Return the hash that represents a voice's name in a file name."""
     return hashlib.sha256(key_of(name).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def entry_file(voice: StoredVoice) -> str:
-    """Where an entry is kept."""
     return f"{key_hash(voice.name)}-{voice.content}-{round(voice.created * 1000):013d}.json"
 
 
 def named_as(file: str) -> NameFile | None:
-    """What a file's name tells; None: it is not one of these."""
+    """Parse a file name; None: it is not an entry's."""
     match = _ENTRY_NAME.fullmatch(file)
     return None if match is None else NameFile(file, match[1], match[2], int(match[3]))
 
 
 def pack_entry(voice: StoredVoice) -> bytes:
-    """The bytes of an entry."""
     return json.dumps(asdict(voice)).encode("ascii")
 
 
 def unpack_entry(data: bytes, file: str) -> StoredVoice | None:
-    """The voice of an entry; None if it is damaged, or does not belong where it lies."""
+    """Return the voice of an entry; None if it is damaged or misplaced."""
     try:
         found = json.loads(data)
         # An entry of an older server has no owner, and is of a recording.

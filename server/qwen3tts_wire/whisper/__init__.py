@@ -1,1 +1,1 @@
-"""Whisper on CTranslate2: for callers' turns, and for recordings that come without their words."""
+"""Whisper on CTranslate2: for callers' turns and for recordings without a transcript."""

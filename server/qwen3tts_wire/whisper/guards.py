@@ -1,8 +1,7 @@
-"""What Whisper writes down although nobody said it, found and thrown away (pure).
+"""Detection of text that Whisper hallucinates. Pure.
 
-Whisper was trained on subtitles: given silence or noise it may write what stands under a video's
-end (*Thanks for watching!*), and it may go round in circles. On the telephone such a text would be
-answered as if the caller had said it.
+Trained on subtitles, Whisper may write *Thanks for watching!* for silence or noise, or repeat
+itself without end; on the telephone that would be answered as the caller's words.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ WIDE_LETTERS = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What the model made of one piece."""
+    """Output of the model for one piece of audio."""
 
     text: str = field(repr=False)
     language: str = ""
     logprob: float = 0.0
     """Mean log probability of its tokens."""
     no_speech: float = 0.0
-    """Probability that nobody speaks, as the model says before its first word; 0 to 1."""
+    """Probability of no speech, from the model before its first token; 0 to 1."""
 
     @property
     def confidence(self) -> float:
@@ -57,7 +56,7 @@ class Decoding:
 
 
 def silent(samples: Samples, rate_hz: int, threshold_dbfs: float = SILENT_DBFS) -> bool:
-    """Whether there is nothing in these samples [n] that anybody could have said."""
+    """Return whether samples [n] are too quiet for speech."""
     frame = max(1, rate_hz // 50)
     whole = samples[: len(samples) // frame * frame].reshape(-1, frame).astype(np.float64)
     if not len(whole):
@@ -67,7 +66,7 @@ def silent(samples: Samples, rate_hz: int, threshold_dbfs: float = SILENT_DBFS) 
 
 
 def is_plausible(answer: Decoding, seconds: float) -> bool:
-    """Return whether an answer can be what was said in sound of this length."""
+    """Return whether a decoding can be the speech of audio of this length."""
     text = answer.text.strip()
     no_speech = any(
         answer.no_speech > likely and answer.logprob < doubtful for likely, doubtful in DOUBTS
@@ -77,19 +76,19 @@ def is_plausible(answer: Decoding, seconds: float) -> bool:
 
 
 def token_limit(seconds: float) -> int:
-    """How many tokens this much sound can need: what is more is made up.
+    """Return how many tokens this much audio can need.
 
-    Fast speech has 5 words a second; scripts that Whisper's tokenizer does not know well need up to
-    3 tokens a letter.
+    Fast speech has 5 words a second; scripts that Whisper's tokenizer knows badly need up to 3
+    tokens a letter.
     """
     return 32 + math.ceil(20 * seconds)
 
 
 def repeated_tail(tokens: Sequence[int]) -> int:
-    """How many tokens at the end only repeat what stands before them; 0 = it goes on.
+    """Return how many tokens at the end only repeat what precedes them.
 
     A phrase of one or two tokens eight times in a row, a longer one (up to 32) four times: callers
-    say a figure or *no* several times.
+    repeat figures or *no*.
     """
     for period in range(1, 33):
         times = 8 if period <= 2 else 4
@@ -103,7 +102,7 @@ def repeated_tail(tokens: Sequence[int]) -> int:
 
 
 def without_repetition(tokens: Sequence[int]) -> list[int]:
-    """Return the tokens up to where they begin to go round in circles, and one round."""
+    """Return the tokens up to a repeating loop, with one round of it."""
     for end in range(1, len(tokens) + 1):
         if again := repeated_tail(tokens[:end]):
             return list(tokens[: end - again])
@@ -111,11 +110,10 @@ def without_repetition(tokens: Sequence[int]) -> list[int]:
 
 
 def without_repeated_words(text: str, seconds: float) -> str:
-    """Return the first round of a text that is one phrase twice or more often, where there was no
-    time to say it all. The last round may be cut off.
+    """Return the first round of a text that repeats one phrase faster than it can be said.
 
     whisper-base wrote a prompt of 4 s twice, at 24 letters a second; whisper-tiny.en a sentence of
-    2 s three and a half times, up to the last token that it was given.
+    2 s three and a half times.
     """
     places = [place for place, char in enumerate(text) if char.isalnum()]
     letters = [text[place].lower() for place in places]
@@ -154,15 +152,11 @@ CODES = frozenset(BY_NAME.values())
 
 
 class UnknownLanguage(ValueError):
-    """A language that Whisper does not know; the text is its name as it was given."""
+    """A language unknown to Whisper; the text is its name as given."""
 
 
 def code_of(language: str) -> str:
-    """Return the code of a language by its English name, code or BCP 47 tag (``de-AT``).
-
-    Raises:
-        UnknownLanguage: Whisper does not know it.
-    """
+    """Return a language's code by its English name, code or BCP 47 tag; raises UnknownLanguage."""
     wanted = language.strip().lower()
     code = BY_NAME.get(wanted, wanted.partition("-")[0].partition("_")[0])
     if code not in CODES:
@@ -171,5 +165,5 @@ def code_of(language: str) -> str:
 
 
 def codes_of(languages: Sequence[str]) -> tuple[str, ...]:
-    """Return the codes of several, each once; raises UnknownLanguage."""
+    """Return the distinct codes of languages; raises UnknownLanguage."""
     return tuple(dict.fromkeys(map(code_of, languages)))

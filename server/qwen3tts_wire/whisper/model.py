@@ -1,8 +1,7 @@
-"""A Whisper model that is loaded: callers' turns in one greedy pass, recordings by faster-whisper.
+"""A loaded Whisper model: callers' turns in one greedy pass, recordings by faster-whisper.
 
-A turn is a few seconds long. `WhisperModel.hear` gives the encoder a window of about that length,
-and decodes greedily. `transcribe` of faster-whisper offers no such window: its encoder always works
-on 30 s of features. Its features, tokens and weights are used.
+`WhisperModel.hear` gives the encoder a window of about the turn's length and decodes greedily;
+`transcribe` of faster-whisper always encodes 30 s. Its features, tokens and weights are used.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Samples = NDArray[np.int16]
 RATE_HZ = 16_000
 """Of every Whisper model."""
 WINDOW_S = 30
-"""Seconds that the model hears at most in one window."""
+"""Longest window of the model, seconds."""
 LEAST_WINDOW_S = 8
 """Shortest window of the encoder, seconds."""
 SPARE_S = 2.0
@@ -54,7 +53,7 @@ DTYPES = ("auto", "int8", "float32", "float16", "bfloat16", "int8_float16")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Words of a stretch of a recording."""
+    """A segment of a transcript."""
 
     start_s: float
     end_s: float
@@ -64,10 +63,9 @@ class Segment:
 
 
 class WhisperModel:
-    """A model that is loaded; `load` makes one. One call at a time."""
+    """A loaded model; `load` makes one. Not thread-safe."""
 
     def __init__(self, model: Any, found: FoundModel, languages: Sequence[str], place: Any) -> None:
-        """Take a model of faster-whisper; raises ModelMissing for languages it does not know."""
         self.found = found
         self._model = model
         self._place: dict[str, Any] = place
@@ -105,15 +103,15 @@ class WhisperModel:
         threads: int = 0,
         offline: bool = False,
     ) -> WhisperModel:
-        """Find a model and load it; takes seconds, or minutes where it is fetched.
+        """Find and load a model; takes seconds, or minutes where it is downloaded.
 
         Args:
             model: see `find_model`.
-            languages: codes or English names of those that may be spoken; () = any it knows.
+            languages: codes or English names that may be spoken; () = any it knows.
             device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
             dtype: one of DTYPES; ``auto`` = int8 on a CPU, float16 on a GPU.
             threads: of the CPU; 0 = all but one.
-            offline: fetch nothing.
+            offline: download nothing.
 
         Raises:
             ModelMissing: software, model, language or device are not there.
@@ -168,7 +166,6 @@ class WhisperModel:
 
     @property
     def place(self) -> dict[str, Any]:
-        """The model's name, source and languages, its device, dtype and threads."""
         known = list(self._languages) if self._model.model.is_multilingual else ["en"]
         every = len(known) == len(self._model.supported_languages) > 1
         return {
@@ -179,10 +176,7 @@ class WhisperModel:
         }
 
     def hear(self, samples: Samples, wanted: Callable[[], bool] = lambda: True) -> Decoding | None:
-        """Return the words of at most 30 s at 16 kHz, int16 [n]; None when not wanted any more.
-
-        ``wanted`` is asked between the encoder's work and the decoder's.
-        """
+        """Transcribe at most 30 s at 16 kHz, int16 [n]; None once ``wanted`` is false."""
         seconds = len(samples) / RATE_HZ
         encoded = self._model.encode(self._features(samples))
         if not wanted():
@@ -209,9 +203,9 @@ class WhisperModel:
         return Decoding(text, language, logprob, float(result.no_speech_prob))
 
     def recording(self, samples: NDArray[np.float32], language: str = "") -> Iterator[Segment]:
-        """Yield the segments of a recording of any length, 16 kHz, full scale 1, shape [n].
+        """Yield the segments of a recording, 16 kHz, full scale 1, shape [n].
 
-        ``language``: a code; "" = found out. Raises UnknownLanguage for one it does not know.
+        ``language``: a code; "" = detected. Raises UnknownLanguage.
         """
         if language and language not in (self._languages or {"en"}):
             raise UnknownLanguage(language)
@@ -233,7 +227,6 @@ class WhisperModel:
             )
 
     def _features(self, samples: Samples) -> NDArray[np.float32]:
-        """Features of the sound and silence after it, [mels, frames]."""
         sound = samples.astype(np.float32) / 32768.0
         least = 400  # one frame's window
         if len(sound) < least:
@@ -245,7 +238,6 @@ class WhisperModel:
         return window
 
     def _language(self, encoded: Any) -> str:
-        """The likeliest of the languages that may be spoken."""
         if len(self._languages) == 1:
             return next(iter(self._languages))
         (chances,) = self._model.model.detect_language(encoded)
@@ -256,5 +248,5 @@ class WhisperModel:
 
 
 def window_s(seconds: float) -> int:
-    """Return how many seconds the encoder's window has for so much sound."""
+    """Return the encoder's window for so much audio, in seconds."""
     return min(WINDOW_S, max(LEAST_WINDOW_S, math.ceil(seconds + SPARE_S)))

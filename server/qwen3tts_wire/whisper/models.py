@@ -1,7 +1,6 @@
-"""The search for a Whisper model: a folder, the hub's cache, a package with weights, the hub.
+"""Search for a Whisper model: a folder, the hub's cache, a package with weights, the hub.
 
-Models are those that CTranslate2 reads: a folder with ``model.bin``, ``config.json`` and
-``tokenizer.json``.
+Models are CTranslate2's: a folder with ``model.bin``, ``config.json`` and ``tokenizer.json``.
 """
 
 from __future__ import annotations
@@ -61,16 +60,16 @@ _SAFE = re.compile(r"[\w.,:;'\"/@+ -]{1,200}", re.ASCII)
 
 
 def installed_model() -> str | None:
-    """Return the model that a package brings, the better one first; None: none, or the package
-    that runs it is missing. Imports nothing."""
+    """Return the packaged model, the better one first; None without one. Imports nothing."""
     if importlib.util.find_spec("faster_whisper") is None:
         return None
     return next(filter(_is_packaged, ("base", "tiny.en")), None)
 
 
 def variables_for(model: str) -> tuple[str, ...]:
-    """Return the variables that a process running a model needs: those of fetching only where it
-    must be fetched. Loads nothing."""
+    """Return the environment variables for a process running a model; those of downloads only where
+    needed.
+    """
     name = _size(model)
     here = (
         Path(model).expanduser().is_dir()
@@ -82,7 +81,7 @@ def variables_for(model: str) -> tuple[str, ...]:
 
 
 class ModelMissing(Exception):
-    """The model cannot be had; ``package``: or the software, and which."""
+    """A model, or the software ``package``, is not available."""
 
     def __init__(self, reason: str, remedy: str, package: str = "") -> None:
         super().__init__(reason)
@@ -93,7 +92,7 @@ class ModelMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A model's place."""
+    """Location of a model."""
 
     name: str
     """Its size or hub id; for a folder that was named, the folder."""
@@ -103,7 +102,7 @@ class FoundModel:
 
 
 def is_name(model: str) -> bool:
-    """Return whether this can name a model: a folder that is there, a size, a hub id or auto."""
+    """Return whether a text can name a model: an existing folder, a size, a hub id or auto."""
     path = Path(model).expanduser()
     return bool(model) and (path.is_dir() if path.exists() else bool(NAME.fullmatch(model)))
 
@@ -111,15 +110,15 @@ def is_name(model: str) -> bool:
 def find_model(
     model: str = AUTO, languages: Sequence[str] = (), *, offline: bool = False
 ) -> FoundModel:
-    """Find a model, and fetch it from the hub where it is nowhere else.
+    """Find a model, downloading it from the hub where it is nowhere else.
 
     Args:
         model: a folder, a size, a hub id, or ``auto``.
-        languages: codes of those that it must know; () = any.
-        offline: fetch nothing.
+        languages: codes that it must know; () = any.
+        offline: download nothing.
 
     Raises:
-        ModelMissing: there is none.
+        ModelMissing: not found.
     """
     path = Path(model).expanduser()
     if path.is_dir():
@@ -151,11 +150,7 @@ def find_model(
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder without a Whisper model for CTranslate2.
-
-    Raises:
-        ModelMissing: a file is missing, or ``model.bin`` is of another kind.
-    """
+    """Raise ModelMissing unless a folder holds a Whisper model for CTranslate2."""
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing and "model.bin" in missing and _torch_files(folder):
         raise ModelMissing(
@@ -181,10 +176,9 @@ def check_folder(folder: Path) -> None:
 
 
 def model_kind(head: bytes) -> str:
-    """Return the kind of model that a ``model.bin`` of CTranslate2 begins with; "" for none.
+    """Return the kind that a CTranslate2 ``model.bin`` names; "" for none.
 
-    The file begins with its version (u32), the length of the kind's name (u16) and the name,
-    ended by a zero byte.
+    Layout: version (u32), length of the name (u16), the name, a zero byte.
     """
     try:
         version, length = struct.unpack_from("<IH", head)
@@ -198,7 +192,7 @@ def model_kind(head: bytes) -> str:
 
 
 def failure_reason(error: Exception) -> str:
-    """Return an error's kind, and its first line as far as that is plain text."""
+    """Return an error's kind and the printable start of its first line."""
     first = _SAFE.match(next(iter(str(error).splitlines()), ""))
     kind = type(error).__name__
     return f"{kind}: {first.group().rstrip('. ')}" if first else kind
@@ -218,7 +212,6 @@ def package(name: str) -> Any:
 
 
 def _size(model: str) -> str:
-    """``openai/whisper-small`` and its size are the same model."""
     return model.removeprefix("openai/whisper-")
 
 
@@ -238,8 +231,7 @@ def _cached(name: str) -> FoundModel | None:
 
 
 def _is_cached(name: str) -> bool:
-    """Whether the hub's cache holds all of a model, as far as its repository follows from its name;
-    unlike `_cached` without the imports of faster-whisper, for a process that takes calls."""
+    """Return whether the hub's cache holds a model, without importing faster-whisper."""
     repository = name if "/" in name else f"Systran/faster-whisper-{name}"
     try:
         constants = importlib.import_module("huggingface_hub.constants")
@@ -282,8 +274,7 @@ def _hub_id(utils: Any, name: str) -> str:
 
 
 def _variants(sizes: Sequence[str], languages: Sequence[str]) -> tuple[str, ...]:
-    """The sizes with those for English alone: the better ones for it, the last where any language
-    will do."""
+    """Return the sizes, English-only ones first where English alone is asked for."""
     alone = [f"{size}.en" for size in sizes]
     if set(languages) == {"en"}:
         return tuple(each for pair in zip(alone, sizes, strict=True) for each in pair)
@@ -291,7 +282,6 @@ def _variants(sizes: Sequence[str], languages: Sequence[str]) -> tuple[str, ...]
 
 
 def _in_packages(languages: Sequence[str]) -> tuple[str, ...]:
-    """The sizes in packages that serve these languages, the better first."""
     if set(languages) == {"en"}:
         return ("tiny.en", "base")
     return ("base",) if languages else ("base", "tiny.en")
@@ -321,14 +311,14 @@ def _folder_of(name: str) -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder of this project; it need not be there."""
+    """Return the project's folder in the user's cache; it may not exist."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
     return home / "mr_qwen3tts"
 
 
 def joined(first: Path, second: Path, cache: Path | None = None) -> Path:
-    """Join base's two halves in the user's cache, once; the folder of the whole model.
+    """Join base's two halves in the user's cache, once; return the folder.
 
     Args:
         first: folder with ``model.bin.part1`` and the small files.
@@ -384,7 +374,6 @@ def joined(first: Path, second: Path, cache: Path | None = None) -> Path:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Complete, of this user, and not to be written by others."""
     try:
         place = folder.lstat()
         size = (folder / "model.bin").stat().st_size

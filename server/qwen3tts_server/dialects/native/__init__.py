@@ -1,1 +1,1 @@
-"""Native."""
+"""``qwen3tts.speech.v1``, our own protocol."""

@@ -1,4 +1,4 @@
-"""``qwen3tts.speech.v1``, our own protocol: its route, and its session's commands carried out."""
+"""Route and connection of ``qwen3tts.speech.v1``, our own protocol."""
 
 from __future__ import annotations
 
@@ -69,8 +69,6 @@ async def serve_speech(socket: WebSocket, service: Service, greetings: Greetings
 
 @dataclass
 class _Clause:
-    """A clause that the engine is speaking."""
-
     task: asyncio.Task[None] | None = None
     go: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared while the engine is to wait."""
@@ -95,7 +93,6 @@ class NativeConnection(Connection[Command]):
         self._clauses: dict[int, _Clause] = {}
 
     def perform(self, command: Command) -> None:
-        """Carry out one command of the session."""
         match command:
             case StartSynthesis(number, request):
                 clause = self._clauses[number] = _Clause()

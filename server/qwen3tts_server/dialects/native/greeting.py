@@ -1,4 +1,4 @@
-"""What a server says first to every client of ``qwen3tts.speech.v1``."""
+"""``session.created``: the first message to every client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GREETINGS_KEPT = 64
 
 
 def features(engine: Engine) -> tuple[str, ...]:
-    """What the engine can do, by the names of the protocol."""
+    """Return the engine's capabilities by the protocol's names."""
     has = {
         # A Base checkpoint's voices are brought later; some of them take live text.
         "live_text": task_of(engine) == "base" or _live_now(engine),
@@ -33,7 +33,6 @@ def features(engine: Engine) -> tuple[str, ...]:
 
 
 def _live_now(engine: Engine) -> bool:
-    """Whether a voice that is here takes live text."""
     voices = (None, *(each.id for each in engine.voices()))
     return any("live" in engine.modes(each) for each in voices)
 
@@ -46,15 +45,11 @@ def _modes(engine: Engine) -> tuple[str, ...]:
 
 
 class Greeting:
-    """``session.created``, written once for all connections while the offer is the same.
-
-    With 140 voices it takes 2 ms to write, for which every call of the server would wait.
-    """
+    """``session.created``, encoded once while the offer is the same: 140 voices take 2 ms."""
 
     def __init__(
         self, engine: Engine, limits: Limits, voices: Callable[[], Sequence[Voice]] | None = None
     ) -> None:
-        """``voices``: those that are listed; None: all of the engine's."""
         self._engine = engine
         self._voices = voices or engine.voices
         self._limits = limits
@@ -62,7 +57,6 @@ class Greeting:
         self._text = ""
 
     def text(self) -> str:
-        """The message as it is now."""
         engine = self._engine
         offer = (engine.name, engine.model, engine.alignment, engine.options, *self._voices())
         if offer != self._offer:
@@ -97,7 +91,6 @@ class Greetings:
         self._by_owner: OrderedDict[str | None, Greeting] = OrderedDict()
 
     def of(self, grant: Grant) -> Greeting:
-        """Return the greeting for a request with this grant."""
         owner = None if grant.role >= Role.VOICES else grant.owner
         greeting = self._by_owner.get(owner)
         if greeting is None:

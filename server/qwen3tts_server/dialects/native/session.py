@@ -1,9 +1,5 @@
-"""Session of one ``qwen3tts.speech.v1`` connection. Pure: (event, now) to commands.
-
-The session decides; the connection acts. It calls a method for each event, carries out the
-commands returned, writes what ``data_to_send`` gives, and calls ``tick`` at ``next_deadline``.
-Times are seconds of the server's monotonic clock.
-"""
+"""Session of one ``qwen3tts.speech.v1`` connection: its contexts between protocol and engine.
+Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +43,7 @@ from qwen3tts_wire.server_end import ServerProtocol
 
 
 class VoiceLoads:
-    """Requests for a voice that are not answered yet; ``most`` of them at once."""
+    """Pending ``voice.load`` requests of a connection, at most ``most``."""
 
     def __init__(self, engine: Engine, most: int) -> None:
         self._engine = engine
@@ -55,12 +51,7 @@ class VoiceLoads:
         self._open: dict[str, None] = {}
 
     def begin(self, message: VoiceLoad) -> None:
-        """Take a request.
-
-        Raises:
-            BadRequest: it cannot be served as it is written, or by this engine.
-            ServerBusy: too many are under way.
-        """
+        """Register a request; raises BadRequest or ServerBusy."""
         if cloning(self._engine) is None:
             raise BadRequest(
                 "This engine cannot clone: it makes no voices of recordings.",
@@ -79,15 +70,13 @@ class VoiceLoads:
 
     @property
     def under_way(self) -> int:
-        """How many are not answered."""
         return len(self._open)
 
     def end(self, request_id: str) -> bool:
-        """A request is answered; False: it was before."""
+        """Return whether the request was still pending."""
         return self._open.pop(request_id, 0) is None
 
     def end_all(self) -> list[str]:
-        """The requests that will not be answered any more."""
         ended = list(self._open)
         self._open.clear()
         return ended
@@ -103,14 +92,14 @@ class StartSynthesis:
 
 @dataclass(frozen=True)
 class StopSynthesis:
-    """Take a context's clause back from the engine, at once."""
+    """Cancel a context's clause immediately."""
 
     context_no: int
 
 
 @dataclass(frozen=True)
 class PauseSynthesis:
-    """Do not ask the engine for more of this context."""
+    """Apply backpressure: ask the engine for no more of this context."""
 
     context_no: int
 
@@ -124,7 +113,7 @@ class ResumeSynthesis:
 
 @dataclass(frozen=True)
 class LoadVoice:
-    """Have the engine make a voice ready; answer by ``voice_loaded`` or ``voice_failed``."""
+    """Load a voice; answered by ``voice_loaded`` or ``voice_failed``."""
 
     message: VoiceLoad
 
@@ -137,7 +126,7 @@ _OPTIONS = ("instructions", "speed", "sampling", "seed", "initial_codec_chunk_fr
 
 
 class Session(ConnectionSession[Command]):
-    """All contexts of one connection."""
+    """Contexts of one ``qwen3tts.speech.v1`` connection."""
 
     def __init__(
         self,
@@ -185,11 +174,10 @@ class Session(ConnectionSession[Command]):
 
     @property
     def backlog(self) -> int:
-        """Bytes of answers that wait to be written."""
         return self._protocol.outbox.size
 
     def data_to_send(self, now: float) -> list[Data]:
-        """What to write next: answers first, then one piece of audio, contexts in turn."""
+        """Return answers first, then one piece of audio, contexts in turn."""
         data = self._protocol.data_to_send()
         if not data and not self._closed:
             self._send_one(now)
@@ -241,7 +229,6 @@ class Session(ConnectionSession[Command]):
         )
 
     def _ignored(self, event: ContextOpen) -> tuple[str, ...]:
-        """Options that were given and that the engine does not have."""
         given = (name for name in _OPTIONS if getattr(event, name) != _DEFAULTS[name])
         return tuple(name for name in given if name not in self._engine.options)
 
@@ -283,7 +270,6 @@ class Session(ConnectionSession[Command]):
         self._stop(utterance)
 
     def _stop(self, utterance: Utterance) -> None:
-        """Let go of a context, whatever it was doing."""
         if utterance.speaking:
             self._commands.append(StopSynthesis(utterance.no))
         self._touched[utterance.no] = utterance
@@ -304,7 +290,6 @@ class Session(ConnectionSession[Command]):
             self._commands.append(LoadVoice(event))
 
     def voice_loaded(self, request_id: str, voice: LoadedVoice, now: float) -> list[Command]:
-        """The engine has a voice ready."""
         if self._loads.end(request_id):
             self._protocol.send_voice_ready(
                 VoiceReady(request_id, voice.voice_id, voice.cached, voice.ref_text)
@@ -312,7 +297,6 @@ class Session(ConnectionSession[Command]):
         return self._take_commands()
 
     def voice_failed(self, request_id: str, error: SpeechError, now: float) -> list[Command]:
-        """The engine could not make a voice of it."""
         if self._loads.end(request_id):
             self._protocol.send_error(error, request_id=request_id)
         return self._take_commands()
@@ -320,33 +304,28 @@ class Session(ConnectionSession[Command]):
     # --- the engine ---
 
     def began(self, context_no: int, now: float) -> None:
-        """Note that the engine began the clause given to it."""
         if utterance := self._live.get(context_no):
             utterance.mark("slot", now)
 
     def produced(self, context_no: int, chunk: PcmChunk, now: float) -> list[Command]:
-        """The engine gave some sound."""
         if utterance := self._live.get(context_no):
             utterance.produced(chunk, now)
             self._touched[context_no] = utterance
         return self._take_commands()
 
     def generated(self, context_no: int, now: float) -> list[Command]:
-        """The engine gave the last sound of a clause."""
         if utterance := self._live.get(context_no):
             utterance.generated_clause(now)
             self._touched[context_no] = utterance
         return self._take_commands()
 
     def failed(self, context_no: int, error: SpeechError, now: float) -> list[Command]:
-        """The engine broke; only this context ends."""
         if utterance := self._live.get(context_no):
             utterance.failed(error)
             self._touched[context_no] = utterance
         return self._take_commands()
 
     def gone(self, now: float) -> None:
-        """The client is not there any more."""
         for utterance in self._live.values():
             self._observer.ended(utterance, "gone", now)
         self._live.clear()
@@ -360,7 +339,6 @@ class Session(ConnectionSession[Command]):
         ]
 
     def tick(self, now: float) -> list[Command]:
-        """Turn pauses in texts into flushes; end an idle client and what a drain cuts off."""
         for utterance in self._waiting.values():
             due = utterance.flush_deadline(now)
             if due is not None and due <= now:
@@ -377,7 +355,6 @@ class Session(ConnectionSession[Command]):
 
     @property
     def busy(self) -> bool:
-        """Whether a voice is loaded, or the engine speaks and need not wait for the client."""
         speaking = any(each.speaking and not each.paused for each in self._live.values())
         return bool(self._loads.under_way) or speaking
 

@@ -1,1 +1,1 @@
-"""Openai."""
+"""OpenAI's routes for speech, transcription, voices and models."""

@@ -32,11 +32,7 @@ FRAME_MS = 80
 
 
 async def with_reference(service: Service, order: SpeechOrder) -> ContextOpen:
-    """The order's context with the voice of its recording or embedding, made ready.
-
-    Raises:
-        FieldRefused: it cannot be had or used; counted.
-    """
+    """Return the order's context with its reference voice loaded; FieldRefused is counted."""
     if order.ref_audio is None and order.ref_text is None and order.embedding is None:
         return order.context
     voices = service.voices
@@ -58,9 +54,9 @@ async def with_reference(service: Service, order: SpeechOrder) -> ContextOpen:
 async def spoken_whole(
     service: Service, order: SpeechOrder, context: ContextOpen
 ) -> tuple[bytes, Utterance]:
-    """Say an order as ``context``; returns its file and what is known of the speech.
+    """Speak an order as ``context``; return its file and its utterance.
 
-    The engine is free before the sound is encoded. Raises what Speaking and the encoder raise.
+    The engine is free before the audio is encoded. Raises what Speaking and the encoder raise.
     """
     rate = context.format.sample_rate
     pcm = bytearray()
@@ -74,18 +70,16 @@ async def spoken_whole(
 
 
 def say(speaking: Speaking, text: str) -> None:
-    """Hand over the whole text."""
     speaking.append(text)
     speaking.end()
 
 
 def silence(rate: int) -> bytes:
-    """SILENCE_MS of it."""
     return bytes(2 * (rate * SILENCE_MS // 1000))
 
 
 def usage(utterance: Utterance) -> dict[str, Any]:
-    """What was used: characters in, codec frames of FRAME_MS out; there are no other tokens."""
+    """Return the usage: characters in, codec frames of FRAME_MS out; there are no tokens."""
     samples = utterance.opened.format.samples(FRAME_MS)
     chars, frames = utterance.chars, -(-utterance.sent // samples)
     return {
@@ -97,7 +91,7 @@ def usage(utterance: Utterance) -> dict[str, Any]:
 
 
 def usage_headers(utterance: Utterance) -> dict[str, str]:
-    """``usage`` in the headers of a whole file, by vLLM-Omni's names."""
+    """Return the usage as headers, by vLLM-Omni's names."""
     used = usage(utterance)
     details = used["input_token_details"]
     numbers = {
@@ -111,7 +105,7 @@ def usage_headers(utterance: Utterance) -> dict[str, str]:
 
 
 def word_times(utterance: Utterance) -> list[dict[str, Any]]:
-    """The words and their places in the sound, in milliseconds."""
+    """Return the words with their times in milliseconds."""
     rate = utterance.opened.format.sample_rate
     return [
         {
@@ -131,10 +125,10 @@ MOST_WORDS_BYTES = 4096
 
 
 class SpeechAnswer(Response):
-    """Says the order. Errors before the first sound are raised, and so become a proper status.
+    """Answer that speaks an order. Errors before the first audio become an HTTP status.
 
-    Later ones cut a raw stream off (the client sees that it is not complete) and are an event in a
-    stream of events. When the client goes, the engine stops at once.
+    Later ones cut a raw stream off, so that the client sees it is incomplete, and are an event in
+    an event stream. When the client leaves, the engine stops immediately.
     """
 
     def __init__(self, service: Service, order: SpeechOrder) -> None:
@@ -143,7 +137,6 @@ class SpeechAnswer(Response):
         self._order = order
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         sending = PacedSender(send, self._service.settings.openai.send_timeout_s)
         await until_gone(receive, self._serve(sending))
 
@@ -160,7 +153,6 @@ class SpeechAnswer(Response):
                 log.info("a client took nothing for too long and was cut off")
 
     async def _send_whole(self, sending: PacedSender, context: ContextOpen) -> None:
-        """One file. The engine is free before it is encoded and sent."""
         order = self._order
         body, utterance = await spoken_whole(self._service, order, context)
         headers = self._own_headers(utterance) | {"Content-Length": str(len(body))}
@@ -172,7 +164,6 @@ class SpeechAnswer(Response):
         await sending.end()
 
     async def _send_stream(self, sending: PacedSender, context: ContextOpen) -> None:
-        """The sound as it is made."""
         order, rate = self._order, context.format.sample_rate
         async with self._service.speaking(context, DIALECT) as speaking:
             say(speaking, order.text)
@@ -219,7 +210,6 @@ class SpeechAnswer(Response):
         await sending.body(data)
 
     async def _send_error(self, sending: PacedSender, error: SpeechError) -> None:
-        """When the status is out already: the last event, or an answer that is not complete."""
         if self._order.delivery == "sse":
             body = {"type": "speech.audio.error", **speech_error_body(error)}
             await sending.body(event(body))
@@ -246,14 +236,15 @@ class SpeechAnswer(Response):
 
 
 def event(body: dict[str, Any]) -> bytes:
-    """One server-sent event. Its type is in the line ``event:``, as vLLM-Omni has it, and in the
-    data, where clients of OpenAI read it."""
+    """Return one server-sent event; its type is in the line ``event:`` (vLLM-Omni) and in the data
+    (OpenAI's clients).
+    """
     data = json.dumps(body, separators=(",", ":")).encode()
     return b"event: %b\ndata: %b\n\n" % (body["type"].encode(), data)
 
 
 def words_headers(words: list[dict[str, Any]]) -> dict[str, str]:
-    """The words' times as headers: as many as MOST_WORDS_BYTES hold, and how many are left out."""
+    """Return word times as headers: as many as fit MOST_WORDS_BYTES, and the number left out."""
     kept, size = 0, 2
     texts = [json.dumps(word, separators=(",", ":")) for word in words]
     for text in texts:

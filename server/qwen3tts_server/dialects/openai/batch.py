@@ -1,7 +1,7 @@
-"""Several texts in one request, each with a result of its own, as vLLM-Omni has it.
+"""Batch of texts in one request, each with its own result, as in vLLM-Omni.
 
-Results are written in the order of the texts as soon as they are there, and no text is begun that
-is more than ``batch_slots`` ahead of the last one written: what waits for the client is bounded.
+Results are written in order; no text is begun more than ``batch_slots`` ahead of the last one
+written, so what waits for the client is bounded.
 """
 
 from __future__ import annotations
@@ -79,11 +79,7 @@ class Batch:
 
 
 def read_batch(body: Mapping[str, Any], settings: OpenAISettings) -> Batch:
-    """A batch of these fields. What is wrong with an item is no fault of the batch.
-
-    Raises:
-        FieldRefused: a field of the batch is missing, mistyped or out of its bounds.
-    """
+    """Parse a batch; errors of an item are left to its result. Raises FieldRefused."""
     items = body.get("items")
     with about("items"):
         if not isinstance(items, list) or not items:
@@ -108,11 +104,7 @@ def read_batch(body: Mapping[str, Any], settings: OpenAISettings) -> Batch:
 
 
 def merged(defaults: Mapping[str, Any], item: object) -> dict[str, Any]:
-    """The fields of a request for one item: its own before those of the batch.
-
-    Raises:
-        BadRequest: the item is not an object.
-    """
+    """Return an item's fields over the batch's; BadRequest if it is not an object."""
     if not isinstance(item, dict):
         raise BadRequest("The item is not an object.", remedy='Send {"input": "..."}.')
     own = _given(item)
@@ -137,7 +129,7 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class BatchAnswer(Response):
-    """Says the items of a batch, ``room`` of all batches at the same time."""
+    """Speaks the items of a batch; ``room`` bounds those of all batches."""
 
     def __init__(self, service: Service, batch: Batch, room: asyncio.Semaphore) -> None:
         super().__init__()
@@ -151,7 +143,6 @@ class BatchAnswer(Response):
         self._failed = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         sending = PacedSender(send, self._service.settings.openai.send_timeout_s)
         await until_gone(receive, self._serve(sending))
 
@@ -189,7 +180,6 @@ class BatchAnswer(Response):
         await sending.end()
 
     async def _result(self, index: int, item: object) -> tuple[dict[str, Any], bytes]:
-        """One item's members but ``audio_data``, and its file, empty where it failed."""
         try:
             said, file = await self._said(item)
             return {"index": index, **said}, file
@@ -244,10 +234,7 @@ class BatchAnswer(Response):
 
 
 async def _send_result(sending: PacedSender, members: Mapping[str, Any], file: bytes) -> None:
-    """Write one result; the file's base64, which JSON need not escape, in pieces.
-
-    17 MB in one piece keep the event loop for 38 ms (json and the copy), and calls wait for it.
-    """
+    """Write one result; base64 goes out in pieces: 17 MB block the event loop for 38 ms."""
     text = _json(members)
     if not file:
         await sending.body(text)

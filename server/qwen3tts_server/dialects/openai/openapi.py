@@ -1,4 +1,4 @@
-"""What the OpenAPI page says of the routes that read their bodies themselves."""
+"""OpenAPI schemas of the routes that read their bodies themselves."""
 
 from __future__ import annotations
 
@@ -160,7 +160,6 @@ def _body(kind: str, model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its own definitions put where they are used: it stands by itself."""
     definitions = schema.pop("$defs", {})
 
     def put(value: Any) -> Any:
@@ -176,9 +175,9 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def exact_integers(app: FastAPI) -> None:
-    """Write the bounds of integers into the OpenAPI page as integers.
+    """Write integer bounds into the OpenAPI page as integers.
 
-    FastAPI keeps them as floats, and 9.223372036854776e+18 is not 2**63 to a reader of decimals.
+    FastAPI keeps them as floats, and 9.223372036854776e+18 is not 2**63.
     """
     described = app.openapi
 

@@ -36,7 +36,7 @@ _DATE = re.compile(r"-\d{4}-\d{2}-\d{2}")
 
 
 class Models:
-    """What ``model`` may be."""
+    """Names of the served model."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -44,20 +44,14 @@ class Models:
 
     @property
     def own(self) -> str:
-        """What speaks, by its own name."""
         return self._service.engine.model
 
     def names(self) -> list[str]:
-        """The model's own name, its hub id, and the others."""
         engine, aliases = self._service.engine, self._service.settings.openai.model_aliases
         return list(dict.fromkeys([self.own, *model_ids_of(engine), *aliases]))
 
     def find(self, name: str | None) -> str:
-        """The name under which a model is listed.
-
-        Raises:
-            FieldRefused: there is no such model (404).
-        """
+        """Return the name under which a model is listed; FieldRefused (404) without one."""
         if name is None:
             return self.own
         known = self.names()
@@ -69,11 +63,9 @@ class Models:
             raise ModelNotFound("There is no such model.", remedy="GET /v1/models lists them.")
 
     def list(self) -> dict[str, Any]:
-        """All of them, as OpenAI lists models."""
         return {"object": "list", "data": [self.described(name) for name in self.names()]}
 
     def described(self, name: str) -> dict[str, Any]:
-        """One of them, as OpenAI describes it."""
         return {"id": name, "object": "model", "created": self._since, "owned_by": "qwen3tts"}
 
 
@@ -125,7 +117,7 @@ class SpeechFields(BaseModel):
         description=f"1 is as recorded. Engines do {SPEED_MIN} to {SPEED_MAX}, some only 1.",
     )
     task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = Field(
-        None, description="What the model was made for; it has to be the one that is served."
+        None, description="What the model was made for; it must be the served model's."
     )
     language: str | None = Field(
         None, max_length=64, description="A BCP 47 tag, Qwen3-TTS's name of it, or Auto."
@@ -174,7 +166,6 @@ class SpeechFields(BaseModel):
 
     @property
     def named_voice(self) -> str | None:
-        """The voice, by whichever field it is named."""
         voice = self.voice.id if isinstance(self.voice, VoiceName) else self.voice
         return voice or self.speaker or None
 
@@ -194,7 +185,7 @@ class SpeechRequest(SpeechFields):
 
 @dataclass(frozen=True)
 class SpeechOrder:
-    """What a request means; its reference recording is not looked at yet."""
+    """A parsed request; its reference recording is not loaded yet."""
 
     context: ContextOpen
     text: str
@@ -210,11 +201,7 @@ class SpeechOrder:
 
 
 def parse(body: Mapping[str, Any]) -> SpeechRequest:
-    """The fields of a request.
-
-    Raises:
-        FieldRefused: one is missing, mistyped or out of its bounds.
-    """
+    """Return the fields of a request; raises FieldRefused."""
     try:
         return SpeechRequest.model_validate(body)
     except ValidationError as error:
@@ -226,7 +213,7 @@ def parse(body: Mapping[str, Any]) -> SpeechRequest:
 async def order(
     asked: SpeechRequest, voices: VoiceCatalogue, settings: OpenAISettings, accept: str
 ) -> SpeechOrder:
-    """What the request means; ``accept`` is its header.
+    """Return the order that a request means; ``accept`` is its header.
 
     Raises:
         FieldRefused: something cannot be done here.
@@ -326,7 +313,6 @@ async def _check_voice(voice: str | None, language: str | None, voices: VoiceCat
 
 
 def _delivery(asked: SpeechRequest, settings: OpenAISettings, accept: str) -> Delivery:
-    """How the sound is sent; docs/dialects/openai.md has the rule as a table."""
     if asked.stream_format == "sse":
         return "sse"
     if asked.stream is False:
@@ -343,7 +329,7 @@ def _delivery(asked: SpeechRequest, settings: OpenAISettings, accept: str) -> De
 
 
 def asks_for_events(accept: str) -> bool:
-    """Whether an Accept header names ``text/event-stream``, and does not refuse it (q=0)."""
+    """Return whether an Accept header takes ``text/event-stream`` (not q=0)."""
     for each in accept.lower().split(","):
         kind, *params = (part.strip() for part in each.split(";"))
         if kind == "text/event-stream":

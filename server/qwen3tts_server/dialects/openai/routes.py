@@ -41,7 +41,7 @@ ROUTES = {
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """Put the routes into ``app``; all errors of ``app`` have OpenAI's shape from then on."""
+    """Add the routes; all errors of ``app`` have OpenAI's shape from then on."""
     handle_errors(app)
     exact_integers(app)
     # It writes a line for each form that it cannot read; the answer to it says so already.

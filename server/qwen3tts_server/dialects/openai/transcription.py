@@ -1,4 +1,4 @@
-"""Recordings written down, in OpenAI's form."""
+"""Transcriptions, in OpenAI's form."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TranscriptForm = Literal["json", "text", "verbose_json"]
 
 @dataclass(frozen=True)
 class TranscriptionRequest:
-    """A recording, and how its words are to be sent."""
+    """A recording, and the form of its transcript."""
 
     recogniser: Recogniser
     audio: bytes
@@ -52,12 +52,7 @@ class TranscriptionRequest:
 
 
 async def understood_recording(service: Service, request: Request) -> TranscriptionRequest:
-    """The recording of a form.
-
-    Raises:
-        NotConfigured: there is no recogniser.
-        FieldRefused, BadRequest: what is sent cannot be used.
-    """
+    """Read and check a recording's form; raises NotConfigured, FieldRefused or BadRequest."""
     recogniser = service.recognition.recogniser()
     if recogniser is None:
         raise NotConfigured(
@@ -70,11 +65,7 @@ async def understood_recording(service: Service, request: Request) -> Transcript
 
 
 def wanted(sent: Form, recogniser: Recogniser, most: int) -> TranscriptionRequest:
-    """What a form asks for.
-
-    Raises:
-        FieldRefused: a field is missing, or cannot be done.
-    """
+    """Return what a form asks for; raises FieldRefused."""
     audio = sent.files.get("file", b"")
     with about("file"):
         if not audio:
@@ -128,7 +119,7 @@ def _check_temperature(text: str | None) -> None:
 
 
 class TranscriptAnswer(Response):
-    """Hears the recording in its turn; not to its end, when the client goes."""
+    """Transcribes in turn; stops when the client leaves."""
 
     def __init__(self, service: Service, asked: TranscriptionRequest) -> None:
         super().__init__()
@@ -136,7 +127,6 @@ class TranscriptAnswer(Response):
         self._asked = asked
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         sending = PacedSender(send, self._service.settings.openai.send_timeout_s)
         await until_gone(receive, self._serve(sending))
 
@@ -174,7 +164,6 @@ class TranscriptAnswer(Response):
 
 
 def transcript(asked: TranscriptionRequest, seconds: float, heard: Sequence[Heard]) -> bytes:
-    """The words in the form that was asked for."""
     text = " ".join(each.text for each in heard)
     if asked.form == "text":
         return text.encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Voices: listed, brought and removed, in the fields of OpenAI and of vLLM-Omni at once."""
+"""Voices: listed, uploaded and deleted, with the fields of OpenAI and of vLLM-Omni."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _YES, _NO = ("true", "1", "yes", "on"), ("", "false", "0", "no", "off")
 
 
 async def listed(service: Service, grant: Grant) -> dict[str, Any]:
-    """All voices that ``grant`` may see; while the store is away, as they were last seen."""
+    """Return the voices that ``grant`` may see; the last known ones while the store is away."""
     with contextlib.suppress(ServerBusy):
         await service.voices.refresh()
     stored = service.voices.stored(grant)
@@ -40,11 +40,7 @@ async def listed(service: Service, grant: Grant) -> dict[str, Any]:
 
 
 async def upload(service: Service, request: Request) -> dict[str, Any]:
-    """Keep the recording or speaker embedding of a form under its name.
-
-    Raises:
-        FieldRefused, BadRequest: what is sent cannot be used.
-    """
+    """Store a form's recording or speaker embedding; raises FieldRefused or BadRequest."""
     sent = await form(request, service.settings.voices.max_bytes + MAX_FORM_BYTES)
     if sent.fields.get("type", "audio_sample") not in get_args(Kind):
         with about("type"):
@@ -86,11 +82,7 @@ async def upload(service: Service, request: Request) -> dict[str, Any]:
 
 
 async def remove(service: Service, name: str, grant: Grant) -> dict[str, Any]:
-    """Delete a voice that was brought.
-
-    Raises:
-        VoiceNotFound: none that ``grant`` manages has that name.
-    """
+    """Delete an uploaded voice; VoiceNotFound if ``grant`` manages none of that name."""
     try:
         gone = await service.voices.remove(name, grant)
     except UnknownVoice as error:

@@ -1,1 +1,1 @@
-"""Runvnc."""
+"""The runvnc protocol."""

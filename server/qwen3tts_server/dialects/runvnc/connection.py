@@ -1,4 +1,4 @@
-"""The runvnc protocol, at every path without another route."""
+"""Route and connection of the runvnc protocol, at every path without another route."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAME = "runvnc"
 
 
 class PendingSpeech:
-    """One utterance, whose text may come before it has begun."""
+    """An utterance whose text may arrive before it has begun."""
 
     def __init__(self, order: ContextOpen) -> None:
         self.order = order
@@ -44,7 +44,6 @@ class PendingSpeech:
         self.stopped = False
 
     def begin(self, speaking: Speaking) -> None:
-        """Its task runs now."""
         self._speaking = speaking
         if self._early:
             speaking.append(self._early)
@@ -54,20 +53,17 @@ class PendingSpeech:
             speaking.cancel()
 
     def append(self, text: str) -> None:
-        """More text."""
         if self._speaking is None:
             self._early += text
         else:
             self._speaking.append(text)
 
     def end(self) -> None:
-        """No more text."""
         self._ended = True
         if self._speaking is not None:
             self._speaking.end()
 
     def stop(self) -> None:
-        """The client wants no more of it; the engine stops at once."""
         self.stopped = True
         if self._speaking is not None:
             self._speaking.cancel()
@@ -95,7 +91,6 @@ class RunvncConnection(Connection[Command]):
         self._speech: PendingSpeech | None = None
 
     def perform(self, command: Command) -> None:
-        """Carry out one command of the session."""
         match command:
             case Load(init):
                 self.start(self._load(init), "runvnc voice")
@@ -143,7 +138,6 @@ class RunvncConnection(Connection[Command]):
         self.act(commands)
 
     async def _bind(self, init: Init) -> tuple[LoadedVoice, bool]:
-        """The voice, and whether its text was to be found out and could not be."""
         if not init.ref_audio_base64:
             return await self._known(init.voice_id or ""), False
         text = (init.ref_text or "").strip() or None
@@ -153,8 +147,8 @@ class RunvncConnection(Connection[Command]):
             fallback = self._service.settings.runvnc.xvector_fallback
             if init.x_vector_only or text or not fallback:
                 raise
-            # It may be that nothing here writes down what is said; the colour of the voice
-            # needs no text. If the recording itself is at fault, that is said once more.
+            # There may be no recogniser here; the speaker embedding (x-vector) needs no
+            # transcript. If the recording itself is at fault, this fails again.
             return await self._brought(init.ref_audio_base64, None, True), True
 
     async def _known(self, voice_id: str) -> LoadedVoice:
@@ -192,7 +186,7 @@ ROUTES = {(WEBSOCKET, "/{path:path}"): Role.SPEAK}
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """Put the route into ``app``; it is to be the last of its WebSockets."""
+    """Add the route, which must be the last WebSocket route of ``app``."""
 
     @app.websocket("/{path:path}")
     async def runvnc(socket: WebSocket, path: str) -> None:

@@ -19,8 +19,7 @@ SILENCE = b"\xff"
 
 
 class FrameQueue:
-    """The frames of one utterance; times are seconds. ``step_s`` is the least time from one to the
-    next; 0: they go out as they come."""
+    """Queue of mu-law frames; ``step_s`` is the least time between two, 0: unpaced."""
 
     def __init__(self, step_s: float = 0.0) -> None:
         self._step_s = step_s
@@ -33,37 +32,35 @@ class FrameQueue:
         return len(self._waiting)
 
     def push(self, data: bytes) -> None:
-        """More of it, any number of bytes."""
         data = self._rest + data
         whole = len(data) - len(data) % FRAME
         self._waiting.extend(data[at : at + FRAME] for at in range(0, whole, FRAME))
         self._rest = data[whole:]
 
     def finish(self) -> None:
-        """Nothing follows: the last frame is filled up."""
+        """Pad the last frame."""
         if self._rest:
             self._waiting.append(self._rest.ljust(FRAME, SILENCE))
             self._rest = b""
 
     def clear(self) -> None:
-        """Nothing more of it goes out."""
         self._waiting.clear()
         self._rest = b""
 
     def due(self, now: float) -> float | None:
-        """When the next one may go out; None: there is none."""
+        """Return when the next frame may be sent; None: the queue is empty."""
         if not self._waiting:
             return None
         if not self._step_s:
             return now
         if self._begun is None:
             self._begun = now
-        # After a pause in the sound the grid begins anew: late frames are not sent in a burst.
+        # After a pause in the audio the grid restarts: late frames are not sent in a burst.
         self._begun = max(self._begun, now - (self._taken + 1) * self._step_s)
         return self._begun + self._taken * self._step_s
 
     def take(self, most: int, now: float) -> list[bytes]:
-        """Those that are due, at most so many."""
+        """Return at most ``most`` frames that are due."""
         taken: list[bytes] = []
         while len(taken) < most and (due := self.due(now)) is not None and due <= now:
             taken.append(self._waiting.popleft())
@@ -92,7 +89,7 @@ class Init:
     auto_transcribe: Annotated[bool, Flag()] = False
     """Find that out here."""
     x_vector_only: Annotated[bool, Flag()] = False
-    """Take only the colour of the voice from it."""
+    """Use only its speaker embedding (x-vector)."""
     language: Annotated[str, Text(0, 64, printable=True)] | None = None
     """What generations speak that name no language."""
 
@@ -111,7 +108,6 @@ class GenerateStream:
 
     @property
     def first_frames(self) -> int | None:
-        """Codec frames of the first chunk, as far as any were asked for."""
         asked = self.initial_chunk_tokens or self.emit_every_frames
         return min(asked, MAX_FIRST_CHUNK) if asked else None
 
@@ -125,7 +121,7 @@ class Generate(GenerateStream):
 
 @dataclass(frozen=True)
 class TextPiece:
-    """Text that is being written."""
+    """A delta of growing text."""
 
     type: ClassVar[str] = "text"
     text: Words
@@ -143,7 +139,7 @@ class Cancel:
 
 @dataclass(frozen=True)
 class Ping:
-    """Are you there?"""
+    """Keepalive."""
 
     type: ClassVar[str] = "ping"
 
@@ -155,10 +151,9 @@ KINDS: dict[str, type] = {
 
 
 def read(text: str) -> Message:
-    """One message; unknown fields are left out, as these clients send some for other servers.
+    """Parse a message; unknown fields are ignored, as clients send some for other servers.
 
-    Raises:
-        BadRequest, LimitExceeded: what is wrong with it.
+    Raises BadRequest or LimitExceeded.
     """
     message = decode(text, KINDS, strict=False)
     if message is None:
@@ -172,11 +167,11 @@ def read(text: str) -> Message:
 
 
 def say(kind: str, **fields: object) -> str:
-    """One answer as JSON text; fields that are None are left out."""
+    """Return an answer as JSON text; None fields are left out."""
     given = {name: value for name, value in fields.items() if value is not None}
     return clean(json.dumps({"type": kind, **given}, ensure_ascii=False))
 
 
 def error_message(error: SpeechError, ends: str) -> str:
-    """The ``error`` message: ``ends`` is ``speech``, ``connection`` or ``none``."""
+    """Return the ``error`` message; ``ends`` is ``speech``, ``connection`` or ``none``."""
     return say("error", message=str(error), code=error.code, retryable=error.retryable, ends=ends)

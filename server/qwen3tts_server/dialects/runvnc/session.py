@@ -1,4 +1,9 @@
-"""What a session of the runvnc protocol wants done."""
+"""Session of one connection of the runvnc protocol. Pure.
+
+Frames carry no number, so their order is all that a client has: speech begins with one
+``audio_start`` and ends with one ``audio_end`` or one ``error`` with ``ends`` = ``speech``, and no
+frame of it follows.
+"""
 
 from __future__ import annotations
 
@@ -38,33 +43,33 @@ from qwen3tts_wire.messages import ContextOpen
 
 @dataclass(frozen=True)
 class Load:
-    """Make a voice ready; answer by ``loaded`` or ``refused``."""
+    """Load a voice; answered by ``loaded`` or ``refused``."""
 
     init: Init
 
 
 @dataclass(frozen=True)
 class Start:
-    """Begin to speak; answer by ``sound``, then ``ended`` or ``failed``."""
+    """Start to speak; answered by ``sound``, then ``ended`` or ``failed``."""
 
     order: ContextOpen
 
 
 @dataclass(frozen=True)
 class Append:
-    """More text for what is being said."""
+    """Append text to the current speech."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class End:
-    """It has all its text."""
+    """End the text of the current speech."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Say no more of it, at once."""
+    """Stop the current speech immediately."""
 
 
 Command = Load | Start | Append | End | Stop | Close
@@ -72,7 +77,7 @@ Command = Load | Start | Append | End | Stop | Close
 
 MULAW = AudioFormat("mulaw", 8000)
 BURST = 5
-"""Frames handed out at once: a cancel overtakes all but these."""
+"""Frames of one write: a cancel overtakes all but these."""
 MOST_PARTS = 16_384
 """Commas, colons and brackets in a long ``init``: to read millions takes a second, and all wait."""
 MOST_ESCAPES = 400_000
@@ -81,8 +86,6 @@ MOST_ESCAPES = 400_000
 
 @dataclass
 class _Speech:
-    """What is being said, until its last message is on its way."""
-
     no: int
     frames: FrameQueue
     growing: bool
@@ -94,14 +97,14 @@ class _Speech:
 
 
 class RunvncSession(ConnectionSession[Command]):
-    """What one client has asked for.
+    """Decisions for one client.
 
     Args:
         settings: the server's.
         check: refuses an unknown voice or language, as ``Engine.check`` does.
-        model: what speaks, for ``connected``.
-        now: the connection's first moment.
-        errored: told the code of each error that is not the engine's.
+        model: the model's name, for ``connected``.
+        now: time of the connection.
+        errored: called with the code of each error that is not the engine's.
     """
 
     def __init__(
@@ -175,7 +178,6 @@ class RunvncSession(ConnectionSession[Command]):
         self._close(TOO_BIG, "message too long")
 
     def _wait(self, message: Message, chars: int) -> None:
-        """Until the voice is there: a message belongs to the ``init`` before it."""
         full = len(self._waiting) >= self._settings.max_waiting
         if full or self._waiting_chars + chars > self._settings.max_init_bytes:
             raise ServerBusy("A voice is still being loaded.", remedy="Wait for ready.")
@@ -191,8 +193,7 @@ class RunvncSession(ConnectionSession[Command]):
             self._begin(message, message.text, growing=False)
 
     def _cancel(self) -> None:
-        """Nothing is said, then nothing is answered: the end of it may already be on its way, and
-        a second one would end the next."""
+        """Stop speaking; when idle, answer nothing: a second end would end the next speech."""
         before = len(self._waiting)
         self._waiting = deque(each for each in self._waiting if isinstance(each[0], Init))
         self._waiting_chars = sum(chars for _, chars in self._waiting)
@@ -224,7 +225,7 @@ class RunvncSession(ConnectionSession[Command]):
         self._commands.append(Load(init))
 
     def loaded(self, voice: LoadedVoice, *, x_vector_only: bool, now: float) -> list[Command]:
-        """The voice is ready. ``x_vector_only``: although a text was to be found out."""
+        """Note a loaded voice; ``x_vector_only``: its text could not be transcribed."""
         init = self._loading
         if init is None:
             return []
@@ -243,7 +244,6 @@ class RunvncSession(ConnectionSession[Command]):
         return self._loaded(now)
 
     def refused(self, error: SpeechError, now: float) -> list[Command]:
-        """No voice could be made of it; the one before it stays."""
         if self._loading is None:
             return []
         self._complain(error)
@@ -264,7 +264,6 @@ class RunvncSession(ConnectionSession[Command]):
     # --- speech ---
 
     def _begin(self, asked: GenerateStream | TextPiece, text: str, *, growing: bool) -> None:
-        """Say something else from now on."""
         self._refuse_when_draining()
         if not text.strip() and not growing:
             raise BadText(f"{asked.type}.text is empty.", remedy="Send something to say.")
@@ -334,18 +333,16 @@ class RunvncSession(ConnectionSession[Command]):
         self._tell(say("audio_end"))
 
     def sound(self, no: int, data: bytes) -> list[Command]:
-        """Some mu-law of speech ``no``, any number of bytes."""
         speech = self._speech
         if speech is not None and speech.no == no and speech.last is None:
             speech.frames.push(data)
         return self._take_commands()
 
     def ended(self, no: int) -> list[Command]:
-        """The engine has said all of it."""
         return self._finish(no, say("audio_end"))
 
     def failed(self, no: int, error: SpeechError) -> list[Command]:
-        """The engine broke, or would not begin; what it made before is sent, then the error."""
+        """Send what the engine made before it failed, then the error."""
         return self._finish(no, error_message(error, "speech"))
 
     def _finish(self, no: int, last: str) -> list[Command]:
@@ -358,18 +355,15 @@ class RunvncSession(ConnectionSession[Command]):
 
     @property
     def full(self) -> bool:
-        """Enough frames wait; the engine need not hurry."""
         return self._speech is not None and len(self._speech.frames) >= self._ahead
 
     # --- what is written ---
 
     @property
     def backlog(self) -> int:
-        """Characters of answers that wait to be written."""
         return self._backlog
 
     def data_to_send(self, now: float) -> list[str | bytes]:
-        """What to write next: answers first, then a few frames as far as they are due."""
         if self._answers:
             answers: list[str | bytes] = list(self._answers)
             self._answers.clear()
@@ -389,7 +383,6 @@ class RunvncSession(ConnectionSession[Command]):
 
     @property
     def busy(self) -> bool:
-        """Whether something is said or a voice is loaded."""
         return self._speech is not None or self._loading is not None
 
     def _deadlines(self, now: float) -> list[float | None]:
@@ -397,7 +390,6 @@ class RunvncSession(ConnectionSession[Command]):
         return [self._draining_until] if speaking or self._loading is not None else []
 
     def next_write(self, now: float) -> float | None:
-        """Return when the next paced frame is due."""
         return None if self._speech is None else self._speech.frames.due(now)
 
     def _drain_expired(self, now: float) -> None:
@@ -429,5 +421,4 @@ class RunvncSession(ConnectionSession[Command]):
 
 
 def _named(language: str | None) -> str | None:
-    """A language, where one is named."""
     return None if (language or "").strip().lower() in ("", "auto") else language

@@ -1,1 +1,1 @@
-"""Vllm omni."""
+"""vLLM-Omni's WebSocket for speech."""

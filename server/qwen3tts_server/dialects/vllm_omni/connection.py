@@ -1,4 +1,4 @@
-"""vLLM-Omni's WebSocket for speech: route, connection, and the engine's side of it."""
+"""Route and connection of vLLM-Omni's WebSocket."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ NAME = "vllm_omni"
 FRAME_SAMPLES = SAMPLE_RATE * 80 // 1000
 """Samples of a codec frame: the unit of ``max_new_tokens``."""
 TURN_CHARS = 4096
-"""With so much read from one client, or cut into clauses, the others have their turn."""
+"""Text cut into clauses before the others have their turn."""
 MESSAGE_CHARS = 64
 """What a message counts for at least: an empty one is answered too."""
 
 
 class VllmOmniConnection(Connection[Command]):
-    """Carries out one session. ``_write`` is the socket's only writer."""
+    """One client of vLLM-Omni's WebSocket; it has one unit at a time."""
 
     def __init__(
         self,
@@ -67,7 +67,6 @@ class VllmOmniConnection(Connection[Command]):
         self._grown = asyncio.Event()
 
     def perform(self, command: Command) -> None:
-        """Carry out one command of the session."""
         match command:
             case Start(unit):
                 self._speaking = None
@@ -98,7 +97,6 @@ class VllmOmniConnection(Connection[Command]):
         self.act(commands)
 
     async def _speak(self, unit: Unit) -> Sequence[Word]:
-        """Say it; its sound goes to the session. Returns its words."""
         config = unit.config
         with self._counting():
             order = await self._orders.order(config)
@@ -134,7 +132,6 @@ class VllmOmniConnection(Connection[Command]):
                 speaking.cancel()
 
     async def _hand_over(self, unit: Unit, speaking: Speaking) -> None:
-        """All text of a unit, as it comes, to the engine."""
         await _append(speaking, unit.text)
         flush = unit.config.streaming_mode == "sentence_commit"
         final = not unit.grows
@@ -151,7 +148,6 @@ class VllmOmniConnection(Connection[Command]):
 
     @contextlib.contextmanager
     def _counting(self) -> Iterator[None]:
-        """Errors raised in here are counted; those of a Speaking it counts itself."""
         try:
             yield
         except SpeechError as error:
@@ -167,8 +163,6 @@ async def _append(speaking: Speaking, text: str) -> None:
 
 
 class _Sound:
-    """The samples of a unit: passed on as they come, or kept until all are there."""
-
     def __init__(self, config: SessionConfig, most_s: float) -> None:
         self._stream = config.stream_audio
         self._most_s = most_s
@@ -180,15 +174,10 @@ class _Sound:
 
     @property
     def full(self) -> bool:
-        """Whether no more is asked for."""
         return 0 < self._most <= self.count
 
     def take(self, data: bytes) -> bytes:
-        """More of it; returns what is to be sent now.
-
-        Raises:
-            LimitExceeded: a file of it would be too long.
-        """
+        """Add samples; return those to send now. LimitExceeded: a file would be too long."""
         if self._most:
             data = data[: self._most - self.count]
         self.count += len(data)
@@ -208,8 +197,6 @@ ROUTES = {(WEBSOCKET, PATH): Role.SPEAK}
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """Put the routes into ``app``."""
-
     @app.websocket(PATH)
     async def stream(socket: WebSocket) -> None:
         await serve_stream(socket, service)

@@ -48,7 +48,7 @@ _AnyText = Annotated[str, Text(0, INT64)]
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """How the text that follows is to be said; replaces the one before it as a whole."""
+    """How the following text is spoken; replaces the previous configuration."""
 
     model: _AnyText | None = None
     """Name of the model, one that is served."""
@@ -65,7 +65,7 @@ class SessionConfig:
     ref_text: _AnyText | None = None
     """What ``ref_audio`` says."""
     x_vector_only_mode: Annotated[bool, Flag()] | None = None
-    """Take only the colour of the voice from ``ref_audio``."""
+    """Use only the speaker embedding (x-vector) of ``ref_audio``."""
     speaker_embedding: (
         Annotated[tuple[float, ...], Many(Real(-1e308, 1e308), MAX_EMBEDDING)] | None
     ) = None
@@ -94,12 +94,7 @@ class SessionConfig:
 
 
 def parse(data: str, settings: VllmOmniSettings) -> tuple[str, Mapping[str, Any]]:
-    """The type of a message and its fields.
-
-    Raises:
-        LimitExceeded: it is longer than its type may be.
-        BadRequest: it is not a JSON object with a type.
-    """
+    """Return a message's type and fields; raises LimitExceeded or BadRequest."""
     long = len(data) > settings.max_message_chars
     if long:
         if len(data) > settings.max_config_chars or "session.config" not in data:
@@ -126,10 +121,9 @@ def parse(data: str, settings: VllmOmniSettings) -> tuple[str, Mapping[str, Any]
 
 
 def config_of(fields: Mapping[str, Any]) -> SessionConfig:
-    """The ``session.config`` with these fields; unknown ones are passed over, as vLLM-Omni does.
+    """Parse a ``session.config``; unknown fields are ignored, as by vLLM-Omni.
 
-    Raises:
-        BadRequest, LimitExceeded: names the field.
+    Raises BadRequest or LimitExceeded, which name the field.
     """
     given = dict(fields)
     if "voice" not in given and "speaker" in given:
@@ -175,7 +169,7 @@ def _check_streaming(config: SessionConfig) -> None:
 
 
 def commit_id_of(fields: Mapping[str, Any]) -> str | None:
-    """The name of an ``input.commit``; BadRequest where it cannot be one."""
+    """Return the name of an ``input.commit``; raises BadRequest."""
     name = fields.get("commit_id")
     if name is not None and not (isinstance(name, str) and len(name) <= COMMIT_ID_MAX):
         raise BadRequest(
@@ -186,7 +180,7 @@ def commit_id_of(fields: Mapping[str, Any]) -> str | None:
 
 
 def text_of(fields: Mapping[str, Any]) -> str:
-    """The text of an ``input.text``; BadRequest where it is missing or none."""
+    """Return the text of an ``input.text``; raises BadRequest."""
     if "text" not in fields:
         raise BadRequest("input.text needs the field text.")
     text = fields["text"]
@@ -196,12 +190,12 @@ def text_of(fields: Mapping[str, Any]) -> str:
 
 
 def message(kind: str, **fields: object) -> str:
-    """One answer as JSON text that is always valid Unicode."""
+    """Return an answer as JSON text that is valid Unicode."""
     return clean(json.dumps({"type": kind, **fields}, ensure_ascii=False, separators=(",", ":")))
 
 
 def error(what: SpeechError, unit: Mapping[str, int] | None = None, **more: object) -> str:
-    """An error; ``unit``: the indices of the one that could not be said."""
+    """Return an error message; ``unit``: indices of the failed unit."""
     text = str(what)
     fields: dict[str, object] = {"code": code_of(what), "retryable": what.retryable}
     if isinstance(what, FieldRefused):
@@ -214,13 +208,12 @@ def error(what: SpeechError, unit: Mapping[str, int] | None = None, **more: obje
 
 
 def timed(word: Word) -> dict[str, object]:
-    """A word and when it sounds."""
     start, end = (round(each * 1000 / SAMPLE_RATE) for each in (word.start, word.end))
     return {"word": word.text, "start_ms": start, "end_ms": end}
 
 
 def milliseconds(count: int) -> int:
-    """How long so many bytes of samples sound."""
+    """Return the duration of so many bytes of samples."""
     return round(count * 1000 / (2 * SAMPLE_RATE))
 
 
@@ -240,11 +233,7 @@ MAX_INSTRUCTIONS = 4096
 
 
 def check(config: SessionConfig, voices: VoiceCatalogue) -> None:
-    """Refuse what this engine cannot do, before it is asked.
-
-    Raises:
-        FieldRefused: names the field and what helps.
-    """
+    """Raise FieldRefused for what this engine cannot do, before it is asked."""
     reference = config.ref_audio is not None or config.ref_text is not None
     embedded = config.speaker_embedding is not None
     check_task(voices, config.task_type, reference=reference or embedded)
@@ -298,7 +287,7 @@ def _mode(config: SessionConfig) -> str:
 
 
 class UnitRequests:
-    """Orders of one connection; a reference is read once for each configuration."""
+    """Requests of one connection to the engine; a reference is read once per configuration."""
 
     def __init__(self, voices: VoiceCatalogue) -> None:
         self._voices = voices
@@ -306,11 +295,7 @@ class UnitRequests:
         self._cloned: str | None = None
 
     async def order(self, config: SessionConfig) -> ContextOpen:
-        """What is asked of the engine for a unit of this configuration.
-
-        Raises:
-            FieldRefused: it cannot be had; see ``check`` and VoiceCatalogue.from_reference.
-        """
+        """Return the request for a unit of this configuration; raises FieldRefused."""
         check(config, self._voices)
         first = first_chunk_of(config.initial_codec_chunk_frames)
         language = language_tag(config.language)

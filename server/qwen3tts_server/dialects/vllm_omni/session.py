@@ -1,4 +1,9 @@
-"""What one client of vLLM-Omni's WebSocket is sent: messages in their order, not yet written."""
+"""Session of one client of vLLM-Omni's WebSocket. Pure.
+
+Messages are read immediately but answered in order, as by a server that reads nothing while it
+speaks: a client may send everything, and gets unit after unit. Only ``input.cancel`` (ours) jumps
+the queue.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +49,7 @@ from qwen3tts_wire.heard import Word
 
 
 class Answers:
-    """The messages that wait to be written, and how far the unit being said has come."""
+    """Queue of unwritten messages, and the progress of the current unit."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -57,7 +62,6 @@ class Answers:
 
     @property
     def unread(self) -> bool:
-        """Whether the client has not taken all of it."""
         return self._writing or bool(self._out)
 
     def announce(self, unit: Unit) -> None:
@@ -103,28 +107,23 @@ class Answers:
         self._out.append((text, 0))
 
     def audio(self, data: bytes) -> None:
-        """Samples of the unit, as a binary message."""
         self._out.append((data, len(data)))
 
     def drop_audio(self) -> None:
-        """Take back the audio that was not written yet."""
         self.bytes -= sum(count for _, count in self._out)
         self._out = deque(each for each in self._out if not each[1])
 
     @property
     def backlog(self) -> int:
-        """Characters and bytes that wait to be written."""
         return sum(len(data) for data, _ in self._out)
 
     def __len__(self) -> int:
         return len(self._out)
 
     def sent(self) -> None:
-        """Note that all of ``data_to_send`` was written."""
         self._writing = False
 
     def data_to_send(self) -> list[str | bytes]:
-        """Everything that is to be written now."""
         data = [each for each, _ in self._out]
         self._out.clear()
         self._writing = bool(data)
@@ -132,12 +131,12 @@ class Answers:
 
 
 class State(Enum):
-    """What the client may say."""
+    """State of a client's conversation."""
 
     NEW = "no session.config yet"
     IDLE = "no utterance is open"
     OPEN = "an utterance is open"
-    LEAVING = "the client has said good-bye"
+    LEAVING = "the client has sent session.close"
     CLOSED = "nothing more is read"
 
 
@@ -160,11 +159,7 @@ TYPES = tuple(dict.fromkeys(kind for _, kind in MOVES))
 
 
 def move(state: State, kind: str) -> State:
-    """The state after a message of this type.
-
-    Raises:
-        ProtocolError: there is no such type, or this is not its time.
-    """
+    """Return the state after a message of this type; ProtocolError where it is illegal."""
     after = MOVES.get((state, kind))
     if after is not None:
         return after
@@ -187,18 +182,14 @@ POLICY, UNACCEPTABLE = 1008, 1003
 
 
 class ClientSilent(SpeechError):
-    """The client said nothing for too long."""
+    """The client was idle for too long."""
 
     code = "timeout"
     retryable = True
 
 
 class VllmOmniSession(ConnectionSession[Command]):
-    """All decisions for one connection. ``now`` is the server's monotonic clock in seconds.
-
-    After every call that returns commands, what ``data_to_send`` gives is to be written, and
-    ``sent`` told when it was.
-    """
+    """Decisions for one connection."""
 
     def __init__(
         self,
@@ -209,8 +200,8 @@ class VllmOmniSession(ConnectionSession[Command]):
         find_model: Callable[[str], object] = lambda name: name,
         told: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``find_model`` raises where there is none of that name; ``told`` hears the code of each
-        error that the client is told of, but for those of ``failed``."""
+        """Take ``find_model``, which raises for an unknown name, and ``told``, called with error
+        codes."""
         bounds = ConnectionBounds(
             message=max(settings.max_config_chars, settings.max_message_chars),
             backlog=backlog_bytes,
@@ -225,7 +216,7 @@ class VllmOmniSession(ConnectionSession[Command]):
         self._state = State.NEW
         self._config = SessionConfig()
         self._utterance: Utterance | None = None
-        """The one that is open."""
+        """The open utterance."""
         self._count = 0
         """Utterances so far."""
         self._waiting: deque[MoreText | EndOfText | Commit | DeferredAnswer] = deque()
@@ -238,13 +229,11 @@ class VllmOmniSession(ConnectionSession[Command]):
 
     @property
     def busy(self) -> bool:
-        """Whether something is being said or waits for that."""
         said = self._unit is not None and not self._growing
         return said or bool(self._waiting) or self._answers.unread
 
     @property
     def _growing(self) -> bool:
-        """Whether the unit being said is to have more text from the client."""
         utterance = self._cutting
         return (
             self._unit is not None
@@ -256,7 +245,6 @@ class VllmOmniSession(ConnectionSession[Command]):
     # --- the client's messages ---
 
     def receive(self, data: Data, now: float) -> list[Command]:
-        """Take one message of the client; after session.close there is none."""
         return [] if self._state is State.LEAVING else super().receive(data, now)
 
     def _handle(self, data: Data, now: float) -> None:
@@ -351,7 +339,6 @@ class VllmOmniSession(ConnectionSession[Command]):
         self._bound_answers()
 
     def _bound_answers(self) -> None:
-        """A client that says much and reads little holds no more than this."""
         most = self._settings.max_waiting_answers
         if self._waiting_answers + len(self._answers) > most + 8:
             error = LimitExceeded(
@@ -360,7 +347,6 @@ class VllmOmniSession(ConnectionSession[Command]):
             self._fatal(error, POLICY, "too many messages")
 
     def _cancel(self) -> None:
-        """Forget all text; answer for every utterance that was not done, then for the cancel."""
         if self._unit is not None:
             self._answers.drop_audio()
             self._answers.done(self._unit, error=False, cancelled=True)
@@ -381,7 +367,6 @@ class VllmOmniSession(ConnectionSession[Command]):
     # --- errors ---
 
     def _refuse(self, error: SpeechError, code: int) -> None:
-        """Before the first configuration an error ends the connection, later it does not."""
         if self._state is State.NEW:
             self._fatal(error, code, "session.config is to come first")
         else:
@@ -412,7 +397,6 @@ class VllmOmniSession(ConnectionSession[Command]):
     # --- what is said ---
 
     def _advance(self) -> None:
-        """Go on with what waits, one thing after the other, as the client takes it."""
         while self._state is not State.CLOSED:
             if self._growing:
                 if not self._waiting:
@@ -464,7 +448,6 @@ class VllmOmniSession(ConnectionSession[Command]):
                 self._answers.put(what.text)
 
     def _grow(self, utterance: Utterance, grown: growing.GrowthStep) -> None:
-        """Hand over what is to be said of a unit that grows."""
         self._cutting = utterance
         if grown.text and not utterance.over and self._unit is None:
             self._begin(utterance, grown.text)
@@ -491,7 +474,7 @@ class VllmOmniSession(ConnectionSession[Command]):
         self._commands.append(Start(unit))
 
     def audio(self, unit: Unit, data: bytes, now: float) -> list[Command]:
-        """Samples of it (s16le, SAMPLE_RATE), or its whole file."""
+        """Queue samples (s16le, SAMPLE_RATE), or the unit's whole file."""
         if unit is self._unit:
             self._note_activity(now)
             first, self._answers.bytes = self._answers.bytes, self._answers.bytes + len(data)
@@ -502,7 +485,7 @@ class VllmOmniSession(ConnectionSession[Command]):
         return self._take_commands()
 
     def finished(self, unit: Unit, words: Sequence[Word], now: float) -> list[Command]:
-        """All of it was said; ``words`` are where they sound in it."""
+        """End the unit; ``words`` are aligned to its audio."""
         if unit is self._unit:
             self._note_activity(now)
             if unit.config.word_timestamps:
@@ -515,7 +498,7 @@ class VllmOmniSession(ConnectionSession[Command]):
         return self._take_commands()
 
     def failed(self, unit: Unit, error: SpeechError, now: float) -> list[Command]:
-        """It could not be said, or not to its end; the next one is tried all the same."""
+        """Report the unit's error; the next unit is tried."""
         if unit is self._unit:
             self._note_activity(now)
             self._broken(unit, error)
@@ -536,20 +519,16 @@ class VllmOmniSession(ConnectionSession[Command]):
 
     @property
     def backlog(self) -> int:
-        """Characters and bytes that wait to be written."""
         return self._answers.backlog
 
     @property
     def full(self) -> bool:
-        """Whether the client has not taken all sound yet."""
         return self._answers.unread
 
     def data_to_send(self, now: float) -> list[Data]:
-        """Return everything that is to be written now."""
         return self._answers.data_to_send()
 
     def sent(self, now: float) -> list[Command]:
-        """Note that all that ``data_to_send`` gave was written."""
         self._answers.sent()
         self._note_activity(now)
         return self._take_commands()

@@ -60,11 +60,9 @@ class Splitter:
         """Where the run of marks that begins at ``_scan`` goes on."""
 
     def __len__(self) -> int:
-        """Characters that are in no unit yet."""
         return len(self._chars) - self._start
 
     def feed(self, text: str) -> None:
-        """More text."""
         if 2 * self._start > len(self._chars):
             del self._chars[: self._start]
             self._scan -= self._start
@@ -73,11 +71,10 @@ class Splitter:
         self._chars.extend(text)
 
     def end(self) -> None:
-        """No more text."""
         self.ended = True
 
     def take(self) -> str | None:
-        """The next unit, without the white space around it; None while there is none."""
+        """Return the next unit, stripped; None while there is no complete one."""
         while (cut := self._boundary()) is not None:
             unit = "".join(self._chars[self._start : cut]).strip()
             self._start = self._scan = cut
@@ -86,7 +83,6 @@ class Splitter:
         return None
 
     def _boundary(self) -> int | None:
-        """Where the next unit ends, if that is certain."""
         chars, last = self._chars, len(self._chars)
         if not self._ends:
             self._scan = last
@@ -118,7 +114,6 @@ class Splitter:
         )
 
     def _abbreviates(self, at: int) -> bool:
-        """Whether it is the dot after ``Dr``, ``e.g`` or ``J``."""
         if self._chars[at] != ".":
             return False
         begin = at
@@ -155,13 +150,12 @@ class Utterance:
 
     @property
     def grows(self) -> bool:
-        """Whether it is one unit, which is said while its text comes."""
         return self.config.streaming_mode is not None
 
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """One piece of text to be said."""
+    """A piece of text spoken as one."""
 
     config: SessionConfig
     text: str
@@ -174,27 +168,26 @@ class Unit:
 
     @property
     def where(self) -> dict[str, int]:
-        """The fields that name it in every message."""
         return {"utterance_index": self.utterance_index, "sentence_index": self.sentence_index}
 
 
 @dataclass(frozen=True)
 class Start:
-    """Say this unit; tell ``audio``, then ``finished`` or ``failed``."""
+    """Speak this unit; answered by ``audio``, then ``finished`` or ``failed``."""
 
     unit: Unit
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Say no more of it, at once."""
+    """Stop this unit immediately."""
 
     unit: Unit
 
 
 @dataclass(frozen=True)
 class More:
-    """More text of a growing unit."""
+    """Append text to a growing unit."""
 
     unit: Unit
     text: str
@@ -209,7 +202,7 @@ Command = Start | More | Stop | Close
 
 @dataclass(frozen=True)
 class MoreText:
-    """Text that came while something else was being said."""
+    """Text that arrived while another utterance is spoken."""
 
     utterance: Utterance
     parts: list[str]
@@ -226,7 +219,7 @@ class EndOfText:
 
 @dataclass(frozen=True)
 class Commit:
-    """What has come of a growing unit is to be said now."""
+    """Speak what has arrived of a growing unit."""
 
     utterance: Utterance
     commit_id: str | None
@@ -234,14 +227,14 @@ class Commit:
 
 @dataclass(frozen=True)
 class DeferredAnswer:
-    """A message whose turn comes after what is being said."""
+    """A message to send after the current speech."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class GrowthStep:
-    """What follows from a message."""
+    """Outcome of a message for a growing unit."""
 
     text: str = ""
     """To be said; it has a character that is no white space, where it begins the unit."""
@@ -252,12 +245,11 @@ class GrowthStep:
 
 
 def nothing_to_commit() -> BadRequest:
-    """The refusal of an ``input.commit`` without text before it."""
     return BadRequest("input.commit requires buffered text.", remedy="Send input.text first.")
 
 
 def append_step(utterance: Utterance, text: str) -> GrowthStep:
-    """More text: said with ``token_level``, kept with ``sentence_commit``."""
+    """Add text: spoken with ``token_level``, held with ``sentence_commit``."""
     utterance.held.append(utterance.joiner.push(text))
     if utterance.config.streaming_mode == "sentence_commit":
         return GrowthStep()
@@ -265,7 +257,7 @@ def append_step(utterance: Utterance, text: str) -> GrowthStep:
 
 
 def commit_step(utterance: Utterance, commit_id: str | None) -> GrowthStep:
-    """What is kept is said, to its last character."""
+    """Speak all held text."""
     text = _held(utterance)
     if not text:
         return GrowthStep(answer=messages.error(nothing_to_commit()))
@@ -279,7 +271,7 @@ def commit_step(utterance: Utterance, commit_id: str | None) -> GrowthStep:
 
 
 def end_step(utterance: Utterance, *, dropped: bool) -> GrowthStep:
-    """No more text: the rest is said, or left out where it was not committed."""
+    """End the text: the rest is spoken, or dropped where it was not committed."""
     utterance.held.append(utterance.joiner.finish())
     utterance.splitter.end()
     commits = utterance.config.streaming_mode == "sentence_commit"
@@ -301,7 +293,6 @@ def _answer(utterance: Utterance, text: str, commit_id: str | None) -> str:
 
 
 def _held(utterance: Utterance) -> str:
-    """The text that is kept; white space alone stays kept, unless something is said already."""
     text = "".join(utterance.held)
     begun = utterance.sentences > 0 and utterance.config.streaming_mode == "token_level"
     if not (text.strip() or begun):
