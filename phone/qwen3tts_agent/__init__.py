@@ -8,28 +8,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from qwen3tts_agent.agent import Agent
-    from qwen3tts_agent.chat.client import ChatClient
-    from qwen3tts_agent.chat.messages import (
-        ChatMessage,
-        ModelRefused,
-        ModelStalled,
-        ModelUnavailable,
-    )
-    from qwen3tts_agent.chat.settings import ChatSettings
-    from qwen3tts_agent.conversation import Conversation
-    from qwen3tts_agent.recognition.callback import CallbackRecogniser
-    from qwen3tts_agent.recognition.kinds import recogniser_named
-    from qwen3tts_agent.recognition.settings import SocketSettings, WhisperSettings
-    from qwen3tts_agent.recognition.websocket import SocketRecogniser
-    from qwen3tts_agent.recognition.whisper import WhisperRecogniser
-    from qwen3tts_agent.settings import AgentSettings
-    from qwen3tts_agent.tools import Tool, ToolError, tool
-    from qwen3tts_agent.turn_record import TurnRecord
-
-_MODULES = {
+_EXPORTS = {
     "qwen3tts_agent.agent": ("Agent",),
+    "qwen3tts_agent.chat.client": ("ChatClient",),
     "qwen3tts_agent.chat.messages": (
         "ChatMessage",
         "ModelRefused",
@@ -38,39 +19,46 @@ _MODULES = {
     ),
     "qwen3tts_agent.chat.settings": ("ChatSettings",),
     "qwen3tts_agent.conversation": ("Conversation",),
-    "qwen3tts_agent.settings": ("AgentSettings",),
-    "qwen3tts_agent.tools": ("Tool", "ToolError", "tool"),
-    "qwen3tts_agent.turn_record": ("TurnRecord",),
-    "qwen3tts_agent.chat.client": ("ChatClient",),
     "qwen3tts_agent.recognition.callback": ("CallbackRecogniser",),
     "qwen3tts_agent.recognition.kinds": ("recogniser_named",),
-    "qwen3tts_agent.recognition.settings": ("SocketSettings", "WhisperSettings"),
+    "qwen3tts_agent.recognition.settings": (
+        "SocketSettings",
+        "WhisperSettings",
+    ),
     "qwen3tts_agent.recognition.websocket": ("SocketRecogniser",),
     "qwen3tts_agent.recognition.whisper": ("WhisperRecogniser",),
+    "qwen3tts_agent.settings": ("AgentSettings",),
+    "qwen3tts_agent.tools": (
+        "Tool",
+        "ToolError",
+        "tool",
+    ),
+    "qwen3tts_agent.turn_record": ("TurnRecord",),
 }
-_MODULE = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = [
-    "Agent",
-    "AgentSettings",
-    "CallbackRecogniser",
-    "ChatClient",
-    "ChatMessage",
-    "ChatSettings",
-    "Conversation",
-    "ModelRefused",
-    "ModelStalled",
-    "ModelUnavailable",
-    "SocketRecogniser",
-    "SocketSettings",
-    "Tool",
-    "ToolError",
-    "TurnRecord",
-    "WhisperRecogniser",
-    "WhisperSettings",
-    "recogniser_named",
-    "tool",
-]
+__all__ = sorted(_MODULE)
+
+if TYPE_CHECKING:  # the same names for type checkers; a test compares them
+    from qwen3tts_agent.agent import Agent as Agent
+    from qwen3tts_agent.chat.client import ChatClient as ChatClient
+    from qwen3tts_agent.chat.messages import ChatMessage as ChatMessage
+    from qwen3tts_agent.chat.messages import ModelRefused as ModelRefused
+    from qwen3tts_agent.chat.messages import ModelStalled as ModelStalled
+    from qwen3tts_agent.chat.messages import ModelUnavailable as ModelUnavailable
+    from qwen3tts_agent.chat.settings import ChatSettings as ChatSettings
+    from qwen3tts_agent.conversation import Conversation as Conversation
+    from qwen3tts_agent.recognition.callback import CallbackRecogniser as CallbackRecogniser
+    from qwen3tts_agent.recognition.kinds import recogniser_named as recogniser_named
+    from qwen3tts_agent.recognition.settings import SocketSettings as SocketSettings
+    from qwen3tts_agent.recognition.settings import WhisperSettings as WhisperSettings
+    from qwen3tts_agent.recognition.websocket import SocketRecogniser as SocketRecogniser
+    from qwen3tts_agent.recognition.whisper import WhisperRecogniser as WhisperRecogniser
+    from qwen3tts_agent.settings import AgentSettings as AgentSettings
+    from qwen3tts_agent.tools import Tool as Tool
+    from qwen3tts_agent.tools import ToolError as ToolError
+    from qwen3tts_agent.tools import tool as tool
+    from qwen3tts_agent.turn_record import TurnRecord as TurnRecord
 
 
 def __getattr__(name: str) -> Any:

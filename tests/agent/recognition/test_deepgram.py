@@ -176,7 +176,7 @@ async def test_what_it_should_not_say_makes_another_connection(
     ("refuses", "key", "kind", "match", "remedy"),
     [
         (None, "another", RecogniserUnavailable, "asks for a key", "QWEN3TTS_STT_KEY"),
-        ((402, "ASR_PAYMENT"), "a-key", RecogniserUnavailable, "paid first .402.: ASR_PAYMENT", ""),
+        ((402, "ASR_PAYMENT"), "a-key", RecogniserUnavailable, "requires payment .402.: ASR_PAYMENT", ""),
         (
             (400, "No such model"),
             *("a-key", RecogniserUnavailable, "refused the request .400.: No such model", "model"),
