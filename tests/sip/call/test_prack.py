@@ -434,17 +434,6 @@ def test_a_new_offer_in_a_prack_that_nobody_answers_is_500() -> None:
     assert stranger.statuses()[-1] == 500
 
 
-def test_an_offer_in_a_prack_before_theirs_is_answered_is_refused() -> None:
-    wire, _, callee = pair()
-    stranger = Stranger(wire)
-    invited(stranger, callee)
-    ringing(callee)
-    wire.run(0.1)
-    prack(stranger, callee, provisional(stranger), sdp=OFFER)
-    assert stranger.statuses()[-1] == 500
-    assert stranger.got[-1].get("Retry-After") is not None
-
-
 # Their ringing
 
 
