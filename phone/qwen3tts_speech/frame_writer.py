@@ -17,14 +17,14 @@ from qwen3tts_speech.latency import Mark, UtteranceRecord
 
 if TYPE_CHECKING:
     from qwen3tts_codecs.pcm import PcmBytes
-    from qwen3tts_speech.line import Live, Speaker
+    from qwen3tts_speech.line import QueuedPlayout, Speaker
 
 
 BATCH = 8
 """Frames transcoded in one batch, up to 1 ms each: other calls wait meanwhile."""
 
 
-class Remaking:
+class FrameTranscoder:
     """Transcodes the waiting frames of one context, in order, at their positions.
 
     Args:
@@ -112,7 +112,9 @@ COSTLY_SLICE_MS = 20
 class FrameWriter:
     """Writes the frames of one utterance or sound when its turn has come."""
 
-    def __init__(self, speaker: Speaker, owner: Live, from_hz: int, record: UtteranceRecord):
+    def __init__(
+        self, speaker: Speaker, owner: QueuedPlayout, from_hz: int, record: UtteranceRecord
+    ):
         self.begun = False
         """Whether the sink has begun the context."""
         self.writing = False
@@ -125,7 +127,7 @@ class FrameWriter:
         self._encoder = FrameEncoder(from_hz, speaker.payload, speaker.ptime_ms)
         self._pending: list[Frame] = []
         """Frames that the sink has not taken yet."""
-        self._stale: Remaking | None = None
+        self._stale: FrameTranscoder | None = None
         """Frames of before a change of the codec; they go first."""
         self._ready: list[Frame] = []
         """Those of them that were transcoded."""
@@ -159,7 +161,7 @@ class FrameWriter:
         if self._stale is not None:  # once more, before the last time was done with
             self._pending[:0] = self._ready + self._stale.take(self._stale.left)
             self._ready = []
-        self._stale = Remaking(self._pending, self._payload, new, self._ptime_ms, ptime_ms)
+        self._stale = FrameTranscoder(self._pending, self._payload, new, self._ptime_ms, ptime_ms)
         self._pending = self._frames(self._encoder.switch(new, ptime_ms))
         self._payload, self._ptime_ms = new, ptime_ms
 

@@ -24,7 +24,7 @@ from qwen3tts_speech.record_sinks import RecordSink
 from qwen3tts_speech.sink import FrameSink
 from qwen3tts_speech.sound import LiveSound, LiveSpell, Sound
 from qwen3tts_speech.utterance import ChooseVoice, Spoken, Utterance, VoiceOptions
-from qwen3tts_speech.watchdog import Patience
+from qwen3tts_speech.watchdog import StallWatchdog
 from qwen3tts_wire.errors import BadText
 
 __all__ = ["ChooseVoice", "Sound", "Speaker", "Spoken", "Utterance", "VoiceOptions"]
@@ -36,10 +36,10 @@ SETTLE_S = 5.0
 """Longest wait for a stopped utterance; the server's answer takes at most 2 s of it."""
 
 
-T = TypeVar("T", bound="Live")
+T = TypeVar("T", bound="QueuedPlayout")
 
 
-class Live(Protocol):
+class QueuedPlayout(Protocol):
     """Utterance or sound in progress or waiting."""
 
     number: int
@@ -98,7 +98,7 @@ class Speaker:
         self.payload = payload
         self.ptime_ms = ptime_ms
         self.clock: Clock = clock or LoopClock()
-        Patience(stall_s)  # what is no time is refused here, not by the first utterance
+        StallWatchdog(stall_s)  # what is no time is refused here, not by the first utterance
         self.stall_s = stall_s
         self.voice = voice or VoiceOptions()
         """Default options of utterances begun from now on."""
@@ -110,7 +110,7 @@ class Speaker:
         self._on_spoken = on_spoken
         self.closed = False
         self._number = 0
-        self._live: dict[int, Live] = {}
+        self._live: dict[int, QueuedPlayout] = {}
         self.utterances = 0
         self.interrupted = 0
 
@@ -218,7 +218,7 @@ class Speaker:
         """Return the key of the history of arrivals: server and voice."""
         return f"{self.link.url} {voice or ''}"
 
-    async def turn_of(self, owner: Live) -> None:
+    async def turn_of(self, owner: QueuedPlayout) -> None:
         for earlier in [each for each in self._live.values() if each.number < owner.number]:
             earlier.give_way()
         for earlier in [each for each in self._live.values() if each.number < owner.number]:
@@ -243,7 +243,7 @@ class Speaker:
         self._live[self._number] = each
         return each
 
-    def ended(self, each: Live) -> None:
+    def ended(self, each: QueuedPlayout) -> None:
         self._live.pop(each.number, None)
         if not isinstance(each, Utterance):
             return

@@ -76,7 +76,7 @@ log = logging.getLogger(__name__)
 CAPACITY = 3000
 """Frames that may wait: a minute."""
 KEPT = 64
-AT_ONCE = FillingSettings(pinned_s=0.0)
+NO_WAIT = FillingSettings(pinned_s=0.0)
 """No wait before the first frame: the receiver's buffer fills behind it."""
 
 Write = Callable[[bytes, Slot], Awaitable[bool | None]]
@@ -176,7 +176,7 @@ class PacerSink:
         self._continuous = continuous
         core = PacerCore(
             ptime_s,
-            policy or FillingPolicy(AT_ONCE, ptime_s=ptime_s),
+            policy or FillingPolicy(NO_WAIT, ptime_s=ptime_s),
             silence=silence,
             continuous=continuous,
             capacity=CAPACITY,

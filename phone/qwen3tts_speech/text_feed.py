@@ -8,7 +8,7 @@ from qwen3tts_wire.client import Context
 from qwen3tts_wire.errors import BadText, SpeechError
 
 
-class Feed:
+class TextFeed:
     """Sends each delta as one message, unchanged, once there is a context."""
 
     def __init__(self, words: str | AsyncIterable[str], on_first: Callable[[], object]) -> None:

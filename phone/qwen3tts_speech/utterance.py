@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from qwen3tts_speech.frame_writer import FrameWriter
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.sink import Played
-from qwen3tts_speech.text_feed import Feed
-from qwen3tts_speech.watchdog import OWED_CHARS, Patience
+from qwen3tts_speech.text_feed import TextFeed
+from qwen3tts_speech.watchdog import PENDING_TEXT_CHARS, StallWatchdog
 from qwen3tts_wire.client import Audio, Context, Done, SpeechClient, Started
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
 from qwen3tts_wire.heard import Word
@@ -73,11 +73,11 @@ class Utterance:
         self.written = asyncio.Event()
         """Set when all frames are with the sink: the next utterance may follow."""
         self._speaker = speaker
-        self._feed = Feed(words, lambda: record.mark(Mark.FIRST_DELTA, speaker.clock.now()))
+        self._feed = TextFeed(words, lambda: record.mark(Mark.FIRST_DELTA, speaker.clock.now()))
         self._options = options
         self._voice: str | None = None
         """Options that it was opened with."""
-        self._patience = Patience(speaker.stall_s)
+        self._patience = StallWatchdog(speaker.stall_s)
         self._arrived = 0
         """Samples at 24 kHz received."""
         self._interrupted = False
@@ -298,7 +298,7 @@ class Utterance:
         words = self._context.words
         if self._arrived and not words:
             return False  # how much of the text is said is not known
-        return len(self.text) - (words[-1].char_end if words else 0) >= OWED_CHARS
+        return len(self.text) - (words[-1].char_end if words else 0) >= PENDING_TEXT_CHARS
 
     async def _settle_interruption(self) -> None:
         with contextlib.suppress(SpeechError):  # the call itself may be over

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-OWED_CHARS = 200
+PENDING_TEXT_CHARS = 200
 """Text without an end of this length holds a whole sentence: the server owes audio."""
 
 
-LOOK_S = 0.2
+POLL_INTERVAL_S = 0.2
 """Longest time counted between two looks: where this process stalled, received audio lies unread.
 """
 
 
-class Patience:
+class StallWatchdog:
     """Counts the time in which audio is owed and none comes; to be polled ten times a second."""
 
     def __init__(self, most_s: float | None) -> None:
@@ -29,7 +29,7 @@ class Patience:
         """Return whether the limit is reached. ``sounds``: samples received, which restart the
         count.
         """
-        passed_s, self._last = min(now - self._last, LOOK_S), now
+        passed_s, self._last = min(now - self._last, POLL_INTERVAL_S), now
         if not owed or sounds != self._sounds:
             self._sounds, self._waited_s = sounds, 0.0
             return False

@@ -27,7 +27,7 @@ from qwen3tts_phone.media.rtcp import (
     SenderReport,
 )
 from qwen3tts_phone.media.rtp import RtpError, RtpPacket
-from qwen3tts_phone.media.srtp import Opener, Sealer
+from qwen3tts_phone.media.srtp import SrtpDecryptor, SrtpEncryptor
 from qwen3tts_phone.media.types import LegSpec, MediaEvent, RemoteMedia
 from qwen3tts_phone.sdp.crypto import SrtpKey
 from tests.fuzz.target import Target, cuts, steps, story
@@ -144,14 +144,14 @@ def _listen(memory: CallMemory, data: bytes) -> None:
 def run_srtp(data: bytes) -> None:
     srtp.load()
     key, other = (SrtpKey(SUITE, base64.b64encode(bytes([n]) * 30).decode()) for n in (1, 2))
-    sealer, opener = Sealer(key), Opener(key)
+    sealer, opener = SrtpEncryptor(key), SrtpDecryptor(key)
     now = 0.0
     for kind, rest in steps(data):
         dropped = opener.failed + opener.replayed
         now += 0.1
         if kind == "k":
             key, other = other, key
-            sealer = Sealer(key)
+            sealer = SrtpEncryptor(key)
             opener.change(key, now)
             continue
         if kind == "p":

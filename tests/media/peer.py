@@ -13,7 +13,7 @@ from qwen3tts_pacer import Frame
 from qwen3tts_phone.media import rtp, srtp
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.rtp import RtpPacket
-from qwen3tts_phone.media.srtp import Opener, Sealer
+from qwen3tts_phone.media.srtp import SrtpDecryptor, SrtpEncryptor
 from qwen3tts_phone.media.types import LegStats, RemoteMedia
 from qwen3tts_phone.sdp.crypto import SrtpKey
 
@@ -55,8 +55,8 @@ class Peer:
         """Encrypt and decrypt with these from now on."""
         if send is not None or hear is not None:
             srtp.load()
-        self._sealer = None if send is None else Sealer(send)
-        self._opener = None if hear is None else Opener(hear)
+        self._sealer = None if send is None else SrtpEncryptor(send)
+        self._opener = None if hear is None else SrtpDecryptor(hear)
 
     def dial(self, leg: MediaLeg) -> None:
         """Send to this leg from now on."""

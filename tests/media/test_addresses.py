@@ -12,7 +12,7 @@ from qwen3tts_phone.media import rtcp
 from qwen3tts_phone.media.control import MediaRefused
 from qwen3tts_phone.media.ports import open_pair
 from qwen3tts_phone.media.process import MediaProcess
-from qwen3tts_phone.media.srtp import Wire, numeric, plain_host
+from qwen3tts_phone.media.srtp import RtpTransport, canonical_host, plain_host
 from qwen3tts_phone.media.types import LegSpec, MediaStarted, RemoteMedia, family
 from qwen3tts_phone.sdp.crypto import SrtpKey
 from tests.media.peer import PATIENCE_S, Peer, event_of, until
@@ -97,7 +97,7 @@ async def test_a_peer_of_the_other_family_is_refused_by_name(process: MediaProce
 def test_a_socket_of_ipv6_alone_does_not_reach_ipv4() -> None:
     rtp, rtcp_socket = open_pair("::1")
     with rtp, rtcp_socket:
-        wire = Wire(rtp, rtcp_socket)
+        wire = RtpTransport(rtp, rtcp_socket)
         with pytest.raises(ValueError, match="family"):
             wire.target(("192.0.2.1", 4000))
         assert wire.target(("2001:db8::1", 4000)) == ("2001:db8::1", 4000)
@@ -111,8 +111,8 @@ def test_an_address_that_is_not_ours_is_refused_in_either_family() -> None:
 
 
 def test_addresses_are_compared_in_one_writing() -> None:
-    assert numeric("2001:DB8:0::1") == "2001:db8::1"
-    assert numeric("::ffff:192.0.2.1") == "192.0.2.1"
+    assert canonical_host("2001:DB8:0::1") == "2001:db8::1"
+    assert canonical_host("::ffff:192.0.2.1") == "192.0.2.1"
     assert plain_host("::ffff:192.0.2.1") == "192.0.2.1"
     assert plain_host("::ffff:c000") == "::ffff:c000"
     assert family("192.0.2.1") is socket.AF_INET

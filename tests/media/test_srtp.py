@@ -14,7 +14,7 @@ from qwen3tts_phone.media.control import MediaRefused
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.rtp import RtpPacket
-from qwen3tts_phone.media.srtp import OLD_KEY_S, PROFILES, Opener, Sealer
+from qwen3tts_phone.media.srtp import OLD_KEY_S, PROFILES, SrtpDecryptor, SrtpEncryptor
 from qwen3tts_phone.media.types import LegSpec, MediaStarted, RemoteMedia
 from qwen3tts_phone.sdp.crypto import SrtpKey
 from tests.media.peer import PATIENCE_S, SILENCE, Peer, event_of, speech, until
@@ -38,7 +38,11 @@ def packet(sequence: int, payload: bytes = b"\x55" * 160, ssrc: int = 7) -> byte
 @pytest.mark.parametrize("suite", PROFILES)
 def test_what_is_sealed_is_opened_with_the_same_key_and_read_by_nobody_else(suite: str) -> None:
     key = SrtpKey.new(suite)
-    sealer, opener, other = Sealer(key), Opener(key), Opener(SrtpKey.new(suite))
+    sealer, opener, other = (
+        SrtpEncryptor(key),
+        SrtpDecryptor(key),
+        SrtpDecryptor(SrtpKey.new(suite)),
+    )
     sealed = sealer.seal(packet(1))
     assert packet(1)[12:] not in sealed
     assert sealed[:12] == packet(1)[:12]  # RFC 3711 section 3.1: the header is in the clear
@@ -54,7 +58,7 @@ def test_what_is_sealed_is_opened_with_the_same_key_and_read_by_nobody_else(suit
 @pytest.mark.parametrize("suite", PROFILES)
 def test_a_packet_that_comes_again_is_a_replay_however_late(suite: str) -> None:
     key = SrtpKey.new(suite)
-    sealer, opener = Sealer(key), Opener(key)
+    sealer, opener = SrtpEncryptor(key), SrtpDecryptor(key)
     sealed = [sealer.seal(packet(n)) for n in range(400)]
     for each in sealed:
         assert opener.open(each, 0.0) is not None
@@ -69,8 +73,8 @@ def test_a_packet_that_comes_again_is_a_replay_however_late(suite: str) -> None:
 @pytest.mark.parametrize("suite", PROFILES)
 def test_a_single_changed_bit_anywhere_is_not_let_through(suite: str) -> None:
     key = SrtpKey.new(suite)
-    sealed = Sealer(key).seal(packet(1, b"\x55" * 20))
-    opener = Opener(key)
+    sealed = SrtpEncryptor(key).seal(packet(1, b"\x55" * 20))
+    opener = SrtpDecryptor(key)
     for bit in range(0, 8 * len(sealed), 5):
         changed = bytearray(sealed)
         changed[bit // 8] ^= 1 << bit % 8
@@ -80,7 +84,7 @@ def test_a_single_changed_bit_anywhere_is_not_let_through(suite: str) -> None:
 
 def test_packets_out_of_order_and_across_the_wrap_are_opened() -> None:
     key = SrtpKey.new(SUITE)
-    sealer, opener = Sealer(key), Opener(key)
+    sealer, opener = SrtpEncryptor(key), SrtpDecryptor(key)
     numbers = [*range(65_500, 65_536), *range(40)]
     sealed = [sealer.seal(packet(n)) for n in numbers]
     for at in range(0, len(sealed), 2):
@@ -91,7 +95,7 @@ def test_packets_out_of_order_and_across_the_wrap_are_opened() -> None:
 
 def test_another_stream_of_the_same_sender_needs_no_other_key() -> None:
     key = SrtpKey.new(SUITE)
-    sealer, opener = Sealer(key), Opener(key)
+    sealer, opener = SrtpEncryptor(key), SrtpDecryptor(key)
     for ssrc in (1, 2, 3):
         for number in range(3):
             sealed = sealer.seal(packet(number, ssrc=ssrc))
@@ -100,7 +104,7 @@ def test_another_stream_of_the_same_sender_needs_no_other_key() -> None:
 
 def test_with_a_new_key_the_old_one_is_taken_for_a_moment_only() -> None:
     old, new = SrtpKey.new(SUITE), SrtpKey.new("AEAD_AES_128_GCM")
-    before, after, opener = Sealer(old), Sealer(new), Opener(old)
+    before, after, opener = SrtpEncryptor(old), SrtpEncryptor(new), SrtpDecryptor(old)
     assert opener.open(before.seal(packet(1)), 0.0) is not None
     opener.change(new, 10.0)
     late = before.seal(packet(2))
@@ -113,7 +117,7 @@ def test_with_a_new_key_the_old_one_is_taken_for_a_moment_only() -> None:
 
 def test_the_same_key_again_forgets_nothing_of_what_has_come() -> None:
     key = SrtpKey.new(SUITE)
-    sealer, opener = Sealer(key), Opener(key)
+    sealer, opener = SrtpEncryptor(key), SrtpDecryptor(key)
     sealed = sealer.seal(packet(1))
     assert opener.open(sealed, 0.0) is not None
     opener.change(SrtpKey(key.suite, key.key), 1.0)
@@ -123,7 +127,7 @@ def test_the_same_key_again_forgets_nothing_of_what_has_come() -> None:
 
 def test_any_lengths_are_dropped_or_refused_not_raised() -> None:
     key = SrtpKey.new(SUITE)
-    opener, sealer = Opener(key), Sealer(key)
+    opener, sealer = SrtpDecryptor(key), SrtpEncryptor(key)
     sizes = (0, 1, 11, 12, 13, 22, 1499, 1500, 1501, 2048)
     for size in sizes:
         assert opener.open(b"\x80" * size, 0.0) is None
@@ -138,11 +142,11 @@ def test_any_lengths_are_dropped_or_refused_not_raised() -> None:
 def test_what_cannot_be_used_says_why_without_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     key = SrtpKey.new("AES_256_CM_HMAC_SHA1_80")
     with pytest.raises(ValueError, match="AES_256_CM_HMAC_SHA1_80 is not in this libsrtp") as error:
-        Sealer(key)
+        SrtpEncryptor(key)
     assert key.key not in str(error.value)
     monkeypatch.setattr(srtp._Library, "module", None)
     with pytest.raises(ValueError, match="pylibsrtp"):
-        Opener(SrtpKey.new(SUITE))
+        SrtpDecryptor(SrtpKey.new(SUITE))
 
 
 def test_where_the_library_is_missing_nothing_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +214,7 @@ async def test_reports_on_the_port_of_the_sound_are_encrypted_as_reports(
         report = opener.open_report(data, 0.0)
         assert report is not None
         assert rtcp.parse(report)
-        peer.raw(Sealer(KEYS["theirs"]).seal_report(REPORT))
+        peer.raw(SrtpEncryptor(KEYS["theirs"]).seal_report(REPORT))
         stats = await until(leg, lambda stats: stats.rtcp_in == 1)
         assert stats.srtp_failed == 0
 
@@ -245,7 +249,7 @@ async def test_what_is_not_authentic_is_dropped_counted_and_never_latched(
 @pytest.mark.network
 async def test_replayed_packets_are_counted_and_not_heard_twice(process: MediaProcess) -> None:
     async with encrypted(process) as (leg, peer, _):
-        sealed = Sealer(KEYS["theirs"]).seal(packet(500, b"\x03" * 160))
+        sealed = SrtpEncryptor(KEYS["theirs"]).seal(packet(500, b"\x03" * 160))
         for _ in range(4):
             peer.raw(sealed)
         stats = await until(leg, lambda stats: stats.srtp_replayed == 3)

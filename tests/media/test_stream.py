@@ -15,7 +15,7 @@ from qwen3tts_pacer.memory import CallMemory
 from qwen3tts_phone.media import rtp, srtp
 from qwen3tts_phone.media.ports import open_pair
 from qwen3tts_phone.media.rtp import RtpPacket
-from qwen3tts_phone.media.srtp import Sealer
+from qwen3tts_phone.media.srtp import SrtpEncryptor
 from qwen3tts_phone.media.stream import Stream
 from qwen3tts_phone.media.types import LegSpec, RemoteMedia
 from qwen3tts_phone.sdp.crypto import SrtpKey
@@ -50,7 +50,7 @@ def test_a_call_that_is_over_is_freed_without_the_collector(keys: dict[str, Srtp
             data = rtp.build(RtpPacket(0, 1, 160, 7, b"\xff" * 160))
             if keys:
                 peer.sendto(data, rtp_socket.getsockname())  # not authentic: dropped
-                data = Sealer(KEY).seal(data)
+                data = SrtpEncryptor(KEY).seal(data)
             peer.sendto(data, rtp_socket.getsockname())
             peer.sendto(data, rtp_socket.getsockname())
             while not any(each.get("name") == "MediaStarted" for each in told):

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from qwen3tts_speech.text_feed import Feed
+from qwen3tts_speech.text_feed import TextFeed
 from qwen3tts_wire.errors import BadText, ConnectionLost, LimitExceeded
 from tests.fakes import settle
 from tests.speech.fakes import FakeContext
@@ -44,10 +44,10 @@ class Source:
             yield item
 
 
-def fed(*items: str | Exception | None) -> tuple[Source, Feed]:
+def fed(*items: str | Exception | None) -> tuple[Source, TextFeed]:
     source = Source()
     source.push(*items)
-    return source, Feed(source, lambda: None)
+    return source, TextFeed(source, lambda: None)
 
 
 async def test_each_delta_is_one_message_at_once() -> None:

@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from qwen3tts_speech.watchdog import Patience
+from qwen3tts_speech.watchdog import StallWatchdog
 
 
 class Looker:
     """Looks ten times a second."""
 
     def __init__(self, most_s: float | None = 4.0) -> None:
-        self.patience = Patience(most_s)
+        self.patience = StallWatchdog(most_s)
         self.now = 100.0
         self.look()
 
@@ -61,4 +61,4 @@ def test_without_a_bound_it_has_no_end() -> None:
 @pytest.mark.parametrize("stall_s", [0, -1, math.nan])
 def test_what_is_no_time_is_refused(stall_s: float) -> None:
     with pytest.raises(ValueError, match="stall_s"):
-        Patience(stall_s)
+        StallWatchdog(stall_s)

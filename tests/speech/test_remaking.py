@@ -15,7 +15,7 @@ from qwen3tts_codecs.opus import opus
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import to_bytes
 from qwen3tts_pacer.slot import Frame
-from qwen3tts_speech.frame_writer import Remaking
+from qwen3tts_speech.frame_writer import FrameTranscoder
 
 OPUS = opus(111)
 
@@ -41,7 +41,7 @@ def heard(frames: list[Frame], payload: Payload) -> NDArray[np.int16]:
     return np.concatenate([decoder.decode(frame.payload) for frame in frames])
 
 
-def all_of(made: Remaking) -> list[Frame]:
+def all_of(made: FrameTranscoder) -> list[Frame]:
     frames: list[Frame] = []
     while taken := made.take(3):
         frames += taken
@@ -52,7 +52,7 @@ def all_of(made: Remaking) -> list[Frame]:
 @pytest.mark.parametrize(("old", "new"), [(PCMU, PCMA), (PCMA, PCMU)])
 def test_the_two_laws_are_translated_frame_by_frame(old: Payload, new: Payload) -> None:
     frames = frames_of(old)
-    made = all_of(Remaking(frames, old, new, 20, 20))
+    made = all_of(FrameTranscoder(frames, old, new, 20, 20))
     assert len(made) == len(frames)
     for before, after in zip(frames, made, strict=True):
         assert after.payload == new.encode(old.decode(before.payload))
@@ -67,7 +67,7 @@ def test_the_two_laws_are_translated_frame_by_frame(old: Payload, new: Payload) 
 )
 def test_every_frame_is_there_once_at_its_place(old: Payload, new: Payload) -> None:
     frames = frames_of(old)
-    made = all_of(Remaking(frames[10:], old, new, 20, 20, before=frames[9]))
+    made = all_of(FrameTranscoder(frames[10:], old, new, 20, 20, before=frames[9]))
     assert [(frame.start, frame.end) for frame in made] == [
         (frame.start, frame.end) for frame in frames[10:]
     ]
@@ -82,28 +82,28 @@ def test_every_frame_is_there_once_at_its_place(old: Payload, new: Payload) -> N
 @pytest.mark.parametrize(("old_ms", "new_ms"), [(30, 20), (20, 40), (60, 20), (50, 20)])
 def test_another_packet_time_makes_other_frames_of_the_same_sound(old_ms: int, new_ms: int) -> None:
     frames = frames_of(PCMU, old_ms)
-    made = all_of(Remaking(frames, PCMU, OPUS, old_ms, new_ms))
+    made = all_of(FrameTranscoder(frames, PCMU, OPUS, old_ms, new_ms))
     assert len(made) == -(-len(frames) * old_ms // new_ms)
     assert (made[0].start, made[-1].end) == (frames[0].start, frames[-1].end)
     assert all(one.end == two.start for one, two in pairwise(made))
 
 
 def test_a_few_frames_are_made_at_a_time() -> None:
-    made = Remaking(frames_of(PCMU), PCMU, OPUS, 20, 20)
+    made = FrameTranscoder(frames_of(PCMU), PCMU, OPUS, 20, 20)
     total = made.left
     assert len(made.take()) == 8
     assert made.left == total - 8
 
 
 def test_nothing_is_made_of_nothing() -> None:
-    made = Remaking([], PCMU, OPUS, 20, 20)
+    made = FrameTranscoder([], PCMU, OPUS, 20, 20)
     assert made.left == 0
     assert made.take() == []
 
 
 def test_the_sound_goes_on_from_the_frame_before_without_a_step() -> None:
     frames = frames_of(PCMU)
-    made = all_of(Remaking(frames[10:], PCMU, PCMA, 20, 20, before=frames[9]))
+    made = all_of(FrameTranscoder(frames[10:], PCMU, PCMA, 20, 20, before=frames[9]))
     joined = np.concatenate([PCMU.decode(frames[9].payload), PCMA.decode(made[0].payload)])
     steps = np.abs(np.diff(joined.astype(int)))
     assert steps[159] <= 1.3 * steps[:150].max()

@@ -19,7 +19,7 @@ from qwen3tts_phone.audio.frames import Tap
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import RemoteMedia
-from qwen3tts_speech.frame_writer import Remaking
+from qwen3tts_speech.frame_writer import FrameTranscoder
 from qwen3tts_speech.sink import Interruption, Played
 from qwen3tts_wire.errors import log_text
 
@@ -106,8 +106,8 @@ class SinkContext:
         # More than a slot off: it was held up by a hold, or by keys.
         return due if abs(at - due) < ptime_s else at
 
-    def made_anew(self, old: Payload, new: Payload, ptime_ms: int) -> Remaking:
-        return Remaking(list(self.queued), old, new, self._ptime_ms, ptime_ms, self._last)
+    def made_anew(self, old: Payload, new: Payload, ptime_ms: int) -> FrameTranscoder:
+        return FrameTranscoder(list(self.queued), old, new, self._ptime_ms, ptime_ms, self._last)
 
     def position(self) -> int:
         return max((self._leg.position(part) for part in self.parts), default=0)
@@ -157,7 +157,7 @@ class RtpSink:
         self._parts: dict[int, SinkContext] = {}
         """The live ones by their parts."""
         self._last_part = 0
-        self._backlog: deque[tuple[SinkContext, Remaking]] = deque()
+        self._backlog: deque[tuple[SinkContext, FrameTranscoder]] = deque()
         """Speech to be encoded again after a change of the codec, in order."""
         self._pumping: asyncio.Task[None] | None = None
         self._changing: asyncio.Event | None = None

@@ -33,7 +33,7 @@ class LegClosed(CallError):
     code = "leg_closed"
 
 
-LOOKS = 10
+LIVENESS_CHECKS = 10
 """Checks within the time limit that the process is alive."""
 
 
@@ -93,7 +93,7 @@ class Control:
     def watch(self) -> None:
         if self._timer is None and self._reading:
             self._heard = self._looks
-            self._timer = self._loop.call_later(self._timeout_s / LOOKS, self._look)
+            self._timer = self._loop.call_later(self._timeout_s / LIVENESS_CHECKS, self._look)
 
     async def request(
         self, message: dict[str, Any], fds: Sequence[int] = (), *, limited: bool = True
@@ -113,7 +113,7 @@ class Control:
                 f"A command of {len(data)} bytes; the media process takes {MESSAGE_MOST}."
             )
         reply: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        until = self._looks + LOOKS + 1 if limited else float("inf")
+        until = self._looks + LIVENESS_CHECKS + 1 if limited else float("inf")
         self._asked[number] = _Asked(reply, until)
         command = _Command(number, data, tuple(fds))
         self._unsent.append(command)
@@ -186,13 +186,13 @@ class Control:
         if not self._reading:
             return
         why = ""
-        if self._looks - self._heard > LOOKS:
+        if self._looks - self._heard > LIVENESS_CHECKS:
             why = f"has sent nothing for {self._timeout_s:g} s"
         elif any(self._looks > each.until for each in self._asked.values()):
             why = f"has not answered a command for {self._timeout_s:g} s"
         if why:
             self._hung(why)
-        self._timer = self._loop.call_later(self._timeout_s / LOOKS, self._look)
+        self._timer = self._loop.call_later(self._timeout_s / LIVENESS_CHECKS, self._look)
 
     def _stop(self) -> None:
         if self._reading:

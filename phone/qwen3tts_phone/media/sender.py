@@ -15,7 +15,7 @@ from qwen3tts_phone.media.dtmf import DtmfSender
 from qwen3tts_phone.media.outbound import OutboundPacer, codec_number
 from qwen3tts_phone.media.rtp import FIRST_BYTE, HEADER, MARKER
 from qwen3tts_phone.media.source import NOWHERE, Address
-from qwen3tts_phone.media.srtp import Wire
+from qwen3tts_phone.media.srtp import RtpTransport
 from qwen3tts_phone.media.types import LegSpec, RemoteMedia
 
 NOISE_EVERY_S = 1.0
@@ -40,7 +40,7 @@ class Sender:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: RtpTransport,
         memory: CallMemory,
         spec: LegSpec,
         remote: RemoteMedia,

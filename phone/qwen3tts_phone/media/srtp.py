@@ -57,7 +57,7 @@ def load(paths: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(PROFILES)
 
 
-class Sealer:
+class SrtpEncryptor:
     """Encrypts RTP and RTCP. Raises ValueError for an unusable suite."""
 
     def __init__(self, key: SrtpKey) -> None:
@@ -81,7 +81,7 @@ class Sealer:
             raise OSError(f"not encrypted: {error}") from None
 
 
-class Opener:
+class SrtpDecryptor:
     """Authenticates and decrypts RTP and RTCP. Raises ValueError for an unusable suite."""
 
     def __init__(self, key: SrtpKey) -> None:
@@ -171,7 +171,7 @@ def _paths(names: Sequence[str]) -> list[str]:
 _MAPPED = "::ffff:"
 
 
-def numeric(host: str) -> str:
+def canonical_host(host: str) -> str:
     kind = family(host)
     if kind is None:
         return host
@@ -182,7 +182,7 @@ def plain_host(host: str) -> str:
     return host[7:] if host.startswith(_MAPPED) and "." in host else host
 
 
-class Wire:
+class RtpTransport:
     """Transport of one leg: bound RTP and RTCP sockets of one family, plain or SRTP."""
 
     def __init__(self, rtp: socket.socket, rtcp: socket.socket) -> None:
@@ -198,9 +198,9 @@ class Wire:
         # One of them alone, or both families (it is bound to :: then).
         self._both = self._six and not rtp.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
         # Kept when encryption ends, too: should the key come back, no number is used twice.
-        self._sealer: Sealer | None = None
+        self._sealer: SrtpEncryptor | None = None
         self._sealing = False
-        self._opener: Opener | None = None
+        self._opener: SrtpDecryptor | None = None
 
     def update(self, remote: RemoteMedia, now: float) -> None:
         """Apply keys and family. Raises ValueError, and then nothing has changed."""
@@ -208,12 +208,12 @@ class Wire:
             self.target((remote.host, remote.port))
         key, sealer = remote.srtp_send, self._sealer
         if key is not None and (sealer is None or sealer.key != key):
-            sealer = Sealer(key)
+            sealer = SrtpEncryptor(key)
         if remote.srtp_receive is not None:
             if self._opener is not None:
                 self._opener.change(remote.srtp_receive, now)
             else:
-                self._opener = Opener(remote.srtp_receive)
+                self._opener = SrtpDecryptor(remote.srtp_receive)
         self.bare = remote.srtp_receive is None
         self.direct = self.bare and not self._six
         self._sealer, self._sealing = sealer, key is not None

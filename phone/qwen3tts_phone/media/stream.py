@@ -15,7 +15,7 @@ from qwen3tts_phone.media.receiver import ANCILLARY, DATAGRAM_MOST, STAMP, Recei
 from qwen3tts_phone.media.rtcp import Reporter, RtcpError
 from qwen3tts_phone.media.sender import Sender
 from qwen3tts_phone.media.source import NOWHERE, SendPermission
-from qwen3tts_phone.media.srtp import Wire, numeric
+from qwen3tts_phone.media.srtp import RtpTransport, canonical_host
 from qwen3tts_phone.media.types import (
     FROM_FAR_END,
     ContextPlayed,
@@ -39,14 +39,14 @@ EVENTS_PER_S = 60.0
 """Events of one call that its far end may cause in a second; a key is two."""
 EVENTS_BURST = 100
 
-Tell = Callable[[dict[str, Any]], bool]
+SendMessage = Callable[[dict[str, Any]], bool]
 """Sends a message to the parent; False = dropped."""
 
 
 class LegEvents:
     """Sends one call's events to the parent; those of the far end are bounded."""
 
-    def __init__(self, leg: int, tell: Tell, now: float) -> None:
+    def __init__(self, leg: int, tell: SendMessage, now: float) -> None:
         self.dropped = 0
         """Events of the far end that were dropped."""
         self._leg = leg
@@ -73,7 +73,7 @@ class Stream:
         spec: LegSpec,
         memory: CallMemory,
         sockets: tuple[socket.socket, socket.socket],
-        tell: Tell,
+        tell: SendMessage,
         remote: RemoteMedia,
         origin_s: float,
         learnt: dict[str, Any] | None,
@@ -89,7 +89,7 @@ class Stream:
         self._words = memory.words
         self._tell = tell
         self._remote = remote
-        self._wire = Wire(*sockets)
+        self._wire = RtpTransport(*sockets)
         self._wire.update(remote, now)
         self._recvmsg = sockets[0].recvmsg
         self.sender = Sender(self._wire, memory, spec, remote, origin_s, learnt, codec)
@@ -358,7 +358,9 @@ def _confirm_within_s(remote: RemoteMedia) -> float:
 
 def _normal(remote: RemoteMedia) -> RemoteMedia:
     return replace(
-        remote, host=numeric(remote.host), signalling_host=numeric(remote.signalling_host)
+        remote,
+        host=canonical_host(remote.host),
+        signalling_host=canonical_host(remote.signalling_host),
     )
 
 
