@@ -3,7 +3,7 @@
 A random decoder of the published size, float32, one thread unless said. Open engines make a chunk
 of new frames by decoding the frames before it once more as context and cutting their samples off;
 25 and 72 frames of context are the common choices. Here they run on our own layers, each window
-decoded at once from an empty past, which is what costs them least.
+decoded whole from an empty past, which is what costs them least.
 
 - *ms a frame*: per new frame, the least over rounds; rounds of all methods alternate, so that a
   busy moment of the machine hits all. Windows are full, as they are after the first seconds.

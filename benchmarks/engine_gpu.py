@@ -11,8 +11,8 @@ It needs torch, triton, numpy, safetensors and tokenizers, and no checkpoint. On
 - *poisson*: requests at random times, of 4 to 12 s, whether or not earlier ones are done. Audible
   means: behind 0 or 1 leading frames of silence. A gap is a moment after a 40 ms prebuffer at which
   a listener has nothing.
-- *throughput*: all slots speak, nobody is paced: seconds of audio made in a second.
-- *calls*: most calls that speak at once in real time with p95 of first audio below 100 ms and no
+- *throughput*: all slots speak, unpaced: seconds of audio made in a second.
+- *calls*: most calls that speak in real time with p95 of first audio below 100 ms and no
   gap.
 
 All loads go through the real worker and scheduler, from request to samples in the engine's output;
@@ -306,7 +306,7 @@ class Run:
                 table.append([count, samples / 24_000 / (end - middle)])
 
         self.with_load(use)
-        self.bench.table("nobody paced", ["rows", "audio seconds a second"], table)
+        self.bench.table("unpaced", ["rows", "audio seconds a second"], table)
         self.figures["audio_s_per_s"] = table[0][1]  # type: ignore[assignment]
 
     def calls(self) -> None:
@@ -324,7 +324,7 @@ class Run:
             p95 = percentile([call.first_ms(0) for call in good], 0.95)
             gaps = sum(call.has_gap(0) for call in good)
             table.append([count, len(good), p95, gaps])
-            self.note(f"{count} at once: p95 {p95:.1f} ms, {gaps} with a gap")
+            self.note(f"{count} concurrent: p95 {p95:.1f} ms, {gaps} with a gap")
             return p95 < FIRST_LIMIT_MS and not gaps
 
         def use(load: Load) -> None:
@@ -343,7 +343,7 @@ class Run:
             self.with_load(use)
         finally:
             self.bench.table(
-                "at once in real time", ["calls", "utterances", "first p95 ms", "gaps"], table
+                "concurrent in real time", ["calls", "utterances", "first p95 ms", "gaps"], table
             )
         self.figures["realtime_calls"] = best
 
@@ -354,7 +354,7 @@ class Run:
 
 
 def main() -> None:
-    """Run the parts, one after the other; what broke is told, and the rest goes on."""
+    """Run the parts, one after the other; failures are reported, and the rest goes on."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -364,7 +364,7 @@ def main() -> None:
     add("--model", default="1.7b", choices=("0.6b", "1.7b"))
     add("--part", action="append", choices=PARTS, help="only this; may be repeated")
     add("--tiny", action="store_true", default=None, help="few columns; without a GPU the default")
-    add("--slots", type=int, help="rows at once (256; tiny: 4)")
+    add("--slots", type=int, help="concurrent rows (256; tiny: 4)")
     add("--positions", type=int, help="of a row (1024; tiny: 256)")
     add("--dtype", choices=tuple(DTYPES), help="of talker and predictor (bfloat16 on a GPU)")
     add("--codec-dtype", choices=tuple(DTYPES), help="of the codec (float16 on a GPU)")
@@ -402,7 +402,7 @@ def main() -> None:
             run.profiled()
         except Exception as error:
             bench.failed("profile", error)
-    # What was not measured, for want of a GPU, slots or time, is told as such.
+    # What was not measured, for want of a GPU, slots or time, is reported as such.
     bench.figure(**{**dict.fromkeys(KEYS, "none"), **run.figures})
 
 

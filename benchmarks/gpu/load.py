@@ -29,7 +29,7 @@ from qwen3tts_wire.errors import SpeechError
 FRAME_S = 0.08
 SAMPLE_RATE = 24_000
 TOKENS_PER_S = 4
-"""Of speech; so long is an utterance's text."""
+"""Of speech; the length of an utterance's text."""
 CHARS_PER_TOKEN = 4
 PREBUFFER_S = 0.04
 SENTENCE = "We are happy that you called, and will be with you in a moment. "
@@ -101,7 +101,7 @@ class Call:
         if chunk.samples:
             self.heard.append((now, chunk.samples))
             if self.lead is not None:
-                # A session sends at once what it gets.
+                # A session sends immediately what it gets.
                 self.lead.sent(chunk.samples, now)
             self.marks.update(chunk.marks)
             self.began.set()

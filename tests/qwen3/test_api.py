@@ -84,7 +84,7 @@ def test_nothing_to_say_is_no_sound(tts: Qwen3TTS) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \n", "Good \ud83d morning.", "Good\x00"])
-def test_a_whole_text_that_cannot_be_said_is_refused_at_once(tts: Qwen3TTS, text: str) -> None:
+def test_a_whole_text_that_cannot_be_said_is_refused_immediately(tts: Qwen3TTS, text: str) -> None:
     with pytest.raises(BadText) as caught:
         tts.stream(text)
     assert caught.value.remedy
@@ -106,19 +106,19 @@ def test_a_whole_text_has_a_bound(tts: Qwen3TTS) -> None:
 
 
 @pytest.mark.parametrize("text", [None, 12, b"Good morning."])
-def test_what_is_no_text_is_refused_at_once(tts: Qwen3TTS, text: Any) -> None:
+def test_what_is_no_text_is_refused_immediately(tts: Qwen3TTS, text: Any) -> None:
     with pytest.raises(BadRequest, match=type(text).__name__):
         tts.stream(text)
 
 
 @pytest.mark.parametrize("piece", [None, 12, b"morning."])
-def test_a_piece_that_is_no_text_is_told(tts: Qwen3TTS, piece: Any) -> None:
+def test_a_piece_that_is_no_text_is_reported(tts: Qwen3TTS, piece: Any) -> None:
     with pytest.raises(BadRequest, match=type(piece).__name__):
         tts.generate(iter(["Good ", piece, "morning."]))
 
 
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_a_text_that_ends_its_thread_is_told(tts: Qwen3TTS, end: type[BaseException]) -> None:
+def test_a_text_that_ends_its_thread_is_reported(tts: Qwen3TTS, end: type[BaseException]) -> None:
     def words() -> Iterator[str]:
         yield "Good morning. "
         raise end
@@ -300,7 +300,7 @@ def test_a_text_that_breaks_off_raises_its_own_error_after_what_was_said(tts: Qw
 
 def test_errors_are_those_of_the_engine(tts: Qwen3TTS) -> None:
     with pytest.raises(UnknownVoice):
-        tts.generate(TEXT, voice="nobody")
+        tts.generate(TEXT, voice="absent")
     with pytest.raises(UnknownVoice):
         tts.generate(TEXT, language="qq")
     with pytest.raises(BadRequest):
@@ -349,7 +349,7 @@ def test_what_is_closed_says_so(tiny: dict[str, Path]) -> None:
         tts.generate(TEXT)
 
 
-def test_whoever_waits_for_text_when_it_is_closed_is_told(tiny: dict[str, Path]) -> None:
+def test_a_caller_waiting_for_text_learns_of_the_close(tiny: dict[str, Path]) -> None:
     tts = Qwen3TTS.load(str(tiny["custom_voice"]))
     asked = threading.Event()
     go_on = threading.Event()
@@ -472,4 +472,4 @@ async def test_who_closes_cancels(engine: FakeEngine) -> None:
     await speech.close()
     assert engine.cancelled == 1
     with pytest.raises(UnknownVoice):
-        Speech(engine, "auto", SpeechOptions(voice="nobody"), ahead=1)
+        Speech(engine, "auto", SpeechOptions(voice="absent"), ahead=1)

@@ -52,7 +52,7 @@ def test_books_as_wide_as_the_encoder_need_no_projection() -> None:
     assert all("_proj" in name and "quantizer" in name for name in gone)
 
 
-def test_real_size_is_there_at_once() -> None:
+def test_real_size_needs_no_time() -> None:
     """Nothing is drawn before it is asked for: the whole 1.7B would not fit a test."""
     model, codec = random_weights(PUBLISHED["1.7b-base"], device="meta", dtype=torch.bfloat16)
     table = model["talker.model.text_embedding.weight"]

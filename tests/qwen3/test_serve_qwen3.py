@@ -80,7 +80,7 @@ async def test_what_is_cancelled_is_silent_and_frees_its_row(
         await settle(1)
 
 
-async def test_eight_contexts_at_once_are_each_heard_whole(client: SpeechClient) -> None:
+async def test_eight_concurrent_contexts_are_each_heard_whole(client: SpeechClient) -> None:
     contexts = [await client.open(seed=number) for number in range(8)]
     await asyncio.gather(*map(write, contexts))
 
@@ -97,8 +97,8 @@ async def test_eight_contexts_at_once_are_each_heard_whole(client: SpeechClient)
 
 
 async def test_an_unknown_voice_is_an_error_of_its_context(client: SpeechClient) -> None:
-    context = await client.open(voice="nobody")
-    with pytest.raises(UnknownVoice, match="nobody"):
+    context = await client.open(voice="absent")
+    with pytest.raises(UnknownVoice, match="absent"):
         [_ async for _ in context]
     assert not client.closed
 

@@ -1,4 +1,4 @@
-"""Speak the texts with one checkpoint and measure all that can be measured without ears."""
+"""Speak the texts with one checkpoint and measure all that needs no listener."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Speaker:
         return sound, first, time.perf_counter() - start
 
     def offline(self, generation: Generation) -> Samples:
-        """The sound of a generation's codes, decoded at once, behind the reference if any."""
+        """The sound of a generation's codes, decoded whole, behind the reference if any."""
         decoder = self.runner.model.decoder
         codes = torch.from_numpy(generation.codes).to(self.runner.model.device)
         if not generation.cloned or self.reference is None:

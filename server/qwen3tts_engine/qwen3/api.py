@@ -357,7 +357,7 @@ class Qwen3TTS:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- behind it ---
+    # --- internal ---
 
     def _speak(
         self, text: str | Iterable[str], mode: PlanMode, manner: SpeechOptions
@@ -383,7 +383,7 @@ class Qwen3TTS:
         if threading.current_thread() is self._thread:
             self._on_loop(speech.close())
         else:
-            # All of them end where the model is closed.
+            # Closing the model ends them all.
             with suppress(EngineUnavailable):
                 self._wait(speech.close())
 
@@ -391,7 +391,7 @@ class Qwen3TTS:
         return Speech(self._engine, mode, manner, ahead=round(AHEAD_S * SAMPLE_RATE))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        # What was begun before it is closed is ended by that, nothing is begun later.
+        # Work begun before ``close`` is ended by it; none is begun later.
         with self._lock:
             if self._closed:
                 work.close()

@@ -281,7 +281,7 @@ class TextReader(threading.Thread):
         except Exception as error:
             self._tell(self._speech.fail, error)
         except BaseException as error:
-            # It would end the loop that raised it for the listener, who must not wait for ever.
+            # Raised on the loop it would end it, and the reader would wait for ever.
             broken = BadRequest(
                 f"The text broke off with {type(error).__name__}.",
                 remedy="See to it that what writes the text ends it.",
@@ -292,7 +292,7 @@ class TextReader(threading.Thread):
             self._tell(self._speech.end)
 
     def _tell(self, what: Callable[..., None], *given: object) -> None:
-        # The loop is closed where the model was, while the text was still being written.
+        # The model was closed while the text was still being written.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(what, *given)
 

@@ -110,7 +110,7 @@ async def test_a_default_voice_that_does_not_exist_keeps_it_from_starting(
     tiny: dict[str, Path],
 ) -> None:
     with pytest.raises(UnknownVoice):
-        await made(tiny["custom_voice"], voice="nobody").start()
+        await made(tiny["custom_voice"], voice="absent").start()
 
 
 async def test_a_voice_design_checkpoint_speaks_as_its_instructions_say(
@@ -267,7 +267,7 @@ async def test_it_goes_on_from_the_recording_where_there_is_no_room_to_keep_its_
     assert_same(*heard)
 
 
-async def test_a_reference_that_finds_no_memory_is_told(
+async def test_a_reference_that_finds_no_memory_is_reported(
     base: Qwen3Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_room(_slots: int) -> Any:
@@ -330,8 +330,8 @@ async def test_a_first_chunk_of_no_whole_number_of_frames_is_refused(
         await spoken(engine, initial_codec_chunk_frames=frames)
 
 
-async def test_a_voice_that_nobody_cloned_is_refused_early(base: Qwen3Engine) -> None:
-    for voice in ("clone:nobody", "f" * 64):
+async def test_a_voice_that_was_not_cloned_is_refused_early(base: Qwen3Engine) -> None:
+    for voice in ("clone:absent", "f" * 64):
         with pytest.raises(UnknownVoice):
             base.check(voice, None)
 
@@ -663,7 +663,7 @@ async def test_a_device_that_is_not_there_is_named(tiny: dict[str, Path]) -> Non
     assert "doctor" in caught.value.remedy
 
 
-async def test_progress_is_told(tiny: dict[str, Path]) -> None:
+async def test_progress_is_reported(tiny: dict[str, Path]) -> None:
     told: list[tuple[str, int, int]] = []
     told_engine = Qwen3Engine(made(tiny["custom_voice"]).settings, lambda *what: told.append(what))
     await told_engine.start()

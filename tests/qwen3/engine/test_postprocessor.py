@@ -137,7 +137,7 @@ async def test_a_reader_gets_what_was_put_and_then_the_error() -> None:
         await out.next()
 
 
-def test_what_is_put_for_a_loop_that_is_gone_is_nobodys() -> None:
+def test_what_is_put_for_a_loop_that_is_gone_is_dropped() -> None:
     async def make() -> OutputQueue:
         return OutputQueue(10, lambda: None)
 

@@ -77,7 +77,7 @@ def test_there_is_something_to_say_or_not(text: str, said: bool) -> None:
     assert track(text).speakable is said
 
 
-def test_text_that_is_refused_later_is_told_apart_from_text_that_ended() -> None:
+def test_text_that_is_refused_later_differs_from_text_that_ended() -> None:
     more = LiveText()
     made = track("ab", more)
     made.time_out()
@@ -113,7 +113,7 @@ def test_one_long_delta_is_taken_as_far_as_there_is_room() -> None:
     more.end()
     made.pull()
     assert made.ended
-    # Room for fewer letters than a word may have is none: no word is parted.
+    # Less room than a word needs counts as no room: no word is split.
     assert made.text == "ab one two three "
     (left,) = more.take()
     assert made.text + left[0] == "ab one two three four"

@@ -182,7 +182,7 @@ def test_text_that_stops_coming_ends_its_generation_and_what_comes_later_is_refu
     assert not more.push("d", (0, 1))
 
 
-def test_text_that_comes_in_time_starts_the_wait_anew() -> None:
+def test_text_that_comes_in_time_restarts_the_wait() -> None:
     world = World()
     more = LiveText()
     _, out = world.say("abc", seed=1, more=more)

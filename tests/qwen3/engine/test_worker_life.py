@@ -78,7 +78,7 @@ async def test_a_row_whose_readers_loop_is_gone_leaves_its_slot() -> None:
     assert world.worker.under_way == 0
 
 
-def test_a_reader_who_reads_nothing_keeps_nobody_out() -> None:
+def test_a_reader_who_reads_nothing_blocks_no_other() -> None:
     world = World(slots=1)
     _, out = world.say(seed=1)
     out.read = 0
@@ -129,7 +129,7 @@ async def test_an_error_of_many_readers_does_not_keep_their_frames() -> None:
     assert len(set(lengths)) == 1
 
 
-def test_work_that_nobody_waits_for_any_more_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_work_no_longer_awaited_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     done: list[int] = []
     given_up = world.worker.when_idle(lambda: done.append(1))

@@ -1,4 +1,4 @@
-"""A worker with everything around it made up: the model, the readers, the time."""
+"""A worker with fakes for the model, the readers and the clock."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class FakeOutput:
     finished: bool = False
     error: SpeechError | None = None
     read: int | None = None
-    """Samples read; None: all that is put is read at once."""
+    """Samples read; None: all that is put is read immediately."""
     gone: bool = False
 
     @property

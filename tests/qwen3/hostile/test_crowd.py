@@ -1,4 +1,4 @@
-"""Many callers of all kinds at once: each hears what it would hear alone."""
+"""Many concurrent callers of all kinds: each gets the audio it would get alone."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def test_a_device_out_of_memory_in_mid_batch_is_its_rows_own_affair(
     await listener.idle()
 
 
-async def test_a_fault_that_is_nobodys_fails_what_is_under_way_and_nothing_later(
+async def test_a_fault_of_no_row_fails_what_is_under_way_and_nothing_later(
     small: Qwen3Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listener = Listener(small, monkeypatch)
@@ -213,13 +213,13 @@ async def test_a_fault_that_is_nobodys_fails_what_is_under_way_and_nothing_later
     await listener.idle()
 
 
-async def test_bad_requests_in_a_full_batch_disturb_nobody(listener: Listener) -> None:
+async def test_bad_requests_in_a_full_batch_disturb_no_other(listener: Listener) -> None:
     alone = await listener.hear(TEXTS[1], sampling=GREEDY)
     bad: list[dict[str, Any]] = [
         {"text": "half \ud800 a pair"},
         {"text": "x" * 5001},
         {"text": "one two three " * 300},
-        {"text": "nobody", "voice": "nobody"},
+        {"text": "absent", "voice": "absent"},
         {"text": "no such language", "language": "xx"},
         {"text": "designed", "voice": "design"},
         {"text": "long manners", "instructions": "calm " * 4000},

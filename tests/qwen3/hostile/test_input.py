@@ -98,7 +98,7 @@ def test_errors_of_some_are_not_heard_by_others(tts: Qwen3TTS) -> None:
     alone, _ = tts.generate(TEXT, sampling=GREEDY)
     heard: list[Any] = []
     bad: tuple[dict[str, Any], ...] = (
-        {"voice": "nobody"},
+        {"voice": "absent"},
         {"language": "xx"},
         {"voice": "design"},
         {"instructions": "half \ud800"},
@@ -256,7 +256,7 @@ def test_a_tensor_that_does_not_fit_is_named(
         assert tensor in refused(folder).message
 
 
-def test_a_foreign_folder_is_told_from_a_damaged_one(tiny: dict[str, Path], tmp_path: Path) -> None:
+def test_a_foreign_folder_differs_from_a_damaged_one(tiny: dict[str, Path], tmp_path: Path) -> None:
     llama = copied(tiny["base"], tmp_path / "llama")
     (llama / "config.json").write_text(json.dumps({"model_type": "llama", "hidden_size": 8}))
     assert "llama" in refused(llama).message

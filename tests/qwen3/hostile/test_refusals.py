@@ -27,7 +27,7 @@ def engines(tiny: dict[str, Path]) -> Iterator[dict[str, Qwen3Engine]]:
 
 
 BAD_OPENS: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("custom_voice", {"voice": "nobody"}, "unknown_voice"),
+    ("custom_voice", {"voice": "absent"}, "unknown_voice"),
     ("custom_voice", {"voice": "design"}, "unknown_voice"),
     ("custom_voice", {"voice": "clone:me"}, "unknown_voice"),
     ("custom_voice", {"voice": "\ud800"}, "bad_request"),
@@ -122,7 +122,7 @@ async def test_text_beyond_the_bounds_ends_its_context_alone(
         await line.say("context.cancel", context_id="c3", played=0)
         answer = await line.until("context.cancelled", context_id="c3")
         assert answer["text_remaining"] == "x" * 16_384
-        # Nothing to say is said at once.
+        # Nothing to say ends immediately.
         await line.open(4)
         await line.say("text.append", context_id="c4", text=" \r\n\t...")
         await line.say("text.end", context_id="c4")
@@ -147,7 +147,7 @@ async def test_a_voice_is_loaded_and_speaks_while_others_fail_to_load(
         "cut off": {"ref_audio": wav(tone)[:200], "ref_text": "x"},
         "no words": {"ref_audio": wav(tone)},
         "blank words": {"ref_audio": wav(tone), "ref_text": " \n"},
-        "unknown": {"voice_id": "clone:nobody"},
+        "unknown": {"voice_id": "clone:absent"},
         "neither": {},
     }
     async with raw(engines["base"]) as line:

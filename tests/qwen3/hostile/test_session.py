@@ -70,7 +70,7 @@ async def test_two_contexts_letter_by_letter_on_one_connection_do_not_mix(
 
 
 @pytest.mark.parametrize("mode", ["auto", "clause", "live"])
-async def test_every_word_is_told_once_and_before_it_has_sounded(
+async def test_every_word_is_reported_once_and_before_it_has_sounded(
     engines: dict[str, Qwen3Engine], mode: str
 ) -> None:
     async def checked(client: SpeechClient, language: str | None) -> None:

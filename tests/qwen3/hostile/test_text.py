@@ -1,4 +1,4 @@
-"""Text of every kind, whole and letter by letter: it is one speech, and each word of it is told."""
+"""Text of every kind, whole and letter by letter: one speech, with every word reported."""
 
 from __future__ import annotations
 

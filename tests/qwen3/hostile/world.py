@@ -30,7 +30,7 @@ from tests.engine.waiting import until
 from tests.qwen3.engine.engine_world import recording
 
 LAST_BIT = 1
-"""By so much samples of the same codes differ."""
+"""Largest difference between samples of the same codes."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Listener:
         monkeypatch.setattr(loaded, "job", noted)
 
     async def hear(self, text: str, *, first: int | None = None, **fields: Any) -> Spoken:
-        """Hear a text to its end, or only so many chunks of it; what comes is played at once."""
+        """Hear a text to its end, or only so many chunks of it; audio is played immediately."""
         spoken = Spoken(text)
         lead: PlayoutLead | None = fields.get("lead")
         given = 0

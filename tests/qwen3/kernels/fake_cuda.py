@@ -1,4 +1,4 @@
-"""A GPU that is none: what the streams and graphs ask of torch.cuda, and a device that does things
+"""A fake GPU: what the streams and graphs use of torch.cuda, and a device that does things
 only when somebody waits."""
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FakeCuda:
         self.current = "main"
         self.streams = 0
         self.quick = True
-        """Whether what is launched is done at once."""
+        """Whether launched work finishes immediately."""
         self.graphs: list[FakeGraph] = []
         self.pools = 0
         self.events: dict[str, list[FakeEvent]] = {}

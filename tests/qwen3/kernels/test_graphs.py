@@ -425,7 +425,7 @@ def test_what_goes_up_or_down_is_pinned_and_what_another_stream_reads_is_kept(
     assert used == ["side 1", "main"]
 
 
-def test_a_cpu_does_what_it_is_told_at_once(model: Qwen3Model) -> None:
+def test_a_cpu_works_synchronously(model: Qwen3Model) -> None:
     works = EagerBackend().capture([lambda: None], "sound")
     assert len(works) == 1
     works[0]()
@@ -453,7 +453,7 @@ def test_sound_follows_the_codes_and_goes_beside_the_frames(
     assert cuda.log[12:15] == ["side 1 waits for main", "record on side 1", "record on side 1"]
 
 
-def test_nobody_waits_before_a_ticket_is_asked(model: Qwen3Model, cuda: FakeCuda) -> None:
+def test_nothing_waits_before_a_ticket_is_asked(model: Qwen3Model, cuda: FakeCuda) -> None:
     runner = Runner(model, slots=2, positions=96, streams=FakeStreams(cuda))
     cuda.quick = False
     (embeds,) = prompts(model, 1)

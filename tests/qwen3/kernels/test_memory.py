@@ -47,7 +47,7 @@ def test_the_plan_is_what_is_allocated(model: Qwen3Model) -> None:
     assert runner.memory.per_slot > KvCache.bytes_per_slot(model.config, 256, torch.float32)
 
 
-def test_it_is_told_in_units_for_people(model: Qwen3Model) -> None:
+def test_it_is_shown_in_readable_units(model: Qwen3Model) -> None:
     found = plan(model, 3, 1 << 30)
     text = str(found)
     assert "1.00 GiB free" in text

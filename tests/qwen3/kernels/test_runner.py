@@ -124,7 +124,7 @@ def test_a_replay_is_the_same_sound_and_leaves_the_same_state(
     assert np.abs(sound(runner, 0, 30, 10) - whole[30 * FRAME :]).max() < 1e-4
 
 
-def test_a_slot_that_was_used_begins_anew(runner: Runner, model: Qwen3Model) -> None:
+def test_a_slot_that_was_used_starts_over(runner: Runner, model: Qwen3Model) -> None:
     joined(runner, 0, prompt(model))
     first = frames(runner, [0], 8)
     heard = sound(runner, 0, 0, 8)
@@ -135,7 +135,7 @@ def test_a_slot_that_was_used_begins_anew(runner: Runner, model: Qwen3Model) -> 
     assert np.abs(sound(runner, 0, 0, 8) - heard).max() < 1e-5
 
 
-def test_after_a_fault_it_begins_anew(runner: Runner, model: Qwen3Model) -> None:
+def test_after_a_fault_it_starts_over(runner: Runner, model: Qwen3Model) -> None:
     joined(runner, 0, prompt(model))
     first = frames(runner, [0], 8)
     runner.reset()

@@ -77,7 +77,7 @@ def test_the_kernel_that_draws_compiles_for_a_gpu(
 
 
 class Launches:
-    """In place of a kernel: notes how it is launched, and does nothing, or what it is told."""
+    """Stand-in for a kernel: records its launches and does nothing, or what it was given."""
 
     def __init__(self, does: Callable[..., object] = lambda *_: None) -> None:
         self.seen: list[tuple[tuple[int, ...], dict[str, Any]]] = []

@@ -59,7 +59,7 @@ def test_tensors_become_another_kind_where_asked(file: Path) -> None:
     assert open_weights(file, device="meta")["a.bias"].device.type == "meta"
 
 
-def test_what_nobody_asked_for_is_known(file: Path) -> None:
+def test_tensors_never_read_are_known(file: Path) -> None:
     weights = open_weights(file)
     part = weights.under("a.")
     assert part.names() == ["bias", "weight"]

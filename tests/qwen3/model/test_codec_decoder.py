@@ -99,7 +99,7 @@ def codes() -> Tensor:
 
 @pytest.fixture(scope="module")
 def whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
-    """Each stream decoded at once, shape [3, FRAMES, 1920]."""
+    """Each stream decoded whole, shape [3, FRAMES, 1920]."""
     made = torch.stack([decoder.decode(one) for one in codes])
     assert 0.1 < float(made.pow(2).mean().sqrt()) < 0.2
     return made.view(3, FRAMES, -1)
@@ -255,7 +255,7 @@ def test_frames_after_a_reference_are_those_of_the_whole(
     assert voice.bytes == state.bytes_per_slot
 
 
-def test_a_reset_slot_begins_anew(decoder: CodecDecoder, codes: Tensor, whole: Tensor) -> None:
+def test_a_reset_slot_starts_over(decoder: CodecDecoder, codes: Tensor, whole: Tensor) -> None:
     state = decoder.new_state(1)
     run(decoder, state, [0], codes[1:2, :80])
     # What a broken stream left behind would spread through attention even behind a mask.

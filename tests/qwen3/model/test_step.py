@@ -44,7 +44,7 @@ def close(one: Spoken, other: Spoken) -> None:
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(plan=st.data())
-def test_rows_that_join_skip_and_leave_change_nobody_elses_codes(
+def test_rows_that_are_admitted_skipped_and_finished_change_no_other_codes(
     model: Qwen3Model, lonely: list[tuple[Script, Spoken]], plan: st.DataObject
 ) -> None:
     stage = Stage(model, slots=SLOTS)
@@ -202,7 +202,7 @@ class TestEnd:
         assert self.draw(model, frame=5, allowed=True, first=broken) == NOT_FINITE
 
 
-def test_a_broken_row_harms_nobody_and_its_slot_is_clean_afterwards(model: Qwen3Model) -> None:
+def test_a_broken_row_harms_no_other_and_its_slot_is_clean_afterwards(model: Qwen3Model) -> None:
     good, other = script(model, 20, FRAMES), script(model, 21, FRAMES)
     stage = Stage(model, slots=2)
     stage.join({0: good, 1: other})
@@ -242,7 +242,7 @@ def test_codes_stay_in_the_ring_and_state_keeps_its_place(model: Qwen3Model) -> 
     assert set(kv_cache.seen[1].nonzero().flatten().tolist()) == set(said[:, 0].tolist())
 
 
-def test_a_row_past_the_last_position_harms_nobody(model: Qwen3Model) -> None:
+def test_a_row_past_the_last_position_harms_no_other(model: Qwen3Model) -> None:
     row, other = script(model, 30, 40), script(model, 31, 40)
     stage = Stage(model, slots=2, positions=16)
     stage.join({0: row})

@@ -24,7 +24,7 @@ def test_named_speakers_are_found_in_any_spelling(tiny_config: Config) -> None:
     assert voices.voice("Uncle Fu", None) == "uncle_fu"
     assert voices.voice(None, None) == voices.listed()[0].id
     assert voices.voice(None, "en-GB") == "ryan"
-    # Nobody's own language: whoever is the default speaks it.
+    # No speaker's own language: the default speaks it.
     assert voices.voice(None, "fr") == voices.listed()[0].id
     assert voices.language("de-AT") == "german"
     assert voices.language(None) is None
@@ -36,7 +36,7 @@ def test_the_default_stands_first(tiny_config: Config) -> None:
     voices = VoiceCatalogue(tiny_config("custom_voice"), None, "dylan")
     assert voices.listed()[0].id == voices.voice(None, None) == "dylan"
     with pytest.raises(UnknownVoice):
-        VoiceCatalogue(tiny_config("custom_voice"), None, "nobody")
+        VoiceCatalogue(tiny_config("custom_voice"), None, "absent")
 
 
 def test_cloned_voices_are_found_by_name_and_hash(tiny_config: Config) -> None:

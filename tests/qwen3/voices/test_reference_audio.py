@@ -270,7 +270,7 @@ def test_rates_of_other_files_are_checked(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("status", [-11, 1, 99])
-def test_a_decoder_that_crashes_takes_nobody_with_it(
+def test_a_decoder_that_crashes_takes_nothing_with_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     def crash(*_: object, **__: object) -> subprocess.CompletedProcess[bytes]:

@@ -113,4 +113,4 @@ async def test_the_wire_loads_a_stored_voice_by_name(tiny: dict[str, Path], tmp_
             await context.end()
             assert any([isinstance(event, Audio) async for event in context])
             with pytest.raises(UnknownVoice):
-                await client.load_voice(voice_id="clone:nobody")
+                await client.load_voice(voice_id="clone:absent")

@@ -217,7 +217,7 @@ async def test_the_same_sound_is_the_same_voice_however_it_comes(
 # --- computed once ---
 
 
-async def test_two_who_need_a_voice_at_once_compute_it_once(make: Make) -> None:
+async def test_concurrent_requests_compute_a_voice_once(make: Make) -> None:
     encoders = FakeEncoders()
     encoders.go_on.clear()
     store = make(encoders=encoders)
@@ -312,7 +312,7 @@ async def test_a_closed_store_looks_into_no_folder(make: Make, tmp_path: Path) -
         await store.load("a" * 64)
 
 
-async def test_a_device_out_of_memory_is_told_and_passes(make: Make) -> None:
+async def test_a_device_out_of_memory_is_reported_and_passes(make: Make) -> None:
     encoders = FakeEncoders(error=torch.OutOfMemoryError("out"))
     store = make(encoders=encoders)
     with pytest.raises(EngineFailed, match="out of memory"):
@@ -321,7 +321,7 @@ async def test_a_device_out_of_memory_is_told_and_passes(make: Make) -> None:
     assert await store.create(VOICE, x_vector_only=True) is not None
 
 
-async def test_code_that_fails_is_told_without_its_words(
+async def test_code_that_fails_is_reported_without_its_words(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = make(encoders=FakeEncoders(error=RuntimeError("shapes")))
@@ -457,7 +457,7 @@ async def test_a_voice_is_found_by_name_and_by_id(make: Make) -> None:
     assert store.find("clone:Anna") is other
 
 
-async def test_a_voice_that_nobody_knows(make: Make) -> None:
+async def test_an_unknown_voice(make: Make) -> None:
     store = make()
     await store.create(VOICE, x_vector_only=True, name="Anna")
     with pytest.raises(UnknownVoice, match="clone:Ana") as caught:
@@ -529,7 +529,7 @@ async def test_what_the_folder_holds_is_its_owners(make: Make, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "other", "empty", "folder"])
-async def test_a_damaged_file_is_computed_anew_and_told(
+async def test_a_damaged_file_is_computed_again_and_logged(
     make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     voice = await make(folder=tmp_path).create(VOICE, ref_text="hello")
@@ -559,7 +559,7 @@ async def test_a_damaged_file_is_computed_anew_and_told(
         assert (await again.prepare(VOICE, "hello")).cached
 
 
-async def test_a_folder_that_cannot_be_written_is_told(
+async def test_a_folder_that_cannot_be_written_is_reported(
     make: Make,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -583,7 +583,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert "settings" in caught.value.remedy
 
 
-async def test_a_folder_that_is_full_is_told(
+async def test_a_folder_that_is_full_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, make: Make
 ) -> None:
     voice = await make().create(VOICE, x_vector_only=True)

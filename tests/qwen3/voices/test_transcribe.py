@@ -93,7 +93,7 @@ def test_a_model_that_is_missing_or_of_another_kind(tmp_path: Path) -> None:
 
 
 def test_a_recording_without_words() -> None:
-    with pytest.raises(BadRequest, match="No words were heard") as caught:
+    with pytest.raises(BadRequest, match="No words were recognised") as caught:
         listening(SUBTITLE).transcribe(SECOND)
     assert "x_vector_only" in caught.value.remedy
 

@@ -156,7 +156,7 @@ class Batch:
             job.launched += 1
             self._scheduler.stepped(job, now)
             if job.launched >= job.limit(self._runner.positions):
-                # Its positions, or what its text can last, are used up.
+                # Its positions, or the frames that its text can last, are used up.
                 self._last_frame(job, "frame_cap", job.launched)
             else:
                 self.feed(job)
@@ -253,7 +253,7 @@ class Batch:
         if chunk is not None:
             self._put(job, chunk)
         if silence:
-            # It goes on without a sound after its text: what follows is not waited for.
+            # It continues in silence after its text: the rest is not awaited.
             job.end = "silence"
             self.finish(job)
         else:

@@ -315,7 +315,7 @@ class Qwen3Engine:
         running = self._started()
         loaded, worker = running.loaded, running.worker
         voice_id = loaded.catalogue.voice(request.voice, request.language)
-        # Text that grows, or might have, goes on in another generation where it is too long.
+        # Growing text that is too long continues in another generation.
         growing = request.more is not None
         check_text(request.text, sys.maxsize if growing else loaded.settings.max_chars)
         with ExitStack() as stack:

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 
 class JobState(Enum):
-    """State of a generation. A paced row (enough audio ahead of its listener) is RUNNING and left
-    out of steps by the scheduler."""
+    """State of a generation; a row paused by pacing is RUNNING, and left out of steps."""
 
     OPENING = auto()
     """Nothing to say has arrived yet."""
@@ -134,10 +133,13 @@ class Job:
     postprocessor: SpeechPostprocessor | None = None
     slot: int = -1
     launched: int = 0
+    """Frames launched by the talker."""
     codes: list[NDArray[np.int64]] = field(default_factory=list)
     """Of each frame [16]."""
     decodes_launched: int = 0
+    """Frames of launched codec decodes."""
     decoded: int = 0
+    """Frames whose audio came back."""
     total: int | None = None
     """Final number of frames, once known."""
     end: EndReason | None = None
@@ -162,7 +164,7 @@ class Job:
         at = self.launched
         if not self.track.streaming:
             return self.prompt.trailing[at] if at < len(self.prompt.trailing) else self.pad
-        # The first token stands in the prompt.
+        # The first token is in the prompt.
         tokens = len(self.track.ids) - 1
         if at < tokens:
             return self.track.ids[at + 1]
@@ -195,8 +197,8 @@ class Job:
             return True
         return self.track.ended and self.launched >= len(self.track.ids)
 
-    def move(self, move: JobEvent) -> None:
-        self.state = TRANSITIONS[self.state, move]
+    def move(self, event: JobEvent) -> None:
+        self.state = TRANSITIONS[self.state, event]
 
     def mark(self, name: str, now: float) -> None:
         self.marks.setdefault(name, now)
@@ -245,11 +247,10 @@ class SpeechPostprocessor:
         return self._cap.frames(usual_s(self._track.text, self._language), len(self._track.ids))
 
     def process(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:
-        """Return the chunk to deliver, and whether only silence follows; EngineFailed if not
-        finite."""
+        """Return the chunk to deliver, and whether only silence follows."""
         track, guard = self._track, self._guard
         if track.ended:
-            # A token goes in with each frame; text that is read before the speech has ended there.
+            # A token enters with each frame; in the full layout, all before the first.
             guard.text_ended(len(track.ids) if track.streaming else 0)
         self._align_text(job)
         first = not guard.given
@@ -279,7 +280,7 @@ class SpeechPostprocessor:
         """Return the closing chunk; record the unsaid text in the job."""
         self._align_text(job)
         self._aligner.end_text()
-        # A model's own end is believed, but of one that says a rest only where it can be the end.
+        # EOS is trusted; in a continuation only where the text can be complete.
         early = job.repeat and self._aligner.too_short()
         if job.end in ("silence", "frame_cap") or early:
             job.unsaid = self._aligner.unsaid()
@@ -297,7 +298,7 @@ class SpeechPostprocessor:
         if track.ended and not self._aligned_end:
             self._aligner.end_text()
             self._aligned_end = True
-        # The first token stands in the prompt, the others are added with one frame each.
+        # The first token is in the prompt, the others enter with one frame each.
         while track.streaming and self._aligned_tokens < min(len(track.ends), job.decoded):
             self._aligner.entered(track.ends[self._aligned_tokens], self._aligned_tokens)
             self._aligned_tokens += 1
@@ -370,7 +371,7 @@ class OutputQueue:
         while not self._chunks:
             if self._finished:
                 if self._error is not None:
-                    # Others are told the same: without this it would keep the frames of all.
+                    # Shared by several outputs: without this it would keep the frames of all.
                     raise self._error.with_traceback(None)
                 return None
             self._arrived.clear()
@@ -378,7 +379,7 @@ class OutputQueue:
         chunk = self._chunks.popleft()
         samples = chunk.samples
         self._read += samples
-        # Looked at afterwards: the engine may have put more and found no room meanwhile.
+        # Compared afterwards: the engine may have put more meanwhile.
         unread = self.unread
         if unread < self._bound <= unread + samples:
             self._on_room()

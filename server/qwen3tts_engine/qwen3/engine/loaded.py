@@ -151,7 +151,10 @@ class LoadedModel:
             try:
                 snapshot = self._state_behind(voice.reference)
             except Exception as error:
-                log.error("a reference could not be heard\n%s", safe_traceback(error))
+                log.error(
+                    "the codec state of a reference could not be computed\n%s",
+                    safe_traceback(error),
+                )
                 raise public_error(error) from error
             self.store.cache.keep_codec(voice, snapshot)
             return snapshot
@@ -188,7 +191,10 @@ class LoadedModel:
             try:
                 return replace(voice, codec=self._state_behind(voice.reference))
             except Exception as error:
-                log.error("a designed voice could not be heard\n%s", safe_traceback(error))
+                log.error(
+                    "the codec state of a designed voice could not be computed\n%s",
+                    safe_traceback(error),
+                )
                 raise public_error(error) from error
 
     @property
@@ -258,7 +264,7 @@ class LoadedModel:
             reference, codec = designed.reference, designed.codec
         elif request.more is not None and request.layout is None and reference is not None:
             raise BadRequest(
-                "A voice that goes on from a recording needs its text before it speaks.",
+                "A voice that continues a recording needs its text before it speaks.",
                 remedy="Use mode clause, or make the voice with x_vector_only.",
             )
         instruct_ids: tuple[int, ...] = ()
@@ -283,7 +289,7 @@ class LoadedModel:
         room = self.runner.positions - PROMPT_POSITIONS - len(instruct_ids)
         if reference is not None:
             room -= len(reference.text_ids) + len(reference.codes)
-        # In front of the speech a token takes a position of its own.
+        # In the full layout a token takes a position of its own.
         most = room // (GROWING_FRAMES_PER_TOKEN + (request.layout == "full"))
         if most < LAST_WORD:
             raise LimitExceeded(
@@ -359,7 +365,7 @@ class LoadedModel:
         if others.dosample is False:
             heat = 0.0
         elif heat is None:
-            # Named by hand, sampling is on whatever the first code does.
+            # Sampling requested explicitly overrides a greedy first code.
             named = others.dosample is True
             heat = own.predictor_temperature or 0.9 if named else own.predictor_temperature
             heat = 0.0 if greedy and not named else heat

@@ -130,7 +130,7 @@ class TextTrack:
 
     def _add(self, text: str, offsets: tuple[int, ...]) -> None:
         if not self.text:
-            # What is blank before the first word is no part of what is said.
+            # Leading white space is not part of the text.
             blank = len(text) - len(text.lstrip())
             text, offsets = text[blank:], offsets[blank:]
         self._offsets[-1:] = offsets

@@ -143,11 +143,11 @@ class Worker:
                 wake = self.turn(self._clock())
                 with self._changed:
                     if not self._woken and self._over is None:
-                        # Without a time it waits for an event, with one until then at most.
+                        # Wait for an event, or until the next turn is due.
                         self._changed.wait(None if wake is None else max(0.0, wake - self._clock()))
                     self._woken = False
         finally:
-            # Whatever ended it, no one may wait any longer.
+            # In any case, fail everything that waits.
             self._wind_up()
 
     def _wind_up(self) -> None:
@@ -172,8 +172,8 @@ class Worker:
                 self._batch.recover(error)
             except Exception:
                 log.exception("the device did not recover")
-                told = "The engine's device failed and did not recover."
-                self._end(EngineUnavailable(told, remedy="Restart the server."))
+                message = "The engine's device failed and did not recover."
+                self._end(EngineUnavailable(message, remedy="Restart the server."))
             return now
 
     def _turn(self, now: float) -> float | None:

@@ -152,7 +152,7 @@ class _PendingCopy:
 
     def wait(self) -> NDArray[Any]:
         self._event.synchronize()
-        # Pinned memory is scarce, and who keeps one row of this would keep all of it.
+        # Pinned memory is scarce, and a reference to one row would keep all of it.
         result: NDArray[Any] = self._host.numpy().copy()
         return result
 

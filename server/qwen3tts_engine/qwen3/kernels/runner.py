@@ -180,7 +180,7 @@ class Runner:
                 if self._graphs is True:
                     raise EngineUnavailable(
                         f"CUDA graphs cannot be captured: {type(failed).__name__}.",
-                        remedy="Use graphs auto, which goes on without them, only slower.",
+                        remedy="Use graphs auto, which falls back to slower eager work.",
                     ) from failed
                 self._note(f"Without CUDA graphs ({type(failed).__name__}); it is slower.")
             self.notes += self._warmup.notes
@@ -258,12 +258,12 @@ class Runner:
             kv_len = RESTORED_KV if end <= RESTORED_KV <= self.positions else self.positions
         static = self._prefills.get(PrefillKey(count, length, min(kv_len, self.positions)))
         assert static.floats is not None
-        told = [[self.kv_cache.scratch] * count, [1] * count, [0] * count]
+        integers = [[self.kv_cache.scratch] * count, [1] * count, [0] * count]
         for at, (slot, embeds, start) in enumerate(rows):
-            told[0][at], told[1][at], told[2][at] = slot, len(embeds), start
+            integers[0][at], integers[1][at], integers[2][at] = slot, len(embeds), start
             static.floats[at, : len(embeds)].copy_(embeds)
             self._length[slot] = start + len(embeds)
-        self._streams.upload(told, static.integers)
+        self._streams.upload(integers, static.integers)
         for work in static.works:
             work()
 
@@ -357,7 +357,7 @@ class Runner:
         self._begin()
 
     def _begin_sound(self, slot: int, codec: CodecSnapshot | None) -> None:
-        # In the stream of sound: a decode of the slot's last row may still be under way there.
+        # On the sound stream: a decode of the slot's last row may be under way there.
         with self._streams.on("sound"):
             if codec is None:
                 self.codec.reset(slot)

@@ -213,7 +213,7 @@ class Warmup:
                 stage.clear()
             return error
         finally:
-            # Sizes that were not captured run as they stand, and must not be compiled then.
+            # Sizes that were not captured run eagerly and must not be compiled then.
             self._stages.programs = ModelFunctions()
         tell("capturing graphs", len(sizes), len(sizes))
         after = free_bytes(device)

@@ -199,7 +199,7 @@ def _sample(  # type: ignore[no-untyped-def]
     value = tl.where(order < 0, order ^ 0x7FFFFFFF, order).to(tl.float32, bitcast=True)
     cool = tl.load(inv_temperature + row * inv_temperature_row)
     drawn = tl.load(noise + row * noise_row + rank) + value * cool
-    # A greedy row is cool 0, and infinity times that is no number.
+    # 1 / temperature is 0 in a greedy row, and infinity times 0 is NaN.
     take_best = tl.load(greedy + row * greedy_row) != 0
     pick = tl.where(take_best, 0, tl.argmax(drawn, axis=0))
     tl.store(out + row * out_row, tl.sum(tl.where(rank == pick, ids, 0), axis=0))

@@ -289,7 +289,7 @@ def _shards(index: Path) -> list[Path]:
     table = JsonFields.read(index).section("weight_map")
     names = sorted({table.text(name) for name in table})
     for name in names:
-        # A plain name in this very folder: an index comes from elsewhere and must lead nowhere.
+        # A plain name in this folder: an index is untrusted.
         if not SHARD.fullmatch(name):
             raise BadCheckpoint(f"{index} names a shard {name!r}.", remedy=REMEDY)
     if not names:

@@ -157,14 +157,14 @@ class CodecDecoderLayer:
         qkv = (qkv * window.cos).addcmul_(halves, window.sin)
         made = qkv[:, :, 1:]
         kv = torch.cat((window.past[:, :, self._index], made), dim=1)
-        heard = functional.scaled_dot_product_attention(
+        attended = functional.scaled_dot_product_attention(
             qkv[:, :, 0].transpose(1, 2),
             kv[:, :, 0].transpose(1, 2),
             kv[:, :, 1].transpose(1, 2),
             attn_mask=window.mask,
             scale=1.0,
         )
-        x = torch.addmm(x, heard.transpose(1, 2).reshape(len(x), -1), self._out)
+        x = torch.addmm(x, attended.transpose(1, 2).reshape(len(x), -1), self._out)
         gate, up = torch.split(torch.mm(unit_rms(x, self._eps), self._gate_up), self._ffn, dim=1)
         return torch.addmm(x, functional.silu(gate).mul_(up), self._down), made
 

@@ -358,7 +358,7 @@ def _speaker(at: JsonFields, talker: TalkerConfig) -> SpeakerEncoderConfig:
 
 
 def _generation(at: JsonFields) -> GenerationConfig:
-    # Without sampling the likeliest code is taken, which a temperature of 0 says here.
+    # Without sampling: greedy, which is temperature 0 here.
     drawn, predictor_drawn = at.boolean("do_sample"), at.boolean("subtalker_dosample")
     return GenerationConfig(
         temperature=at.number("temperature", 0.0, 100.0) if drawn else 0.0,

@@ -228,7 +228,7 @@ class _Track:
 def _right_task(
     config: ModelConfig, speaker: str | None, has_x_vector: bool, reference: Reference | None
 ) -> None:
-    # A designed voice goes on from what it has said itself.
+    # A designed voice continues its own speech.
     cloned = has_x_vector or (reference is not None and config.task != "voice_design")
     if config.task != "base":
         if cloned:

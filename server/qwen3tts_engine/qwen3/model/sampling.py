@@ -142,7 +142,7 @@ def sample(
     values, ids = logits.topk(noise.shape[1], dim=-1)
     drawn = torch.addcmul(noise, values, inv_temperature)
     if top_p is not None:
-        # Those before it hold enough already. The rank's own mask must not count as noise.
+        # Better ranks already reach top_p. Masked ranks must not count.
         share = (
             (values * inv_temperature).masked_fill(noise == -torch.inf, -torch.inf).softmax(dim=-1)
         )

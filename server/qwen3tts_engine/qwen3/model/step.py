@@ -69,7 +69,6 @@ def prefill(
         slots,
         places.flatten(),
         positions.flatten(),
-        kv_len,
         length_mask(positions, kv_cache.places[:kv_len], kv_cache.zero),
         model.kernels,
     )

@@ -177,7 +177,6 @@ class Talker:
         slots: Tensor,
         places: Tensor,
         positions: Tensor,
-        kv_len: int,
         mask: Tensor,
         kernels: Kernels,
     ) -> Tensor:
@@ -191,7 +190,7 @@ class Talker:
             heads = stack.heads(torch.mm(layer.before_attention(x), layer.qkv))
             rotation = stack.rotations_of(number, angles)
             y = prefill_attention(
-                heads, stack.head_norm, rotation, cache, slots, places, positions, kv_len, mask
+                heads, stack.head_norm, rotation, cache, slots, places, positions, mask
             )
             x = torch.addmm(x, y.reshape(x.shape[0], -1), layer.out)
             x = layer.feed_forward(x, kernels.swiglu)
@@ -387,7 +386,7 @@ def load_code_predictor(
     if hidden != wide:
         matrix = at.take("small_to_mtp_projection.weight", (hidden, wide)).to(device, dtype)
         bias = at.take("small_to_mtp_projection.bias", (hidden,)).to(device, dtype)
-        # In float32, so that the table is rounded once.
+        # In float32, so that the table is rounded only once.
         inputs = [
             functional.linear(one.float(), matrix.float(), bias.float()).to(dtype) for one in inputs
         ]

@@ -189,7 +189,7 @@ class StreamingTokenizer:
 
     def _closed(self, pieces: list[tuple[int, int]], view: str, tail: int) -> int:
         closed = len(pieces) - 1
-        # Blanks at the end, cut as they are, may be cut otherwise before what follows.
+        # Trailing white space may be split otherwise before what follows.
         if view[slice(*pieces[closed])].isspace():
             while closed and view[slice(*pieces[closed - 1])].isspace():
                 closed -= 1
@@ -209,7 +209,7 @@ class StreamingTokenizer:
             self._spent = (self._spent + settled[-1][1]) % PIECE
             held = held[settled[-1][1] :]
         out = self._context + whole[: len(whole) - len(held)]
-        # Line feeds may end a piece of signs: those are no sign that it goes on.
+        # Line feeds may end a pre-token of punctuation: not part of the context.
         self._context = (out.rstrip("\r\n") or out)[-CONTEXT:]
         return given
 
@@ -329,7 +329,7 @@ class Tokenizer:
 
     def encode_instructions(self, text: str) -> list[int]:
         """Return a user turn: ``<|im_start|>user``, the text, ``<|im_end|>``."""
-        # The text stands right behind the line feed, and blanks at its start join that.
+        # The text follows the line feed directly; leading white space merges with it.
         return [self._start, *self.encode(f"user\n{text}"), self._end, self._newline]
 
     def cut(self, text: str) -> list[tuple[int, int]]:

@@ -309,7 +309,6 @@ def prefill_attention(
     slots: Tensor,
     places: Tensor,
     positions: Tensor,
-    kv_len: int,
     mask: Tensor,
 ) -> Tensor:
     """Rotate, write the KV cache and attend, for T positions of each of B rows.
@@ -322,12 +321,11 @@ def prefill_attention(
         slots: [B], read.
         places: [B * T] slots that are written: the scratch slot for padding.
         positions: [B * T], written.
-        kv_len: Positions of a slot that are read.
-        mask: [B, T, kv_len].
+        mask: [B, T, kv_len]; kv_len positions of a slot are read.
     """
     rotate(heads, norm, rotation)
     write_kv(cache, places, positions, heads[:, :, -2:])
-    rows, length = mask.shape[:2]
+    rows, length, kv_len = mask.shape
     kv_heads, dim = heads.shape[1], heads.shape[3]
     k, v = cache[:, :kv_len].index_select(0, slots).transpose(1, 2).unbind(3)
     q = heads[:, :, :-2].view(rows, length, kv_heads, -1, dim)

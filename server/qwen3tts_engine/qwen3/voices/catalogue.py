@@ -109,10 +109,10 @@ class VoiceCatalogue:
         if config.task == "custom_voice":
             return [self._speaker(name) for name in config.talker.speakers]
         if config.task == "voice_design":
-            told = "generated for each request from its instructions"
-            return [Voice(DESIGN, "Design", MANY, None, told)]
-        told = "cloned from a recording"
-        return [Voice(CLONE + name, name, MANY, None, told) for name in self._names()]
+            description = "generated for each request from its instructions"
+            return [Voice(DESIGN, "Design", MANY, None, description)]
+        description = "cloned from a recording"
+        return [Voice(CLONE + name, name, MANY, None, description) for name in self._names()]
 
     def _speaker(self, name: str) -> Voice:
         language, gender = SPEAKERS.get(name, (MANY, None))

@@ -283,5 +283,5 @@ def _check(recording: Recording, limits: ReferenceLimits) -> None:
     if level_dbfs < limits.silence_dbfs:
         raise BadRequest(
             f"The reference recording is silent: its level is {level_dbfs:.0f} dBFS.",
-            remedy="Give a recording in which the voice is heard.",
+            remedy="Give a recording with audible speech.",
         )

@@ -128,10 +128,10 @@ class VoiceCache:
 
     def _grow(self, voice: ClonedVoice, size: int) -> bool:
         entry = self._entries.get(voice.id)
-        # One that is not kept does not count, nor may it grow.
+        # A voice that is not cached is not counted and must not grow.
         if entry is None or entry.voice is not voice:
             return False
-        # It must not go to make room for itself.
+        # It must not be evicted for itself.
         entry.pins += 1
         fits = self._make_room(size)
         entry.pins -= 1

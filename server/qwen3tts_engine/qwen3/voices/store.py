@@ -158,7 +158,7 @@ class VoiceStore:
         if words is None and not x_vector_only and self._transcriber is None:
             raise WordsMissing(
                 "The reference recording comes without its words.",
-                remedy=f"{REMEDY}; a Whisper model in the server's settings would hear them.",
+                remedy=f"{REMEDY}; a Whisper model in the server's settings would transcribe it.",
             )
         if words is not None:
             check_length(words)
@@ -387,7 +387,7 @@ async def _result(future: Future[T]) -> T:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        # Not who waits was cancelled, but the work.
+        # The work was cancelled, not this caller.
         raise _closed() from None
 
 

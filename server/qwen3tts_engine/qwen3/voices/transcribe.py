@@ -66,13 +66,13 @@ class WhisperTranscriber:
         samples = recording.at(RATE_HZ)
         with self._lock:
             try:
-                heard = self._hear(self._ready(), samples, self.language)
+                words = self._hear(self._ready(), samples, self.language)
             except ModelMissing as error:
                 raise WordsMissing(error.reason, remedy=f"{REMEDY}. Or: {error.remedy}") from error
-        text = " ".join(each.text for each in heard)
+        text = " ".join(each.text for each in words)
         if not text:
             raise WordsMissing(
-                "No words were heard in the reference recording.", remedy=f"{REMEDY}."
+                "No words were recognised in the reference recording.", remedy=f"{REMEDY}."
             )
         return text
 
