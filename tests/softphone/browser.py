@@ -1,7 +1,7 @@
 """A real headless Chromium for tests and benchmarks: Debian's, driven by Playwright.
 
 One browser a module (``chromium`` in ``conftest.py``), a context of its own for each page. The
-microphone is a WAV file that Chromium reads anew each time a page opens it. A page that asks for
+microphone is a WAV file that Chromium reads again each time a page opens it. A page that asks for
 anything beyond its own origin, writes an error to its console or throws fails the test.
 """
 
@@ -135,7 +135,7 @@ class Visit:
         return Heard(_even(samples, blocks[:, 1:].astype(int)), RATE_HZ, blocks)
 
     async def sound(self, seconds: float, level: float = AUDIBLE) -> None:
-        """Return when so much sound has been heard since ``listen``."""
+        """Return after this much audio since ``listen``."""
         await self.until(
             "([level, least]) => window.testEars.loudS(level) >= least", [level, seconds]
         )

@@ -15,7 +15,7 @@ from tests.softphone.far_browser import FarBrowser
 
 
 class PageClient:
-    """Sends what a page sends, and keeps what it is told."""
+    """Sends a page's messages, and keeps the answers."""
 
     def __init__(self, softphone: Softphone, http: aiohttp.ClientSession) -> None:
         self.softphone = softphone
@@ -73,7 +73,7 @@ class PageClient:
         return self.socket.close_code
 
     async def lose(self) -> None:
-        """The network is gone: no goodbye."""
+        """The network is gone, without a closing handshake."""
         transport = self.socket._conn.transport if self.socket._conn is not None else None
         assert transport is not None
         transport.abort()  # type: ignore[attr-defined, unused-ignore]

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from qwen3tts_phone.softphone.server import Softphone
 
 WITHIN_S = 60.0
-"""No test of the page takes so long."""
+"""Longer than any test of the page."""
 
 
 class Voice(RecordingEngine):
-    """The embedded voice, with a copy of every sample, and with whom it was asked for."""
+    """The embedded voice, with a copy of every sample, and of the requested voices."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Person:
             await box.press("Enter")
 
     async def put(self, text: str) -> None:
-        """All at once, as from the clipboard, and Enter."""
+        """Paste all of it, and press Enter."""
         box = self.page.get_by_role("textbox", name="Type to speak")
         await box.fill(text)
         await box.press("Enter")

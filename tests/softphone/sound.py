@@ -93,7 +93,7 @@ class Wanted:
 
 
 def at_8k(samples: Samples, rate_hz: int) -> Samples:
-    """By a filter that is none of ours."""
+    """By a filter of its own."""
     if rate_hz == RATE_HZ:
         return samples
     down = resample_poly(samples.astype(float), 1, rate_hz // RATE_HZ, window=("kaiser", 8.0))

@@ -1,4 +1,4 @@
-"""A page and a telephone call, joined: who hears whom, and what ends what."""
+"""A page bridged to a telephone call: who hears which side, and what ends what."""
 
 from __future__ import annotations
 

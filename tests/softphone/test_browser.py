@@ -1,4 +1,4 @@
-"""The tests' own eyes and ears: the browser hears what was sent, and a page that errs is caught."""
+"""The tests' own instruments: the browser hears what was sent, and a page that errs is caught."""
 
 from __future__ import annotations
 

@@ -16,29 +16,29 @@ from tests.phone.detection.fake_call import FakeCall
 
 async def test_a_typed_turn_waits_for_who_listens_and_interrupts_like_a_voice() -> None:
     told: list[Any] = []
-    ears = CallerTurns(told.append, ListenSettings())
-    ears.say("one")
+    turns = CallerTurns(told.append, ListenSettings())
+    turns.say("one")
     call = FakeCall()
     listening = SpeechDetection(call, ListenSettings(detector="level"))
-    ears.follow(listening)
+    turns.follow(listening)
     assert (await anext(listening)).text == "one"
     call.speaking = True
-    ears.say("  two ")
-    ears.say("   ")
+    turns.say("  two ")
+    turns.say("   ")
     turn = await anext(listening)
     assert (turn.text, turn.why, turn.barge_in) == ("two", "typed", True)
     assert turn.interrupted == (call.utterance,)
     await listening.aclose()
     with pytest.raises(WrongState):
-        ears.say("three")
+        turns.say("three")
 
 
 async def test_no_more_than_a_few_wait() -> None:
-    ears = CallerTurns(lambda message: None, ListenSettings())
+    turns = CallerTurns(lambda message: None, ListenSettings())
     for _ in range(MAX_EARLY_TURNS):
-        ears.say("again")
+        turns.say("again")
     with pytest.raises(LimitExceeded):
-        ears.say("again")
+        turns.say("again")
 
 
 async def test_where_the_caller_may_not_interrupt_the_turn_waits() -> None:

@@ -135,7 +135,7 @@ async def test_a_page_and_whom_it_dialled_hear_each_other_and_what_is_typed(
     assert came(at.page, typed, 24_000, party_heard, 8000, 0.9)
     assert came(at.page, theirs_says, 8000, page_heard, page_hz)
     assert came(at.page, typed, 24_000, page_heard, page_hz)
-    # Nobody hears himself.
+    # No echo of the own voice.
     assert heard_of(mine, 8000, page_heard, page_hz) < 0.3
 
 

@@ -1,4 +1,4 @@
-"""A page's call without a network: what the page is told of what its calls do."""
+"""A page's call without a network: the messages about its calls."""
 
 from __future__ import annotations
 

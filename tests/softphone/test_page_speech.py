@@ -41,7 +41,7 @@ class Captioned:
         return self.client.contexts[-1]
 
     async def step(self) -> list[ServerMessage]:
-        """What is told in the next tenth of a second."""
+        """Return the messages of the next tenth of a second."""
         self.told.clear()
         await self.clock.advance(INTERVAL_S)
         await settle(20)
@@ -74,7 +74,7 @@ async def test_captions_tell_the_text_then_the_words_then_how_far_it_is(
     await captioned.sink.play(5)
     told = await captioned.step()
     assert [each.position for each in told if isinstance(each, protocol.Heard)] == [2328]
-    assert await captioned.step() == []  # nothing is told that is not new
+    assert await captioned.step() == []  # nothing is new
     context.done()
     await captioned.step()
     await captioned.sink.play_all()

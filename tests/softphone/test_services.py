@@ -17,13 +17,13 @@ from tests.fakes import FakeClock
 ENGINES = (EngineSettings("ws://a/", "A"), EngineSettings("ws://b/", "B"))
 
 
-def desk(**changes: Any) -> SoftphoneServices:
+def services(**changes: Any) -> SoftphoneServices:
     settings = SoftphoneSettings(engines=ENGINES, **changes)
     return SoftphoneServices(settings, FakeClock(), None, None, None)
 
 
 def test_the_settings_voice_is_one_of_the_first_engines() -> None:
-    made = desk(voice="anna", language="de", options={"speed": 1.2})
+    made = services(voice="anna", language="de", options={"speed": 1.2})
     first, second = made.engines.all
     assert made.options(first, None, None) == VoiceOptions("anna", "de", {"speed": 1.2})
     assert made.options(second, None, None) == VoiceOptions(None, None, {"speed": 1.2})
@@ -32,7 +32,7 @@ def test_the_settings_voice_is_one_of_the_first_engines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codecs", "wish", "chosen"),
+    ("codecs", "requested", "chosen"),
     [
         (("opus", "PCMU"), "auto", "auto"),
         (("opus", "PCMU"), "PCMU", "PCMU"),
@@ -41,19 +41,19 @@ def test_the_settings_voice_is_one_of_the_first_engines() -> None:
         (("PCMU",), "auto", "PCMU"),
     ],
 )
-def test_the_codec_is_the_pages_wish_or_the_settings_first(
-    codecs: tuple[str, ...], wish: str, chosen: str
+def test_the_codec_is_the_pages_request_or_the_settings_first(
+    codecs: tuple[str, ...], requested: str, chosen: str
 ) -> None:
-    assert desk(codecs=codecs).codec(wish) == chosen
+    assert services(codecs=codecs).codec(requested) == chosen
 
 
 def test_a_codec_that_is_not_offered_is_refused() -> None:
     with pytest.raises(BadRequest, match="opus is not offered"):
-        desk(codecs=("PCMU",)).codec("opus")
+        services(codecs=("PCMU",)).codec("opus")
 
 
 async def test_an_engine_that_is_none_leaves_the_choice_as_it_was() -> None:
-    made = desk(voice="anna")
+    made = services(voice="anna")
     voice = PageVoice(made, Captions(lambda message: None, made.clock))
     voice.choose("b", "carl", "en")
     with pytest.raises(NoSuchEngine):
@@ -62,7 +62,7 @@ async def test_an_engine_that_is_none_leaves_the_choice_as_it_was() -> None:
 
 
 def test_a_page_without_a_telephone_is_offered_none() -> None:
-    welcome = desk().welcome("s", resumed=False, call_id=None)
+    welcome = services().welcome("s", resumed=False, call_id=None)
     assert not welcome.sip.dial
     assert not welcome.sip.listen
     assert welcome.calls == ()
@@ -81,7 +81,7 @@ class Said:
 
 @pytest.fixture
 def typing(monkeypatch: pytest.MonkeyPatch) -> tuple[PageVoice, Said]:
-    made = desk(text_chars=40)
+    made = services(text_chars=40)
     captions = Captions(lambda message: None, made.clock)
     monkeypatch.setattr(captions, "add", lambda utterance, number: None)
     return PageVoice(made, captions), Said()
@@ -118,9 +118,9 @@ def test_what_waits_for_the_call_is_bounded_and_can_be_dropped(
 
 
 def test_a_page_learns_the_ice_servers_that_are_set_and_no_others() -> None:
-    assert desk().welcome("s", resumed=False, call_id=None).ice_servers == ()
+    assert services().welcome("s", resumed=False, call_id=None).ice_servers == ()
     servers = (IceServer("stun:stun.example.org"), IceServer("turn:turn.example.org", "u", "p"))
-    welcome = desk(ice_servers=servers).welcome("s", resumed=False, call_id=None)
+    welcome = services(ice_servers=servers).welcome("s", resumed=False, call_id=None)
     assert welcome.ice_servers == (
         IceEntry("stun:stun.example.org"),
         IceEntry("turn:turn.example.org", "u", "p"),

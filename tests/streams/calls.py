@@ -58,7 +58,7 @@ class Streamed:
         await settle()
 
     async def says(self, ms: int, number: int = 1) -> FakeContext:
-        """The speech server has made so much of the utterance."""
+        """Let the speech server synthesise this part of the utterance."""
         await settle(20)
         context = self.client.contexts[number - 1]
         context.start()

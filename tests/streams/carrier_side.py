@@ -53,7 +53,7 @@ class CarrierSide:
         return sound_message(self.line, base64.b64encode(data).decode(), number)
 
     def stops(self) -> Message | None:
-        """The end; None where it is told by closing alone."""
+        """The end; None for a plain close."""
         for step in script(self.line)["steps"]:
             if any("stopped" in each for each in step.get("events", ())):
                 message: str = step["from"]

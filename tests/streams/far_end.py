@@ -173,7 +173,7 @@ class Queueing:
         return sum(isinstance(each, bytes) for each in self._queue) * FRAME_S
 
     async def run(self, seconds: float) -> None:
-        """So much time passes, tick by tick."""
+        """Let time pass, tick by tick."""
         for _ in range(round(seconds / FRAME_S)):
             await self._clock.advance(FRAME_S)
             self._take()

@@ -30,7 +30,7 @@ class Line:
         self._seen = 0
 
     async def runs(self, seconds: float) -> None:
-        """So much time passes."""
+        """Let time pass."""
         clock, wire = self.streamed.clock, self.streamed.wire
         for _ in range(round(seconds / TICK_S)):
             await clock.advance(TICK_S)
@@ -122,10 +122,10 @@ async def test_what_is_said_after_an_interruption_is_heard_from_its_beginning(na
         await line.runs(2.5)
         assert (await saying).position == 24 * 600
         cleared_at = line.carrier.cleared_at[-1]
-        anew = [each for each in line.carrier.pieces if each.begins >= cleared_at]
-        assert sum(each.ends - each.begins for each in anew) == pytest.approx(0.6, abs=TAIL_S)
+        second = [each for each in line.carrier.pieces if each.begins >= cleared_at]
+        assert sum(each.ends - each.begins for each in second) == pytest.approx(0.6, abs=TAIL_S)
         rest_s = adapter_of(name).rest_after_clear_ms / 1000
-        assert anew[0].begins - interrupted_at >= rest_s
+        assert second[0].begins - interrupted_at >= rest_s
 
 
 @pytest.mark.parametrize("name", LINES)

@@ -13,7 +13,7 @@ from tests.fakes import settle
 
 
 class SlowConnection:
-    """Takes a message at once, and lets whoever sent it wait until the test says so."""
+    """Accepts a message immediately, and lets the sender wait until the test says so."""
 
     remote_address = ("192.0.2.1", 4000)
     state = State.OPEN

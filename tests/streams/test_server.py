@@ -44,7 +44,7 @@ class Served:
             return await anext(self._calls)
 
     async def made(self, ms: int, *, done: bool = True) -> None:
-        """The speech server has made so much of what is being said."""
+        """Let the speech server synthesise this part of the utterance."""
         async with asyncio.timeout(20):
             while not self.client.contexts:
                 await settle(1)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.network, pytest.mark.asyncio(loop_scope="module")]
 STORY = "One two three four five six seven eight nine ten. " * 8
 """Half a minute."""
 SILENCE_S = 4.0
-"""The caller listens for so long before cutting in, again and again: on a busy machine the first
+"""Time that the caller listens before each barge-in: on a busy machine the first
 words may come before the story has begun."""
 
 

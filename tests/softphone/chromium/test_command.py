@@ -99,7 +99,7 @@ async def test_a_server_that_is_killed_in_a_call_is_told(
         said, remedy = await person.notice("server_lost")
         assert said
         assert remedy
-        # It might have come back; when it does not, the call is over, and that is told.
+        # It might have come back; when it does not, the call is over, and that is reported.
         await person.visit.until("() => ['ended', 'idle'].includes(window.softphone.state)")
         remedies = person.page.locator("#notice[data-code] .notice-remedy")
         assert await remedies.inner_text()

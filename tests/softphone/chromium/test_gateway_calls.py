@@ -100,7 +100,7 @@ async def test_the_page_dials_and_both_hear_each_other_and_what_is_typed(
 
 
 async def hears_on(ear: Ear, call: Call, seconds: float) -> None:
-    """Wait until so much more has come."""
+    """Wait for this much more audio."""
     until = len(ear.frames) + seconds * 50
     while len(ear.frames) < until:
         assert not call.over

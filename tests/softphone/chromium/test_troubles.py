@@ -114,7 +114,7 @@ async def test_a_second_tab_is_told_that_the_first_is_in_a_call(chromium: Chromi
 async def test_a_page_loaded_anew_ends_the_call_and_can_call_again(chromium: Chromium) -> None:
     async with served() as here, at_the_page(chromium, here.url) as person:
         await person.call()
-        await person.type("A long story begins here, and nobody will hear how it ends." * 2)
+        await person.type("A long story begins here, and the caller will not hear how it ends." * 2)
         await person.visit.sound(0.3)
         await person.page.reload()
         await person.ready()
@@ -166,7 +166,7 @@ async def test_a_server_that_is_gone_is_told_and_found_again(chromium: Chromium)
                 chromium, url, allowed_errors=[REFUSED, "ERR_CONNECTION"]
             ) as person:
                 await person.ready()
-                way.to = 1  # nobody there
+                way.to = 1  # no server there
                 way.cut()
                 said, remedy = await person.notice("server_away")
                 assert said

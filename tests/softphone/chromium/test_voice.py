@@ -94,7 +94,7 @@ async def test_captions_advance_with_the_voice(chromium: Chromium) -> None:
     counts = [count for count, _ in lit]
     assert counts == sorted(counts)
     assert counts[-1] == words
-    # Word by word, not all at once. The page reads its sound a little later than it is played.
+    # Word by word, not all together. The page reads its sound a little later than it is played.
     assert len(set(counts)) > words // 2
     middle = next(sound_s for count, sound_s in lit if count >= words / 2)
     assert 0 < middle < 0.9 * lit[-1][1]

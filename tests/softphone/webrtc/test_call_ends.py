@@ -1,4 +1,4 @@
-"""How a call with a browser ends when nobody hangs up; without a network and in no time."""
+"""How a call with a browser ends without a hang-up; without a network and real time."""
 
 from __future__ import annotations
 

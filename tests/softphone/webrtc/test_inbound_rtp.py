@@ -46,7 +46,7 @@ def test_a_lost_packet_is_made_up_after_a_short_wait() -> None:
     assert (made_up.concealed, heard.concealed) == (True, False)
     assert (sound.lost, sound.concealed) == (1, 1)
     assert sound.next_deadline() is None
-    # The delay does not stay: what follows is heard at once again.
+    # The delay does not stay: what follows is heard immediately again.
     assert len(sound.take(packet(4), at(4))) == 1
 
 
