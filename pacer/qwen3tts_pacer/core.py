@@ -399,14 +399,22 @@ class PacerCore:
 
         That is in mid-utterance with more of it queued. `take_back` undoes it.
         """
-        queue = self._queue
-        if len(queue) < 2 or self._last is None or self._tick != self._sent + 1:
+        queue, tick = self._queue, self._tick
+        if len(queue) < 2 or self._last is None or self._mark or tick != self._sent + 1:
             return None
-        if not queue[0].context == queue[1].context == self._playing:
+        number = self._playing
+        if not queue[0].context == queue[1].context == number:
             return None
         if self._state is not State.PLAYING and self._state is not State.DRAINING:
             return None
-        return self.due(at)
+        self._last = frame = queue.popleft()
+        context = self._contexts[number]
+        context.played = frame.end
+        context.queued -= 1
+        self.sent_frames += 1
+        self._sent, self._tick = tick, tick + 1
+        self._deadline = self._origin + (tick + 1) * self.ptime_s - self._lead
+        return Slot(frame.payload, Kind.SPEECH, False, 1, frame, at)
 
     def take_back(self, before: Frame) -> None:
         """Undo `due_ahead`; ``before`` is the frame of the slot before it."""
