@@ -80,7 +80,7 @@ async def test_a_host_name_is_looked_up(
 
 @pytest.fixture
 async def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``pbx.example`` is at 127.0.0.2, where nobody listens, and at 127.0.0.1."""
+    """``pbx.example`` is at 127.0.0.2, where nothing listens, and at 127.0.0.1."""
 
     def look_up(*args: object, **kwargs: object) -> list[object]:
         return [(0, 0, 0, "", (address, 0)) for address in ("127.0.0.2", "127.0.0.1")]
@@ -111,7 +111,7 @@ async def test_a_name_all_of_whose_addresses_are_deaf_is_unreachable(
 
 async def test_a_host_without_an_address_is_unreachable(endpoint: SipEndpoint) -> None:
     with pytest.raises(CalleeUnreachable, match="no address"):
-        await endpoint.place("sip:bob@nobody.invalid", session().offer())
+        await endpoint.place("sip:bob@absent.invalid", session().offer())
 
 
 @pytest.mark.parametrize("suffix", ["", ";transport=tcp"])
@@ -416,7 +416,7 @@ async def test_a_contact_that_is_a_name_is_looked_up_for_the_ack(
 
 
 async def test_a_contact_whose_name_has_no_address_ends_the_call(endpoint: SipEndpoint) -> None:
-    named = SipSettings(timers=QUICK, advertised_host="nobody.invalid")
+    named = SipSettings(timers=QUICK, advertised_host="absent.invalid")
     async with SipEndpoint(named) as other:
         call = await endpoint.place(f"sip:x@127.0.0.1:{other.port}", session().offer())
         theirs = await asyncio.wait_for(anext(other.incoming), 5)

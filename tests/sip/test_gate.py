@@ -56,7 +56,7 @@ def test_a_call_for_us_is_let_through(source: Hop) -> None:
 
 
 @pytest.mark.parametrize("method", ["REGISTER", "SUBSCRIBE", "PUBLISH", "MESSAGE", "REFER", "FOO"])
-@pytest.mark.parametrize("user", ["agent", "nobody"])
+@pytest.mark.parametrize("user", ["agent", "absent"])
 def test_a_stranger_learns_nothing_from_other_methods(method: str, user: str) -> None:
     gate = gate_of(users=("agent",))
     verdict = gate.request(asked(method, f"sip:{user}@{OURS}"), STRANGER, 0.0)
@@ -65,7 +65,7 @@ def test_a_stranger_learns_nothing_from_other_methods(method: str, user: str) ->
 
 def test_options_say_the_same_for_every_name() -> None:
     gate = gate_of(users=("agent",))
-    for user in ("agent", "nobody"):
+    for user in ("agent", "absent"):
         assert gate.request(asked("OPTIONS", f"sip:{user}@{OURS}"), STRANGER, 0.0) is None
 
 
@@ -78,7 +78,7 @@ def test_options_say_the_same_for_every_name() -> None:
         ("agent;phone-context=x", True),
         ("+4930123", True),
         ("+4940123", False),
-        ("nobody", False),
+        ("absent", False),
         ("", False),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_request_of_a_call_that_is_over_is_left_to_the_agent() -> None:
 
 def test_an_ack_for_nothing_is_never_answered() -> None:
     gate = gate_of(users=("agent",))
-    for uri in (f"sip:agent@{OURS}", f"sip:nobody@{OURS}", "sip:agent@elsewhere"):
+    for uri in (f"sip:agent@{OURS}", f"sip:absent@{OURS}", "sip:agent@elsewhere"):
         assert gate.request(asked("ACK", uri), STRANGER, 0.0) is DROP
 
 
@@ -225,7 +225,7 @@ def test_a_quiet_gate_answers_no_stranger_whom_it_refuses() -> None:
     for request in (
         asked("OPTIONS"),
         asked("REGISTER"),
-        asked(uri=f"sip:nobody@{OURS}"),
+        asked(uri=f"sip:absent@{OURS}"),
         asked(uri="sip:agent@elsewhere"),
     ):
         assert gate.request(request, STRANGER, 0.0) is DROP
@@ -353,7 +353,7 @@ OUTSIDE = "SIP/2.0/UDP 10.0.0.5:5060;received=203.0.113.9;branch=z9hG4bKa"
         ((PROXY, "SIP/2.0/UDP phone.example;branch=z9hG4bKa"), FORWARDED),
         ((PROXY, "nonsense"), FORWARDED),
         ((PROXY,) * 20, FORWARDED),
-        # Vias beneath the one that the proxy has stamped are the stranger's own words.
+        # Vias beneath the one stamped by the proxy are the stranger's own words.
         ((PROXY, OUTSIDE, "SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKb"), "203.0.113.9"),
     ],
 )
@@ -377,7 +377,7 @@ def test_who_comes_through_a_proxy_on_this_machine_has_the_limits_of_a_stranger(
     assert [status(each) for each in calls] == [None, None, 503]
     assert status(gate.request(forwarded(PROXY, OUTSIDE, method="REGISTER"), HERE, 0.0)) == 404
     for _ in range(4):
-        gate.request(forwarded(PROXY, OUTSIDE, user="nobody"), HERE, 0.0)
+        gate.request(forwarded(PROXY, OUTSIDE, user="absent"), HERE, 0.0)
     assert gate.banned("203.0.113.9", 0.0)
     assert status(gate.request(forwarded(PROXY, OUTSIDE), HERE, 0.0)) == 0
     assert not gate.trusts("127.0.0.1", forwarded(PROXY, OUTSIDE))
@@ -387,7 +387,7 @@ def test_programs_of_this_machine_and_other_callers_are_not_locked_out_with_a_st
     gate = gate_of(invite_burst=2, ban_after=1, users=("agent",))
     other = OUTSIDE.replace("203.0.113.9", "203.0.113.77")
     for _ in range(9):
-        gate.request(forwarded(PROXY, OUTSIDE, user="nobody"), HERE, 0.0)
+        gate.request(forwarded(PROXY, OUTSIDE, user="absent"), HERE, 0.0)
     assert gate.request(forwarded(PROXY, other), HERE, 0.0) is None
     assert not gate.banned("127.0.0.1", 0.0)
     assert gate.trusts("127.0.0.1")

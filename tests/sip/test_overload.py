@@ -1,4 +1,4 @@
-"""Floods of requests that nobody completes: what is kept of them is bounded, good calls go on."""
+"""Floods of requests that are never completed: their state is bounded, good calls go on."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ STRANGER = Hop("udp", "10.9.9.9", 5060)
 
 
 def flood(wire: Wire, phone: Phone, method: str, count: int, first: int = 0) -> None:
-    """Requests from an address that neither hears nor answers anything."""
+    """Requests from an address that neither receives nor answers anything."""
     for number in range(first, first + count):
         asked = request(method, phone, branch=f"z9hG4bK{number}", call_id=str(number), sdp=OFFER)
         phone.agent.receive(bytes(asked), STRANGER, wire.now)

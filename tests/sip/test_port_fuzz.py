@@ -60,7 +60,7 @@ LINES = [
     b"CSeq: 1 CANCEL",
     b"CSeq: 2147483648 INVITE",
     b"Contact: <sip:f@127.0.0.1:9>",
-    b"m: <sips:nobody>",
+    b"m: <sips:no-host>",
     b"Record-Route: <sip:127.0.0.1:9>, <sip:127.0.0.1:9;lr>",
     b"Require: everything",
     b"Max-Forwards: 0",
@@ -160,7 +160,7 @@ async def send_streams(port: int, messages: list[bytes]) -> None:
             writer.close()
 
 
-async def answer_whoever(endpoint: SipEndpoint) -> None:
+async def answer_all(endpoint: SipEndpoint) -> None:
     """Answer what can be answered, until cancelled."""
     async with asyncio.TaskGroup() as group:
         async for call in endpoint.incoming:
@@ -182,14 +182,14 @@ async def test_whatever_comes_to_the_port_a_good_call_works_and_nothing_is_kept(
     gate = SourceGate(settings, own=lambda host, port: True)
     with caplog.at_level(logging.ERROR):
         async with SipEndpoint(SipSettings(), gate=gate) as endpoint, SipEndpoint() as caller:
-            answering = asyncio.create_task(answer_whoever(endpoint))
+            answering = asyncio.create_task(answer_all(endpoint))
             messages = inputs(1)
             for start in range(0, len(messages), 50):
                 send_datagrams(endpoint.port, messages[start : start + 50])
                 # What a burst left behind is read before the next one.
                 await asyncio.sleep(0)
             await send_streams(endpoint.port, messages)
-            # Whoever has sent all that is no longer listened to, where he is a stranger.
+            # A stranger that has sent all that is banned.
             gate.trust("caller", ("127.0.0.1",))
             await good_call(caller, f"sip:agent@127.0.0.1:{endpoint.port}")
             answering.cancel()

@@ -43,7 +43,7 @@ def test_a_request_out_of_order_is_500() -> None:
 def test_a_bye_for_no_dialog_is_481() -> None:
     wire, _, callee = pair()
     stranger = Stranger(wire)
-    stranger.send(request("BYE", callee, to_tag="nobody"), callee)
+    stranger.send(request("BYE", callee, to_tag="absent"), callee)
     stranger.send(request("BYE", callee, branch="z9hG4bK2", call_id="other"), callee)
     wire.run(0.2)
     assert stranger.statuses() == [481, 481]

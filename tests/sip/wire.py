@@ -286,7 +286,7 @@ def without_update(phone: Phone) -> None:
 
 
 def accept_changes(phone: Phone, sdp: str = ANSWER) -> None:
-    """Answer each re-INVITE at once."""
+    """Answer each re-INVITE immediately."""
     call = phone.calls[0] if phone.calls else next(iter(phone.agent.calls))
 
     def notify(event: object) -> None:

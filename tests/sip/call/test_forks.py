@@ -1,4 +1,4 @@
-"""A call of ours that rings at several phones at once (RFC 3261 sections 12.1.2 and 13.2.2.4)."""
+"""A call of ours that forks to several phones (RFC 3261 sections 12.1.2 and 13.2.2.4)."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def test_an_answer_of_a_branch_that_never_described_anything_has_nothing_of_the_
 def test_what_a_branch_describes_with_its_200_is_what_it_does_now() -> None:
     _wire, caller, proxy, _call = forked()
     proxy.says("a", 183, sdp_of("a"), reliable=True)
-    proxy.says("a", 200, sdp_of("anew"))
-    assert caller.events[-1] == Answered(sdp_of("anew"))
+    proxy.says("a", 200, sdp_of("again"))
+    assert caller.events[-1] == Answered(sdp_of("again"))
 
 
 def test_the_numbers_of_the_answered_dialog_go_on_after_its_pracks() -> None:

@@ -39,7 +39,7 @@ def ringing(callee: Phone, sdp: str | None = None, **fields: object) -> None:
 def invited(
     stranger: Stranger, callee: Phone, *, sdp: str | None = OFFER, reliable: bool = True
 ) -> None:
-    """A stranger's INVITE that nobody has answered yet."""
+    """A stranger's INVITE without an answer yet."""
     callee.answers_with = None
     extra = RELIABLE if reliable else ()
     stranger.send(request("INVITE", callee, sdp=sdp, extra=extra), callee)
@@ -262,7 +262,7 @@ def test_the_next_ringing_waits_for_the_prack_of_the_one_before() -> None:
 
 
 def test_a_prack_that_was_overtaken_is_taken_all_the_same() -> None:
-    """It is told by what it acknowledges; its number may be below that of a later request."""
+    """It is matched by its RAck; its CSeq may be below that of a later request."""
     wire, _, callee = pair()
     stranger = Stranger(wire)
     invited(stranger, callee)

@@ -130,7 +130,7 @@ async def test_an_attended_transfer_replaces_the_call_with_the_target(lines: lis
 async def test_a_refused_transfer_is_an_error_of_the_request(lines: list[Line]) -> None:
     alice, bob, _ = lines
     ours, theirs = await connected(alice, bob)
-    referring = asyncio.create_task(ours.refer("sip:nobody@127.0.0.1:9"))
+    referring = asyncio.create_task(ours.refer("sip:absent@127.0.0.1:9"))
     (await bob.until(theirs, ReferReceived)).refuse(603)
     with pytest.raises(CallRefused, match="transfer was refused: 603"):
         await asyncio.wait_for(referring, 5)
@@ -140,7 +140,7 @@ async def test_a_refused_transfer_is_an_error_of_the_request(lines: list[Line]) 
 async def test_a_transfer_of_which_nothing_is_told_ends_in_an_error(lines: list[Line]) -> None:
     alice, bob, _ = lines
     ours, theirs = await connected(alice, bob)
-    referring = asyncio.create_task(ours.refer("sip:nobody@127.0.0.1:9"))
+    referring = asyncio.create_task(ours.refer("sip:absent@127.0.0.1:9"))
     asked = await bob.until(theirs, ReferReceived)
     asked.accept()
     transfer = await asyncio.wait_for(referring, 5)
@@ -155,7 +155,7 @@ async def test_a_closed_endpoint_leaves_nobody_waiting_for_notices() -> None:
         async with SipEndpoint(SipSettings(timers=QUICK)) as endpoint:
             alice, bob = Line(endpoint), Line(other)
             ours, theirs = await connected(alice, bob)
-            referring = asyncio.create_task(ours.refer("sip:nobody@127.0.0.1:9"))
+            referring = asyncio.create_task(ours.refer("sip:absent@127.0.0.1:9"))
             (await bob.until(theirs, ReferReceived)).accept()
             transfer = await asyncio.wait_for(referring, 5)
         with pytest.raises(TransferFailed):

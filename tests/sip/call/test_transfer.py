@@ -449,7 +449,7 @@ def test_a_challenge_to_a_refer_is_answered() -> None:
     second = refer(caller)
     wire.run(0.2)
     sent = wire.requests("REFER")
-    # Once without and once with credentials, then it is told: no loop.
+    # Once without and once with credentials, then it ends: no loop.
     assert len(sent) == 3
     assert isinstance(second.outcome[0], CallRefused)
     assert (second.outcome[0].realm, second.outcome[0].user) == ("test", "us")

@@ -1,4 +1,4 @@
-"""UPDATE (RFC 3311): the session changes before and after the answer, and both ends at once."""
+"""UPDATE (RFC 3311): the session changes before and after the answer, and with glare."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_body_of_an_update_must_be_sdp() -> None:
     assert stranger.statuses()[-1] == 415
 
 
-# Both at once
+# Glare
 
 
 def test_two_updates_that_cross_are_both_made_in_the_end() -> None:

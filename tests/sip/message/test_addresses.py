@@ -262,7 +262,7 @@ def test_a_private_contact_of_a_public_peer_is_behind_a_nat(
 async def test_a_peer_behind_a_nat_is_hung_up_on_by_the_connection_it_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its Contact is an address of its own network, where nobody would ever answer."""
+    """Its Contact is an address of its own network, which never answers."""
     monkeypatch.setattr(stream, "behind_nat", lambda host, peer: host == "10.255.255.1")
     settings = SipSettings(timers=QUICK, advertised_host="10.255.255.1")
     async with SipEndpoint(settings) as hidden, SipEndpoint(SipSettings(timers=QUICK)) as endpoint:

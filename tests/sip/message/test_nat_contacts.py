@@ -203,7 +203,7 @@ def test_within_one_network_a_private_contact_is_believed() -> None:
 
 
 def test_a_contact_of_ones_own_machine_is_no_address_of_ours() -> None:
-    """Nobody in our network may aim our requests at our own machine."""
+    """No host in our network may aim our requests at our own machine."""
     source = Hop("udp", "192.168.1.7", 5080)
     assert where(bye_of(called("sip:phone@127.0.0.1:5062", source=source))) == (
         *("udp", "192.168.1.7", 5080),

@@ -143,12 +143,12 @@ async def test_without_waiting_a_registrar_may_come_later(
 
 
 async def test_without_waiting_a_name_that_nobody_knows_is_no_error(endpoint: SipEndpoint) -> None:
-    line = await endpoint.add(Account("sip:nobody.invalid:5060", "alice"), wait=False)
+    line = await endpoint.add(Account("sip:absent.invalid:5060", "alice"), wait=False)
     assert line.registration is not None
     await asyncio.wait_for(line.registration._until(RegistrationState.RETRYING), 5)
     assert "no address" in str(line.error)
     with pytest.raises(CalleeUnreachable):
-        await endpoint.add(Account("sip:nobody.invalid:5061", "bob"))
+        await endpoint.add(Account("sip:absent.invalid:5061", "bob"))
 
 
 async def test_the_further_server_has_us_where_the_first_one_is_dead(
@@ -350,7 +350,7 @@ async def test_a_trunk_that_says_503_is_not_called_while_there_is_another(
         await settle(50)
         assert "503" in endpoint.lines["first"].words
         assert endpoint.best_account() == second.account
-        assert endpoint.best_account("nobody") is None
+        assert endpoint.best_account("absent") is None
 
 
 async def test_blank_lines_over_udp_keep_the_way_open(one: RegistrarServer) -> None:
@@ -514,18 +514,18 @@ async def test_a_stranger_gets_no_answer_to_a_challenge_from_us(endpoint: SipEnd
 async def test_only_the_accounts_servers_may_ask_for_its_password(
     endpoint: SipEndpoint, two: RegistrarServer
 ) -> None:
-    """Whoever else is called would have something to guess it by."""
+    """Any other callee would have something to guess it by."""
     two.challenge = True
     here = Account(two.uri, "bob", "secret", register=False)
     elsewhere = Account("sip:192.0.2.1", "bob", "secret", register=False)
     beside = replace(elsewhere, allowed_sources=("127.0.0.0/8",))
-    for account, told in ((here, True), (elsewhere, False), (beside, True)):
+    for account, sent in ((here, True), (elsewhere, False), (beside, True)):
         two.requests.clear()
         target = f"sip:carol@127.0.0.1:{two.port}"
         call = await endpoint.place(target, session().offer(), account=account)
         with pytest.raises(CallRefused):
             await call.answered()
-        assert any(request.get("Authorization") for request in two.requests) is told
+        assert any(request.get("Authorization") for request in two.requests) is sent
 
 
 async def test_a_trunks_servers_are_known_by_their_names_also_after_they_have_moved() -> None:

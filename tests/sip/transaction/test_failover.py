@@ -217,7 +217,7 @@ def transports(wire: Wire, method: str = "INVITE") -> list[str]:
 
 
 def refusing_tcp(wire: Wire, caller: Phone) -> None:
-    """Connections are refused: the message is lost, and the caller is told."""
+    """Connections are refused: the message is lost, and that is reported."""
 
     def drop(carried: Carried) -> bool:
         if carried.to.transport != "tcp":

@@ -159,7 +159,7 @@ async def test_without_verification_any_certificate_is_taken(
 
 @pytest.fixture
 async def strict(settings: SipSettings, authority: Authority) -> AsyncIterator[SipEndpoint]:
-    """Wants a certificate of whoever connects."""
+    """Requires a client certificate."""
     assert settings.tls is not None
     tls = replace(settings.tls, require_client_certificate=True)
     async with SipEndpoint(replace(settings, tls=tls, user="other")) as other:

@@ -61,7 +61,7 @@ class Ends:
         self._changed.set()
 
     async def until(self, received: int = 0, failed: int = 0) -> None:
-        """Wait until so much has been told."""
+        """Wait until that many events have come."""
         async with asyncio.timeout(5):
             while len(self.received) < received or len(self.failed) < failed:
                 self._changed.clear()
