@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from qwen3tts_phone.diagnosis.findings import CODES
-from qwen3tts_phone.records.record import FIELDS
+from qwen3tts_phone.records.fields import FIELDS
 from qwen3tts_phone.settings.accounts import KEYS, KINDS
 from qwen3tts_phone.settings.file import PORT, SECTIONS
 from qwen3tts_phone.settings.sections import PhoneConfig

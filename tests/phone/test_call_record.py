@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
 from qwen3tts_phone.facts import SOURCES_KEPT, CallFacts, EndFacts, MediaFacts
-from qwen3tts_phone.records.record import FIELDS, CallRecord, end_reason
+from qwen3tts_phone.records.fields import FIELDS, end_reason
+from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.utterance import Spoken

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.diagnosis.findings import CODES
-from qwen3tts_phone.records.record import FIELDS
+from qwen3tts_phone.records.fields import FIELDS
 from qwen3tts_phone.settings.file import SECTIONS
 from tests.phone.settings_table import BEGIN, PAGE, all_tables, written
 

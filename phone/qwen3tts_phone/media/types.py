@@ -400,6 +400,7 @@ class MediaSettings:
     receive_every_s: float = 0.002
     """Least interval of polling sockets; arrival times are the kernel's."""
     start_timeout_s: float = 10.0
+    """Longest wait for the process to start."""
     answer_timeout_s: float = 5.0
     """Limit of silence and of answers, after which the process is killed; it reports five times
     within it."""
