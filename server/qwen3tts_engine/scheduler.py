@@ -61,7 +61,7 @@ class SchedulerSettings:
     initial_codec_chunk_frames: int | Literal["load"] | None = None
     """Frames in a request's first chunk: a number, by load (powers of two below the steady chunk
     by active rows over slots), or None: as few as the deadline needs."""
-    max_joins: int = 8
+    max_prefills: int = 8
     """Most prefills in a plan: rows that speak get their frame in between."""
     max_rows: int | None = None
     """Most rows in a step; None: all."""
@@ -74,7 +74,7 @@ class SchedulerSettings:
     that runs one step ahead has launched two."""
 
     def __post_init__(self) -> None:
-        for name in ("slots", "max_joins", "max_decode_frames"):
+        for name in ("slots", "max_prefills", "max_decode_frames"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
         for name in ("max_waiting", "lead_ms", "rest_ms", "hurry_ms", "margin_ms"):
@@ -95,7 +95,7 @@ class SchedulerSettings:
 class Plan:
     """Work of one turn, in this order; the most urgent first."""
 
-    joins: tuple[Job, ...] = ()
+    prefills: tuple[Job, ...] = ()
     """Jobs to give a slot and prefill."""
     decodes: tuple[tuple[Job, int], ...] = ()
     """Jobs and how many of their next frames to decode; all of these were stepped before. A job
@@ -104,7 +104,7 @@ class Plan:
     """Jobs to make one frame each, those that join in this plan too."""
 
     def __bool__(self) -> bool:
-        return bool(self.joins or self.decodes or self.steps)
+        return bool(self.prefills or self.decodes or self.steps)
 
 
 CLIMB = 0.25
@@ -197,7 +197,7 @@ class Scheduler:
         )
         self._admissions += 1
 
-    def joined(self, job: Job, slot: int = -1) -> None:
+    def prefilled(self, job: Job, slot: int = -1) -> None:
         """Note that a waiting job has a slot and is being prefilled; chooses its first chunk."""
         row = self._waiting.pop(job, None)
         if row is None:
@@ -259,7 +259,7 @@ class Scheduler:
             row.lead.made(frames * FRAME_SAMPLES)
             row.lead.sent(frames * FRAME_SAMPLES, now)
 
-    def leave(self, job: Job) -> None:
+    def remove(self, job: Job) -> None:
         self._waiting.pop(job, None)
         self._running.pop(job, None)
 
@@ -273,10 +273,10 @@ class Scheduler:
         self._now = now
         self.times.turn(now)
         self._look(now)
-        joins = self._joins(now)
-        steps = self._steps(joins, now)
+        prefills = self._prefills(now)
+        steps = self._steps(prefills, now)
         plan = Plan(
-            joins=tuple(row.job for row in joins),
+            prefills=tuple(row.job for row in prefills),
             decodes=self._take_decodes(now),
             steps=tuple(row.job for row in steps),
         )
@@ -295,7 +295,7 @@ class Scheduler:
         """Return when a plan will have work if nothing happens; None: only after an event."""
         self.times.turn(now)
         self._look(now)
-        if self._joins(now) or self._steps([], now) or self._decodes(now):
+        if self._prefills(now) or self._steps([], now) or self._decodes(now):
             return now
         times: list[float | None] = []
         for row in self._running.values():
@@ -319,15 +319,15 @@ class Scheduler:
             row.look(now)
             row.rushed = rushed
 
-    # --- joins ---
+    # --- prefills ---
 
-    def _joins(self, now: float) -> list[Row]:
-        free = min(self.settings.slots - len(self._running), self.settings.max_joins)
+    def _prefills(self, now: float) -> list[Row]:
+        free = min(self.settings.slots - len(self._running), self.settings.max_prefills)
         if free <= 0 or not self._waiting:
             return []
         for row in self._waiting.values():
             self._note_silence(row, now)
-        return sorted(self._waiting.values(), key=_join_rank)[:free]
+        return sorted(self._waiting.values(), key=_prefill_rank)[:free]
 
     def _note_silence(self, row: Row, now: float) -> None:
         if not row.silent:
@@ -337,8 +337,8 @@ class Scheduler:
 
     # --- steps ---
 
-    def _steps(self, joins: list[Row], now: float) -> list[Row]:
-        rows = [row for row in (*self._running.values(), *joins) if row.may_step(self._room)]
+    def _steps(self, prefills: list[Row], now: float) -> list[Row]:
+        rows = [row for row in (*self._running.values(), *prefills) if row.may_step(self._room)]
         calm = now >= self._calm_until
         if not any(row.hurries(self._hurry_s) or (calm and row.wants_step()) for row in rows):
             return []
@@ -392,7 +392,7 @@ def _rank(row: Row) -> tuple[bool, float, int, int]:
     return not row.unheard, 0.0 if row.unheard else row.reach_s, row.last_step, row.order
 
 
-def _join_rank(row: Row) -> tuple[bool, float, int]:
+def _prefill_rank(row: Row) -> tuple[bool, float, int]:
     """Sort key: listeners without sound, the longest silence first, then the least lead."""
     if row.dry_since is not None:
         return False, row.dry_since, row.order

@@ -17,7 +17,7 @@ from qwen3tts_wire.errors import ServerBusy
 class Costs:
     """Seconds of one device that does one thing at a time."""
 
-    join_s: float = 0.003
+    prefill_s: float = 0.003
     """A batch of prefills."""
     step_s: float = 0.003
     step_row_s: float = 0.00004
@@ -123,10 +123,10 @@ class Simulation:
             return False
         began = self.now
         self.turns += 1
-        if plan.joins:
-            self.now += self.costs.join_s
-            for job in plan.joins:
-                self.scheduler.joined(job)
+        if plan.prefills:
+            self.now += self.costs.prefill_s
+            for job in plan.prefills:
+                self.scheduler.prefilled(job)
         by_length: dict[int, list[Call]] = {}
         for job, frames in plan.decodes:
             assert isinstance(job, Call)
@@ -149,7 +149,7 @@ class Simulation:
                 else:
                     self.scheduler.text(job, job.text(job.stepped, self.now))
         for call in [each for each in self._running if self.scheduler.finished(each)]:
-            self.scheduler.leave(call)
+            self.scheduler.remove(call)
             self._running.remove(call)
             call.done_s = self.now - call.begins
             assert call.heard == call.frames

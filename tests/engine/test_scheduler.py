@@ -35,11 +35,11 @@ def ahead(lead_s: float, now: float = 0.0, target_ms: float | None = None) -> Pl
     return lead
 
 
-def join(plan: Scheduler, now: float = 0.0) -> Plan:
-    """Ask for a plan and join what it wants to join."""
+def prefill(plan: Scheduler, now: float = 0.0) -> Plan:
+    """Ask for a plan and prefill what it plans."""
     planned = plan.plan(now)
-    for job in planned.joins:
-        plan.joined(job)
+    for job in planned.prefills:
+        plan.prefilled(job)
     return planned
 
 
@@ -55,7 +55,7 @@ def test_a_new_call_is_prefilled_and_stepped_in_one_plan() -> None:
     turns = scheduler()
     turns.admit("a", PlayoutLead(), 0.0)
     assert turns.next_wake(0.0) == 0.0
-    assert join(turns) == Plan(joins=("a",), steps=("a",))
+    assert prefill(turns) == Plan(prefills=("a",), steps=("a",))
     assert turns.active == 1
 
 
@@ -63,7 +63,7 @@ def test_a_full_arena_queues_up_to_its_bound_and_then_refuses() -> None:
     turns = scheduler(slots=2, max_waiting=1)
     for job in "ab":
         turns.admit(job, PlayoutLead(), 0.0)
-    join(turns)
+    prefill(turns)
     turns.admit("c", PlayoutLead(), 0.0)
     with pytest.raises(ServerBusy) as caught:
         turns.admit("d", PlayoutLead(), 0.0)
@@ -102,38 +102,38 @@ def test_a_slot_that_becomes_free_goes_to_the_next_at_once() -> None:
     turns = scheduler(slots=1)
     for job in "abc":
         turns.admit(job, PlayoutLead(), 0.0)
-    assert join(turns).joins == ("a",)
-    assert join(turns).joins == ()
-    turns.leave("a")
-    assert join(turns).joins == ("b",)
+    assert prefill(turns).prefills == ("a",)
+    assert prefill(turns).prefills == ()
+    turns.remove("a")
+    assert prefill(turns).prefills == ("b",)
 
 
 def test_who_hears_nothing_joins_in_the_order_of_the_silence_then_who_has_least() -> None:
-    turns = scheduler(max_joins=2)
+    turns = scheduler(max_prefills=2)
     turns.admit("much", ahead(0.5), 0.0)
     turns.admit("little", ahead(0.2), 0.0)
     turns.admit("first", PlayoutLead(), 0.0)
     turns.admit("second", PlayoutLead(), 0.1)
-    assert join(turns, 0.1).joins == ("first", "second")
-    assert join(turns, 0.1).joins == ("little", "much")
+    assert prefill(turns, 0.1).prefills == ("first", "second")
+    assert prefill(turns, 0.1).prefills == ("little", "much")
 
 
 def test_a_call_that_ran_dry_in_the_queue_is_not_passed_by_new_calls_for_ever() -> None:
     turns = scheduler(slots=1)
     turns.admit("speaks", PlayoutLead(), 0.0)
-    join(turns)
+    prefill(turns)
     turns.admit("dry", ahead(0.05), 0.0)
     turns.plan(0.0)
     for index in range(5):
         turns.admit(index, PlayoutLead(), 0.5 + index)
-    turns.leave("speaks")
-    assert turns.plan(6.0).joins == (0,), "it was silent before"
+    turns.remove("speaks")
+    assert turns.plan(6.0).prefills == (0,), "it was silent before"
     turns = scheduler(slots=1)
     turns.admit("dry", ahead(0.05), 0.0)
     turns.admit("speaks", PlayoutLead(), 0.0)
-    assert join(turns).joins == ("speaks",)
-    turns.leave("speaks")
-    join(turns, 0.0)
+    assert prefill(turns).prefills == ("speaks",)
+    turns.remove("speaks")
+    prefill(turns, 0.0)
     assert turns.active == 1
 
 
@@ -145,20 +145,20 @@ def test_first_frames_come_first_then_the_least_lead() -> None:
     turns.admit("much", ahead(0.4), 0.0)
     turns.admit("little", ahead(0.1), 0.0)
     turns.admit("new", PlayoutLead(), 0.0)
-    assert join(turns).steps == ("new", "little", "much")
+    assert prefill(turns).steps == ("new", "little", "much")
 
 
 def test_a_row_with_more_than_its_lead_ahead_rests_and_others_do_not() -> None:
     turns = scheduler(lead_ms=500)
     turns.admit("far", ahead(0.6), 0.0)
     turns.admit("own target", ahead(0.6, target_ms=1000), 0.0)
-    assert join(turns).steps == ("own target",)
+    assert prefill(turns).steps == ("own target",)
 
 
 def test_a_row_that_rests_says_when_it_must_go_on() -> None:
     turns = scheduler(lead_ms=500, rest_ms=200)
     turns.admit("far", ahead(0.6), 0.0)
-    assert join(turns).joins == ("far",)
+    assert prefill(turns).prefills == ("far",)
     assert turns.next_wake(0.0) == pytest.approx(0.3)
     assert not turns.plan(0.29)
     assert turns.plan(0.3).steps == ("far",)
@@ -170,7 +170,7 @@ def test_a_listener_whose_sound_is_late_does_not_keep_the_engine_awake() -> None
     # Made, but stuck on its way: the listener has played all that it was given.
     lead.made(24_000 * 3 // 10 + 1)
     turns.admit("stuck", lead, 10.0)
-    join(turns, 10.0)
+    prefill(turns, 10.0)
     now, wakes = 10.0, 0
     while now < 11.0:
         assert not turns.plan(now)
@@ -183,16 +183,16 @@ def test_a_listener_whose_sound_is_late_does_not_keep_the_engine_awake() -> None
 def test_a_row_below_its_lead_rides_along_with_one_in_need() -> None:
     turns = scheduler()
     turns.admit("well", ahead(0.7), 0.0)
-    join(turns)
+    prefill(turns)
     assert not turns.plan(0.0)
     turns.admit("new", PlayoutLead(), 0.0)
-    assert join(turns).steps == ("new", "well")
+    assert prefill(turns).steps == ("new", "well")
 
 
 def test_rows_that_do_not_hurry_leave_the_device_free_in_between() -> None:
     turns = scheduler()
     turns.admit("a", ahead(0.4), 0.0)
-    step(turns, join(turns))
+    step(turns, prefill(turns))
     assert not turns.plan(0.001)
     assert turns.next_wake(0.001) == pytest.approx(FRAME_S / 4, abs=1e-5)
     assert turns.plan(FRAME_S / 4).steps == ("a",)
@@ -204,7 +204,7 @@ def test_starved_and_held_rows_skip_steps() -> None:
         turns.admit(job, PlayoutLead(), 0.0)
     turns.text("starved", False)
     turns.held("held", True)
-    assert join(turns).steps == ("runs",)
+    assert prefill(turns).steps == ("runs",)
     turns.text("starved", True)
     turns.held("held", False)
     assert set(turns.plan(0.0).steps) == {"starved", "held", "runs"}
@@ -215,7 +215,7 @@ def test_a_row_whose_ring_is_full_of_frames_that_are_no_sound_yet_waits() -> Non
     turns.admit("a", None, 0.0)
     steps = 0
     for _ in range(200):
-        planned = join(turns)
+        planned = prefill(turns)
         step(turns, planned)
         steps += len(planned.steps)
     assert steps == 62, "room for two of which nobody has told yet"
@@ -228,10 +228,10 @@ def test_a_cancelled_row_is_gone_at_the_next_plan_and_late_news_of_it_are_nothin
     turns = scheduler()
     turns.admit("a", PlayoutLead(), 0.0)
     turns.admit("waits", PlayoutLead(), 0.0)
-    step(turns, join(turns))
-    turns.leave("a")
-    turns.leave("waits")
-    for tell in (turns.joined, turns.ended, turns.leave):
+    step(turns, prefill(turns))
+    turns.remove("a")
+    turns.remove("waits")
+    for tell in (turns.prefilled, turns.ended, turns.remove):
         tell("a")
     turns.stepped("a", 0.0)
     turns.decoded("a", 1, 0.0)
@@ -248,7 +248,7 @@ def test_where_not_all_rows_can_step_they_take_turns() -> None:
         turns.admit(job, PlayoutLead(), 0.0)
     counts: dict[Any, int] = dict.fromkeys(range(5), 0)
     for _ in range(10):
-        planned = join(turns)
+        planned = prefill(turns)
         step(turns, planned)
         for stepped in planned.steps:
             counts[stepped] += 1
@@ -281,7 +281,7 @@ def test_on_a_device_hardly_faster_than_real_time_chunks_stay_small() -> None:
 def test_the_last_frames_are_decoded_whatever_their_number() -> None:
     turns = scheduler(ramp=(1, 2, 4, 8), initial_codec_chunk_frames=8)
     turns.admit("a", PlayoutLead(), 0.0)
-    join(turns)
+    prefill(turns)
     turns.stepped("a", 0.0, frames=7)
     turns.ended("a")
     taken = []
@@ -297,13 +297,13 @@ def test_the_last_frames_are_decoded_whatever_their_number() -> None:
 def test_frames_beyond_the_end_are_dropped_and_those_told_of_late_are_not() -> None:
     turns = scheduler()
     turns.admit("a", PlayoutLead(), 0.0)
-    join(turns)
+    prefill(turns)
     turns.stepped("a", 0.0, frames=3)
     turns.ended("a", frames=2)
     turns.stepped("a", 0.0)
     assert turns.plan(0.0).decodes == (("a", 2),)
     turns.admit("b", PlayoutLead(), 0.0)
-    join(turns)
+    prefill(turns)
     turns.stepped("b", 0.0)
     turns.ended("b")
     turns.stepped("b", 0.0)
@@ -313,7 +313,7 @@ def test_frames_beyond_the_end_are_dropped_and_those_told_of_late_are_not() -> N
 def test_a_decode_is_named_once() -> None:
     turns = scheduler()
     turns.admit("a", PlayoutLead(), 0.0)
-    join(turns)
+    prefill(turns)
     turns.stepped("a", 0.0)
     assert turns.decodes_now(0.0) == (("a", 1),)
     assert turns.plan(0.0).decodes == ()
@@ -325,7 +325,7 @@ def test_a_decode_is_named_once() -> None:
 def test_a_row_without_text_gives_what_it_has() -> None:
     turns = scheduler(initial_codec_chunk_frames=4)
     turns.admit("a", PlayoutLead(), 0.0)
-    step(turns, join(turns))
+    step(turns, prefill(turns))
     assert not turns.plan(0.0).decodes
     turns.text("a", False)
     assert turns.plan(0.0).decodes == (("a", 1),)
@@ -334,7 +334,7 @@ def test_a_row_without_text_gives_what_it_has() -> None:
 def test_a_row_whose_listener_is_about_to_run_dry_gives_what_it_has() -> None:
     turns = scheduler()
     turns.admit("a", ahead(0.64), 0.0)
-    join(turns)
+    prefill(turns)
     turns.stepped("a", 0.0, frames=3)
     assert not turns.plan(0.0).decodes, "four may gather"
     turns.text("a", False)
@@ -347,10 +347,10 @@ def test_a_row_whose_listener_is_about_to_run_dry_gives_what_it_has() -> None:
 def test_a_whole_chunk_waits_a_moment_while_a_new_call_is_about_to_sound() -> None:
     turns = scheduler()
     turns.admit("a", ahead(0.7), 0.0)
-    join(turns)
+    prefill(turns)
     turns.stepped("a", 0.0, frames=4)
     turns.admit("new", PlayoutLead(), 0.0)
-    planned = join(turns)
+    planned = prefill(turns)
     assert planned.decodes == (("a", 4),), "nothing of the new call is there yet"
     turns.decoded("a", 4, 0.0)
     turns.stepped("a", 0.0, frames=8)
@@ -362,7 +362,7 @@ def test_a_new_calls_first_frame_is_decoded_before_what_is_due() -> None:
     turns = scheduler(max_decode_frames=2)
     turns.admit("a", ahead(0.01), 0.0)
     turns.admit("new", PlayoutLead(), 0.0)
-    join(turns)
+    prefill(turns)
     turns.stepped("a", 0.0, frames=2)
     turns.stepped("new", 0.0)
     assert turns.plan(0.0).decodes == (("new", 1),), "as many as a plan may have"
@@ -374,7 +374,7 @@ def test_a_first_chunk_longer_than_the_lead_is_gathered_all_the_same() -> None:
     call = Call(0, 60, 0.0)
     turns = scheduler()
     turns.admit(call, call.lead, 0.0, initial_chunk=100)
-    join(turns)
+    prefill(turns)
     turns.stepped(call, 0.0, frames=40)
     assert turns.plan(0.0).decodes == ((call, 32),), "at most half the ring"
 
@@ -398,10 +398,10 @@ def test_the_first_chunk_grows_with_the_load() -> None:
 
 
 def test_it_is_chosen_once_and_a_requests_own_value_wins() -> None:
-    turns = scheduler(slots=4, initial_codec_chunk_frames="load", max_joins=1)
+    turns = scheduler(slots=4, initial_codec_chunk_frames="load", max_prefills=1)
     for job, own in (("a", None), ("b", None), ("c", None), ("d", 3)):
         turns.admit(job, PlayoutLead(), 0.0, initial_chunk=own)
-        join(turns)
+        prefill(turns)
     for job in "abcd":
         turns.stepped(job, 0.0, frames=8)
     assert dict(turns.plan(0.0).decodes) == {"a": 1, "b": 1, "c": 2, "d": 3}
@@ -488,7 +488,7 @@ def test_a_job_without_a_listener_is_never_paced_and_comes_last() -> None:
     "fields",
     [
         {"slots": 0},
-        {"max_joins": 0},
+        {"max_prefills": 0},
         {"max_decode_frames": 0},
         {"max_waiting": -1},
         {"lead_ms": -1},

@@ -49,7 +49,7 @@ class Speech:
     frames: int
     text: int
     """Frames whose text has come."""
-    joined: bool = False
+    prefilled: bool = False
     launched: int = 0
     """Frames stepped, of which the scheduler may not know."""
     told: int = 0
@@ -86,7 +86,7 @@ class Jobs(RuleBasedStateMachine):
             slots=SLOTS,
             max_waiting=MAX_WAITING,
             max_rows=max_rows,
-            max_joins=2,
+            max_prefills=2,
             max_decode_frames=8,
             ramp=RAMP,
             initial_codec_chunk_frames=initial,  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ class Jobs(RuleBasedStateMachine):
     def it_is_cancelled(self, speech: Speech) -> None:
         number = self._number(speech)
         if number is not None:
-            self.scheduler.leave(number)
+            self.scheduler.remove(number)
             del self.here[number]
             # What the device still had in work is told of, and changes nothing.
             self.scheduler.stepped(number, self.now)
@@ -208,14 +208,14 @@ class Jobs(RuleBasedStateMachine):
     def turn(self, took: float) -> Plan:
         wake = self.scheduler.next_wake(self.now)
         full = self.scheduler.active == SLOTS
-        waits = any(each.text and not each.joined for each in self.here.values())
+        waits = any(each.text and not each.prefilled for each in self.here.values())
         plan = self.scheduler.plan(self.now)
         assert bool(plan) == (wake == self.now), "next_wake promises what plan gives"
         self._check(plan, rush=full and waits)
-        for number in plan.joins:
+        for number in plan.prefills:
             assert isinstance(number, int)
-            self.scheduler.joined(number)
-            self.here[number].joined = True
+            self.scheduler.prefilled(number)
+            self.here[number].prefilled = True
         for number, frames in plan.decodes:
             assert isinstance(number, int)
             speech = self.here[number]
@@ -240,7 +240,7 @@ class Jobs(RuleBasedStateMachine):
 
     def _collect(self, number: int) -> None:
         speech = self.here[number]
-        if speech.joined:
+        if speech.prefilled:
             known = speech.launched - min(self.ahead, speech.frames - speech.launched)
             for _ in range(max(0, known - speech.told)):
                 self.scheduler.stepped(number, self.now)
@@ -257,7 +257,7 @@ class Jobs(RuleBasedStateMachine):
             self.scheduler.decoded(number, frames, self.now)
         if self.scheduler.finished(number) and speech.told == speech.frames:
             assert speech.sound == list(range(speech.frames))
-            self.scheduler.leave(number)
+            self.scheduler.remove(number)
             del self.here[number]
 
     # --- what must hold ---
@@ -270,17 +270,17 @@ class Jobs(RuleBasedStateMachine):
         """``rush``: somebody waits for a slot, so rows may run to their end to give theirs up,
         whatever their lead and whether or not they are read."""
         speeches = self.here
-        assert len(set(plan.joins)) == len(plan.joins)
+        assert len(set(plan.prefills)) == len(plan.prefills)
         assert len(set(plan.steps)) == len(plan.steps)
         decoded = [number for number, _ in plan.decodes]
         assert len(set(decoded)) == len(decoded)
-        assert {*plan.joins, *plan.steps, *decoded} <= set(speeches), "it left"
-        assert self.scheduler.active + len(plan.joins) <= SLOTS
-        assert len(plan.joins) <= self.settings.max_joins
+        assert {*plan.prefills, *plan.steps, *decoded} <= set(speeches), "it left"
+        assert self.scheduler.active + len(plan.prefills) <= SLOTS
+        assert len(plan.prefills) <= self.settings.max_prefills
         assert len(plan.steps) <= (self.settings.max_rows or SLOTS)
         for number, frames in plan.decodes:
             speech = speeches[number]  # type: ignore[index]
-            assert speech.joined
+            assert speech.prefilled
             assert rush or not speech.held
             assert 0 < frames <= speech.told - speech.taken, "only what was stepped"
             assert frames in RAMP or (speech.taken == 0 and frames in (3, 5, CODE_RING // 2))
@@ -288,7 +288,7 @@ class Jobs(RuleBasedStateMachine):
         assert total <= self.settings.max_decode_frames or len(decoded) == 1
         for number in plan.steps:
             speech = speeches[number]  # type: ignore[index]
-            assert speech.joined or number in plan.joins
+            assert speech.prefilled or number in plan.prefills
             assert rush or not speech.held
             assert speech.launched < speech.text, "a starved row skips the step"
             lead_s = speech.context.lead.seconds(self.now)

@@ -38,7 +38,7 @@ class House:
     def __init__(self, slots: int) -> None:
         self.scheduler = Scheduler(SchedulerSettings(slots=slots))
         self.speakers: dict[str, Speaker] = {}
-        self.joined: list[str] = []
+        self.prefilled: list[str] = []
         self.now = 100.0
 
     def admit(self, name: str, speaker: Speaker) -> None:
@@ -49,9 +49,9 @@ class House:
         """Whether there was anything to do."""
         scheduler, now = self.scheduler, self.now
         plan = scheduler.plan(now)
-        for job in plan.joins:
-            scheduler.joined(job)
-            self.joined.append(str(job))
+        for job in plan.prefills:
+            scheduler.prefilled(job)
+            self.prefilled.append(str(job))
         for job, frames in plan.decodes:
             scheduler.decoded(job, frames, now)
             speaker = self.speakers[str(job)]
@@ -65,7 +65,7 @@ class House:
                 scheduler.ended(job)
         for name in list(self.speakers):
             if scheduler.finished(name):
-                scheduler.leave(name)
+                scheduler.remove(name)
         self.now += 0.001
         return bool(plan)
 
@@ -90,7 +90,7 @@ def test_nobody_waits_behind_rows_that_rest(rows: list[tuple[str, int]]) -> None
     house.settle()
     house.admit(NEW, Speaker("paced", 5))
     turns = 0
-    while NEW not in house.joined:
+    while NEW not in house.prefilled:
         house.turn()
         turns += 1
         # One turn a frame of the shortest, and a few for the last of its sound.
@@ -113,7 +113,7 @@ def test_a_clause_whose_listener_has_enough_hurries_nobody() -> None:
     house.now += 0.2
     for _ in range(150):
         house.turn()
-    assert NEW in house.joined
+    assert NEW in house.prefilled
 
 
 def test_who_waits_for_text_himself_hurries_nobody() -> None:

@@ -27,7 +27,7 @@ def test_a_row_that_breaks_a_step_fails_alone(caplog: pytest.LogCaptureFixture) 
     assert world.runner.resets == 0
 
 
-def test_a_row_that_cannot_join_fails_alone() -> None:
+def test_a_row_that_cannot_be_prefilled_fails_alone() -> None:
     world = World()
 
     class OutOfMemoryError(RuntimeError):

@@ -110,7 +110,7 @@ class Batch:
                 self.fail_row(job, error)
                 continue
             job.move(JobEvent.PREFILL)
-            self._scheduler.joined(job, job.slot)
+            self._scheduler.prefilled(job, job.slot)
             if not job.has_text:
                 job.move(JobEvent.STARVE)
 
@@ -298,7 +298,7 @@ class Batch:
 
     def release(self, job: Job) -> None:
         """Free the slot and forget the generation."""
-        self._scheduler.leave(job)
+        self._scheduler.remove(job)
         if job.slot >= 0:
             self._runner.free(job.slot)
             self._free.append(job.slot)

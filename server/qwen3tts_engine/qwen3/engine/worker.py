@@ -186,7 +186,7 @@ class Worker:
         before = batch.steps_under_way
         plan = self._scheduler.plan(now)
         steps = cast("Sequence[Job]", plan.steps)
-        batch.prefill(cast("Sequence[Job]", plan.joins))
+        batch.prefill(cast("Sequence[Job]", plan.prefills))
         batch.decode(cast("_Decodes", plan.decodes))
         batch.step(steps)
         if any(not job.decodes_launched for job in steps):

@@ -6,19 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Protocol
 
-from qwen3tts_engine.base import Voice
+from qwen3tts_engine.base import CLONE, Voice
 from qwen3tts_engine.model_names import SPEAKERS
 from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.prompt import NO_SPEAKER, find_language, find_speaker, language_tag
 from qwen3tts_wire.errors import UnknownVoice
-from qwen3tts_wire.names import near_hint, nearest
+from qwen3tts_wire.names import MANY, near_hint, nearest
 
 DESIGN = "design"
 """Voice of a VoiceDesign checkpoint, described by the request's instructions."""
-MANY = "mul"
-"""ISO 639-2: several languages."""
-CLONE = "clone:"
-"""Prefix of cloned voices' names."""
 _VOICE_ID = re.compile("[0-9a-f]{64}")
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -24,6 +23,7 @@ from qwen3tts_engine.qwen3.model.prompt import Reference
 from qwen3tts_engine.qwen3.voices.catalogue import is_voice_id
 from qwen3tts_engine.qwen3.voices.content import ClonedVoice, VoiceContent
 from qwen3tts_wire.errors import EngineUnavailable, LimitExceeded, ServerBusy
+from qwen3tts_wire.process import replace_file
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class VoiceFiles:
             if kept + len(data) > self.bound_bytes:
                 log.warning("the voice folder is full (%d bytes); a voice is not kept", kept)
                 return False
-            _write(self._file(voice_id), data)
+            replace_file(self._file(voice_id), data)
         except OSError as error:
             log.warning("a voice could not be written: %s", error.strerror)
             return False
@@ -239,7 +239,7 @@ class VoiceFiles:
     def set_name(self, name: str, voice_id: str) -> None:
         data = json.dumps({"name": name, "id": voice_id}).encode()
         try:
-            _write(self._name_file(name), data)
+            replace_file(self._name_file(name), data)
         except OSError as error:
             log.warning("a voice's name could not be written: %s", error.strerror)
 
@@ -251,18 +251,6 @@ class VoiceFiles:
     def _name_file(self, name: str) -> Path:
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
         return self._names / f"{digest[:32]}.json"
-
-
-def _write(file: Path, data: bytes) -> None:
-    # Made with mode 0600.
-    handle, beside = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(data)
-        Path(beside).replace(file)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
 
 
 def _pack(content: VoiceContent) -> bytes:

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from qwen3tts_engine.base import WordsMissing
+from qwen3tts_engine.base import CLONE, WordsMissing
 from qwen3tts_engine.qwen3.faults import non_finite_error, public_error, safe_traceback
 from qwen3tts_engine.qwen3.model.prompt import Reference
-from qwen3tts_engine.qwen3.voices.catalogue import CLONE, is_voice_id
+from qwen3tts_engine.qwen3.voices.catalogue import is_voice_id
 from qwen3tts_engine.qwen3.voices.content import (
     ClonedVoice,
     VoiceContent,
