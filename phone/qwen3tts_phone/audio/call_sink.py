@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import Filling
 from qwen3tts_phone.audio.frames import Tap
 from qwen3tts_speech.sink import PacerSink, Played, Write
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPacing:
+    """Pacing of a sink: see `PacerSink`."""
+
+    ptime_ms: int
+    queued_s: float
+    lead_ms: int = 0
+    continuous: bool = True
+    late_ms: int = 0
 
 
 class PacerCallSink(PacerSink):
@@ -16,25 +29,21 @@ class PacerCallSink(PacerSink):
         self,
         write: Write,
         payload: Payload,
+        pacing: SinkPacing,
         *,
-        ptime_ms: int,
-        lead_ms: int,
-        queued_s: float,
         clock: Clock | None,
         policy: Filling | None,
-        continuous: bool,
-        late_ms: int = 0,
     ) -> None:
         super().__init__(
             write,
-            silence=payload.silent_frame(ptime_ms),
-            ptime_ms=ptime_ms,
-            lead_ms=lead_ms,
-            queued_s=queued_s,
+            silence=payload.silent_frame(pacing.ptime_ms),
+            ptime_ms=pacing.ptime_ms,
+            lead_ms=pacing.lead_ms,
+            queued_s=pacing.queued_s,
             clock=clock,
             policy=policy,
-            continuous=continuous,
-            late_ms=late_ms,
+            continuous=pacing.continuous,
+            late_ms=pacing.late_ms,
         )
         self.sent_frames = 0
         """Frames of speech."""

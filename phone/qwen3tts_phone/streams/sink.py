@@ -13,7 +13,7 @@ from qwen3tts_pacer.audio_pacer import PacerClosed
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import Filling, FillingPolicy
 from qwen3tts_pacer.slot import Slot
-from qwen3tts_phone.audio.call_sink import PacerCallSink
+from qwen3tts_phone.audio.call_sink import PacerCallSink, SinkPacing
 from qwen3tts_phone.audio.frames import Tap
 from qwen3tts_phone.streams.adapter import Message, StreamAdapter
 from qwen3tts_phone.streams.marks import PlayoutMarks
@@ -58,12 +58,14 @@ class StreamSink(PacerCallSink):
         super().__init__(
             self._frame,
             payload,
-            ptime_ms=ptime_ms,
-            lead_ms=0 if ours else max(0, lead_ms - ptime_ms),
-            queued_s=PLAYOUT_DELAY_S,
+            SinkPacing(
+                ptime_ms,
+                PLAYOUT_DELAY_S,
+                lead_ms=0 if ours else max(0, lead_ms - ptime_ms),
+                continuous=ours,
+            ),
             clock=clock,
             policy=(policy or FillingPolicy(ptime_s=ptime_ms / 1000)) if ours else None,
-            continuous=ours,
         )
         self.marks = PlayoutMarks(mark_ms / 1000, ptime_ms / 1000)
         self.sent_s = 0.0

@@ -10,7 +10,7 @@ from qwen3tts_pacer.clock import Clock
 from qwen3tts_pacer.policy import Filling, FillingPolicy
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_pacer.slot import Kind, Slot
-from qwen3tts_phone.audio.call_sink import PacerCallSink
+from qwen3tts_phone.audio.call_sink import PacerCallSink, SinkPacing
 from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.inbound import AudioDecoder
 from qwen3tts_phone.media.jitter_buffer import JitterBuffer
@@ -46,13 +46,9 @@ class WebSink(PacerCallSink):
         super().__init__(
             self._packet,
             payload,
-            ptime_ms=ptime_ms,
-            lead_ms=0,
-            queued_s=PLAYOUT_DELAY_S,
+            SinkPacing(ptime_ms, PLAYOUT_DELAY_S, late_ms=LATE_MS),
             clock=clock,
             policy=policy or FillingPolicy(ptime_s=ptime_ms / 1000),
-            continuous=True,
-            late_ms=LATE_MS,
         )
         self.sent_packets = 0
         self.sent_octets = 0
