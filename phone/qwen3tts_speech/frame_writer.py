@@ -48,7 +48,7 @@ class FrameTranscoder:
         self._alike = stateless and old.sample_hz == new.sample_hz and old_ptime_ms == new_ptime_ms
         self._count = -(-len(self._all) * old_ptime_ms // new_ptime_ms)
         self._made = 0
-        self._ready: deque[EncodedFrame] = deque()
+        self._transcoded: deque[EncodedFrame] = deque()
         if self._alike or not frames:
             return
         self._decoder = old.decoder()
@@ -56,7 +56,7 @@ class FrameTranscoder:
         heard = self._decoder.decode(before.payload) if before is not None else silence
         self._encoder = FrameEncoder(old.sample_hz, old, old_ptime_ms)
         self._encoder.push(to_bytes(heard))
-        self._ready.extend(self._encoder.switch(new, new_ptime_ms))
+        self._transcoded.extend(self._encoder.switch(new, new_ptime_ms))
 
     @property
     def left(self) -> int:
@@ -68,12 +68,12 @@ class FrameTranscoder:
         if self._alike:
             self._made += count
             return [self._translated(self._waiting.popleft()) for _ in range(count)]
-        while len(self._ready) < count and self._waiting:
+        while len(self._transcoded) < count and self._waiting:
             pcm = self._decoder.decode(self._waiting.popleft().payload)
-            self._ready.extend(self._encoder.push(to_bytes(pcm)))
-        if len(self._ready) < count:
-            self._ready.extend(self._encoder.flush())
-        taken = [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
+            self._transcoded.extend(self._encoder.push(to_bytes(pcm)))
+        if len(self._transcoded) < count:
+            self._transcoded.extend(self._encoder.flush())
+        taken = [self._transcoded.popleft() for _ in range(min(count, len(self._transcoded)))]
         frames = [self._placed(self._made + index, each) for index, each in enumerate(taken)]
         # What the encoder does not give at all can only be less than a frame.
         self._made = self._made + len(frames) if len(frames) == count else self._count
@@ -127,9 +127,9 @@ class FrameWriter:
         self._encoder = FrameEncoder(from_hz, speaker.payload, speaker.ptime_ms)
         self._pending: list[Frame] = []
         """Frames that the sink has not taken yet."""
-        self._stale: FrameTranscoder | None = None
+        self._former: FrameTranscoder | None = None
         """Frames of before a change of the codec; they go first."""
-        self._ready: list[Frame] = []
+        self._transcoded: list[Frame] = []
         """Those of them that were transcoded."""
         self._position = 0
         self._in_one_go = 0
@@ -158,10 +158,10 @@ class FrameWriter:
     def change(self) -> None:
         speaker = self._speaker
         new, ptime_ms = speaker.payload, speaker.ptime_ms
-        if self._stale is not None:  # once more, before the last time was done with
-            self._pending[:0] = self._ready + self._stale.take(self._stale.left)
-            self._ready = []
-        self._stale = FrameTranscoder(self._pending, self._payload, new, self._ptime_ms, ptime_ms)
+        if self._former is not None:  # once more, before the last time was done with
+            self._pending[:0] = self._transcoded + self._former.take(self._former.left)
+            self._transcoded = []
+        self._former = FrameTranscoder(self._pending, self._payload, new, self._ptime_ms, ptime_ms)
         self._pending = self._frames(self._encoder.switch(new, ptime_ms))
         self._payload, self._ptime_ms = new, ptime_ms
 
@@ -193,17 +193,17 @@ class FrameWriter:
         self.writing = False
 
     def _waits(self) -> bool:
-        return bool(self._pending) or self._stale is not None
+        return bool(self._pending) or self._former is not None
 
     def _pump(self) -> bool:
         sink = self._speaker.sink
-        if self._stale is not None:
-            self._ready = self._ready or self._stale.take()
-            if self._ready:
-                del self._ready[: sink.write(self._ready)]
-            if self._ready or self._stale.left:
+        if self._former is not None:
+            self._transcoded = self._transcoded or self._former.take()
+            if self._transcoded:
+                del self._transcoded[: sink.write(self._transcoded)]
+            if self._transcoded or self._former.left:
                 return True
-            self._stale = None
+            self._former = None
         if self._pending:
             del self._pending[: sink.write(self._pending)]
         return False

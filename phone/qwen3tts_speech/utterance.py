@@ -77,7 +77,7 @@ class Utterance:
         self._options = options
         self._voice: str | None = None
         """Options that it was opened with."""
-        self._patience = StallWatchdog(speaker.stall_s)
+        self._watchdog = StallWatchdog(speaker.stall_s)
         self._arrived = 0
         """Samples at 24 kHz received."""
         self._interrupted = False
@@ -260,7 +260,7 @@ class Utterance:
             await clock.sleep_until(origin + reports * REPORT_S)
             position = self.position
             held = self._arrived - position > HELD_S * RATE_HZ
-            self._check_patience(clock.now(), held)
+            self._check_stall(clock.now(), held)
             if position != last:
                 state = "playing"
             elif held:
@@ -273,19 +273,19 @@ class Utterance:
                 await self._context.report(position, state)
                 last, told = position, state
 
-    def _check_patience(self, now: float, held: bool) -> None:
+    def _check_stall(self, now: float, held: bool) -> None:
         hears_nothing = not held and not self._writer.writing and not self.written.is_set()
         owed = hears_nothing and self._speaker.next_to_write(self) and self._text_is_there
-        patience = self._patience
-        if patience.spent(now, owed=owed, sounds=self._arrived):
+        watchdog = self._watchdog
+        if watchdog.expired(now, owed=owed, sounds=self._arrived):
             if self._client is not None:
                 self._link.stalled(self._client)
                 context = self._context if self._arrived else None
                 if context is not None and self._client.reroute(context):
-                    patience.renew()
+                    watchdog.restart()
                     return
             raise ConnectionLost(
-                f"The speech server has not answered for {patience.most_s:g} s.",
+                f"The speech server has not answered for {watchdog.most_s:g} s.",
                 remedy="Look at its log, or restart it.",
             )
 

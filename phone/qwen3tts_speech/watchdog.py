@@ -22,10 +22,10 @@ class StallWatchdog:
         self._last = 0.0
         self._waited_s = 0.0
 
-    def renew(self) -> None:
+    def restart(self) -> None:
         self._waited_s = 0.0
 
-    def spent(self, now: float, *, owed: bool, sounds: int) -> bool:
+    def expired(self, now: float, *, owed: bool, sounds: int) -> bool:
         """Return whether the limit is reached. ``sounds``: samples received, which restart the
         count.
         """

@@ -144,29 +144,29 @@ def _listen(memory: CallMemory, data: bytes) -> None:
 def run_srtp(data: bytes) -> None:
     srtp.load()
     key, other = (SrtpKey(SUITE, base64.b64encode(bytes([n]) * 30).decode()) for n in (1, 2))
-    sealer, opener = SrtpEncryptor(key), SrtpDecryptor(key)
+    encryptor, decryptor = SrtpEncryptor(key), SrtpDecryptor(key)
     now = 0.0
     for kind, rest in steps(data):
-        dropped = opener.failed + opener.replayed
+        dropped = decryptor.failed + decryptor.replayed
         now += 0.1
         if kind == "k":
             key, other = other, key
-            sealer = SrtpEncryptor(key)
-            opener.change(key, now)
+            encryptor = SrtpEncryptor(key)
+            decryptor.change(key, now)
             continue
         if kind == "p":
             try:
-                sealed = sealer.seal(rest)
+                protected = encryptor.protect(rest)
             except OSError:
                 continue
-            opened = opener.open(sealed, now)
+            opened = decryptor.unprotect(protected, now)
             assert opened in (rest, None)
             if opened is not None:
-                assert opener.open(sealed, now) is None  # not twice
+                assert decryptor.unprotect(protected, now) is None  # not twice
         else:
-            open_it = opener.open if kind == "r" else opener.open_report
+            open_it = decryptor.unprotect if kind == "r" else decryptor.unprotect_rtcp
             assert open_it(rest, now) is None
-        assert opener.failed + opener.replayed == dropped + 1
+        assert decryptor.failed + decryptor.replayed == dropped + 1
 
 
 def run_g711(data: bytes) -> None:
@@ -275,7 +275,7 @@ TARGETS = {
     ),
     "srtp": Target(
         run_srtp,
-        "What is sealed is opened as it was, once; any other bytes are dropped and counted.",
+        "What is protected is opened as it was, once; any other bytes are dropped and counted.",
         (
             story(
                 *(b"p" + _packet(n) for n in range(5)), b"k", *(b"p" + _packet(n) for n in (5, 4))

@@ -55,8 +55,8 @@ class Peer:
         """Encrypt and decrypt with these from now on."""
         if send is not None or hear is not None:
             srtp.load()
-        self._sealer = None if send is None else SrtpEncryptor(send)
-        self._opener = None if hear is None else SrtpDecryptor(hear)
+        self._encryptor = None if send is None else SrtpEncryptor(send)
+        self._decryptor = None if hear is None else SrtpDecryptor(hear)
 
     def dial(self, leg: MediaLeg) -> None:
         """Send to this leg from now on."""
@@ -72,7 +72,7 @@ class Peer:
             payload,
         )
         data = rtp.build(packet)
-        self.raw(data if self._sealer is None else self._sealer.seal(data))
+        self.raw(data if self._encryptor is None else self._encryptor.protect(data))
         self.sequence = (self.sequence + 1) % 65536
         self.timestamp = (self.timestamp + 160) % 2**32
 
@@ -82,15 +82,15 @@ class Peer:
 
     def raw_report(self, data: bytes) -> None:
         """Send any bytes to the RTCP port."""
-        if self._sealer is not None:
-            data = self._sealer.seal_report(data)
+        if self._encryptor is not None:
+            data = self._encryptor.protect_rtcp(data)
         self._rtcp.sendto(data, (self._leg[0], self._leg[1] + 1))
 
     async def hear(self) -> RtpPacket:
         """The next packet that comes."""
         data = await self._receive(self._rtp)
-        if self._opener is not None:
-            data = self._opener.open(data, time.monotonic()) or b""
+        if self._decryptor is not None:
+            data = self._decryptor.unprotect(data, time.monotonic()) or b""
         return rtp.parse(data)
 
     async def hear_many(self, count: int) -> list[RtpPacket]:
@@ -118,8 +118,8 @@ class Peer:
     async def hear_report(self) -> bytes:
         """The next datagram on the RTCP port."""
         data = await self._receive(self._rtcp)
-        if self._opener is not None:
-            data = self._opener.open_report(data, time.monotonic()) or b""
+        if self._decryptor is not None:
+            data = self._decryptor.unprotect_rtcp(data, time.monotonic()) or b""
         return data
 
     def hang_up(self) -> None:

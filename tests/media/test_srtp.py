@@ -1,4 +1,4 @@
-"""Encrypted media: what is sealed is opened once, by the right key only."""
+"""Encrypted media: what is protected is opened once, by the right key only."""
 
 from __future__ import annotations
 
@@ -38,105 +38,105 @@ def packet(sequence: int, payload: bytes = b"\x55" * 160, ssrc: int = 7) -> byte
 @pytest.mark.parametrize("suite", PROFILES)
 def test_what_is_sealed_is_opened_with_the_same_key_and_read_by_nobody_else(suite: str) -> None:
     key = SrtpKey.new(suite)
-    sealer, opener, other = (
+    encryptor, decryptor, other = (
         SrtpEncryptor(key),
         SrtpDecryptor(key),
         SrtpDecryptor(SrtpKey.new(suite)),
     )
-    sealed = sealer.seal(packet(1))
-    assert packet(1)[12:] not in sealed
-    assert sealed[:12] == packet(1)[:12]  # RFC 3711 section 3.1: the header is in the clear
-    assert other.open(sealed, 0.0) is None
-    assert opener.open(sealed, 0.0) == packet(1)
-    report = sealer.seal_report(REPORT)
-    assert other.open_report(report, 0.0) is None
-    assert opener.open_report(report, 0.0) == REPORT
-    assert (opener.failed, opener.replayed) == (0, 0)
+    protected = encryptor.protect(packet(1))
+    assert packet(1)[12:] not in protected
+    assert protected[:12] == packet(1)[:12]  # RFC 3711 section 3.1: the header is in the clear
+    assert other.unprotect(protected, 0.0) is None
+    assert decryptor.unprotect(protected, 0.0) == packet(1)
+    report = encryptor.protect_rtcp(REPORT)
+    assert other.unprotect_rtcp(report, 0.0) is None
+    assert decryptor.unprotect_rtcp(report, 0.0) == REPORT
+    assert (decryptor.failed, decryptor.replayed) == (0, 0)
     assert (other.failed, other.replayed) == (2, 0)
 
 
 @pytest.mark.parametrize("suite", PROFILES)
 def test_a_packet_that_comes_again_is_a_replay_however_late(suite: str) -> None:
     key = SrtpKey.new(suite)
-    sealer, opener = SrtpEncryptor(key), SrtpDecryptor(key)
-    sealed = [sealer.seal(packet(n)) for n in range(400)]
-    for each in sealed:
-        assert opener.open(each, 0.0) is not None
-    for each in (sealed[399], sealed[390], sealed[0]):
-        assert opener.open(each, 0.0) is None
-    report = sealer.seal_report(REPORT)
-    assert opener.open_report(report, 0.0) == REPORT
-    assert opener.open_report(report, 0.0) is None
-    assert (opener.failed, opener.replayed) == (0, 4)
+    encryptor, decryptor = SrtpEncryptor(key), SrtpDecryptor(key)
+    protected = [encryptor.protect(packet(n)) for n in range(400)]
+    for each in protected:
+        assert decryptor.unprotect(each, 0.0) is not None
+    for each in (protected[399], protected[390], protected[0]):
+        assert decryptor.unprotect(each, 0.0) is None
+    report = encryptor.protect_rtcp(REPORT)
+    assert decryptor.unprotect_rtcp(report, 0.0) == REPORT
+    assert decryptor.unprotect_rtcp(report, 0.0) is None
+    assert (decryptor.failed, decryptor.replayed) == (0, 4)
 
 
 @pytest.mark.parametrize("suite", PROFILES)
 def test_a_single_changed_bit_anywhere_is_not_let_through(suite: str) -> None:
     key = SrtpKey.new(suite)
-    sealed = SrtpEncryptor(key).seal(packet(1, b"\x55" * 20))
-    opener = SrtpDecryptor(key)
-    for bit in range(0, 8 * len(sealed), 5):
-        changed = bytearray(sealed)
+    protected = SrtpEncryptor(key).protect(packet(1, b"\x55" * 20))
+    decryptor = SrtpDecryptor(key)
+    for bit in range(0, 8 * len(protected), 5):
+        changed = bytearray(protected)
         changed[bit // 8] ^= 1 << bit % 8
-        assert opener.open(bytes(changed), 0.0) is None
-    assert opener.open(sealed, 0.0) is not None
+        assert decryptor.unprotect(bytes(changed), 0.0) is None
+    assert decryptor.unprotect(protected, 0.0) is not None
 
 
 def test_packets_out_of_order_and_across_the_wrap_are_opened() -> None:
     key = SrtpKey.new(SUITE)
-    sealer, opener = SrtpEncryptor(key), SrtpDecryptor(key)
+    encryptor, decryptor = SrtpEncryptor(key), SrtpDecryptor(key)
     numbers = [*range(65_500, 65_536), *range(40)]
-    sealed = [sealer.seal(packet(n)) for n in numbers]
-    for at in range(0, len(sealed), 2):
-        for each in reversed(sealed[at : at + 2]):
-            assert opener.open(each, 0.0) is not None
-    assert (opener.failed, opener.replayed) == (0, 0)
+    protected = [encryptor.protect(packet(n)) for n in numbers]
+    for at in range(0, len(protected), 2):
+        for each in reversed(protected[at : at + 2]):
+            assert decryptor.unprotect(each, 0.0) is not None
+    assert (decryptor.failed, decryptor.replayed) == (0, 0)
 
 
 def test_another_stream_of_the_same_sender_needs_no_other_key() -> None:
     key = SrtpKey.new(SUITE)
-    sealer, opener = SrtpEncryptor(key), SrtpDecryptor(key)
+    encryptor, decryptor = SrtpEncryptor(key), SrtpDecryptor(key)
     for ssrc in (1, 2, 3):
         for number in range(3):
-            sealed = sealer.seal(packet(number, ssrc=ssrc))
-            assert opener.open(sealed, 0.0) == packet(number, ssrc=ssrc)
+            protected = encryptor.protect(packet(number, ssrc=ssrc))
+            assert decryptor.unprotect(protected, 0.0) == packet(number, ssrc=ssrc)
 
 
 def test_with_a_new_key_the_old_one_is_taken_for_a_moment_only() -> None:
     old, new = SrtpKey.new(SUITE), SrtpKey.new("AEAD_AES_128_GCM")
-    before, after, opener = SrtpEncryptor(old), SrtpEncryptor(new), SrtpDecryptor(old)
-    assert opener.open(before.seal(packet(1)), 0.0) is not None
-    opener.change(new, 10.0)
-    late = before.seal(packet(2))
-    assert opener.open(after.seal(packet(3)), 10.1) is not None
-    assert opener.open(late, 10.1) is not None
-    assert opener.open(late, 10.1) is None
-    assert opener.open(before.seal(packet(4)), 10.0 + OLD_KEY_S) is None
-    assert (opener.failed, opener.replayed) == (1, 1)
+    before, after, decryptor = SrtpEncryptor(old), SrtpEncryptor(new), SrtpDecryptor(old)
+    assert decryptor.unprotect(before.protect(packet(1)), 0.0) is not None
+    decryptor.change(new, 10.0)
+    late = before.protect(packet(2))
+    assert decryptor.unprotect(after.protect(packet(3)), 10.1) is not None
+    assert decryptor.unprotect(late, 10.1) is not None
+    assert decryptor.unprotect(late, 10.1) is None
+    assert decryptor.unprotect(before.protect(packet(4)), 10.0 + OLD_KEY_S) is None
+    assert (decryptor.failed, decryptor.replayed) == (1, 1)
 
 
 def test_the_same_key_again_forgets_nothing_of_what_has_come() -> None:
     key = SrtpKey.new(SUITE)
-    sealer, opener = SrtpEncryptor(key), SrtpDecryptor(key)
-    sealed = sealer.seal(packet(1))
-    assert opener.open(sealed, 0.0) is not None
-    opener.change(SrtpKey(key.suite, key.key), 1.0)
-    assert opener.open(sealed, 1.0) is None
-    assert opener.replayed == 1
+    encryptor, decryptor = SrtpEncryptor(key), SrtpDecryptor(key)
+    protected = encryptor.protect(packet(1))
+    assert decryptor.unprotect(protected, 0.0) is not None
+    decryptor.change(SrtpKey(key.suite, key.key), 1.0)
+    assert decryptor.unprotect(protected, 1.0) is None
+    assert decryptor.replayed == 1
 
 
 def test_any_lengths_are_dropped_or_refused_not_raised() -> None:
     key = SrtpKey.new(SUITE)
-    opener, sealer = SrtpDecryptor(key), SrtpEncryptor(key)
+    decryptor, encryptor = SrtpDecryptor(key), SrtpEncryptor(key)
     sizes = (0, 1, 11, 12, 13, 22, 1499, 1500, 1501, 2048)
     for size in sizes:
-        assert opener.open(b"\x80" * size, 0.0) is None
-        assert opener.open_report(b"\x80" * size, 0.0) is None
-    assert opener.failed == 2 * len(sizes)
+        assert decryptor.unprotect(b"\x80" * size, 0.0) is None
+        assert decryptor.unprotect_rtcp(b"\x80" * size, 0.0) is None
+    assert decryptor.failed == 2 * len(sizes)
     with pytest.raises(OSError, match="not encrypted"):
-        sealer.seal(packet(1, bytes(1500)))
+        encryptor.protect(packet(1, bytes(1500)))
     with pytest.raises(OSError, match="not encrypted"):
-        sealer.seal_report(bytes(3000))
+        encryptor.protect_rtcp(bytes(3000))
 
 
 def test_what_cannot_be_used_says_why_without_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,14 +207,14 @@ async def test_reports_on_the_port_of_the_sound_are_encrypted_as_reports(
 ) -> None:
     async with encrypted(process) as (leg, peer, remote):
         await leg.update(replace(remote, rtcp_mux=True))
-        opener = peer._opener
-        assert opener is not None
+        decryptor = peer._decryptor
+        assert decryptor is not None
         while not rtp.is_rtcp(data := await peer._receive(peer._rtp)):
             pass
-        report = opener.open_report(data, 0.0)
+        report = decryptor.unprotect_rtcp(data, 0.0)
         assert report is not None
         assert rtcp.parse(report)
-        peer.raw(SrtpEncryptor(KEYS["theirs"]).seal_report(REPORT))
+        peer.raw(SrtpEncryptor(KEYS["theirs"]).protect_rtcp(REPORT))
         stats = await until(leg, lambda stats: stats.rtcp_in == 1)
         assert stats.srtp_failed == 0
 
@@ -235,7 +235,7 @@ async def test_what_is_not_authentic_is_dropped_counted_and_never_latched(
         assert await heard(leg) == [1]
         started = await event_of(leg, MediaStarted)
         assert started.source == ("127.0.0.1", peer.port)
-        peer._sealer = None  # from the right address, and not authentic
+        peer._encryptor = None  # from the right address, and not authentic
         peer.say(b"\x02" * 160)
         peer.raw_report(REPORT)
         await until(leg, lambda stats: stats.srtp_failed == 12)
@@ -249,9 +249,9 @@ async def test_what_is_not_authentic_is_dropped_counted_and_never_latched(
 @pytest.mark.network
 async def test_replayed_packets_are_counted_and_not_heard_twice(process: MediaProcess) -> None:
     async with encrypted(process) as (leg, peer, _):
-        sealed = SrtpEncryptor(KEYS["theirs"]).seal(packet(500, b"\x03" * 160))
+        protected = SrtpEncryptor(KEYS["theirs"]).protect(packet(500, b"\x03" * 160))
         for _ in range(4):
-            peer.raw(sealed)
+            peer.raw(protected)
         stats = await until(leg, lambda stats: stats.srtp_replayed == 3)
         assert (stats.received, stats.duplicates) == (1, 0)
         assert await heard(leg) == [3]
@@ -273,9 +273,9 @@ async def test_new_keys_of_a_renegotiation_are_used_both_ways(process: MediaProc
         while len(got) < 2:
             got += await heard(leg)
         assert got == [2, 3]
-        opener = peer._opener
-        assert opener is not None
-        while not (data := opener.open(await peer._receive(peer._rtp), 0.0)):
+        decryptor = peer._decryptor
+        assert decryptor is not None
+        while not (data := decryptor.unprotect(await peer._receive(peer._rtp), 0.0)):
             pass  # packets from before the change
         after = rtp.parse(data)
         assert after.payload == SILENCE

@@ -50,7 +50,7 @@ def test_a_call_that_is_over_is_freed_without_the_collector(keys: dict[str, Srtp
             data = rtp.build(RtpPacket(0, 1, 160, 7, b"\xff" * 160))
             if keys:
                 peer.sendto(data, rtp_socket.getsockname())  # not authentic: dropped
-                data = SrtpEncryptor(KEY).seal(data)
+                data = SrtpEncryptor(KEY).protect(data)
             peer.sendto(data, rtp_socket.getsockname())
             peer.sendto(data, rtp_socket.getsockname())
             while not any(each.get("name") == "MediaStarted" for each in told):
@@ -61,9 +61,15 @@ def test_a_call_that_is_over_is_freed_without_the_collector(keys: dict[str, Srtp
             stream.after_slot(now)
             stream.update(replace(remote, payload_type=8, payload_name="PCMA", srtp_send=None))
             stream.end(now)
-            parts = [stream, stream.sender, stream.sender.outbound, stream._wire, stream._receiver]
-            if stream._wire._opener is not None:
-                parts += [stream._wire._opener, stream._wire._opener._session]
+            parts = [
+                stream,
+                stream.sender,
+                stream.sender.outbound,
+                stream._transport,
+                stream._receiver,
+            ]
+            if stream._transport._decryptor is not None:
+                parts += [stream._transport._decryptor, stream._transport._decryptor._session]
             left = [weakref.ref(each) for each in parts]
             del stream, parts
             assert [each() for each in left] == [None] * len(left)

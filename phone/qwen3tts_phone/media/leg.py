@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from qwen3tts_pacer.memory import (
     CONTEXTS,
@@ -36,9 +36,6 @@ from qwen3tts_phone.media.types import (
     RemoteMedia,
 )
 
-if TYPE_CHECKING:
-    from qwen3tts_phone.media.process import MediaProcess
-
 KEPT = 256
 """Contexts and interruptions remembered after their end."""
 _NO_CODEC = 254
@@ -58,6 +55,18 @@ class _Open:
         self.finished = False
 
 
+class LegProcess(Protocol):
+    """The media process as a leg uses it: `MediaProcess`."""
+
+    learnt: dict[str, Any]
+
+    async def request(
+        self, message: dict[str, Any], fds: Sequence[int] = (), *, limited: bool = True
+    ) -> dict[str, Any]: ...
+
+    def forget(self, leg: MediaLeg, learnt: dict[str, Any]) -> None: ...
+
+
 class MediaLeg:
     """Media of one call, made by `MediaProcess.open`. RTP has ``local_port``, RTCP the one above.
 
@@ -66,7 +75,7 @@ class MediaLeg:
 
     def __init__(
         self,
-        process: MediaProcess,
+        process: LegProcess,
         number: int,
         spec: LegSpec,
         memory: CallMemory,

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import qwen3tts_pacer
-import qwen3tts_phone
 import qwen3tts_wire
 from qwen3tts_pacer.memory import CallMemory
 from qwen3tts_phone.media.admission import Pacing, PacingAdmission
@@ -268,10 +267,9 @@ def _spawn(settings: MediaSettings, control: int, notice: int) -> subprocess.Pop
     }
     # It imports three light packages of this project and nothing else: no site, no other path. The
     # library of SRTP is looked for in its own folder, once.
-    roots = [
-        str(Path(package.__path__[0]).parent)
-        for package in (qwen3tts_phone, qwen3tts_pacer, qwen3tts_wire)
-    ]
+    own_root = str(Path(__file__).parents[2])
+    others = [str(Path(each.__path__[0]).parent) for each in (qwen3tts_pacer, qwen3tts_wire)]
+    roots = [own_root, *others]
     environment = child_environment()
     environment.pop("PYTHONHOME", None)
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(roots))

@@ -40,7 +40,7 @@ class Sender:
 
     def __init__(
         self,
-        wire: RtpTransport,
+        transport: RtpTransport,
         memory: CallMemory,
         spec: LegSpec,
         remote: RemoteMedia,
@@ -48,7 +48,7 @@ class Sender:
         learnt: Mapping[str, Any] | None = None,
         codec: int = 0,
     ) -> None:
-        self._wire = wire
+        self._transport = transport
         self._words = memory.words
         self._spec = spec
         self.ptime_ms = remote.ptime_ms
@@ -119,7 +119,7 @@ class Sender:
         if address is None or address[0] in NOWHERE:
             self.address = self._target = None
         else:
-            self.address, self._target = address, self._wire.target(address)
+            self.address, self._target = address, self._transport.target(address)
 
     def press(self, keys: str, duration_ms: int, gap_ms: int) -> None:
         """Send keys (RFC 4733) from the next slot; speech waits."""
@@ -239,7 +239,7 @@ class Sender:
         self._core.pass_slot(at)
 
     def _agree(self, remote: RemoteMedia) -> None:
-        self._sendto = self._wire.sendto
+        self._sendto = self._transport.sendto
         self.aim((remote.host, remote.port) if remote.port else None)
         self._payload_type = remote.payload_type
         self._event_type = remote.telephone_event_pt

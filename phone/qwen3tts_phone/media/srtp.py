@@ -66,14 +66,14 @@ class SrtpEncryptor:
         self._protect: Callable[[bytes], bytes] = session.protect
         self._protect_rtcp: Callable[[bytes], bytes] = session.protect_rtcp
 
-    def seal(self, packet: bytes) -> bytes:
+    def protect(self, packet: bytes) -> bytes:
         """Encrypt an RTP packet. Raises OSError."""
         try:
             return self._protect(packet)
         except (self._error, ValueError) as error:
             raise OSError(f"not encrypted: {error}") from None
 
-    def seal_report(self, packet: bytes) -> bytes:
+    def protect_rtcp(self, packet: bytes) -> bytes:
         """Encrypt an RTCP packet. Raises OSError."""
         try:
             return self._protect_rtcp(packet)
@@ -101,13 +101,13 @@ class SrtpDecryptor:
         self._old, self._old_until = self._session, now + OLD_KEY_S
         self._session, self.key = session, key
 
-    def open(self, data: bytes, now: float) -> bytes | None:
+    def unprotect(self, data: bytes, now: float) -> bytes | None:
         try:
             return self._session.unprotect(data)  # type: ignore[no-any-return]
         except (self._error, ValueError) as error:
             return self._refused(error, partial(_unprotect, data), now)
 
-    def open_report(self, data: bytes, now: float) -> bytes | None:
+    def unprotect_rtcp(self, data: bytes, now: float) -> bytes | None:
         try:
             return self._session.unprotect_rtcp(data)  # type: ignore[no-any-return]
         except (self._error, ValueError) as error:
@@ -198,29 +198,29 @@ class RtpTransport:
         # One of them alone, or both families (it is bound to :: then).
         self._both = self._six and not rtp.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
         # Kept when encryption ends, too: should the key come back, no number is used twice.
-        self._sealer: SrtpEncryptor | None = None
-        self._sealing = False
-        self._opener: SrtpDecryptor | None = None
+        self._encryptor: SrtpEncryptor | None = None
+        self._encrypting = False
+        self._decryptor: SrtpDecryptor | None = None
 
     def update(self, remote: RemoteMedia, now: float) -> None:
         """Apply keys and family. Raises ValueError, and then nothing has changed."""
         if remote.host not in NOWHERE:
             self.target((remote.host, remote.port))
-        key, sealer = remote.srtp_send, self._sealer
-        if key is not None and (sealer is None or sealer.key != key):
-            sealer = SrtpEncryptor(key)
+        key, encryptor = remote.srtp_send, self._encryptor
+        if key is not None and (encryptor is None or encryptor.key != key):
+            encryptor = SrtpEncryptor(key)
         if remote.srtp_receive is not None:
-            if self._opener is not None:
-                self._opener.change(remote.srtp_receive, now)
+            if self._decryptor is not None:
+                self._decryptor.change(remote.srtp_receive, now)
             else:
-                self._opener = SrtpDecryptor(remote.srtp_receive)
+                self._decryptor = SrtpDecryptor(remote.srtp_receive)
         self.bare = remote.srtp_receive is None
         self.direct = self.bare and not self._six
-        self._sealer, self._sealing = sealer, key is not None
+        self._encryptor, self._encrypting = encryptor, key is not None
         # No method of its own: a cycle would never be collected in this process.
         self.sendto = self.rtp.sendto
-        if key is not None and sealer is not None:
-            self.sendto = partial(_sealed, self.rtp.sendto, sealer.seal)
+        if key is not None and encryptor is not None:
+            self.sendto = partial(_send_protected, self.rtp.sendto, encryptor.protect)
 
     def target(self, address: Address) -> Address:
         """Return the socket address of a host. Raises ValueError for one of another family."""
@@ -243,28 +243,31 @@ class RtpTransport:
     ) -> tuple[bytes, Address] | None:
         """Return the packet in a datagram and its source; None = dropped, and counted."""
         source = (plain_host(address[0]), address[1]) if self._six else (address[0], address[1])
-        opener = self._opener
-        if self.bare or opener is None:
+        decryptor = self._decryptor
+        if self.bare or decryptor is None:
             return data, source
-        opened = opener.open_report(data, now) if report else opener.open(data, now)
+        opened = decryptor.unprotect_rtcp(data, now) if report else decryptor.unprotect(data, now)
         return None if opened is None else (opened, source)
 
     def send_report(self, data: bytes, address: Address, *, muxed: bool) -> None:
         """Send RTCP on the port of RTP or on its own. Raises OSError."""
-        if self._sealing and self._sealer is not None:
-            data = self._sealer.seal_report(data)
+        if self._encrypting and self._encryptor is not None:
+            data = self._encryptor.protect_rtcp(data)
         (self.rtp if muxed else self.rtcp).sendto(data, self.target(address))
 
     @property
     def failed(self) -> int:
-        return self._opener.failed if self._opener is not None else 0
+        return self._decryptor.failed if self._decryptor is not None else 0
 
     @property
     def replayed(self) -> int:
-        return self._opener.replayed if self._opener is not None else 0
+        return self._decryptor.replayed if self._decryptor is not None else 0
 
 
-def _sealed(
-    sendto: Callable[[bytes, Any], int], seal: Callable[[bytes], bytes], packet: bytes, address: Any
+def _send_protected(
+    sendto: Callable[[bytes, Any], int],
+    protect: Callable[[bytes], bytes],
+    packet: bytes,
+    address: Any,
 ) -> int:
-    return sendto(seal(packet), address)
+    return sendto(protect(packet), address)

@@ -30,7 +30,7 @@ from qwen3tts_phone.media.types import (
     SourceRejected,
 )
 
-CARE_EVERY_S = 0.5
+MAINTENANCE_S = 0.5
 """Interval of reports, time limits and counters."""
 _STALE_S = 1.0
 """Kernel time stamps further off are ignored: the wall clock was set."""
@@ -89,10 +89,10 @@ class Stream:
         self._words = memory.words
         self._tell = tell
         self._remote = remote
-        self._wire = RtpTransport(*sockets)
-        self._wire.update(remote, now)
+        self._transport = RtpTransport(*sockets)
+        self._transport.update(remote, now)
         self._recvmsg = sockets[0].recvmsg
-        self.sender = Sender(self._wire, memory, spec, remote, origin_s, learnt, codec)
+        self.sender = Sender(self._transport, memory, spec, remote, origin_s, learnt, codec)
         self._outbound = self.sender.outbound
         self._permission = SendPermission()
         self._permission.update(remote.host, _confirm_within_s(remote), now)
@@ -105,11 +105,11 @@ class Stream:
         """Sends the slot whose time has come."""
         self.skip = self.sender.skip
         """Skips slots that the machine was too late for."""
-        self._care_at = now + CARE_EVERY_S
+        self._maintain_at = now + MAINTENANCE_S
         self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self._heard_at = now
         self._timed_out = False
-        self._strangers_told = 0
+        self._strangers_reported = 0
         self._strangers_at = 0.0
         self._dtmf_reply = 0
         self._keys_told = False
@@ -117,7 +117,7 @@ class Stream:
     def update(self, remote: RemoteMedia, codec: int = 0) -> None:
         """Apply a renegotiation. Raises ValueError, and then nothing has changed."""
         remote = _normal(remote)
-        self._wire.update(remote, time.monotonic())
+        self._transport.update(remote, time.monotonic())
         before, self._remote = self._remote, remote
         self.sender.update(remote, codec)
         self.ptime_ms = remote.ptime_ms
@@ -153,8 +153,8 @@ class Stream:
         want = self._words[_WANT]
         if want and (want & _ROOM or self._words[_IN_HEAD] != self._words[_IN_TAIL]):
             self.wants_notice = True
-        if now >= self._care_at:
-            self._care(now)
+        if now >= self._maintain_at:
+            self._maintain(now)
 
     def _tell_news(self) -> None:
         sender = self.sender
@@ -191,8 +191,8 @@ class Stream:
             self._report_came(data, address, at)
         else:
             receiver = self._receiver
-            if not self._wire.direct:
-                opened = self._wire.open(data, address, now, report=False)
+            if not self._transport.direct:
+                opened = self._transport.open(data, address, now, report=False)
                 if opened is None:
                     return True
                 data, address = opened
@@ -212,7 +212,7 @@ class Stream:
     def rtcp_readable(self) -> bool:
         """Take one datagram of the RTCP port; False = none waits."""
         try:
-            data, address = self._wire.rtcp.recvfrom(DATAGRAM_MOST)
+            data, address = self._transport.rtcp.recvfrom(DATAGRAM_MOST)
         except BlockingIOError:
             return False
         except OSError:
@@ -269,8 +269,8 @@ class Stream:
         words[MediaWord.OCTETS_RECEIVED] = receiver.octets
         words[MediaWord.LOSS_BURSTS] = receiver.jitter.bursts
         words[MediaWord.BURST_LOST] = receiver.jitter.burst_lost
-        words[MediaWord.SRTP_FAILED] = self._wire.failed
-        words[MediaWord.SRTP_REPLAYED] = self._wire.replayed
+        words[MediaWord.SRTP_FAILED] = self._transport.failed
+        words[MediaWord.SRTP_REPLAYED] = self._transport.replayed
         words[MediaWord.NOISE_IN] = receiver.noise_in
         words[MediaWord.NOISE_OUT] = sender.noise_sent
         words[MediaWord.FIRST_SENT_NS] = sender.first_ns
@@ -280,8 +280,8 @@ class Stream:
         words[MediaWord.KEYS_IGNORED] = receiver.keys.too_fast
         words[MediaWord.EVENTS_DROPPED] = self._events.dropped
 
-    def _care(self, now: float) -> None:
-        self._care_at = now + CARE_EVERY_S
+    def _maintain(self, now: float) -> None:
+        self._maintain_at = now + MAINTENANCE_S
         self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
         receiver, reporter, remote = self._receiver, self._reporter, self._remote
         self._permit(now)
@@ -289,8 +289,8 @@ class Stream:
         if report is not None:
             self._send_report(report)
         rejected = receiver.lock.rejected
-        if rejected != self._strangers_told and now >= self._strangers_at:
-            self._strangers_told = rejected
+        if rejected != self._strangers_reported and now >= self._strangers_at:
+            self._strangers_reported = rejected
             self._strangers_at = now + 1.0
             self._event(SourceRejected(receiver.lock.last_rejected, rejected, now))
         if receiver.keys.too_fast and not self._keys_told:
@@ -308,7 +308,7 @@ class Stream:
 
     def _report_came(self, data: bytes, address: tuple[Any, ...], at: float) -> None:
         receiver, reporter, remote = self._receiver, self._reporter, self._remote
-        opened = self._wire.open(data, address, time.monotonic(), report=True)
+        opened = self._transport.open(data, address, time.monotonic(), report=True)
         if opened is None:
             return
         data, address = opened
@@ -346,7 +346,7 @@ class Stream:
             else:
                 port = min(port + 1, 65535)
         try:
-            self._wire.send_report(data, (host, port), muxed=remote.rtcp_mux)
+            self._transport.send_report(data, (host, port), muxed=remote.rtcp_mux)
         except OSError:
             sender.errors += 1
 

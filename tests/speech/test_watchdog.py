@@ -11,12 +11,12 @@ class Looker:
     """Looks ten times a second."""
 
     def __init__(self, most_s: float | None = 4.0) -> None:
-        self.patience = StallWatchdog(most_s)
+        self.watchdog = StallWatchdog(most_s)
         self.now = 100.0
         self.look()
 
     def look(self, *, owed: bool = True, sounds: int = 0) -> bool:
-        return self.patience.spent(self.now, owed=owed, sounds=sounds)
+        return self.watchdog.expired(self.now, owed=owed, sounds=sounds)
 
     def spent_within(self, seconds: float, *, owed: bool = True, sounds: int = 0) -> bool:
         for _ in range(round(seconds * 10)):
