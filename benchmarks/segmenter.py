@@ -21,7 +21,7 @@ from common import Bench
 
 from qwen3tts_text.segmenter import Segmenter, SegmenterSettings
 
-CASES = Path(__file__).resolve().parent.parent / "tests" / "engine" / "hard_cases.txt"
+CASES = Path(__file__).resolve().parent.parent / "tests" / "text" / "hard_cases.txt"
 SENTENCES = SegmenterSettings(
     sentence_min=(1,), clause_min=(10**6,), whole_max=(10**6,), hard_max=10**6
 )

@@ -227,9 +227,7 @@ class Segmenter:
         """Add text; return the segments that no later text can change. Any ``str`` is good."""
         if self._ended:
             raise ValueError("the text has ended; a Segmenter reads one text, begin another")
-        feed = self._speakable.feed
-        for char in delta:
-            feed(char)
+        self._speakable.feed(delta)
         return self._collect()
 
     def flush(self) -> list[Segment]:

@@ -1,8 +1,4 @@
-"""Written text to text that can be said: Markdown, HTML, emoji and controls removed, one by one.
-
-Every character goes through :meth:`Speakable.feed` alone, so the result cannot depend on how the
-text was split. Each state looks back a bounded way; constructs that need more characters are held
-until they are decided, and the work per character is constant.
+"""Written text to text that can be spoken: Markdown, HTML, emoji and controls removed.
 
 ===================================  ==============================================================
 ``# Title``, ``> quote``, ``- item``  the mark is dropped, the line stands alone
@@ -22,441 +18,373 @@ half a surrogate pair                 dropped; two halves that meet are the char
 
 from __future__ import annotations
 
-import html
+import re
+import unicodedata
 from collections.abc import Callable
-from enum import Enum, auto
 
-from qwen3tts_text.characters import WHITE_SPACE
-from qwen3tts_text.html_tag import Tag, TagSoFar, tag_of
-from qwen3tts_text.spoken import REPEATS_MAX, Sink, Spoken
-from qwen3tts_text.surrogates import WholeCharacters
+from qwen3tts_text import markup
+from qwen3tts_text.characters import WHITE_SPACE, Voiced, is_cjk, voiced
+from qwen3tts_text.markdown import MarkdownReader
 
+Sink = Callable[[str, int, int], None]
+"""Takes one spoken character and the span of the original that it stands for."""
+
+REPEATS_MAX = 3
+"""Marks of one kind in a row that are kept; ``!!!!!!`` says no more than ``!!!``."""
+WRAPPED_MIN = 50
+"""Letters after which a line was broken because it was full, not because it was over."""
 LINK_MAX = 2048
 """Characters after which ``](`` was no link."""
-ENTITY_MAX = 12
-NOTE_MAX = 64
-
-_RUNS = frozenset("`*_~")
-_LINE_RUNS = frozenset("`*_~-+#=>")
-_LINE_MARKS = {">": REPEATS_MAX, "#": 6, "-": 1, "*": 1, "+": 1}
-"""Marks that begin a line, and how often they may stand."""
-_MOUTHS = frozenset(")(DPp|/")
-_BULLETS = frozenset("•◦▪‣⁃∙●○")
-_ESCAPABLE = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-
-Held = tuple[str, int, int]
+_CLOSING = frozenset(".,;:!?…)")
 
 
-class _Mode(Enum):
-    TEXT = auto()
-    RUN = auto()
-    """Within a run of one markup character."""
-    BANG = auto()
-    """After ``!``, which may begin an image."""
-    FACE = auto()
-    """After a space and ``:`` or ``;``, which may look at you: ``:-)``."""
-    BRACKET = auto()
-    """After ``[``."""
-    NOTE = auto()
-    """Within ``[^…]``, ``word[1]`` or ``[ ]``: held, dropped at ``]``."""
-    NOTE_END = auto()
-    """After such a note; a colon that defines it is dropped."""
-    BRACKET_END = auto()
-    """After the ``]`` of a text that may be a link's."""
-    LINK = auto()
-    """Within ``](…)``."""
-    ADDRESS = auto()
-    """The rest of a link's address after a flush: dropped."""
-    TAG = auto()
-    ENTITY = auto()
-    ESCAPE = auto()
-    FENCE_OPEN = auto()
-    """On the line that opens a code block."""
-    FENCE = auto()
-    """In a code block."""
-    TABLE = auto()
-    """At the beginning of a table's row, which may be its rule."""
+class Spoken:
+    r"""Hands characters on to ``sink``, with one space where words part.
 
-    __hash__ = object.__hash__
-    """Looked up for each character; ``Enum`` hashes their names in Python."""
+    A line's end is handed on as ``\n`` where the line stands alone, and as a space where the
+    sentence goes on in the next line (which begins with a small letter, or the line was full).
+    """
 
-
-_HELD_FROM = {
-    "!": _Mode.BANG,
-    "[": _Mode.BRACKET,
-    "<": _Mode.TAG,
-    "&": _Mode.ENTITY,
-    "\\": _Mode.ESCAPE,
-}
-
-
-class Speakable:
-    """Feeds ``sink`` with what is to be said; white space is collapsed, ``\\n`` is a firm break."""
-
-    def __init__(self, sink: Sink, *, speak_code: bool = False) -> None:
-        self._spoken = Spoken(sink)
-        self._speak_code = speak_code
-        self._whole = WholeCharacters(self._step)
-        self._mode = _Mode.TEXT
-        self._held: list[Held] = []
-        # The line.
-        self._table = False
-        self._star_open = False
-        self._code = False
-        self._brackets = 0
-        # The run, or the fence.
-        self._run = ""
-        self._run_at = 0
-        self._count = 0
-        self._run_fresh = False
-        self._fence_count = 0
-        self._link_depth = 0
-        self._link_spaced = False
-        self._link_titled = False
-        self._tag = TagSoFar()
-        self._handlers: dict[_Mode, Callable[[str, int, int], bool]] = {
-            _Mode.TEXT: self._in_text,
-            _Mode.RUN: self._in_run,
-            _Mode.BANG: self._in_bang,
-            _Mode.FACE: self._in_face,
-            _Mode.BRACKET: self._in_bracket,
-            _Mode.NOTE: self._in_note,
-            _Mode.NOTE_END: self._in_note_end,
-            _Mode.BRACKET_END: self._in_bracket_end,
-            _Mode.LINK: self._in_link,
-            _Mode.ADDRESS: self._in_address,
-            _Mode.TAG: self._in_tag,
-            _Mode.ENTITY: self._in_entity,
-            _Mode.ESCAPE: self._in_escape,
-            _Mode.FENCE_OPEN: self._in_fence_open,
-            _Mode.FENCE: self._in_fence,
-            _Mode.TABLE: self._in_table,
-        }
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.fresh = True
+        """Whether nothing was spoken on this line yet."""
+        self.last = ""
+        """The last character, white space apart."""
+        self._repeats = 0
+        self._previous = ""
+        # What is pending before the next character: where it began, or -1.
+        self._space = -1
+        self._gap = -1
+        self._cell = -1
+        self._newlines = 0
+        self._firm = False
+        self._alone = False
+        self._length = 0
+        self._wrapped = False
 
     @property
-    def position(self) -> int:
-        return self._whole.position
+    def spaced(self) -> bool:
+        """Whether white space follows the last character."""
+        return self._space >= 0
 
-    def feed(self, char: str) -> None:
-        """Read one code point of the original text."""
-        self._whole.feed(char)
+    def say(self, char: str, at: int, end: int) -> None:
+        """Say a character that is no white space, whatever it is."""
+        if "\U0001d400" <= char <= "\U0001d7ff":
+            char = unicodedata.normalize("NFKC", char)  # letters dressed up as mathematics
+        self._previous = char
+        if char == self.last and not char.isalnum() and self._space < 0:
+            self._repeats += 1
+            if self._repeats > REPEATS_MAX:
+                return
+        else:
+            self._repeats = 1
+        if self.last:
+            if self._newlines and (self._firm or not (self._wrapped or char.islower())):
+                self._sink("\n", self._space, self._space + 1)
+            elif self._cell >= 0:
+                self._sink(",", self._cell, self._cell + 1)
+                self._sink(" ", self._cell + 1, self._cell + 1)
+            elif self._space >= 0 and not (self._gap >= 0 and char in _CLOSING):
+                self._sink(" ", self._space, self._space + 1)
+            elif self._gap >= 0 and self.last.isalnum() and _begins_word(char):
+                self._sink(" ", self._gap, self._gap + 1)
+        self.pause()
+        self.fresh = False
+        self._length += 1
+        self.last = char
+        self._sink(char, at, end)
+
+    def take(self, char: str, at: int, end: int) -> None:
+        """Say a character, or leave it out if it makes no sound."""
+        if char in WHITE_SPACE:
+            if char == "\n":
+                self.newline(at)
+            elif self._space < 0:
+                self._space = at
+            return
+        what = voiced(char)
+        if char in "\u200c\u200d":
+            # Joiners shape letters; elsewhere they join emoji.
+            shapes = self._previous == self.last and self.last > "\x7f"
+            what = Voiced.KEPT if shapes else Voiced.DROPPED
+        if what is Voiced.KEPT:
+            self.say(char, at, end)
+            return
+        self._previous = char
+        if what is Voiced.GAP:
+            self.gap(at)
+
+    def gap(self, at: int) -> None:
+        if self._gap < 0:
+            self._gap = at
+
+    def cell(self, at: int) -> None:
+        """Part two cells of a table, if another word follows on the line."""
+        self._cell = at
+
+    def newline(self, at: int, *, firm: bool = False) -> None:
+        """End the line; an empty line, or ``firm``, parts what is before from what is after."""
+        self._newlines += 1
+        self._firm = self._firm or firm or self._newlines > 1 or self._alone
+        self._alone = False
+        self._wrapped = self._length >= WRAPPED_MIN
+        self._length = 0
+        self.fresh = True
+        self._cell = -1
+        if self._space < 0:
+            self._space = at
+
+    def stand_alone(self) -> None:
+        """Part this line from the lines before and after it: a heading, an item, a row."""
+        self._firm = True
+        self._alone = True
+
+    def pause(self) -> None:
+        """Forget what is pending: the span before here is covered."""
+        self._space = self._gap = self._cell = -1
+        self._newlines = 0
+        self._firm = False
+
+
+class Speakable(MarkdownReader):
+    r"""Feeds ``sink`` with what is spoken; white space is collapsed, ``\n`` is a firm break."""
+
+    plain = re.compile(r"[^\\`*_~<\[\]!&\n|:;]+")
+    rule = re.compile(r"(?!~~~)(?:([-*_=~])\1*[ \t]*|\|[-|: \t]*)")
+    quote = re.compile(r">{1,3}(?=\s|\Z)")
+    bullet = re.compile(r"[-*+](?=\s|\Z)|[•◦▪‣⁃∙●○]")
+    tag = markup.BROAD_TAG
+    autolink = markup.BROAD_AUTOLINK
+    open_tag = markup.BROAD_OPEN_TAG
+    line_ends = "\r\n"
+
+    def __init__(self, sink: Sink, *, speak_code: bool = False) -> None:
+        super().__init__()
+        self._spoken = Spoken(sink)
+        self._speak_code = speak_code
+        # Of the line:
+        self._table = False
+        self._star_open = False
+        self._brackets = 0
+        self._label_ended = False
+        """Whether the ``]`` of a text that may be a link's was read last."""
+
+    @property
+    def _info(self) -> re.Pattern[str]:
+        return markup.BROAD_INFO if self._spoken.fresh else markup.INFO
+
+    @property
+    def _opens_at_end(self) -> bool:
+        return self._spoken.fresh
+
+    def feed(self, text: str) -> None:
+        """Take some more of the original text."""
+        self._push(text)
 
     def flush(self) -> None:
         """Decide what is held as if the line went on later; the state of the text goes on."""
-        self._whole.flush()
-        mode = self._mode
-        if mode is _Mode.RUN:
-            self._end_run("")
-        elif mode is _Mode.FACE:
-            self._in_face(" ", self.position, self.position)
-        elif mode in (_Mode.BANG, _Mode.ENTITY, _Mode.TAG, _Mode.ESCAPE):
-            self._release()
-        elif mode in (_Mode.BRACKET, _Mode.NOTE):
-            self._release_bracket()
-        elif mode in (_Mode.NOTE_END, _Mode.TABLE):
-            self._drop()
-        elif mode is _Mode.LINK:
-            # An address stays one, unspoken, if the pause falls within it.
-            self._held = []
-            self._mode = _Mode.ADDRESS
-        elif mode in (_Mode.BRACKET_END, _Mode.FENCE_OPEN):
-            self._held = []
+        self._end()
         self._spoken.pause()
 
-    # Reading
+    # --- writing
 
-    def _step(self, char: str, at: int, end: int) -> None:
-        while not self._handlers[self._mode](char, at, end):
-            pass
-        if char == "\n":
-            self._table = self._star_open = self._code = False
+    def _write(self, words: str, count: int) -> bool:
+        edges, at, spoken = self._edges, self._at, self._spoken
+        if len(words) == count:
+            for index, char in enumerate(words, at):
+                if char.isalnum():
+                    spoken.say(char, edges[index], edges[index + 1])
+                else:
+                    spoken.take(char, edges[index], edges[index + 1])
+        elif len(words) < count:
+            # An escape, an entity, a link: its last characters stand for themselves.
+            shift = at + count - len(words) - 1 if words[:1] == self._text[at + 1] else -1
+            for index, char in enumerate(words):
+                first = edges[at + 1 + index] if shift >= 0 else edges[at]
+                last = edges[at + 2 + index] if shift >= 0 else edges[at + count]
+                spoken.take(char, first, last)
+        return self._drop(count)
+
+    def _drop(self, count: int) -> bool:
+        # Marks of a line may follow on others as long as nothing was spoken on it.
+        self._line_start = self._line_start or (count > 0 and self._spoken.fresh)
+        return super()._drop(count)
+
+    def _write_code(self, count: int) -> bool:
+        if self._speak_code:
+            for index in range(self._at, self._at + count):
+                self._spoken.take(self._text[index], self._edges[index], self._edges[index + 1])
+        return self._drop(count)
+
+    def _write_line_end(self, count: int, *, firm: bool) -> bool:
+        self._spoken.newline(self._edges[self._at], firm=firm)
+        if self._text[self._at] == "\n":
+            self._table = self._star_open = self._label_ended = False
             self._brackets = 0
+        return self._drop(count)
 
-    def _in_text(self, char: str, at: int, end: int) -> bool:
-        if char.isalnum():
-            self._spoken.say(char, at, end)
-        elif self._code and char != "`":
-            self._spoken.take(char, at, end)
-        elif char in _RUNS or (self._spoken.fresh and char in _LINE_RUNS):
-            self._mode = _Mode.RUN
-            self._run, self._run_at, self._count, self._run_fresh = char, at, 1, self._spoken.fresh
-        elif self._spoken.fresh and char == "|":
-            self._mode = _Mode.TABLE
+    def _is_rule(self, marks: str) -> bool:
+        return marks[0] == "|" or len(marks.rstrip()) > 1
+
+    def _drop_rule(self, count: int) -> bool:
+        if "|" in self._text[self._at : self._at + count]:
             self._spoken.stand_alone()
             self._table = True
-        elif self._spoken.fresh and char in _BULLETS:
-            self._spoken.stand_alone()
-        elif char in ":;" and self._spoken.spaced:
-            self._mode = _Mode.FACE
-            self._held.append((char, at, end))
-        elif char == "]" and self._brackets:
-            self._brackets -= 1
-            self._mode = _Mode.BRACKET_END
-            self._held.append((char, at, end))
-        elif char in _HELD_FROM:
-            self._mode = _HELD_FROM[char]
-            self._held.append((char, at, end))
-        elif char == "|" and self._table:
-            self._spoken.cell(at)
-        else:
-            self._spoken.take(char, at, end)
-        return True
+        return self._drop(count)
 
-    def _release(self) -> None:
-        """What was held is no markup: say it as it stands."""
-        held, self._held = self._held, []
-        self._mode = _Mode.TEXT
-        for char, at, end in held:
-            self._spoken.take(char, at, end)
+    def _drop_indent(self, count: int) -> bool:
+        return self._write(self._text[self._at : self._at + count], count)
 
-    def _drop(self) -> None:
-        self._held = []
-        self._mode = _Mode.TEXT
+    def _stand_alone(self) -> None:
+        self._spoken.stand_alone()
 
-    # Runs: emphasis, code, headings, items, rules
+    def _part(self, count: int) -> bool:
+        """Leave out the next characters, and part the words beside them."""
+        self._spoken.gap(self._edges[self._at])
+        return self._drop(count)
 
-    def _in_run(self, char: str, _at: int, _end: int) -> bool:
-        if char == self._run:
-            self._count += 1
-            return True
-        return self._end_run(char)
+    # --- reading
 
-    def _end_run(self, after: str) -> bool:
-        run, count, fresh = self._run, self._count, self._run_fresh
-        self._mode = _Mode.TEXT
-        spaced = not after or after in WHITE_SPACE
-        if fresh and count >= 3 and run in "`~":
-            self._mode = _Mode.FENCE_OPEN
-            self._fence_count = count
-            self._spoken.stand_alone()
-        elif fresh and count >= 2 and run in "-*_=~" and (not after or after in "\r\n"):
-            pass  # a rule, or the line under a heading
-        elif fresh and spaced and count <= _LINE_MARKS.get(run, 0):
-            if run != ">":
-                self._spoken.stand_alone()
-        elif run == "*":
-            self._stars(count, after, spaced)
-        elif run == "_":
-            if self._spoken.last.isalnum() and not self._spoken.spaced and after.isalnum():
-                self._say_run(run, min(count, REPEATS_MAX))
-        elif run == "`":
-            self._code = not self._code and count < 3
-        elif run != "~" or count == 1:
-            self._say_run(run, min(count, REPEATS_MAX))
-        return False
+    def _read_inline(self) -> bool:
+        text, at = self._text, self._at
+        if self._label_ended:
+            self._label_ended = False
+            return self._read_target()
+        if found := self.plain.match(text, at):
+            # One by one until a character is spoken: marks of the line may follow.
+            words = text[at] if self._spoken.fresh else found[0]
+            return self._write(words, len(words))
+        match text[at]:
+            case "\n":
+                return self._read_line_end()
+            case "*" | "_" as mark:
+                return self._read_marks(mark)
+            case "`":
+                return self._begin_code("`")
+            case "<":
+                return self._read_tag()
+            case "!":
+                return self._read_image()
+            case "[":
+                return self._read_opening()
+            case "]":
+                return self._read_closing()
+            case "&":
+                return self._read_entity()
+            case "~":
+                return self._read_strike()
+            case "|":
+                return self._read_cell()
+            case ":" | ";":
+                return self._read_face()
+            case _:
+                return self._read_escape()
 
-    def _stars(self, count: int, after: str, spaced: bool) -> None:
-        after_digit = self._spoken.last.isdigit()
-        apart = self._spoken.spaced
+    def _read_marks(self, mark: str) -> bool:
+        """Read a run of stars or underscores: emphasis, unless it parts numbers or names."""
+        end = self._end_of(mark, self._at)
+        if not self._sees(end):
+            return False
+        count = end - self._at
+        after = self._text[end] if end < len(self._text) else ""
+        spoken = self._spoken
+        apart, spaced = spoken.spaced, not after or after in WHITE_SPACE
+        if mark == "_":
+            kept = spoken.last.isalnum() and not apart and after.isalnum()
+            return self._write(mark * count, count) if kept else self._drop(count)
+        number = spoken.last.isdigit()
         if (
             count == 1
             and not self._star_open
-            and after_digit
+            and number
             and (after.isdigit() or (apart and spaced))
         ):
-            self._spoken.say("×", self._run_at, self._run_at + 1)
+            spoken.say("×", self._edges[self._at], self._edges[end])
         elif count == 1 and apart and spaced and after:
-            self._say_run("*", 1)
+            return self._write("*", 1)
         else:
-            self._star_open = not spaced and (apart or not self._spoken.last.isalnum())
-            if after_digit and after.isdigit():
-                self._spoken.gap(self._run_at)
+            self._star_open = not spaced and (apart or not spoken.last.isalnum())
+            if number and after.isdigit():
+                return self._part(count)
+        return self._drop(count)
 
-    def _say_run(self, char: str, count: int) -> None:
-        for index in range(count):
-            self._spoken.say(char, self._run_at + index, self._run_at + index + 1)
+    def _read_image(self) -> bool:
+        if not self._sees(self._at + 1):
+            return False
+        image = self._text[self._at + 1 : self._at + 2] == "["
+        return self._drop(1) if image else self._write("!", 1)
 
-    # Faces; brackets: images, links, notes, tasks
-
-    def _in_bang(self, char: str, _at: int, _end: int) -> bool:
-        if char == "[":
-            self._drop()
-        else:
-            self._release()
-        return False
-
-    def _in_face(self, char: str, at: int, end: int) -> bool:
-        last = self._held[-1][0]
-        if (last in ":;" and char == "-") or (last not in _MOUTHS and char in _MOUTHS):
-            self._held.append((char, at, end))
-            return True
-        if last in _MOUTHS and (char in WHITE_SPACE or char in ".,!?"):
-            self._spoken.gap(self._held[0][1])
-            self._drop()
-        else:
-            self._release()
-        return False
-
-    def _in_bracket(self, char: str, at: int, end: int) -> bool:
-        attached = not self._spoken.spaced and self._spoken.last != "" and not self._spoken.fresh
-        if char == "^" or (char.isdigit() and attached) or (self._spoken.fresh and char in " xX"):
-            self._held.append((char, at, end))
-            self._mode = _Mode.NOTE
-            return True
-        self._release_bracket()
-        return False
-
-    def _in_note(self, char: str, at: int, end: int) -> bool:
-        if char == "]":
-            self._drop()
-            self._mode = _Mode.NOTE_END
-            return True
-        note = self._held[1][0] == "^"
-        if len(self._held) < NOTE_MAX and char != "\n" and (note or char.isdigit()):
-            self._held.append((char, at, end))
-            return True
-        self._release_bracket()
-        return False
-
-    def _release_bracket(self) -> None:
-        self._spoken.gap(self._held.pop(0)[1])
+    def _read_opening(self) -> bool:
+        """Read a bracket: of a note or citation, which is dropped, or of a text."""
+        text, at, spoken = self._text, self._at, self._spoken
+        if not self._sees(at + 1):
+            return False
+        first = text[at + 1 : at + 2]
+        attached = not spoken.spaced and spoken.last != "" and not spoken.fresh
+        box = spoken.fresh and first in (" ", "x", "X")
+        if first == "^" or (first.isdigit() and attached) or box:
+            if note := markup.NOTE.match(text, at):
+                if not self._sees(note.end()):
+                    return False
+                defines = spoken.fresh and text[note.end() : note.end() + 1] == ":"
+                return self._drop(len(note[0]) + defines)
+            if self._awaits(at + markup.NOTE_MAX + 2, markup.OPEN_NOTE, at):
+                return False
         self._brackets += 1
-        self._release()
+        return self._part(1)
 
-    def _in_note_end(self, char: str, _at: int, _end: int) -> bool:
-        self._mode = _Mode.TEXT
-        return char == ":" and self._spoken.fresh
+    def _read_closing(self) -> bool:
+        if not self._brackets:
+            return self._write("]", 1)
+        self._brackets -= 1
+        self._label_ended = True
+        self._closing_at = self._edges[self._at]
+        return self._drop(1)
 
-    def _in_bracket_end(self, char: str, at: int, end: int) -> bool:
-        if char == "(":
-            self._held = [(char, at, end)]
-            self._mode = _Mode.LINK
-            self._link_depth = 1
-            self._link_spaced = self._link_titled = False
-            return True
-        self._spoken.gap(self._held[0][1] if self._held else at)
-        self._drop()
-        return False
-
-    def _in_link(self, char: str, at: int, end: int) -> bool:
-        self._held.append((char, at, end))
-        if char == "(":
-            self._link_depth += 1
-        elif char == ")":
-            self._link_depth -= 1
-            if not self._link_depth:
-                self._drop()
-        elif char == "\n" or len(self._held) > LINK_MAX:
-            self._release_link()
-        elif self._link_titled:
-            pass
-        elif char in WHITE_SPACE:
-            self._link_spaced = True
-        elif self._link_spaced:
-            # Only a title may follow the address.
-            self._link_titled = char in "\"'"
-            if not self._link_titled:
-                self._release_link()
+    def _read_target(self) -> bool:
+        """Read what follows a bracketed text: a link's address, or anything else."""
+        text, at = self._text, self._at
+        if text[at] == "(":
+            if target := markup.TARGET.match(text, at, at + LINK_MAX):
+                return self._drop(target.end() - at)
+            if self._last and markup.OPEN_TARGET.fullmatch(text, at):
+                self._target = True
+                return self._drop(len(text) - at)
+            if self._awaits(at + LINK_MAX, markup.OPEN_TARGET, at):
+                self._label_ended = True
+                return False
+            self._spoken.gap(self._edges[at])
+            return self._write("(", 1)
+        self._spoken.gap(self._closing_at)
         return True
 
-    def _release_link(self) -> None:
-        self._spoken.gap(self._held[0][1])
-        self._release()
-
-    def _in_address(self, char: str, _at: int, _end: int) -> bool:
-        self._link_depth += (char == "(") - (char == ")")
-        if char in WHITE_SPACE:
-            self._mode = _Mode.TEXT
-            return False
-        if not self._link_depth:
-            self._mode = _Mode.TEXT
-        return True
-
-    # Tags, entities, escapes
-
-    def _in_tag(self, char: str, at: int, end: int) -> bool:
-        if len(self._held) == 1:
-            self._tag = TagSoFar()
-        if char == ">" and self._tag.may_end:
-            self._end_tag(at, end)
-            return True
-        if not self._tag.takes(char):
-            self._release()
-            return False
-        self._held.append((char, at, end))
-        return True
-
-    def _end_tag(self, at: int, end: int) -> None:
-        content = "".join(char for char, _, _ in self._held[1:])
-        kind = tag_of(content)
-        if kind in (Tag.INLINE, Tag.BREAK):
-            if kind is Tag.BREAK:
-                self._spoken.newline(self._held[0][1], firm=True)
-            self._drop()
-            return
-        if kind is Tag.LINK:
-            del self._held[0]
+    def _read_cell(self) -> bool:
+        if self._spoken.fresh and not self._table:
+            self._spoken.stand_alone()
+            self._table = True
+        elif self._table:
+            self._spoken.cell(self._edges[self._at])
         else:
-            self._held.append((">", at, end))
-        self._release()
+            return self._write("|", 1)
+        return self._drop(1)
 
-    def _in_entity(self, char: str, at: int, end: int) -> bool:
-        if char == ";":
-            source = "".join(held[0] for held in self._held) + ";"
-            spoken = html.unescape(source)
-            if len(spoken) == 1:
-                start = self._held[0][1]
-                self._drop()
-                self._spoken.take(spoken, start, end)
-                return True
-        elif len(self._held) < ENTITY_MAX and char.isascii() and (char.isalnum() or char == "#"):
-            self._held.append((char, at, end))
-            return True
-        self._release()
-        return False
+    def _read_face(self) -> bool:
+        text, at = self._text, self._at
+        if self._spoken.spaced:
+            if face := markup.FACE.match(text, at):
+                if not self._sees(face.end()):
+                    return False
+                if markup.FACE.match(text, at):
+                    return self._part(len(face[0]))
+            if not self._last and markup.OPEN_FACE.fullmatch(text, at):
+                return False
+        return self._write(text[at], 1)
 
-    def _in_escape(self, char: str, at: int, end: int) -> bool:
-        if char in _ESCAPABLE:
-            self._drop()
-            self._spoken.say(char, at, end)
-            return True
-        if char == "\n":
-            self._drop()  # a line's end that is meant
-        else:
-            self._release()
-        return False
+    def _read_escape(self) -> bool:
+        at_end = self._last and self._at + 1 == len(self._text)
+        return self._write("\\", 1) if at_end else super()._read_escape()
 
-    # Code blocks and tables
 
-    def _in_fence_open(self, char: str, at: int, end: int) -> bool:
-        if char == "\n":
-            self._drop()
-            self._mode = _Mode.FENCE
-            self._count = 0
-            return False
-        if self._run == "`" and char == "`":
-            self._release()  # code on one line
-            return False
-        self._held.append((char, at, end))
-        if len(self._held) > NOTE_MAX:
-            self._release()
-        return True
-
-    def _in_fence(self, char: str, at: int, end: int) -> bool:
-        if char == "\n":
-            if self._count >= self._fence_count:
-                self._mode = _Mode.TEXT
-            self._count = 0
-            self._spoken.newline(at, firm=True)
-        elif self._count >= 0 and char == self._run:
-            self._count += 1
-        elif char not in WHITE_SPACE:
-            self._count = -1
-            if self._speak_code:
-                self._spoken.take(char, at, end)
-        elif self._speak_code:
-            self._spoken.take(char, at, end)
-        return True
-
-    def _in_table(self, char: str, at: int, end: int) -> bool:
-        if char == "|":
-            self._held.clear()
-        elif char in ":-" and len(self._held) < REPEATS_MAX:
-            self._held.append((char, at, end))
-        elif char in "\r\n":
-            self._drop()
-            return False
-        elif char not in " \t:-":
-            self._release()
-            return False
-        return True
+def _begins_word(char: str) -> bool:
+    return (char.isalnum() and not is_cjk(char)) or char == "("

@@ -1,73 +1,77 @@
-"""UTF-16 surrogate halves joined across pieces of text."""
+"""UTF-16 surrogate halves joined across pieces of text.
+
+Models that write byte-wise or in UTF-16 may cut a character between two pieces; Python does not
+join its halves when the pieces are joined. One that stays alone becomes U+FFFD (Unicode 16,
+section 3.9).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 
 REPLACEMENT = "\ufffd"
-"""Stands for half a pair that stays alone (Unicode 16, section 3.9, U+FFFD substitution)."""
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class WholeCharacters:
-    """Hands each character to ``sink`` with its span in code points, surrogate halves joined."""
+    """Joins surrogate halves and tells where each character stands in the original text."""
 
-    def __init__(self, sink: Callable[[str, int, int], None]) -> None:
-        self._sink = sink
+    def __init__(self) -> None:
         self._high = ""
         self.position = 0
         """Code points read so far."""
 
-    def feed(self, char: str) -> None:
-        at = self.position
-        self.position = at + 1
-        if not self._high and not "\ud800" <= char <= "\udfff":
-            self._sink(char, at, at + 1)
-        elif self._high and "\udc00" <= char <= "\udfff":
-            code = 0x10000 + ((ord(self._high) - 0xD800) << 10) + ord(char) - 0xDC00
-            self._high = ""
-            self._sink(chr(code), at - 1, at + 1)
-        else:
-            self._end_half(at)
-            if "\ud800" <= char <= "\udbff":
-                self._high = char
-            else:
-                self._sink(char if char < "\ud800" or char > "\udfff" else REPLACEMENT, at, at + 1)
+    @property
+    def held(self) -> bool:
+        """Whether a half is waiting for the next piece."""
+        return bool(self._high)
 
-    def flush(self) -> None:
-        self._end_half(self.position)
+    def push(self, text: str) -> tuple[str, list[int]]:
+        """Take some more text.
 
-    def _end_half(self, at: int) -> None:
-        if self._high:
-            self._high = ""
-            self._sink(REPLACEMENT, at - 1, at)
+        Returns:
+            The characters that are complete, and their positions in code points of the original:
+            one for each, and one for their end.
+        """
+        begin = self.position - len(self._high)
+        self.position += len(text)
+        text = self._high + text
+        self._high = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            self._high, text = text[-1], text[:-1]
+        if _HALF.search(text) is None:
+            return text, list(range(begin, begin + len(text) + 1))
+        edges = [begin]
+        chars = clean(text)
+        for char in chars:
+            edges.append(edges[-1] + 1 + (char > "\uffff" and text[edges[-1] - begin] <= "\uffff"))
+        return chars, edges
+
+    def flush(self) -> tuple[str, list[int]]:
+        """Return the half that stayed alone, as `push` does."""
+        begin = self.position - len(self._high)
+        half, self._high = self._high, ""
+        return (REPLACEMENT, [begin, self.position]) if half else ("", [begin])
 
 
 class SurrogateJoiner:
-    """Joins UTF-16 halves across pieces of text; one that stays alone becomes U+FFFD.
-
-    Models that write byte-wise or in UTF-16 may cut a character between two deltas. A high half at
-    the end of a piece is held until the next piece.
-    """
+    """Joins surrogate halves across pieces of text."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._whole = WholeCharacters()
 
     @property
     def held(self) -> bool:
-        return bool(self._held)
+        """Whether a half is waiting for the next piece."""
+        return self._whole.held
 
     def push(self, text: str) -> str:
-        """Return the next piece without lone surrogates."""
-        text = self._held + text
-        self._held = ""
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            self._held, text = text[-1], text[:-1]
-        return clean(text)
+        """Return the next piece without lone halves."""
+        return self._whole.push(text)[0]
 
     def finish(self) -> str:
         """Return U+FFFD for a half that stayed alone at the end."""
-        held, self._held = self._held, ""
-        return "\ufffd" if held else ""
+        return self._whole.flush()[0]
 
 
 def clean(text: str) -> str:

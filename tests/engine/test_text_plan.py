@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from qwen3tts_engine.text_plan import LIVE_MAX, Piece, PlanMode, TextPlan
 from qwen3tts_text.segmenter import Live, Segmenter, SegmenterSettings
-from tests.engine.test_segmenter_properties import texts
+from tests.text.test_segmenter_properties import texts
 
 MODES: tuple[PlanMode, ...] = ("auto", "clause", "live")
 SCOPES: tuple[Live, ...] = ("first", "all")

@@ -209,7 +209,7 @@ def work(text: str, live: Live = "none") -> tuple[int, int]:
         for char in text:
             segmenter.push(char)
             segmenter.take_live()
-            held = max(held, len(segmenter._text) + len(segmenter._speakable._held))
+            held = max(held, len(segmenter._text) + segmenter._speakable.held)
         segmenter.end()
     return counts[0], held
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_text.surrogates import SurrogateJoiner, clean
+from qwen3tts_text.surrogates import SurrogateJoiner, WholeCharacters, clean
 
 HIGH, LOW = "\ud83d", "\ude00"
 BOTH, ALONE = "\U0001f600", "\ufffd"
@@ -52,3 +52,22 @@ def test_any_cut_between_utf16_units_gives_the_text_back(text: str, data: st.Dat
 @given(st.lists(st.text(st.characters(categories=None))))
 def test_whatever_comes_the_result_has_a_utf8_form(pieces: list[str]) -> None:
     joined(*pieces).encode("utf-8")
+
+
+@given(
+    st.lists(st.sampled_from([HIGH, LOW, BOTH, "a"]), max_size=30).map("".join), st.integers(1, 5)
+)
+def test_characters_keep_their_places_however_the_text_is_cut(text: str, size: int) -> None:
+    whole = WholeCharacters()
+    chars, edges = "", [0]
+    for at in range(0, len(text), size):
+        more, places = whole.push(text[at : at + size])
+        chars += more
+        assert places[0] == edges[-1]
+        edges += places[1:]
+    rest, places = whole.flush()
+    chars, edges = chars + rest, edges + places[1:]
+    assert chars == clean(text)
+    assert edges[-1] == whole.position == len(text)
+    for char, first, last in zip(chars, edges, edges[1:], strict=False):
+        assert clean(text[first:last]) == char

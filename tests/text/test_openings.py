@@ -15,8 +15,8 @@ from qwen3tts_engine.starter.engine import said
 from qwen3tts_engine.text_plan import PlanMode, TextPlan
 from qwen3tts_text.openings import Phrases, folded
 from qwen3tts_text.segmenter import Live, Segment, Segmenter, SegmenterSettings
-from tests.engine.test_segmenter_properties import texts
 from tests.engine.test_text_plan import Speaker, cut
+from tests.text.test_segmenter_properties import texts
 
 PHRASES = (
     "Sure,",
