@@ -34,7 +34,7 @@ from qwen3tts_phone.audio.inbound import AudioDecoder
 from qwen3tts_phone.audio.playout import Playout
 from qwen3tts_phone.audio.wav import StereoRecorder
 from qwen3tts_phone.records.call_recordings import RecordingTracks
-from qwen3tts_phone.streams.adapter import StreamAudio
+from qwen3tts_phone.streams.carriers.adapter import StreamAudio
 from qwen3tts_phone.streams.inbound import StreamDecoder
 
 Samples = NDArray[np.int16]

@@ -22,7 +22,7 @@ import numpy as np
 import websockets
 from websockets.typing import Subprotocol
 
-from qwen3tts_phone.streams.adapter import Message
+from qwen3tts_phone.streams.carriers.adapter import Message
 from tests.streams.carrier_side import CarrierSide
 
 LOUD_EVERY = 25

@@ -7,7 +7,7 @@ import hmac
 import json
 from typing import Any
 
-from qwen3tts_phone.streams.adapter import (
+from qwen3tts_phone.streams.carriers.adapter import (
     Handshake,
     Message,
     Refused,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from qwen3tts_phone.call.keys import KEYS
-from qwen3tts_phone.streams.adapter import (
+from qwen3tts_phone.streams.admission import StreamAdmission
+from qwen3tts_phone.streams.carriers.adapter import (
     Handshake,
     Refused,
     StreamAdapter,
@@ -15,7 +16,6 @@ from qwen3tts_phone.streams.adapter import (
     StreamOddity,
     StreamStarted,
 )
-from qwen3tts_phone.streams.admission import StreamAdmission
 from qwen3tts_phone.streams.carriers.asterisk import ChanWebSocketAdapter
 from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter
 from qwen3tts_phone.streams.carriers.http import MAX_FORM_BYTES

@@ -13,8 +13,8 @@ from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.streams.adapter import Message, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.call import StreamCall
+from qwen3tts_phone.streams.carriers.adapter import Message, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_phone.streams.adapter import (
+from qwen3tts_phone.streams.carriers.adapter import (
     Message,
     StreamAdapter,
     StreamAudio,

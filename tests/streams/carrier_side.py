@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from qwen3tts_phone.streams.adapter import Message
+from qwen3tts_phone.streams.carriers.adapter import Message
 from tests.streams.carrier_fixtures import first_messages, script, sound_message
 
 SOUND_EVENTS = ("media", "playAudio")

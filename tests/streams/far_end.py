@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_phone.streams.adapter import (
+from qwen3tts_phone.streams.carriers.adapter import (
     Message,
     StreamAdapter,
     StreamAudio,

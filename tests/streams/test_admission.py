@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from qwen3tts_phone.media.admission import BAD_REPORTS, GOOD_REPORTS, LONG_REPORTS
-from qwen3tts_phone.streams.adapter import Handshake, Refused
 from qwen3tts_phone.streams.admission import MIN_CALLS, REPORT_S, StreamAdmission, watch_event_loop
+from qwen3tts_phone.streams.carriers.adapter import Handshake, Refused
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_speech.link import SpeechLink

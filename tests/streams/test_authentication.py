@@ -11,7 +11,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
+from qwen3tts_phone.streams.carriers.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.carriers.authentication import (
     MAX_WEBHOOKS,
     PASS_S,

@@ -13,8 +13,8 @@ from qwen3tts_codecs.g722 import G722
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
 from qwen3tts_phone.call.events import MediaSilent
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState
-from qwen3tts_phone.streams.adapter import Handshake, StreamKind
 from qwen3tts_phone.streams.call import MAX_ID_CHARS
+from qwen3tts_phone.streams.carriers.adapter import Handshake, StreamKind
 from qwen3tts_phone.streams.carriers.asterisk import ChanWebSocketAdapter
 from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter
 from qwen3tts_phone.streams.carriers.json_media import JsonMediaAdapter

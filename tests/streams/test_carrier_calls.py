@@ -10,7 +10,7 @@ import pytest
 
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed
 from qwen3tts_phone.errors import NotPossible
-from qwen3tts_phone.streams.adapter import Handshake, StreamKind
+from qwen3tts_phone.streams.carriers.adapter import Handshake, StreamKind
 from tests.streams.calls import Streamed, streamed
 from tests.streams.carrier_fixtures import LINES, adapter_of, script
 from tests.streams.carrier_side import CarrierSide

@@ -9,7 +9,7 @@ import pytest
 
 from qwen3tts_codecs.l16 import l16
 from qwen3tts_phone.errors import NotPossible
-from qwen3tts_phone.streams.adapter import (
+from qwen3tts_phone.streams.carriers.adapter import (
     Message,
     StreamAudio,
     StreamLost,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_phone.streams.adapter import Handshake
 from qwen3tts_phone.streams.carriers import (
     CARRIERS,
     Carrier,
@@ -17,6 +16,7 @@ from qwen3tts_phone.streams.carriers import (
     carrier_names,
     set_up_table,
 )
+from qwen3tts_phone.streams.carriers.adapter import Handshake
 from qwen3tts_phone.streams.settings import StreamSettings
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ ACME = '''
 """A carrier of its own package: mu-law in JSON messages."""
 
 from qwen3tts_codecs.g711 import PCMU
-from qwen3tts_phone.streams.adapter import StreamKind
+from qwen3tts_phone.streams.carriers.adapter import StreamKind
 from qwen3tts_phone.streams.carriers.json_media import SOUND, JsonDialect, JsonMediaAdapter
 
 ACME = JsonDialect(

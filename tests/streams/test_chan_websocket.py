@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.streams.adapter import (
+from qwen3tts_phone.streams.carriers.adapter import (
     Message,
     StreamAudio,
     StreamEvent,

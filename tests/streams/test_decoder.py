@@ -4,7 +4,7 @@ import numpy as np
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.l16 import slin
-from qwen3tts_phone.streams.adapter import StreamAudio, StreamLost
+from qwen3tts_phone.streams.carriers.adapter import StreamAudio, StreamLost
 from qwen3tts_phone.streams.inbound import MAX_AHEAD_S, StreamDecoder
 
 TONE = np.rint(8000 * np.sin(np.arange(160) / 5)).astype(np.int16)

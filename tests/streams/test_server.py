@@ -18,10 +18,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError, PortBusy
-from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.call import StreamCall
 from qwen3tts_phone.streams.carriers import CARRIERS as TABLE
 from qwen3tts_phone.streams.carriers import carrier_kind
+from qwen3tts_phone.streams.carriers.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_wire.errors import BadRequest
 from tests.fakes import settle

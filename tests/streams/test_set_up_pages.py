@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from qwen3tts_phone.diagnosis.findings import CODES
-from qwen3tts_phone.streams.adapter import Handshake
 from qwen3tts_phone.streams.carriers import CARRIERS, carrier_factory, carrier_kind
+from qwen3tts_phone.streams.carriers.adapter import Handshake
 from qwen3tts_phone.streams.carriers.asterisk import FORMATS
 from tests.streams.carrier_fixtures import LINES
 

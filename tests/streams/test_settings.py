@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.admission import StreamAdmission
 from qwen3tts_phone.streams.carriers import CARRIERS, carrier_kind
+from qwen3tts_phone.streams.carriers.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.settings import StreamSettings
 from tests.streams.far_end import PlainAdapter
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from qwen3tts_phone.streams.adapter import Handshake
+from qwen3tts_phone.streams.carriers.adapter import Handshake
 from qwen3tts_phone.streams.carriers.authentication import BasicPassword, HeaderToken, RequestCheck
 from qwen3tts_phone.streams.carriers.http import (
     BadSignature,

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from qwen3tts_phone.streams.adapter import Handshake
+from qwen3tts_phone.streams.carriers.adapter import Handshake
 from qwen3tts_phone.streams.carriers.exotel import exotel_answer
 from qwen3tts_phone.streams.carriers.http import call_parameters, stream_url, webhook_fields
 from qwen3tts_phone.streams.carriers.jambonz import jambonz_answer

@@ -6,17 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind
     from qwen3tts_phone.streams.call import StreamCall
+    from qwen3tts_phone.streams.carriers.adapter import (
+        Handshake,
+        Refused,
+        StreamAdapter,
+        StreamKind,
+    )
     from qwen3tts_phone.streams.server import Streams
     from qwen3tts_phone.streams.settings import StreamSettings
 
 _FROM = {
-    "Handshake": "qwen3tts_phone.streams.adapter",
-    "Refused": "qwen3tts_phone.streams.adapter",
-    "StreamAdapter": "qwen3tts_phone.streams.adapter",
+    "Handshake": "qwen3tts_phone.streams.carriers.adapter",
+    "Refused": "qwen3tts_phone.streams.carriers.adapter",
+    "StreamAdapter": "qwen3tts_phone.streams.carriers.adapter",
     "StreamCall": "qwen3tts_phone.streams.call",
-    "StreamKind": "qwen3tts_phone.streams.adapter",
+    "StreamKind": "qwen3tts_phone.streams.carriers.adapter",
     "StreamSettings": "qwen3tts_phone.streams.settings",
     "Streams": "qwen3tts_phone.streams.server",
 }

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.media.admission import Pacing, PacingAdmission
 from qwen3tts_phone.media.reports import LoadMeter, MediaLoad
-from qwen3tts_phone.streams.adapter import Handshake, Refused
+from qwen3tts_phone.streams.carriers.adapter import Handshake, Refused
 from qwen3tts_phone.streams.settings import StreamSettings
 
 MIN_CALLS = 20

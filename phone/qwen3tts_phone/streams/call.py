@@ -19,7 +19,7 @@ from qwen3tts_phone.call.keys import validated_keys
 from qwen3tts_phone.dialling.guard import Guard
 from qwen3tts_phone.errors import CallError, NotPossible, WrongState, traceback_without_message
 from qwen3tts_phone.facts import CallFacts, EndFacts
-from qwen3tts_phone.streams.adapter import (
+from qwen3tts_phone.streams.carriers.adapter import (
     Message,
     StreamAdapter,
     StreamAudio,

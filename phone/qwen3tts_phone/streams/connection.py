@@ -18,7 +18,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
-from qwen3tts_phone.streams.adapter import Message, StreamKind
+from qwen3tts_phone.streams.carriers.adapter import Message, StreamKind
 from qwen3tts_phone.streams.settings import CLOSE_TIMEOUT_S, OPEN_TIMEOUT_S, StreamSettings
 
 UNSENT_BYTES = 4096

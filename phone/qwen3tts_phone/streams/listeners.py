@@ -18,8 +18,8 @@ from websockets.typing import Subprotocol
 from qwen3tts_phone.call.incoming import RETRY_AFTER_S, SpeechOutages
 from qwen3tts_phone.errors import BadCertificate, PortBusy
 from qwen3tts_phone.limits import ConnectionLimiter
-from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.admission import StreamAdmission
+from qwen3tts_phone.streams.carriers.adapter import Handshake, Refused, StreamKind
 from qwen3tts_phone.streams.connection import UNSENT_BYTES, library_logger
 from qwen3tts_phone.streams.settings import (
     CLOSE_TIMEOUT_S,

@@ -33,10 +33,10 @@ from qwen3tts_phone.facts import CallFacts, MediaFacts
 from qwen3tts_phone.limits import ConnectionLimiter, PendingLimits, TokenBucket
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.streams.adapter import Handshake, Refused, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.admission import StreamAdmission, watch_event_loop
 from qwen3tts_phone.streams.call import StreamCall
 from qwen3tts_phone.streams.carriers import CARRIERS, carrier_kind
+from qwen3tts_phone.streams.carriers.adapter import Handshake, Refused, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.carriers.audiosocket import AudioSocketAdapter, audiosocket
 from qwen3tts_phone.streams.connection import (
     StreamConnection,

@@ -15,7 +15,7 @@ from qwen3tts_pacer.policy import Filling, FillingPolicy
 from qwen3tts_pacer.slot import Slot
 from qwen3tts_phone.audio.call_sink import PacerCallSink, SinkPacing
 from qwen3tts_phone.audio.frames import Tap
-from qwen3tts_phone.streams.adapter import Message, StreamAdapter
+from qwen3tts_phone.streams.carriers.adapter import Message, StreamAdapter
 from qwen3tts_phone.streams.marks import PlayoutMarks
 from qwen3tts_speech.sink import Played
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from qwen3tts_phone.streams.adapter import StreamKind
+    from qwen3tts_phone.streams.carriers.adapter import StreamKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Final
 from qwen3tts_codecs.l16 import slin
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_phone.call.keys import KEYS
-from qwen3tts_phone.streams.adapter import (
+from qwen3tts_phone.streams.carriers.adapter import (
     Message,
     StreamAdapter,
     StreamAudio,

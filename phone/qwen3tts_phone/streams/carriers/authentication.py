@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from qwen3tts_phone.streams.adapter import Handshake, Refused
+from qwen3tts_phone.streams.carriers.adapter import Handshake, Refused
 from qwen3tts_phone.streams.carriers.http import (
     BadSignature,
     CarrierRequest,

@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from qwen3tts_codecs.l16 import slin
-from qwen3tts_phone.streams.adapter import Handshake, StreamKind
+from qwen3tts_phone.streams.carriers.adapter import Handshake, StreamKind
 from qwen3tts_phone.streams.carriers.authentication import (
     PUBLIC_URL,
     BasicPassword,

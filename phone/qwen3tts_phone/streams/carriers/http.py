@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 from xml.sax.saxutils import quoteattr
 
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.streams.adapter import Handshake
+from qwen3tts_phone.streams.carriers.adapter import Handshake
 from qwen3tts_phone.streams.carriers.messages import clean
 from qwen3tts_wire.errors import SpeechError
 

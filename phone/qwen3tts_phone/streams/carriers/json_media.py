@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from qwen3tts_codecs.l16 import l16, slin
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.table import codec_by_alias
-from qwen3tts_phone.streams.adapter import (
+from qwen3tts_phone.streams.carriers.adapter import (
     Message,
     StreamAudio,
     StreamCleared,

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 from xml.sax.saxutils import escape, quoteattr
 
 from qwen3tts_codecs.g711 import PCMU
-from qwen3tts_phone.streams.adapter import Handshake, StreamKind
+from qwen3tts_phone.streams.carriers.adapter import Handshake, StreamKind
 from qwen3tts_phone.streams.carriers.authentication import (
     PUBLIC_URL,
     CarrierAdmission,

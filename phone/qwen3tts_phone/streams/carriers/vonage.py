@@ -19,7 +19,7 @@ from typing import Any
 
 from qwen3tts_codecs.l16 import slin
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_phone.streams.adapter import (
+from qwen3tts_phone.streams.carriers.adapter import (
     Handshake,
     Message,
     StreamCleared,
