@@ -155,7 +155,6 @@ class Account:
         return (self.registrar, *((self.proxy,) if self.proxy else ()), *self.failover)
 
     def networks(self) -> tuple[Network, ...]:
-        """Return ``allowed_sources`` as networks; raises BadSip."""
         try:
             return tuple(ipaddress.ip_network(text, strict=False) for text in self.allowed_sources)
         except ValueError as error:
@@ -205,7 +204,6 @@ class AccountCredentials(ChallengePolicy):
         self._hosts = _hosts(account)
 
     def digest(self) -> Digest | None:
-        """Return the credentials for one call or registration; None without a password."""
         account = self._account
         if not account.password:
             return None

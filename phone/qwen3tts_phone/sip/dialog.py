@@ -169,7 +169,6 @@ class Dialog:
 
     @property
     def next_hop(self) -> str:
-        """URI whose host receives our requests (section 8.1.2)."""
         return parse_address(self.routes[0]).uri if self.routes else self.target
 
 
@@ -221,8 +220,6 @@ class Replaces:
 
 @dataclass(frozen=True, slots=True)
 class ReferTo:
-    """Target of a REFER."""
-
     target: str
     """The URI, without headers."""
     replaces: Replaces | None = None
@@ -268,15 +265,12 @@ Role = Literal["uac", "uas"]
 
 
 class Due(Enum):
-    """Action that a session timer asks for."""
-
     NOTHING = auto()
     REFRESH = auto()
     EXPIRE = auto()
 
 
 def session_expires(message: Request | Response) -> tuple[int, Role | None] | None:
-    """Return interval in seconds and refresher of a message, or None."""
     value = message.get("Session-Expires")
     if value is None:
         return None

@@ -42,8 +42,6 @@ LINE_EVERY_S = 10.0
 
 
 class Drop(Enum):
-    """No response at all."""
-
     DROP = auto()
 
 
@@ -51,8 +49,6 @@ DROP: Final = Drop.DROP
 
 
 class Refusal(NamedTuple):
-    """Response to a refused request."""
-
     status: int
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -157,10 +153,8 @@ class SourceGate:
         return not standing.trusted and self._sources.of(standing.site, now).banned_until > now
 
     def connection(self, host: str, hosts: Iterable[str], now: float) -> bool:
-        """Return whether a connection is accepted.
-
-        It counts as a request: a handshake costs more than most of them.
-        """
+        """Return whether a connection is accepted."""
+        # It counts as a request: a handshake costs more than most of them.
         site, trusted, denied = self._standing(host)
         if denied:
             self.counts["network"] += 1
@@ -345,8 +339,6 @@ BUSY_S = 10
 
 
 class OverloadState(Enum):
-    """State of overload control."""
-
     OPEN = "open"
     SHEDDING = "shedding"
 

@@ -118,7 +118,6 @@ class IncomingCallQueue:
         return full
 
     async def calls(self) -> AsyncIterator[SipCall]:
-        """Yield the calls that are not over, until it is closed."""
         while (call := await self._queue.get()) is not None:
             # Callers that gave up before the call was taken need no answer.
             if call.ended is None:

@@ -93,8 +93,6 @@ class RedirectFollower:
         self._flush = flush
 
     def attach(self, call: OutgoingCall, account: Account | None, check: CheckTarget) -> None:
-        """Have a call follow redirections that ``check`` permits."""
-
         def locate(target: RedirectTarget) -> None:
             self._run(self._locate(call, account, check, target))
 

@@ -118,10 +118,8 @@ class UserAgentCore:
         )
 
     def tcp_hop(self, hop: Hop, size: int) -> Hop | None:
-        """Return the hop by TCP for a request too large for a datagram; None where UDP stays.
-
-        RFC 3261 section 18.1.1: larger ones would be fragmented, which many NATs lose.
-        """
+        """Return the hop by TCP for a request too large for a datagram; None where UDP stays."""
+        # RFC 3261 section 18.1.1: larger ones would be fragmented, which many NATs lose.
         most = self.settings.udp_most_bytes
         if hop.transport != "udp" or hop.fixed or not most or size <= most:
             return None
@@ -152,7 +150,6 @@ class UserAgentCore:
         return f"<{self.uri(hop, user)}{'' if plain else f';transport={hop.transport}'}>"
 
     def named(self, name: str = "") -> str:
-        """Return a display name as it stands before an address; empty where none."""
         name = name or self.settings.display_name
         if not name:
             return ""
@@ -187,7 +184,6 @@ class UserAgentCore:
         return exchange
 
     def in_dialog_hop(self, dialog: Dialog) -> Hop:
-        """Return where requests of a dialog go; raises BadSip."""
         hop = self.hop(dialog.next_hop, dialog.flow)
         for uri in (dialog.target, *(parse_address(route).uri for route in dialog.routes)):
             check_secure(uri)
@@ -198,11 +194,9 @@ class UserAgentCore:
     def ack(
         self, dialog: Dialog, invite: Request, cseq: int, sent_to: Hop, digest: Digest | None
     ) -> tuple[Request, Hop]:
-        """Return the ACK to a 2xx (RFC 3261 section 13.2.2.4), along the route set.
-
-        It has the INVITE's credentials only where it goes to ``sent_to`` and no further: the
-        servers between need not remove them.
-        """
+        """Return the ACK to a 2xx (RFC 3261 section 13.2.2.4), along the route set."""
+        # It has the INVITE's credentials only where it goes to ``sent_to`` and no further: the
+        # servers between need not remove them.
         request = dialog.request("ACK", cseq)
         hop = self.in_dialog_hop(dialog)
         where = digest.policy.address(request, hop) if digest is not None else ""

@@ -218,7 +218,6 @@ class UserAgentServer(UserAgentCore):
         return self.registry.find(request.call_id, tag, request.from_.tag or "") is not None
 
     def receive_request(self, request: Request, source: Hop, now: float) -> None:
-        """Handle a request; raises BadSip for one that cannot even be answered."""
         stamp_via(request, source)
         hop = response_hop(request, source)
         if self.gate is not None:

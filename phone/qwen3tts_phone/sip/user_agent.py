@@ -77,7 +77,6 @@ class UserAgent(UserAgentServer):
         return self.registry.has_dialog_of(found[1].decode("utf-8", "replace").strip(" \t"))
 
     def transport_failed(self, hop: Hop, now: float, cause: CallError | None = None) -> None:
-        """Fail what was sent to that hop; ``cause`` where more is known."""
         self.layer.transport_failed(hop, now, cause)
 
     def next_deadline(self) -> float | None:

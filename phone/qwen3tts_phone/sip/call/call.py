@@ -169,11 +169,9 @@ class Call:
         dialog.seen = observed_source(message)
 
     def may_be_steered_by(self, request: Request, dialog: Dialog) -> bool:
-        """Return whether the source of a REFER or Replaces may transfer or replace this call.
-
-        The dialog's peer may (RFC 3891 section 8): the host that the INVITE or our in-dialog
-        requests went to or came from. So may an account's servers, and trusted networks.
-        """
+        """Return whether the source of a REFER or Replaces may transfer or replace this call."""
+        # The dialog's peer may (RFC 3891 section 8): the host that the INVITE or our in-dialog
+        # requests went to or came from. So may an account's servers, and trusted networks.
         source = request.source
         if source is None:
             return True
@@ -215,7 +213,6 @@ class Call:
             self.report_end("error", error=error)
 
     def hand_over(self, call: Call, now: float) -> None:
-        """Hang up: another call has taken the place of this one (RFC 3891 section 3)."""
         self.replaced_by = call
         self.hang_up(now)
 

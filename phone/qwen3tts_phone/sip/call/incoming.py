@@ -145,8 +145,6 @@ caller that has vanished must not keep its place."""
 
 
 class IncomingCall(Call):
-    """Callee's side of a call."""
-
     direction: Literal["in", "out"] = "in"
 
     def __init__(
@@ -226,7 +224,6 @@ class IncomingCall(Call):
         reason: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Refuse the call with ``status`` 300 to 699."""
         if not 300 <= status <= 699:
             raise ValueError(f"status={status} is not between 300 and 699")
         lines = check_headers(headers)

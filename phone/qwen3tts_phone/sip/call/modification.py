@@ -59,8 +59,6 @@ METHODS: dict[str, Literal["INVITE", "UPDATE", "PRACK"]] = {
 
 
 class ModifiedCall(Protocol):
-    """Call as a session modification needs it."""
-
     agent: UserAgentCore
     state: CallState
     direction: Literal["in", "out"]
@@ -113,11 +111,9 @@ class SessionModification:
     # Ours
 
     def start(self, offer: Offer, done: Done, now: float, method: Method = "INVITE") -> None:
-        """Offer a changed session; ``done`` gets the answer or the error. Waits for theirs.
-
-        Before the call is answered only an UPDATE may, once the first offer has been answered
-        reliably (RFC 3311 section 5.1).
-        """
+        """Offer a changed session; ``done`` gets the answer or the error. Waits for theirs."""
+        # Before the call is answered only an UPDATE may, once the first offer has been answered
+        # reliably (RFC 3311 section 5.1).
         state = self._call.state
         early = method == "UPDATE" and self._call.may_update_early()
         if state not in (CallState.UP, CallState.ANSWERED) and not early:

@@ -60,10 +60,8 @@ class EarlyDialog:
             return cls(None)
 
     def takes(self, rseq: int) -> bool:
-        """Return whether a reliable response is the next in order.
-
-        Section 4: others are neither processed nor acknowledged.
-        """
+        """Return whether a reliable response is the next in order."""
+        # Section 4: others are neither processed nor acknowledged.
         if self._rseq is not None and rseq != self._rseq + 1:
             return False
         if self.dialog is None or self._left <= 0:
@@ -87,8 +85,6 @@ MAX_FORKS = 16
 
 
 class OutgoingCall(Call):
-    """Caller's side of a call."""
-
     direction: Literal["in", "out"] = "out"
 
     def __init__(
@@ -133,7 +129,6 @@ class OutgoingCall(Call):
     def ask_at(
         self, target: RedirectTarget, request: Request, hop: Hop, digest: Digest | None, now: float
     ) -> None:
-        """Send the INVITE to the target of a redirection."""
         self.registry.forget_dialogs(self)
         self._branches.clear()
         self._told.clear()
@@ -235,7 +230,6 @@ class OutgoingCall(Call):
             self._refused(response, cancelled=True)
 
     def end_with(self, outcome: Response | Failure, now: float) -> None:
-        """End the call: no redirection target is left."""
         if isinstance(outcome, Response):
             self._refused(outcome)
         else:

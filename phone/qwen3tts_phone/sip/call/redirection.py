@@ -73,7 +73,6 @@ class TargetSet:
                 self.problems.append(error.message.rstrip("."))
 
     def next(self) -> RedirectTarget | None:
-        """Return the next address by its q; None where none is left."""
         if not self._left:
             return None
         if self.taken >= MAX_TARGETS:
@@ -162,10 +161,8 @@ class Redirection:
         return f"The redirection was not followed further after {tried}: {'; '.join(problems)}."
 
     def follows(self, outcome: Outcome, now: float) -> bool:
-        """Go on to the next target after a final response or silence; False where none is left.
-
-        600 and above is final for all targets.
-        """
+        """Go on to the next target after a final response or silence; False where none is left."""
+        # 600 and above is final for all targets.
         if self.locate is None:
             return False
         if isinstance(outcome, Response) and outcome.status in FOLLOWED:

@@ -29,8 +29,6 @@ class ModificationState(Enum):
 
 
 class ModificationEvent(Enum):
-    """Trigger of a transition between modification states."""
-
     SEND = auto()
     DONE = auto()
     PENDING = auto()
@@ -200,8 +198,6 @@ def reasons(message: Request | Response) -> list[Reason]:
 
 
 class CallState(Enum):
-    """State of a call."""
-
     CALLING = auto()
     """Our INVITE is out, without a response."""
     PROCEEDING = auto()
@@ -224,8 +220,6 @@ class CallState(Enum):
 
 
 class CallStep(Enum):
-    """Trigger of a transition between call states."""
-
     PROVISIONAL = auto()
     SUCCESS = auto()
     FAILURE = auto()

@@ -122,8 +122,6 @@ class OutgoingReferState(Enum):
 
 
 class TransferListener(Protocol):
-    """Receiver of the outcome of a REFER."""
-
     def taken(self, status: int, *, quiet: bool) -> None:
         """Report acceptance; ``quiet``: no notices will come."""
 

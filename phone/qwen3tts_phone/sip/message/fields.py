@@ -182,10 +182,8 @@ def uri_parameter(uri: URI, name: str) -> str | None:
 
 
 def check_secure(uri_text: str, transport: str = "") -> None:
-    """Raise BadSip for a sips: URI that names UDP, or would go by that ``transport``.
-
-    RFC 3261 section 26.2.2: it takes TLS on each hop.
-    """
+    """Raise BadSip for a sips: URI that names UDP, or would go by that ``transport``."""
+    # RFC 3261 section 26.2.2: it takes TLS on each hop.
     if uri_text.strip()[:5].lower() != "sips:":
         return
     named = uri_parameter(parse_uri(uri_text), "transport") or ""
@@ -268,7 +266,6 @@ class CallHeaders(Mapping[str, str]):
         return f"CallHeaders({', '.join(self)})"
 
     def getlist(self, name: str) -> tuple[str, ...]:
-        """Return all values of a header, one for each line."""
         return self._values.get(_long(name), ("", ()))[1]
 
     def uri(self, name: str) -> str | None:
@@ -286,11 +283,9 @@ class CallHeaders(Mapping[str, str]):
 
 
 def check_headers(headers: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    """Check header fields that a program wants to add; raises BadSip.
-
-    A name must be a token that the user agent does not write itself; a value holds no control
-    characters, which could inject another header.
-    """
+    """Check header fields that a program wants to add; raises BadSip."""
+    # A name must be a token that the user agent does not write itself; a value holds no control
+    # characters, which could inject another header.
     lines = list((headers or {}).items())
     if len(lines) > MAX_CUSTOM_HEADERS:
         raise BadSip(f"{len(lines)} headers are over the bound of {MAX_CUSTOM_HEADERS}.")

@@ -97,7 +97,6 @@ class _Message:
     body: bytes = field(default=b"", kw_only=True)
 
     def get(self, name: str) -> str | None:
-        """Return the first value of a header, or None."""
         return self.headers.get(name)
 
     def values(self, name: str) -> list[str]:
@@ -123,7 +122,6 @@ class _Message:
                     self.headers.add(name, value)
 
     def require(self, name: str) -> str:
-        """Return the first value of a header; raises BadSip when it is absent."""
         value = self.headers.get(name)
         if value is None:
             raise BadSip(f"The header {name} is missing.")
@@ -178,7 +176,6 @@ class _Message:
 
     @property
     def sdp(self) -> str | None:
-        """Body when it is SDP, or None."""
         content_type = (self.get("Content-Type") or "").partition(";")[0].strip().lower()
         if not self.body or content_type != "application/sdp":
             return None
@@ -209,8 +206,6 @@ class Request(_Message):
 
 @dataclass(slots=True)
 class Response(_Message):
-    """Response."""
-
     status: int
     reason: str
     unanswered: str = field(default="", kw_only=True, compare=False)
@@ -225,8 +220,6 @@ class UnsupportedBody(BadSip):
 
 
 class InvalidRequest(BadSip):
-    """Invalid request that can still be answered."""
-
     def __init__(self, message: str, request: Request, status: int = 400) -> None:
         super().__init__(message)
         self.request = request

@@ -45,12 +45,10 @@ class Hop:
 
     @property
     def words(self) -> str:
-        """Text for people: ``pbx.example:5060 over UDP``."""
         return _words(self.name or self.host, self)
 
     @property
     def at(self) -> str:
-        """The same with the IP address: ``192.0.2.1:5060 over UDP``."""
         return _words(self.host, self)
 
 

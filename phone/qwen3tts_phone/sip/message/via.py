@@ -59,7 +59,6 @@ def response_hop(request: Request, source: Hop) -> Hop:
 
 
 def loose_route(uri: str) -> str:
-    """Return a URI with ``lr``, for a preloaded Route."""
     return uri if uri_parameter(parse_uri(uri), "lr") is not None else f"{uri};lr"
 
 
@@ -90,7 +89,6 @@ def mapped_address(response: Response) -> tuple[str, int] | None:
 
 
 def received_host(value: str) -> str:
-    """Return the ``received`` parameter of a Via value; empty when absent."""
     for part in value.split(";")[1:]:
         name, _, host = part.partition("=")
         if name.strip().lower() == "received":
@@ -113,10 +111,8 @@ def observed_source(message: Request | Response) -> Hop | None:
 
 
 def contact_hop(hop: Hop, seen: Hop | None) -> Hop:
-    """Return the hop to a Contact, or to its observed source. Secure hops stay.
-
-    A stream finds its connection by itself (see ``stream.py``), unless the Contact says UDP.
-    """
+    """Return the hop to a Contact, or to its observed source. Secure hops stay."""
+    # A stream finds its connection by itself (see ``stream.py``), unless the Contact says UDP.
     if seen is None or hop.secure or hop.transport == "tls":
         return hop
     if seen.transport == "udp":
@@ -143,16 +139,13 @@ MAX_PROXIES = 8
 
 
 def origin_of(request: Request, host: str) -> str:
-    """Return the host that a request is judged by: its source, or what a local proxy saw.
-
-    A loopback request with one Via was made on this machine, unless that Via names another host:
-    then a tunnel or port forwarder passed it on. With more, a local proxy forwarded it (RFC 3261
-    section 16.6), and the Via beneath its own holds the origin (section 18.2.1): ``received``, or
-    sent-by. Where all are loopback it never left this machine.
-
-    A stranger behind a tunnel may forge a loopback Via: there, no loopback network may be trusted
-    (setting ``safety.gate.trusted``).
-    """
+    """Return the host that a request is judged by: its source, or what a local proxy saw."""
+    # A loopback request with one Via was made on this machine, unless that Via names another host:
+    # then a tunnel or port forwarder passed it on. With more, a local proxy forwarded it (RFC 3261
+    # section 16.6), and the Via beneath its own holds the origin (section 18.2.1): ``received``, or
+    # sent-by. Where all are loopback it never left this machine.
+    # A stranger behind a tunnel may forge a loopback Via: there, no loopback network may be trusted
+    # (setting ``safety.gate.trusted``).
     source = address_of(host)
     if source is None or not source.is_loopback:
         return host

@@ -28,8 +28,6 @@ Learn = Callable[[Hop, Response], None]
 
 @dataclass(frozen=True, slots=True)
 class OptionsReply:
-    """Response to OPTIONS."""
-
     status: int
     reason: str
     round_trip_s: float
@@ -169,8 +167,6 @@ PONG_S = 10.0
 
 
 class KeepaliveTransport(Protocol):
-    """Transports as a keepalive needs them."""
-
     def ping(self, hop: Hop) -> bool: ...
 
     def heard_at(self, hop: Hop) -> float | None: ...

@@ -21,8 +21,6 @@ EventKind = Literal["registered", "registration_lost", "reachable", "unreachable
 
 @dataclass(frozen=True, slots=True)
 class AccountEvent:
-    """Change of an account's registration or server."""
-
     name: str
     """Name of the account."""
     kind: EventKind
@@ -55,12 +53,10 @@ class Registration:
 
     @property
     def error(self) -> CallError | None:
-        """Error of the last attempt, or None."""
         return self._core.error
 
     @property
     def granted_s(self) -> int:
-        """Seconds that the registrar granted last."""
         return self._core.granted_s
 
     @property
@@ -76,7 +72,6 @@ class Registration:
 
     @property
     def bound(self) -> bool:
-        """Whether the binding has not expired."""
         return self._core.is_bound(self._now())
 
     async def registered(self) -> None:
@@ -142,7 +137,6 @@ class Line:
 
     @property
     def state(self) -> LineState:
-        """State in one word."""
         if self.reachable is False:
             return "unreachable"
         if self.core is not None:
@@ -166,7 +160,6 @@ class Line:
 
     @property
     def round_trip_s(self) -> float | None:
-        """Round trip of the last answered keepalive."""
         return self.keepalive.round_trip_s if self.keepalive is not None else None
 
     @property
@@ -185,14 +178,12 @@ class Line:
 
     @property
     def error(self) -> CallError | None:
-        """Current error, or None."""
         if self.core is not None and self.core.error is not None:
             return self.core.error
         return self.keepalive.error if self.keepalive is not None else None
 
     @property
     def words(self) -> str:
-        """Text for people, on one line."""
         where = f" at {self.server}" if self.server else ""
         wrong = f": {self.error}" if self.error is not None else ""
         unknown = "not asked yet" if self.account.keepalive_s else "not watched (no keepalive)"

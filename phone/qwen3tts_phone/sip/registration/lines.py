@@ -252,18 +252,14 @@ class AccountLines:
         return call.hop.host in known or in_networks(source, networks(account.allowed_sources))
 
     def digest_of(self, call: IncomingCall) -> Digest | None:
-        """Return the credentials for challenges inside an incoming call.
-
-        None unless it came from the account's servers: a stranger could forward our answer to the
-        registrar, and call in our name.
-        """
+        # None unless it came from the account's servers: a stranger could forward our answer to the
+        # registrar, and call in our name.
         account = self.account_of(call)
         if account is None or not self._comes_from(account, call):
             return None
         return self.credentials(account).digest()
 
     def digest_for(self, account: Account) -> Digest | None:
-        """Return the credentials for an account's requests; None without a password."""
         return self.credentials(account).digest()
 
     def digest_towards(self, account: Account | None, hop: Hop) -> Digest | None:
@@ -353,10 +349,8 @@ class AccountLines:
 
 
 def target_uri(target: str, account: Account | None) -> str:
-    """Return a target as a URI: with an account a bare number or name is its registrar's.
-
-    So is a ``tel:`` URI, unless the account has a proxy, which takes it as it is.
-    """
+    """Return a target as a URI: with an account a bare number or name is its registrar's."""
+    # So is a ``tel:`` URI, unless the account has a proxy, which takes it as it is.
     target = target.strip()
     if account is None or not target:
         return target

@@ -29,8 +29,6 @@ from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 
 class RegistrationState(Enum):
-    """State of a registration."""
-
     IDLE = auto()
     REGISTERING = auto()
     REGISTERED = auto()
@@ -42,8 +40,6 @@ class RegistrationState(Enum):
 
 
 class RegistrationEvent(Enum):
-    """Trigger of a transition between registration states."""
-
     START = auto()
     GRANTED = auto()
     REFUSED = auto()
@@ -177,7 +173,6 @@ class RegistrationCore:
         self._send(self.hop, 0, now)
 
     def connection_lost(self, hop: Hop, now: float) -> None:
-        """Register again where the registrar reaches us by the lost connection."""
         if self.state is S.REGISTERED and hop.flow and hop.flow == self._flow:
             self._due_at = now + self._agent.random.uniform(0.0, LOST_WITHIN_S)
 

@@ -106,8 +106,6 @@ class ResponseListener(Protocol):
 
 
 class NullListener:
-    """Listener for responses that change nothing."""
-
     def on_provisional(self, response: Response, now: float) -> None: ...
 
     def on_response(self, response: Response, now: float) -> None: ...
@@ -123,8 +121,6 @@ alone; proxies send the others for a server behind them."""
 
 
 class ContactFor(Protocol):
-    """Maker of our Contact for a hop."""
-
     def __call__(self, hop: Hop, *, user: str = "") -> str: ...
 
 

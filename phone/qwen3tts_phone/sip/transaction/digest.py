@@ -60,7 +60,6 @@ class Challenge:
 
     @property
     def space(self) -> tuple[bool, str]:
-        """Protection space: proxy or not, and realm."""
         return (self.proxy, self.realm)
 
     @property
@@ -73,7 +72,6 @@ class Challenge:
 
 
 def parse_parameters(text: str) -> dict[str, str] | None:
-    """Parse comma-separated parameters, names in lower case; None if malformed."""
     found: dict[str, str] = {}
     position = 0
     while position < len(text):
@@ -88,7 +86,6 @@ def parse_parameters(text: str) -> dict[str, str] | None:
 
 
 def parse_challenge(value: str, *, proxy: bool = False) -> Challenge | None:
-    """Parse a Digest challenge that can be answered, or return None."""
     scheme, _, rest = value.strip().partition(" ")
     if scheme.lower() != "digest" or len(value) > 4096:
         return None
@@ -244,10 +241,10 @@ class Digest:
         """Add the credentials that a request may have there; return the hop that it goes to.
 
         ``asked``: it was challenged; else the nonces are those of earlier requests.
-
-        Only nonces of the same realm, hop and protection domain are used (RFC 3261 section 22.2,
-        RFC 7616 section 3.5). The hop is then an address, so that no later look-up leads elsewhere.
         """
+        # Only nonces of the same realm, hop and protection domain are used (RFC 3261 section 22.2,
+        # RFC 7616 section 3.5). The hop is then an address, so that no later look-up leads
+        # elsewhere.
         where = self.policy.address(request, hop)
         if isinstance(where, str) or not (asked or self.policy.unasked(request, hop)):
             return hop

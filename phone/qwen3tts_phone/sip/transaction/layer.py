@@ -92,7 +92,6 @@ class TransactionLayer:
         return any(each[0].decode().lower() in self._branches for each in found)
 
     def receive_response(self, response: Response, now: float) -> bool:
-        """Hand a response to its transaction; False when it belongs to none."""
         transaction = self._clients.get(client_key(response))
         if transaction is None:
             return False
@@ -101,10 +100,8 @@ class TransactionLayer:
         return True
 
     def receive_request(self, request: Request, hop: Hop, now: float) -> Transaction | None:
-        """Return a new server transaction, or None when a known one has handled the request.
-
-        An unmatched ACK gives None as well; use :meth:`find` first.
-        """
+        """Return a new server transaction, or None when a known one has handled the request."""
+        # An unmatched ACK gives None as well; use :meth:`find` first.
         key = server_key(request)
         known = self._servers.get(key)
         if known is not None:
@@ -126,11 +123,9 @@ class TransactionLayer:
         return self._servers.get(server_key(request))
 
     def invite_of_cancel(self, cancel: Request, source: Hop) -> Transaction | None:
-        """Return the INVITE that a CANCEL is for (RFC 3261 section 9.2).
-
-        It must come from the INVITE's source (section 22.1): many phones count their branches, so a
-        stranger could guess one.
-        """
+        """Return the INVITE that a CANCEL is for (RFC 3261 section 9.2)."""
+        # It must come from the INVITE's source (section 22.1): many phones count their branches, so
+        # a stranger could guess one.
         key = server_key(cancel)
         invite = self._servers.get((*key[:-1], "INVITE"))
         return invite if invite is not None and invite.hop.host == source.host else None

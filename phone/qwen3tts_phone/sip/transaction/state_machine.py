@@ -11,8 +11,6 @@ from enum import Enum, auto
 
 
 class TransactionKind(Enum):
-    """One of the four state machines."""
-
     INVITE_CLIENT = auto()
     CLIENT = auto()
     INVITE_SERVER = auto()
@@ -32,8 +30,6 @@ class TransactionState(Enum):
 
 
 class TransactionEvent(Enum):
-    """Trigger of a transition."""
-
     RECEIVE_1XX = auto()
     RECEIVE_2XX = auto()
     RECEIVE_FAILURE = auto()
@@ -62,8 +58,6 @@ class TransactionEvent(Enum):
 
 
 class TransactionAction(Enum):
-    """Action of a transition."""
-
     SEND_REQUEST = auto()
     SEND_RESPONSE = auto()
     SEND_ACK = auto()

@@ -43,31 +43,23 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutboundMessage:
-    """Bytes for a hop."""
-
     hop: Hop
     data: bytes
 
 
 class ClientOwner(Protocol):
-    """Owner of a client transaction."""
-
     def on_response(self, response: Response, now: float) -> None: ...
 
     def on_failure(self, failure: Failure, now: float) -> None: ...
 
 
 class ServerOwner(Protocol):
-    """Owner of a server transaction."""
-
     def on_ack(self, request: Request, now: float) -> None: ...
 
     def on_no_ack(self, now: float) -> None: ...
 
 
 class Transaction:
-    """Client or server transaction."""
-
     def __init__(
         self,
         kind: TransactionKind,

@@ -105,8 +105,6 @@ MAX_ADDRESSES = 1000
 
 @dataclass(slots=True)
 class BoundListener:
-    """Listener with its bound transports."""
-
     listener: Listener
     udp: UdpTransport | None = None
     streams: dict[str, StreamTransport] = field(default_factory=dict)
@@ -230,7 +228,6 @@ class Listeners:
     # Sending
 
     def send(self, data: bytes, hop: Hop) -> None:
-        """Send to an IP address; failures are reported by ``failed``."""
         bound = self._choose(hop)
         if bound is None:
             self._failed(hop, None)
@@ -250,13 +247,11 @@ class Listeners:
         return bound.streams[hop.transport].ping(hop)
 
     def heard_at(self, hop: Hop) -> float | None:
-        """Return when the connection to a hop last received something, or None."""
         bound = self._choose(hop)
         stream = bound.streams.get(hop.transport) if bound is not None else None
         return stream.heard_at(hop) if stream is not None else None
 
     def reached(self, hop: Hop) -> Hop:
-        """Return the hop with the address that its open connection leads to."""
         if hop.transport == "udp":
             return hop
         bound = self._choose(hop)

@@ -117,7 +117,6 @@ class StreamTransport:
             self._accepting = asyncio.create_task(self._accept(self._sock), name="SIP connections")
 
     def send(self, data: bytes, hop: Hop) -> None:
-        """Send by the open connection, or open one."""
         connection = self.find(hop)
         if connection is not None:
             self._write(connection, data)
@@ -146,7 +145,6 @@ class StreamTransport:
         return True
 
     def heard_at(self, hop: Hop) -> float | None:
-        """Return when a connection last received something, in seconds, or None."""
         connection = self.find(hop)
         return connection.heard_at if connection is not None else None
 
@@ -174,7 +172,6 @@ class StreamTransport:
             self._sock.close()
 
     def find(self, hop: Hop) -> Connection | None:
-        """Return the connection for a hop, unless it is closing."""
         by_flow = self._connections.get(hop.flow)
         there = (hop.host, hop.port)
         name = self._name(hop)

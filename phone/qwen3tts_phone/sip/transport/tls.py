@@ -37,8 +37,6 @@ _WANTS_OURS = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFI
 
 @dataclass(frozen=True, slots=True)
 class TlsContexts:
-    """TLS contexts of an endpoint."""
-
     server: ssl.SSLContext | None
     """None without a certificate to listen with."""
     client: ssl.SSLContext
@@ -58,7 +56,6 @@ def check_certificates(
 def load_contexts(
     tls: TlsSettings, hosts: Iterable[str] = (), *, now_wall: float | None = None
 ) -> TlsContexts:
-    """Return the contexts of both directions; raises BadCertificate."""
     now = time.time() if now_wall is None else now_wall
     warnings: list[str] = []
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
