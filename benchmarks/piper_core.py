@@ -27,7 +27,7 @@ import onnxruntime as runtime
 from common import Bench
 
 from qwen3tts_engine.piper.graph import decoder_model
-from qwen3tts_engine.piper.network import Spoken
+from qwen3tts_engine.piper.network import SentenceAudio
 from qwen3tts_engine.piper.voice import FIRST_S, PiperVoice, SpeechSettings
 from qwen3tts_engine.piper.voice_files import find_voice
 
@@ -77,7 +77,7 @@ class Whole:
         model = decoder_model(voice.network.seam).SerializeToString()
         self._session = runtime.InferenceSession(model, options)
 
-    def decode(self, spoken: Spoken) -> Any:
+    def decode(self, spoken: SentenceAudio) -> Any:
         """Return the sound of a sentence."""
         seam = self._voice.network.seam
         given = zip(seam.conditions, spoken.conditions.values(), strict=True)
@@ -86,7 +86,7 @@ class Whole:
         return self._session.run(None, feeds)[0].reshape(-1)
 
 
-def sentence(voice: PiperVoice, text: str, seed: int) -> Spoken:
+def sentence(voice: PiperVoice, text: str, seed: int) -> SentenceAudio:
     """Begin the first sentence of a text."""
     ids = voice.phonemizer.sentences(text)[0].ids
     return voice.network.speak(ids, (0.667, 1.0, 0.8), 0, np.random.default_rng(seed))

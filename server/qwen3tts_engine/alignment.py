@@ -73,7 +73,7 @@ class WordAligner(Protocol):
         ...
 
 
-Align = Callable[[NDArray[Any], str, int], Sequence[tuple[int, int, int, int]]]
+AlignFunction = Callable[[NDArray[Any], str, int], Sequence[tuple[int, int, int, int]]]
 """``align(samples [n] float32, text, sample_rate)``: (first sample, sample after it, first code
 point, code point after it) of each word, in order."""
 
@@ -89,7 +89,9 @@ class ForcedAligner:
         sample_rate: of the samples pushed, hertz.
     """
 
-    def __init__(self, align: Align, precision_ms: float, sample_rate: int = 24_000) -> None:
+    def __init__(
+        self, align: AlignFunction, precision_ms: float, sample_rate: int = 24_000
+    ) -> None:
         self._align = align
         self._precision_ms = precision_ms
         self._sample_rate = sample_rate

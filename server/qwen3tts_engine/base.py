@@ -311,6 +311,10 @@ class WordsMissing(BadRequest):
     """A reference needs its transcript; ``x_vector_only`` does without."""
 
 
+CLONE = "clone:"
+"""Prefix of cloned voices' names."""
+
+
 @runtime_checkable
 class ClonesVoices(Protocol):
     """Engine that also makes voices from references."""
@@ -367,7 +371,7 @@ class LanguageUnknown(BadRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class TranscribedStretch:
     """Text of a stretch of a recording."""
 
     start_s: float
@@ -390,7 +394,7 @@ class Recogniser(Protocol):
         *,
         max_s: float,
         stopped: Callable[[], bool],
-    ) -> tuple[float, Sequence[Heard]]:
+    ) -> tuple[float, Sequence[TranscribedStretch]]:
         """Return a sound file's duration in seconds and its stretches of text; empty for silence.
 
         Args:

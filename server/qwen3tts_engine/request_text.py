@@ -19,7 +19,7 @@ _NOT_TEXT = re.compile("[\\x00-\\x08\\x0e-\\x1b\\ud800-\\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """Part of a text that is spoken in one go."""
 
     start: int
@@ -62,7 +62,7 @@ def plain(text: str) -> str:
     return "".join(" " if _unfit(char) else char for char in text)
 
 
-def pieces(text: str, *, final: bool) -> Iterator[Piece]:
+def pieces(text: str, *, final: bool) -> Iterator[TextPiece]:
     """Cut a text into pieces of at most PIECE_COST of sound, at sentences, clauses or words.
 
     ``final`` leaves out the pause at the very end.
@@ -74,7 +74,7 @@ def pieces(text: str, *, final: bool) -> Iterator[Piece]:
             end = _best_cut(text, start, end)
         part = text[start:end]
         is_last = end == len(text)
-        yield Piece(start, part, _ends_in_pause(part) and not (is_last and final))
+        yield TextPiece(start, part, _ends_in_pause(part) and not (is_last and final))
         start = end
 
 

@@ -54,7 +54,7 @@ def mode_for(engine: Engine, voice: str | None, wanted: PlanMode) -> PlanMode:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class GenerationText:
     """Text of one generation."""
 
     text: str
@@ -68,7 +68,7 @@ class Piece:
 
 
 class TextPlan:
-    """Text in, pieces out. Used by one thread, the writer's; only ``Piece.more`` is shared.
+    """Text in, pieces out. Used by one thread, the writer's; only ``GenerationText.more`` is shared.
 
     >>> plan = TextPlan("auto")
     >>> plan.append("Good mor")
@@ -97,8 +97,8 @@ class TextPlan:
         self._segmenter = Segmenter(
             settings, language=language, live=_LIVE_SCOPE.get(mode, "none"), openings=openings
         )
-        self._pieces: deque[Piece] = deque()
-        self._out: Piece | None = None
+        self._pieces: deque[GenerationText] = deque()
+        self._out: GenerationText | None = None
         """The piece given out last, until it has been generated."""
         self._writing: LiveText | None = None
         """Of the piece that grows: where the text of the live segment goes."""
@@ -149,7 +149,7 @@ class TextPlan:
             and not out.more.closed
         )
 
-    def next(self) -> Piece | None:
+    def next(self) -> GenerationText | None:
         """Return the next piece, or None; ends the one before."""
         self.generated()
         if not self._pieces:
@@ -169,7 +169,7 @@ class TextPlan:
             self._held = left
             self._begin(whole=False)
         elif (said := trimmed(*left)) is not None:
-            self._pieces.appendleft(Piece(*said, out.final, _ended_text()))
+            self._pieces.appendleft(GenerationText(*said, out.final, _ended_text()))
 
     def finished(self) -> bool:
         return self._ended and not self._pieces and self._out is None
@@ -184,7 +184,9 @@ class TextPlan:
                 self._complete(segment.final)
             elif segment.text:
                 more = _ended_text() if self._wholly else None
-                self._pieces.append(Piece(segment.text, segment.offsets, segment.final, more))
+                self._pieces.append(
+                    GenerationText(segment.text, segment.offsets, segment.final, more)
+                )
         grown = self._segmenter.take_live()
         if grown is not None:
             self._taken += len(grown[0])
@@ -204,7 +206,7 @@ class TextPlan:
         said = trimmed(*self._held)
         if said is not None and (whole or _has_whole_word(said[0])):
             more = _ended_text() if whole else LiveText()
-            self._pieces.append(Piece(*said, final, more))
+            self._pieces.append(GenerationText(*said, final, more))
             self._writing = None if whole else more
             self._held = ("", (0,))
 

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from qwen3tts_engine.base import Engine, Heard, LanguageUnknown, Recogniser
+from qwen3tts_engine.base import Engine, LanguageUnknown, Recogniser, TranscribedStretch
 from qwen3tts_engine.wrapped import recogniser_of
 from qwen3tts_wire.errors import EngineUnavailable, ServerBusy, SpeechError, error_from_wire
 from qwen3tts_wire.process import child_environment
@@ -49,7 +49,7 @@ class RecognitionProcess:
 
     def hear(
         self, audio: bytes, language: str | None, *, max_s: float, stopped: Callable[[], bool]
-    ) -> tuple[float, Sequence[Heard]]:
+    ) -> tuple[float, Sequence[TranscribedStretch]]:
         watch = _Watch()
         try:
             pipe, child = self._started()
@@ -135,9 +135,11 @@ class _Watch:
             self._timer.cancel()
 
 
-def _answered(answer: dict[str, Any]) -> tuple[float, Sequence[Heard]]:
+def _answered(answer: dict[str, Any]) -> tuple[float, Sequence[TranscribedStretch]]:
     if "code" not in answer:
-        return float(answer["seconds"]), tuple(Heard(*each) for each in answer["heard"])
+        return float(answer["seconds"]), tuple(
+            TranscribedStretch(*each) for each in answer["heard"]
+        )
     if answer["language"]:
         raise LanguageUnknown(answer["message"], remedy=answer["remedy"])
     raise error_from_wire(answer["code"], answer["message"], remedy=answer["remedy"])
@@ -223,7 +225,7 @@ class Recognition:
 
     async def hear(
         self, recogniser: Recogniser, audio: bytes, language: str | None, max_s: float
-    ) -> tuple[float, Sequence[Heard]]:
+    ) -> tuple[float, Sequence[TranscribedStretch]]:
         """Transcribe a recording in its turn; raises ServerBusy and what base.Recogniser raises."""
         if self._here > MOST_WAITING:
             raise ServerBusy(f"{self._here} recordings are being heard.", remedy="Try again later.")

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from qwen3tts_engine.base import Engine, SynthesisRequest
 from qwen3tts_engine.starter.engine import openings_of, starters_of
-from qwen3tts_engine.starter.memory import Style
+from qwen3tts_engine.starter.memory import SpeechStyle
 from qwen3tts_engine.text_plan import PlanMode, mode_for
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.utterance import Done, Failed, Sound, Utterance, Words
@@ -68,7 +68,7 @@ def utterance_for(
     starters = starters_of(engine)
     openings = None
     if starters is not None:
-        style = Style(
+        style = SpeechStyle(
             order.voice, order.language, order.speed, order.instructions, order.sampling, order.seed
         )
         openings = openings_of(engine, style)

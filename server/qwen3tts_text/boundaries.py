@@ -58,7 +58,7 @@ class Boundary(NamedTuple):
     resume: int
 
 
-class Rules:
+class BoundaryRules:
     """Rules of one language, or of all of them together."""
 
     def __init__(self, language: str | None = None) -> None:

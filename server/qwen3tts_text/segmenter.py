@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
 
-from qwen3tts_text.boundaries import RUN_MAX, TRIGGERS, Rules, Strength
+from qwen3tts_text.boundaries import RUN_MAX, TRIGGERS, BoundaryRules, Strength
 from qwen3tts_text.boundary_words import CLINGING, PAUSE_BEFORE
 from qwen3tts_text.characters import (
     PAUSES,
@@ -200,7 +200,7 @@ class Segmenter:
         """
         self._settings = settings or SegmenterSettings()
         self._live_scope = live
-        self._rules = Rules(language)
+        self._rules = BoundaryRules(language)
         self._gate = OpeningGate(openings, self) if openings else None
         take = self._gate.feed if self._gate else self.take
         self._speakable = Speakable(take, speak_code=self._settings.speak_code)

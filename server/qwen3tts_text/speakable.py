@@ -38,7 +38,7 @@ LINK_MAX = 2048
 _CLOSING = frozenset(".,;:!?…)")
 
 
-class Spoken:
+class SpokenWriter:
     r"""Hands characters on to ``sink``, with one space where words part.
 
     A line's end is handed on as ``\n`` where the line stands alone, and as a space where the
@@ -161,7 +161,7 @@ class Speakable(MarkdownReader):
 
     def __init__(self, sink: Sink, *, speak_code: bool = False) -> None:
         super().__init__()
-        self._spoken = Spoken(sink)
+        self._spoken = SpokenWriter(sink)
         self._speak_code = speak_code
         # Of the line:
         self._table = False

@@ -27,7 +27,7 @@ _APOSTROPHES = "'’ʼ"  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class WordSpan:
     """Characters that stay together."""
 
     start: int
@@ -36,7 +36,7 @@ class Span:
     """Letters or digits, which are always spoken; else a symbol or punctuation."""
 
 
-class Spans:
+class WordSpans:
     """Words, whole numbers and single symbols of a text; white space is in none."""
 
     def __init__(self, text: str) -> None:
@@ -76,7 +76,7 @@ class Spans:
         return [*found, (start, end)]
 
 
-def _spans(text: str) -> list[Span]:
+def _spans(text: str) -> list[WordSpan]:
     found = []
     at = 0
     while at < len(text):
@@ -87,7 +87,7 @@ def _spans(text: str) -> list[Span]:
         while end < len(text) and joins_previous(text[end]):
             # A joiner (U+200D) also takes what follows it.
             end = min(end + (2 if text[end] == "\u200d" else 1), len(text))
-        found.append(Span(at, end, is_word))
+        found.append(WordSpan(at, end, is_word))
         at = end
     return found
 
@@ -211,7 +211,7 @@ def _words(text: str, begin: int, language: str | None) -> list[SpokenWord]:
     part = text[begin:]
     groups: list[list[int]] = []
     symbols: dict[int, int] = {}
-    for span in Spans(part).spans:
+    for span in WordSpans(part).spans:
         if not span.is_word:
             sign = part[span.start]
             if sign in "%&@#" or unicodedata.category(sign) in ("Sc", "Sm", "So"):

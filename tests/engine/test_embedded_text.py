@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_engine.request_text import PIECE_COST, check_text, cost, joins_previous, pieces, plain
-from qwen3tts_text.word_units import Spans
+from qwen3tts_text.word_units import WordSpans
 from qwen3tts_wire.errors import BadText, LimitExceeded
 
 ANY_TEXT = st.text(
@@ -104,7 +104,7 @@ def test_only_the_last_pause_is_left_out_at_the_end() -> None:
 
 
 def words(text: str) -> list[str]:
-    return [text[span.start : span.end] for span in Spans(text).spans if span.is_word]
+    return [text[span.start : span.end] for span in WordSpans(text).spans if span.is_word]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_words_and_numbers_stay_whole(text: str, expected: list[str]) -> None:
 
 @pytest.mark.parametrize("emoji", ["👍🏽", "👩\u200d💻", "🇩🇪", "❤️"])
 def test_an_emoji_is_one_symbol(emoji: str) -> None:
-    spans = Spans(f"a {emoji} b").spans
+    spans = WordSpans(f"a {emoji} b").spans
     assert [(span.start, span.end, span.is_word) for span in spans] == [
         (0, 1, True),
         (2, 2 + len(emoji), False),
@@ -135,7 +135,7 @@ def test_an_emoji_is_one_symbol(emoji: str) -> None:
 
 @given(ANY_TEXT)
 def test_spans_hold_all_but_white_space_and_do_not_overlap(text: str) -> None:
-    spans = Spans(text)
+    spans = WordSpans(text)
     assert all(one.end <= two.start for one, two in itertools.pairwise(spans.spans))
     for position, char in enumerate(text):
         number = spans.at(position)
@@ -146,6 +146,6 @@ def test_spans_hold_all_but_white_space_and_do_not_overlap(text: str) -> None:
 
 
 def test_words_without_an_event_of_their_own_belong_to_the_one_before() -> None:
-    spans = Spans("well-known, e.g. this")
+    spans = WordSpans("well-known, e.g. this")
     assert spans.words(0, 4) == [(0, 10)]
     assert spans.words(4, len(spans)) == [(12, 15), (17, 21)]

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
-from qwen3tts_engine.embedded.utterance import HEADROOM, Utterance, entry, faded_step
-from qwen3tts_engine.request_text import Piece
+from qwen3tts_engine.embedded.utterance import HEADROOM, EspeakAudio, entry, faded_step
+from qwen3tts_engine.request_text import TextPiece
 from qwen3tts_wire.heard import Word
 
 RATE = 22_050
@@ -52,7 +52,7 @@ def scene(*parts: tuple[int, bool]) -> NDArray[np.int16]:
 
 
 def feed(
-    utterance: Utterance,
+    utterance: EspeakAudio,
     heard: Heard,
     sound: NDArray[np.int16],
     events: list[tuple[int, int]],
@@ -69,8 +69,8 @@ def feed(
 
 def said(text: str, sound: NDArray[np.int16], events: list[tuple[int, int]]) -> Heard:
     heard = Heard()
-    utterance = Utterance(SynthesisRequest(text), RATE)
-    utterance.begin(Piece(0, text, True))
+    utterance = EspeakAudio(SynthesisRequest(text), RATE)
+    utterance.begin(TextPiece(0, text, True))
     feed(utterance, heard, sound, events)
     heard.take(utterance.end())
     heard.take(utterance.finish())
@@ -113,8 +113,8 @@ def test_the_size_of_the_portions_changes_nothing() -> None:
     events = [(0, 0), (4, 5000)]
     usual = said("one two", sound, events)
     heard = Heard()
-    utterance = Utterance(SynthesisRequest("one two"), RATE)
-    utterance.begin(Piece(0, "one two", True))
+    utterance = EspeakAudio(SynthesisRequest("one two"), RATE)
+    utterance.begin(TextPiece(0, "one two", True))
     feed(utterance, heard, sound, events, block=97)
     heard.take(utterance.end())
     heard.take(utterance.finish())
@@ -164,8 +164,8 @@ def test_a_word_whose_place_is_a_space_is_the_next_one_at_the_start_only() -> No
 def test_the_pieces_of_a_text_follow_each_other() -> None:
     text = "one. two."
     heard = Heard()
-    utterance = Utterance(SynthesisRequest(text, offsets=tuple(range(100, 110))), RATE)
-    for piece in (Piece(0, "one. ", True), Piece(5, "two.", True)):
+    utterance = EspeakAudio(SynthesisRequest(text, offsets=tuple(range(100, 110))), RATE)
+    for piece in (TextPiece(0, "one. ", True), TextPiece(5, "two.", True)):
         utterance.begin(piece)
         feed(utterance, heard, scene((3000, True), (1000, False)), [(0, 0)])
         heard.take(utterance.end())
@@ -188,8 +188,8 @@ def test_a_broken_saying_is_resumed_without_a_gap_a_repeat_or_a_click(
     second = voiced(16_000 + 110, seed=2)[55 - shift :][:16_000]
     events = [(0, 0), (4, 5000), (8, 11_000)]
     heard = Heard()
-    utterance = Utterance(SynthesisRequest(text), RATE)
-    utterance.begin(Piece(0, text, True))
+    utterance = EspeakAudio(SynthesisRequest(text), RATE)
+    utterance.begin(TextPiece(0, text, True))
     feed(utterance, heard, first, events, until=reached * BLOCK)
     given = len(heard.samples)
     utterance.again()
@@ -210,8 +210,8 @@ def test_a_saying_that_breaks_off_twice_is_still_said_whole() -> None:
     text = "one two three"
     events = [(0, 0), (4, 5000), (8, 11_000)]
     heard = Heard()
-    utterance = Utterance(SynthesisRequest(text), RATE)
-    utterance.begin(Piece(0, text, True))
+    utterance = EspeakAudio(SynthesisRequest(text), RATE)
+    utterance.begin(TextPiece(0, text, True))
     feed(utterance, heard, voiced(16_000, seed=1), events, until=3 * BLOCK)
     for seed, reached in ((2, 2), (3, 8)):
         utterance.again()
@@ -226,8 +226,8 @@ def test_a_saying_that_breaks_off_twice_is_still_said_whole() -> None:
 
 def test_a_second_saying_that_is_shorter_just_ends() -> None:
     heard = Heard()
-    utterance = Utterance(SynthesisRequest("one"), RATE)
-    utterance.begin(Piece(0, "one", True))
+    utterance = EspeakAudio(SynthesisRequest("one"), RATE)
+    utterance.begin(TextPiece(0, "one", True))
     feed(utterance, heard, voiced(6 * BLOCK), [(0, 0)])
     utterance.again()
     feed(utterance, heard, voiced(6 * BLOCK - 40), [(0, 0)])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from qwen3tts_engine.base import SPEED_MAX, SPEED_MIN, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings, rate_of
 from qwen3tts_engine.embedded.library import VoiceEntry
-from qwen3tts_engine.embedded.voices import Catalogue
+from qwen3tts_engine.embedded.voices import EspeakCatalogue
 from qwen3tts_wire.errors import UnknownVoice
 
 VOICES = (
@@ -35,11 +35,11 @@ VARIANTS = (
 
 
 @pytest.fixture
-def catalogue() -> Catalogue:
-    return Catalogue(VOICES, VARIANTS, "en-us+f3")
+def catalogue() -> EspeakCatalogue:
+    return EspeakCatalogue(VOICES, VARIANTS, "en-us+f3")
 
 
-def test_the_default_comes_first_and_every_id_once(catalogue: Catalogue) -> None:
+def test_the_default_comes_first_and_every_id_once(catalogue: EspeakCatalogue) -> None:
     ids = [voice.id for voice in catalogue.voices]
     assert ids[:2] == ["en-us+f3", "en-us"]
     assert len(set(ids)) == len(VOICES) + 1
@@ -47,7 +47,7 @@ def test_the_default_comes_first_and_every_id_once(catalogue: Catalogue) -> None
     assert catalogue.voices[0].gender == "female"
 
 
-def test_languages_are_told_as_bcp_47_writes_them(catalogue: Catalogue) -> None:
+def test_languages_are_told_as_bcp_47_writes_them(catalogue: EspeakCatalogue) -> None:
     languages = {voice.id: voice.language for voice in catalogue.voices}
     assert languages["en-us+f3"] == "en-US"
     assert languages["en-gb-x-rp"] == "en-GB-x-rp"
@@ -84,7 +84,7 @@ def test_languages_are_told_as_bcp_47_writes_them(catalogue: Catalogue) -> None:
     ],
 )
 def test_a_request_finds_its_voice(
-    catalogue: Catalogue, voice: str | None, language: str | None, library_name: str
+    catalogue: EspeakCatalogue, voice: str | None, language: str | None, library_name: str
 ) -> None:
     assert catalogue.choose(voice, language).library_name == library_name
 
@@ -103,7 +103,7 @@ def test_a_request_finds_its_voice(
     ],
 )
 def test_an_unknown_voice_or_language_is_refused_with_what_is_near(
-    catalogue: Catalogue, voice: str | None, language: str | None, what: str
+    catalogue: EspeakCatalogue, voice: str | None, language: str | None, what: str
 ) -> None:
     with pytest.raises(UnknownVoice) as caught:
         catalogue.choose(voice, language)
@@ -111,7 +111,7 @@ def test_an_unknown_voice_or_language_is_refused_with_what_is_near(
     assert caught.value.remedy
 
 
-def test_a_very_long_name_is_not_repeated_in_full(catalogue: Catalogue) -> None:
+def test_a_very_long_name_is_not_repeated_in_full(catalogue: EspeakCatalogue) -> None:
     with pytest.raises(UnknownVoice) as caught:
         catalogue.choose("x" * 10_000, None)
     assert len(str(caught.value)) < 300

@@ -11,7 +11,7 @@ import espeakng_loader
 import pytest
 
 from qwen3tts_engine.embedded import worker
-from qwen3tts_engine.embedded.library import Library, LibraryMissing, SpeakFailed
+from qwen3tts_engine.embedded.library import EspeakLibrary, LibraryMissing, SpeakFailed
 from qwen3tts_engine.workers.messages import (
     Decoder,
     Done,
@@ -32,8 +32,8 @@ LONG = "many words that go on and on, " * 9
 
 
 @pytest.fixture(scope="module")
-def library() -> Library:
-    return Library(LIBRARY, DATA)
+def library() -> EspeakLibrary:
+    return EspeakLibrary(LIBRARY, DATA)
 
 
 def answers(*messages: Say | Stop, library: Path = LIBRARY) -> tuple[int, list[Message]]:
@@ -80,14 +80,14 @@ def test_a_worker_that_finds_no_library_says_so(tmp_path: Path) -> None:
     assert "none.so" in missing.reason
 
 
-def test_a_library_speaks_after_another_one_of_the_process_is_gone(library: Library) -> None:
+def test_a_library_speaks_after_another_one_of_the_process_is_gone(library: EspeakLibrary) -> None:
     heard: list[bytes] = []
 
     def on_sound(pcm: bytes, words: list[tuple[int, int]]) -> bool:
         heard.append(pcm)
         return True
 
-    Library(LIBRARY, DATA)
+    EspeakLibrary(LIBRARY, DATA)
     assert library.speak("One.", "gmw/en-US", 175, False, on_sound)
     assert any(heard)
 
@@ -114,7 +114,9 @@ def test_a_voice_that_the_library_refuses_is_a_failed_job() -> None:
     assert messages[1:] == [Failed(1, "status 2 for voice 'no/such'")]
 
 
-def test_sound_comes_in_60_ms_and_words_with_the_sound_they_begin_in(library: Library) -> None:
+def test_sound_comes_in_60_ms_and_words_with_the_sound_they_begin_in(
+    library: EspeakLibrary,
+) -> None:
     got: list[tuple[int, list[tuple[int, int]]]] = []
 
     def on_sound(pcm: bytes, words: list[tuple[int, int]]) -> bool:
@@ -130,7 +132,7 @@ def test_sound_comes_in_60_ms_and_words_with_the_sound_they_begin_in(library: Li
     assert [position for _, words in got for position, _ in words] == [0, 6, 13]
 
 
-def test_saying_no_ends_the_speaking_at_once(library: Library) -> None:
+def test_saying_no_ends_the_speaking_at_once(library: EspeakLibrary) -> None:
     calls = []
 
     def on_sound(pcm: bytes, words: list[tuple[int, int]]) -> bool:
@@ -141,7 +143,9 @@ def test_saying_no_ends_the_speaking_at_once(library: Library) -> None:
     assert len(calls) == 1
 
 
-def test_what_the_listener_raises_is_raised_where_it_was_asked_to_speak(library: Library) -> None:
+def test_what_the_listener_raises_is_raised_where_it_was_asked_to_speak(
+    library: EspeakLibrary,
+) -> None:
     def on_sound(pcm: bytes, words: list[tuple[int, int]]) -> bool:
         raise BrokenPipeError
 
@@ -152,7 +156,7 @@ def test_what_the_listener_raises_is_raised_where_it_was_asked_to_speak(library:
     assert library.speak("fine", "gmw/en-US", 175, True, lambda pcm, words: True)
 
 
-def test_voices_without_a_dictionary_are_left_out(library: Library) -> None:
+def test_voices_without_a_dictionary_are_left_out(library: EspeakLibrary) -> None:
     identifiers = {voice.identifier for voice in library.voices()}
     assert {"gmw/en-US", "gmq/nb", "ine/hyw"} <= identifiers
     assert not {"gmq/fo", "trk/kaa", "art/xex"} & identifiers
@@ -177,4 +181,4 @@ def test_a_pipe_has_room_for_a_clause_and_what_is_no_pipe_is_left_alone(tmp_path
 
 def test_data_that_is_not_there_is_missing(tmp_path: Path) -> None:
     with pytest.raises(LibraryMissing, match="holds no eSpeak NG data"):
-        Library(LIBRARY, tmp_path)
+        EspeakLibrary(LIBRARY, tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.text_plan import LIVE_MAX, Piece, PlanMode, TextPlan
+from qwen3tts_engine.text_plan import LIVE_MAX, GenerationText, PlanMode, TextPlan
 from qwen3tts_text.segmenter import Live, Segmenter, SegmenterSettings
 from tests.text.test_segmenter_properties import texts
 
@@ -24,7 +24,7 @@ class Speaker:
 
     def __init__(self, plan: TextPlan) -> None:
         self.plan = plan
-        self.piece: Piece | None = None
+        self.piece: GenerationText | None = None
         self.said: list[tuple[str, bool]] = []
         """Text of each generation, and whether it was live."""
         self.offsets: list[list[int]] = []

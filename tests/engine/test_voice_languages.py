@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_engine.base import Voice
-from qwen3tts_engine.embedded.library import Library
-from qwen3tts_engine.embedded.voices import Catalogue
+from qwen3tts_engine.embedded.library import EspeakLibrary
+from qwen3tts_engine.embedded.voices import EspeakCatalogue
 from qwen3tts_wire.names import language_name, tag_of
 
 WELL_FORMED = re.compile(
@@ -26,10 +26,10 @@ SCRIPTS = {"Latn", "Shaw", "Qaaa"}
 
 
 @cache
-def catalogue() -> Catalogue:
+def catalogue() -> EspeakCatalogue:
     loader = pytest.importorskip("espeakng_loader")
-    library = Library(Path(loader.get_library_path()), Path(loader.get_data_path()))
-    return Catalogue(library.voices(), library.variants(), "en-us+f3")
+    library = EspeakLibrary(Path(loader.get_library_path()), Path(loader.get_data_path()))
+    return EspeakCatalogue(library.voices(), library.variants(), "en-us+f3")
 
 
 def voices() -> tuple[Voice, ...]:

@@ -11,8 +11,8 @@ import pytest
 from qwen3tts_engine.playout import UNPACED_LEAD_MS, PlayoutLead
 from qwen3tts_engine.workers import pool as pool_module
 from qwen3tts_engine.workers.messages import Ready, Say, Sound
-from qwen3tts_engine.workers.pool import NEW_S, Pool
-from qwen3tts_engine.workers.process import BYTES_PER_S, UNREAD_S, SpeechJob, State
+from qwen3tts_engine.workers.pool import NEW_S, WorkerPool
+from qwen3tts_engine.workers.process import BYTES_PER_S, UNREAD_S, SpeechJob, WorkerState
 from qwen3tts_wire.child.process import StartFailed
 from qwen3tts_wire.errors import EngineFailed
 from tests.fakes import settle
@@ -35,7 +35,7 @@ class FakeWorker:
         on_note: object,
     ) -> None:
         self.on_idle, self.on_gone = on_idle, on_gone
-        self.state = State.STARTING
+        self.state = WorkerState.STARTING
         self.texts: list[str] = []
         self.jobs: dict[int, SpeechJob] = {}
         self.turns: list[int] = []
@@ -46,13 +46,13 @@ class FakeWorker:
             raise StartFailed(self.fail.pop(0))
         self.made.append(self)
         self.pid = len(self.made)
-        self.state = State.IDLE
+        self.state = WorkerState.IDLE
         self.on_idle(self)
         return Ready({})
 
     def say(self, say: Say, lead: PlayoutLead | None) -> SpeechJob:
-        assert self.state is State.IDLE
-        self.state = State.SPEAKING
+        assert self.state is WorkerState.IDLE
+        self.state = WorkerState.SPEAKING
         self.texts.append(say.text)
         saying = SpeechJob(len(self.texts), lambda saying: None, lead)
         self.jobs[saying.job] = saying
@@ -60,9 +60,9 @@ class FakeWorker:
         return saying
 
     def go(self, saying: SpeechJob) -> None:
-        assert self.state is State.IDLE
+        assert self.state is WorkerState.IDLE
         assert saying.paused
-        self.state = State.SPEAKING
+        self.state = WorkerState.SPEAKING
         saying.paused = False
         self.turns.append(saying.job)
 
@@ -76,15 +76,15 @@ class FakeWorker:
         self.done_with_turn()
 
     def done_with_turn(self) -> None:
-        self.state = State.IDLE
+        self.state = WorkerState.IDLE
         self.on_idle(self)
 
     def die(self) -> None:
-        self.state = State.GONE
+        self.state = WorkerState.GONE
         self.on_gone(self)
 
     async def close(self) -> None:
-        if self.state is not State.GONE:
+        if self.state is not WorkerState.GONE:
             self.die()
 
 
@@ -96,8 +96,8 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> list[FakeWorker]:
     return FakeWorker.made
 
 
-async def pool_of(size: int) -> Pool:
-    pool = Pool((), size=size, stall_s=1.0, start_s=1.0)
+async def pool_of(size: int) -> WorkerPool:
+    pool = WorkerPool((), size=size, stall_s=1.0, start_s=1.0)
     await pool.start()
     return pool
 
@@ -106,7 +106,7 @@ def say(text: str) -> Say:
     return Say(0, text, {})
 
 
-def asking(pool: Pool, text: str, lead: PlayoutLead | None = None) -> asyncio.Task[SpeechJob]:
+def asking(pool: WorkerPool, text: str, lead: PlayoutLead | None = None) -> asyncio.Task[SpeechJob]:
     return asyncio.create_task(pool.say(say(text), lead))
 
 
@@ -214,7 +214,7 @@ async def test_a_pool_that_could_not_be_refilled_is_refilled_later(
     await pool.say(say("c"))
     await settle()
     await pool.say(say("d"))
-    assert len({worker.pid for worker in workers if worker.state is State.SPEAKING}) == 2
+    assert len({worker.pid for worker in workers if worker.state is WorkerState.SPEAKING}) == 2
     await pool.close()
 
 
@@ -235,10 +235,10 @@ async def test_one_worker_that_does_not_start_ends_the_others(workers: list[Fake
     FakeWorker.fail = ["no memory"]
     with pytest.raises(StartFailed, match="no memory"):
         await pool_of(3)
-    assert [worker.state for worker in workers] == [State.GONE, State.GONE]
+    assert [worker.state for worker in workers] == [WorkerState.GONE, WorkerState.GONE]
 
 
-async def begun(pool: Pool, lead: PlayoutLead | None = None) -> SpeechJob:
+async def begun(pool: WorkerPool, lead: PlayoutLead | None = None) -> SpeechJob:
     """A job that has had its first turn and paused."""
     task = asking(pool, "text", lead)
     await settle()
@@ -321,7 +321,7 @@ async def test_a_job_whose_reader_lags_has_no_turn_until_it_reads(
 async def test_a_job_whose_listener_has_enough_rests_until_the_listener_needs_more(
     workers: list[FakeWorker],
 ) -> None:
-    pool = Pool((), size=1, stall_s=1.0, start_s=1.0, lead_s=1.0)
+    pool = WorkerPool((), size=1, stall_s=1.0, start_s=1.0, lead_s=1.0)
     await pool.start()
     lead = ahead(0.0)
     await begun(pool, lead)
@@ -339,7 +339,7 @@ async def test_a_job_whose_listener_has_enough_rests_until_the_listener_needs_mo
 
 
 async def test_a_download_is_not_kept_waiting_by_its_lead(workers: list[FakeWorker]) -> None:
-    pool = Pool((), size=1, stall_s=1.0, start_s=1.0, lead_s=1.0)
+    pool = WorkerPool((), size=1, stall_s=1.0, start_s=1.0, lead_s=1.0)
     await pool.start()
     lead = ahead(500.0, UNPACED_LEAD_MS)
     await begun(pool, lead)

@@ -8,7 +8,7 @@ from qwen3tts_engine.upstream.backend import MOST_VOICES, read_voices
 from qwen3tts_engine.upstream.http import MOST_CHARS, of_status
 from qwen3tts_engine.upstream.openai_rest import body_for
 from qwen3tts_engine.upstream.sound import MAX_HEADER, PcmIntake
-from qwen3tts_engine.upstream.vllm_omni import Exchange
+from qwen3tts_engine.upstream.vllm_omni import UtteranceExchange
 from qwen3tts_wire.errors import SpeechError
 from tests.fuzz.target import Target, cuts, steps, story
 
@@ -22,7 +22,7 @@ def _checked(error: SpeechError) -> None:
 
 
 def run_ws(data: bytes) -> None:
-    exchange = Exchange()
+    exchange = UtteranceExchange()
     intake = PcmIntake()
     out = 0
     try:

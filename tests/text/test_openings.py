@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_engine.starter.engine import said
+from qwen3tts_engine.starter.engine import spoken_form
 from qwen3tts_engine.text_plan import PlanMode, TextPlan
 from qwen3tts_text.openings import Phrases, folded
 from qwen3tts_text.segmenter import Live, Segment, Segmenter, SegmenterSettings
@@ -186,7 +186,7 @@ def spelled(found: Sequence[Segment]) -> list[tuple[str, int]]:
 @st.composite
 def phrases_of(draw: st.DrawFn, text: str) -> tuple[str, ...]:
     """Phrases of which a few begin the text; each has something to say."""
-    spoken = said(text[:60])
+    spoken = spoken_form(text[:60])
     own = [spoken[: draw(st.integers(1, 20))].strip() for _ in range(draw(st.integers(0, 4)))]
     return (*PHRASES, *(each for each in own if any(map(str.isalnum, each))))
 

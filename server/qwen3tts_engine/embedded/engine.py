@@ -13,10 +13,10 @@ from typing import Any
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.library import VoiceEntry
-from qwen3tts_engine.embedded.utterance import Utterance
-from qwen3tts_engine.embedded.voices import Catalogue
-from qwen3tts_engine.request_text import Piece
-from qwen3tts_engine.workers.pool import Pool
+from qwen3tts_engine.embedded.utterance import EspeakAudio
+from qwen3tts_engine.embedded.voices import EspeakCatalogue
+from qwen3tts_engine.request_text import TextPiece
+from qwen3tts_engine.workers.pool import WorkerPool
 from qwen3tts_engine.workers.pool_engine import PoolEngine
 from qwen3tts_engine.workers.process import SpeechJob
 from qwen3tts_wire.child.process import StartFailed, command
@@ -75,7 +75,7 @@ class EmbeddedSettings:
             raise ValueError(f"workers={self.workers} must be 0 or above")
 
 
-class EmbeddedEngine(PoolEngine[Catalogue]):
+class EmbeddedEngine(PoolEngine[EspeakCatalogue]):
     """eSpeak NG behind the Engine protocol (base.py)."""
 
     name = "embedded"
@@ -96,22 +96,24 @@ class EmbeddedEngine(PoolEngine[Catalogue]):
         """
         return self._started()[1].variants
 
-    async def _new_pool(self) -> Pool:
+    async def _new_pool(self) -> WorkerPool:
         library, data = self._find_library()
         settings = self.settings
-        return Pool(
+        return WorkerPool(
             worker_command(library, data),
             size=settings.workers or default_workers(),
             stall_s=settings.stall_s,
             start_s=settings.start_s,
         )
 
-    def _read_facts(self, facts: Mapping[str, Any]) -> Catalogue:
+    def _read_facts(self, facts: Mapping[str, Any]) -> EspeakCatalogue:
         self._rate = facts["sample_rate"]
         version = facts["version"]
         self.model = f"eSpeak NG {version.split()[0]}" if version else "eSpeak NG"
         log.debug("speaking with %s on the CPU", self.model)
-        return Catalogue(entries(facts["voices"]), entries(facts["variants"]), self.settings.voice)
+        return EspeakCatalogue(
+            entries(facts["voices"]), entries(facts["variants"]), self.settings.voice
+        )
 
     def _unavailable(self, error: StartFailed) -> EngineUnavailable:
         return EngineUnavailable(
@@ -120,15 +122,15 @@ class EmbeddedEngine(PoolEngine[Catalogue]):
         )
 
     def _begin(
-        self, catalogue: Catalogue, request: SynthesisRequest
-    ) -> tuple[Utterance, Callable[[Piece], Mapping[str, Any]]]:
+        self, catalogue: EspeakCatalogue, request: SynthesisRequest
+    ) -> tuple[EspeakAudio, Callable[[TextPiece], Mapping[str, Any]]]:
         voice = catalogue.choose(request.voice, request.language).library_name
         rate = rate_of(request.speed)
 
-        def options(piece: Piece) -> Mapping[str, Any]:
+        def options(piece: TextPiece) -> Mapping[str, Any]:
             return {"voice": voice, "rate": rate, "pause": piece.pause}
 
-        return Utterance(request, self._rate), options
+        return EspeakAudio(request, self._rate), options
 
     def _refused(self, job: SpeechJob) -> EngineFailed:
         return EngineFailed(

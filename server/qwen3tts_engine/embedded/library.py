@@ -88,7 +88,7 @@ class VoiceEntry:
     gender: str | None
 
 
-class Library:
+class EspeakLibrary:
     """eSpeak NG, loaded.
 
     Raises:
@@ -198,7 +198,7 @@ class Library:
         """
         lib = self._lib
         # All of it again each time: what the last text did to the state must not be heard, and the
-        # state, with the callback, is the process's: another Library may have set its own.
+        # state, with the callback, is the process's: another EspeakLibrary may have set its own.
         lib.espeak_SetSynthCallback(self._callback)
         status = lib.espeak_SetVoiceByName(voice.encode())
         if status != 0:

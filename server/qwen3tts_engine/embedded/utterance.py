@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
-from qwen3tts_engine.request_text import Piece
-from qwen3tts_engine.workers.messages import Word
-from qwen3tts_engine.workers.output import Output, Pcm
-from qwen3tts_text.word_units import Spans
+from qwen3tts_engine.request_text import TextPiece
+from qwen3tts_engine.workers.messages import WordNumbers
+from qwen3tts_engine.workers.output import Pcm, ResampledOutput
+from qwen3tts_text.word_units import WordSpans
 
 TAIL_S = 0.015
 """How much of what was given out is compared: more than a period of the lowest voice."""
@@ -83,10 +83,10 @@ class _Attempt:
     """Words that came."""
     held: list[Pcm] = field(default_factory=list)
     """What came before it is known that the piece says anything, or where to go on."""
-    held_words: list[Word] = field(default_factory=list)
+    held_words: list[WordNumbers] = field(default_factory=list)
 
 
-class Utterance:
+class EspeakAudio:
     """Audio and words of one request, piece by piece (PieceAudio).
 
     ``begin`` a piece, feed ``sound``, ``end`` it; ``again`` after a lost worker; ``finish`` at the
@@ -95,11 +95,11 @@ class Utterance:
 
     def __init__(self, request: SynthesisRequest, rate: int) -> None:
         self._rate = rate
-        self._output = Output(request, rate)
+        self._output = ResampledOutput(request, rate)
         self._last_loud = -1
         self._tail: Pcm = np.zeros(0, np.int16)
-        self._piece = Piece(0, "", False)
-        self._spans = Spans("")
+        self._piece = TextPiece(0, "", False)
+        self._spans = WordSpans("")
         self._base = 0
         """Where the piece begins."""
         self._open: _Open | None = None
@@ -108,9 +108,9 @@ class Utterance:
         self._attempt = _Attempt()
         self._rejoin = False
 
-    def begin(self, piece: Piece) -> None:
+    def begin(self, piece: TextPiece) -> None:
         self._piece = piece
-        self._spans = Spans(piece.text)
+        self._spans = WordSpans(piece.text)
         self._base = self._output.taken
         self._open = None
         self._known = 0
@@ -121,7 +121,7 @@ class Utterance:
         self._attempt = _Attempt()
         self._rejoin = self._output.taken > self._base
 
-    def sound(self, pcm: bytes, words: tuple[Word, ...] = ()) -> PcmChunk | None:
+    def sound(self, pcm: bytes, words: tuple[WordNumbers, ...] = ()) -> PcmChunk | None:
         """Take samples at the library's rate, and words as (code point, sample)."""
         samples = np.frombuffer(pcm, np.int16)
         attempt = self._attempt
@@ -165,7 +165,7 @@ class Utterance:
         attempt.held, attempt.held_words = [], []
         return self._use(rest, words)
 
-    def _use(self, samples: Pcm, events: tuple[Word, ...]) -> PcmChunk | None:
+    def _use(self, samples: Pcm, events: tuple[WordNumbers, ...]) -> PcmChunk | None:
         attempt = self._attempt
         loud = np.flatnonzero((samples > LOUD) | (samples < -LOUD)) + self._output.taken
         for position, sample in events:

@@ -73,14 +73,14 @@ _FIRST = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class VoiceChoice:
     """Voice of a request, and its name in the library."""
 
     id: str
     library_name: str
 
 
-class Catalogue:
+class EspeakCatalogue:
     """Voices and variants.
 
     A voice is named by its id (``en-us``), its name (``English (America)``) or its file
@@ -110,7 +110,7 @@ class Catalogue:
         one of ``variants``."""
         self.variants = tuple(sorted({entry.identifier for entry in self._variants.values()}))
 
-    def choose(self, voice: str | None, language: str | None) -> Choice:
+    def choose(self, voice: str | None, language: str | None) -> VoiceChoice:
         """Return the voice that a request means.
 
         Where both are given they must agree; a bare variant (``+f3``) with a language is that
@@ -145,15 +145,15 @@ class Catalogue:
             return self._default
         return self._with_variant(voice_id, variant, plus)
 
-    def _with_variant(self, voice_id: str, variant: str, plus: str) -> Choice:
+    def _with_variant(self, voice_id: str, variant: str, plus: str) -> VoiceChoice:
         entry = self._entries[voice_id]
         if not plus:
-            return Choice(voice_id, entry.identifier)
+            return VoiceChoice(voice_id, entry.identifier)
         laid_over = self._variants.get(variant)
         if laid_over is None:
             near = nearest(variant, [entry.identifier for entry in self._variants.values()])
             raise unknown("variant", f"{voice_id}+{variant}", near)
-        return Choice(
+        return VoiceChoice(
             f"{voice_id}+{laid_over.identifier}", f"{entry.identifier}+{laid_over.identifier}"
         )
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from qwen3tts_engine.embedded.library import Library, LibraryMissing, SpeakFailed
+from qwen3tts_engine.embedded.library import EspeakLibrary, LibraryMissing, SpeakFailed
 from qwen3tts_engine.workers.messages import (
     Done,
     Failed,
@@ -26,7 +26,7 @@ HANG_S = 60
 """A job that takes longer ends the process, also when the parent is gone and cannot."""
 
 
-def speak(library: Library, say: Say, inbox: Inbox[Message], out: int) -> None:
+def speak(library: EspeakLibrary, say: Say, inbox: Inbox[Message], out: int) -> None:
     def on_sound(pcm: bytes, words: list[tuple[int, int]]) -> bool:
         if inbox.has(lambda message: message == Stop(say.job)):
             return False
@@ -48,7 +48,7 @@ def speak(library: Library, say: Say, inbox: Inbox[Message], out: int) -> None:
 def serve(library_path: Path, data_path: Path, given: int, out: int) -> int:
     """Load the library and serve until ``given`` ends; returns the exit status."""
     try:
-        library = Library(library_path, data_path)
+        library = EspeakLibrary(library_path, data_path)
     except LibraryMissing as error:
         send(out, Missing(str(error)))
         return 1

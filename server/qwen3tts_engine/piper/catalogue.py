@@ -46,7 +46,7 @@ class LoadedVoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SpeakerChoice:
     voice: LoadedVoice
     speaker: str | None = None
 
@@ -55,7 +55,7 @@ class Choice:
         return self.voice.id + (f"{SPEAKER}{self.speaker}" if self.speaker is not None else "")
 
 
-class Catalogue:
+class PiperCatalogue:
     """Voices; names in any case, ``-`` and ``_`` alike.
 
     Raises:
@@ -65,15 +65,17 @@ class Catalogue:
     def __init__(self, loaded: Sequence[LoadedVoice], default: str) -> None:
         self._loaded = {voice_key(voice.id): voice for voice in loaded}
         self._plain = [
-            _told(Choice(voice, speaker)) for voice in loaded for speaker in (None, *voice.speakers)
+            _told(SpeakerChoice(voice, speaker))
+            for voice in loaded
+            for speaker in (None, *voice.speakers)
         ]
-        self._default = Choice(loaded[0])
+        self._default = SpeakerChoice(loaded[0])
         self._default = self.choose(default, None)
         first = self._default.id
         self.voices = tuple(sorted(self._plain, key=lambda voice: voice.id != first))
         """The default first."""
 
-    def choose(self, voice: str | None, language: str | None) -> Choice:
+    def choose(self, voice: str | None, language: str | None) -> SpeakerChoice:
         """Return the voice that a request means; voice and language must agree.
 
         Raises:
@@ -92,15 +94,15 @@ class Catalogue:
                 remedy="Leave out the voice or the language.",
             )
         if not hash_:
-            return Choice(loaded)
-        return Choice(loaded, self._speaker(loaded, speaker))
+            return SpeakerChoice(loaded)
+        return SpeakerChoice(loaded, self._speaker(loaded, speaker))
 
-    def _of_language(self, language: str, tag: str) -> Choice:
+    def _of_language(self, language: str, tag: str) -> SpeakerChoice:
         voices = [self._default.voice, *self._loaded.values()]
         for fits in (_is_tag, _speaks):
             for loaded in voices:
                 if fits(loaded, tag):
-                    return self._default if loaded is voices[0] else Choice(loaded)
+                    return self._default if loaded is voices[0] else SpeakerChoice(loaded)
         spoken = sorted({voice.language for voice in voices})
         raise UnknownVoice(
             f"No voice here speaks {language[:80]!r}; there is {', '.join(spoken)[:200]}.",
@@ -124,7 +126,7 @@ class Catalogue:
         raise unknown("speaker", f"{loaded.id}{SPEAKER}{speaker}", near)
 
 
-def _told(choice: Choice) -> Voice:
+def _told(choice: SpeakerChoice) -> Voice:
     voice = choice.voice
     parts = voice.id.split("-")
     # Such as en_US-joe-medium; a voice of one's own may have any name.

@@ -20,7 +20,7 @@ import numpy as np
 
 from qwen3tts_engine.base import SAMPLE_RATE, PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import LeadingTrim
-from qwen3tts_engine.piper.catalogue import SPEAKER, Catalogue, LoadedVoice
+from qwen3tts_engine.piper.catalogue import SPEAKER, LoadedVoice, PiperCatalogue
 from qwen3tts_engine.piper.voice_files import (
     INSTALL,
     VoiceFiles,
@@ -28,10 +28,10 @@ from qwen3tts_engine.piper.voice_files import (
     installed_voices,
     voice_key,
 )
-from qwen3tts_engine.request_text import SENTENCE_ENDS, Piece
-from qwen3tts_engine.workers.messages import Word
-from qwen3tts_engine.workers.output import Output
-from qwen3tts_engine.workers.pool import Pool
+from qwen3tts_engine.request_text import SENTENCE_ENDS, TextPiece
+from qwen3tts_engine.workers.messages import WordNumbers
+from qwen3tts_engine.workers.output import ResampledOutput
+from qwen3tts_engine.workers.pool import WorkerPool
 from qwen3tts_engine.workers.pool_engine import PoolEngine
 from qwen3tts_engine.workers.process import SpeechJob
 from qwen3tts_wire.child.process import StartFailed, command
@@ -102,7 +102,7 @@ PAUSE_S, SENTENCE_PAUSE_S = 0.15, 0.3
 """Silence after a clause and after a sentence, at the voice's usual speed."""
 
 
-class Utterance:
+class PiperAudio:
     """Audio and words of one request, piece by piece (PieceAudio).
 
     After ``again``, the same seed gives the same samples, so those given out are skipped.
@@ -111,10 +111,10 @@ class Utterance:
     def __init__(self, request: SynthesisRequest, rate: int) -> None:
         self._request = request
         self._rate = rate
-        self._output = Output(request, rate)
+        self._output = ResampledOutput(request, rate)
         # The networks begin with some 50 ms of silence; where sound goes before, it is a pause.
         self._trim = LeadingTrim(PRE_ROLL_S * rate / SAMPLE_RATE, heard=request.continued)
-        self._piece = Piece(0, "", False)
+        self._piece = TextPiece(0, "", False)
         self._base = 0
         """Where the piece begins, before the trim."""
         self._heard = 0
@@ -125,12 +125,12 @@ class Utterance:
         """Samples of the piece that were used, and"""
         self._known = 0
         """words of it."""
-        self._waiting: list[Word] = []
+        self._waiting: list[WordNumbers] = []
         """Words that came before the first sound."""
         self._quiet = 0
         """Quiet samples at the end of what was taken."""
 
-    def begin(self, piece: Piece) -> None:
+    def begin(self, piece: TextPiece) -> None:
         self._piece = piece
         self._base = self._output.taken + self._trim.dropped
         self._used = self._known = 0
@@ -139,7 +139,7 @@ class Utterance:
     def again(self) -> None:
         self._heard = self._told = 0
 
-    def sound(self, pcm: bytes, words: tuple[Word, ...] = ()) -> PcmChunk | None:
+    def sound(self, pcm: bytes, words: tuple[WordNumbers, ...] = ()) -> PcmChunk | None:
         """Take samples at the voice's rate, and words as (first, end, first sample, end, exact)."""
         for word in words:
             self._told += 1
@@ -182,7 +182,7 @@ class Utterance:
         self._waiting.clear()
 
 
-class PiperEngine(PoolEngine[Catalogue]):
+class PiperEngine(PoolEngine[PiperCatalogue]):
     """Voices in Piper's format behind the Engine protocol (base.py)."""
 
     name = "piper"
@@ -202,10 +202,10 @@ class PiperEngine(PoolEngine[Catalogue]):
     def notes(self) -> Sequence[str]:
         return tuple(self._notes)
 
-    async def _new_pool(self) -> Pool:
+    async def _new_pool(self) -> WorkerPool:
         settings = self.settings
         files, self._default = await asyncio.to_thread(found_voices, settings)
-        return Pool(
+        return WorkerPool(
             worker_command(files),
             size=settings.workers or default_workers(),
             stall_s=settings.stall_s,
@@ -214,9 +214,9 @@ class PiperEngine(PoolEngine[Catalogue]):
             on_note=self._noted,
         )
 
-    def _read_facts(self, facts: Mapping[str, Any]) -> Catalogue:
+    def _read_facts(self, facts: Mapping[str, Any]) -> PiperCatalogue:
         loaded = [LoadedVoice.of(each) for each in facts["voices"]]
-        catalogue = Catalogue(loaded, self._default)
+        catalogue = PiperCatalogue(loaded, self._default)
         self._unknown.clear()
         self._notes = [note for each in facts["voices"] if (note := self._left_out(each))]
         self.model = f"Piper {catalogue.voices[0].id}"
@@ -232,13 +232,13 @@ class PiperEngine(PoolEngine[Catalogue]):
         )
 
     def _begin(
-        self, catalogue: Catalogue, request: SynthesisRequest
-    ) -> tuple[Utterance, Callable[[Piece], Mapping[str, Any]]]:
+        self, catalogue: PiperCatalogue, request: SynthesisRequest
+    ) -> tuple[PiperAudio, Callable[[TextPiece], Mapping[str, Any]]]:
         choice = catalogue.choose(request.voice, request.language)
         settings = self.settings
         seeds = random.Random(request.seed)
 
-        def options(piece: Piece) -> Mapping[str, Any]:
+        def options(piece: TextPiece) -> Mapping[str, Any]:
             return {
                 "voice": choice.voice.id,
                 "speaker": choice.speaker,
@@ -249,7 +249,7 @@ class PiperEngine(PoolEngine[Catalogue]):
                 "seed": seeds.randrange(SEEDS),
             }
 
-        return Utterance(request, choice.voice.rate), options
+        return PiperAudio(request, choice.voice.rate), options
 
     def _refused(self, job: SpeechJob) -> SpeechError:
         return error_from_wire(job.code, job.reason, remedy=job.remedy)

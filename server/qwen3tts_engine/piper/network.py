@@ -45,7 +45,7 @@ _REFUSALS = (
 Sound = NDArray[np.float32]
 
 
-class Network:
+class VitsNetwork:
     """Both halves of a network, ready to run."""
 
     def __init__(self, seam: Seam, graph: StreamGraph, threads: int) -> None:
@@ -63,7 +63,7 @@ class Network:
         self._tails = {last: self._tail(last=last) for last in (False, True)}
 
     @classmethod
-    def load(cls, file: Path, threads: int = 1) -> Network:
+    def load(cls, file: Path, threads: int = 1) -> VitsNetwork:
         """Load a network and run it once.
 
         Raises:
@@ -90,7 +90,7 @@ class Network:
         scales: tuple[float, float, float],
         speaker: int,
         random: np.random.Generator,
-    ) -> Spoken:
+    ) -> SentenceAudio:
         """Predict the durations of a sentence, and begin its sound.
 
         Args:
@@ -129,7 +129,7 @@ class Network:
         shaped = {
             name: given[tensor].reshape(1, -1, 1, 1) for name, tensor in self.graph.conditions
         }
-        return Spoken(self, np.ascontiguousarray(frames.T), shaped, np.cumsum(counts))
+        return SentenceAudio(self, np.ascontiguousarray(frames.T), shaped, np.cumsum(counts))
 
     def _encode(
         self,
@@ -195,12 +195,12 @@ class Network:
         }
 
 
-class Spoken:
+class SentenceAudio:
     """Sentence whose durations are known; its sound comes by chunks."""
 
     def __init__(
         self,
-        network: Network,
+        network: VitsNetwork,
         frames: Sound,
         conditions: dict[str, Any],
         ends: NDArray[np.int64],

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from qwen3tts_engine.embedded.library import Library, LibraryMissing, SpeakFailed
+from qwen3tts_engine.embedded.library import EspeakLibrary, LibraryMissing, SpeakFailed
 from qwen3tts_engine.piper.voice_files import END, PAD, START, VoiceConfig
 from qwen3tts_engine.request_text import check_text, pieces, plain
-from qwen3tts_text.boundaries import Rules, Strength
-from qwen3tts_text.word_units import Spans
+from qwen3tts_text.boundaries import BoundaryRules, Strength
+from qwen3tts_text.word_units import WordSpans
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
 MAX_CHARS = 5000
@@ -92,11 +92,11 @@ class Phonemizer:
 
     def __init__(self, config: VoiceConfig) -> None:
         self._config = config
-        self._rules = Rules(config.language)
+        self._rules = BoundaryRules(config.language)
         self._pad = config.phoneme_ids[PAD]
         self.unknown: Counter[str] = Counter()
         """Phonemes left out because the voice has no id for them."""
-        self._library: Library | None = None
+        self._library: EspeakLibrary | None = None
         if config.phoneme_type == "espeak":
             self._library = espeak()
             try:
@@ -140,7 +140,7 @@ class Phonemizer:
 
     def words(self, sentence: Sentence) -> list[TextWord]:
         said = sentence.said
-        spans = Spans(said.text)
+        spans = WordSpans(said.text)
         if said.events is None:
             said.events = self._events(said.text)
         events = said.events[sentence.first_run :]
@@ -150,7 +150,7 @@ class Phonemizer:
         count = len(sentence.runs)
         following = begun[count] if len(begun) > count else None
         begun += [None] * (count - len(begun))
-        # Spans of the text and their ids: eSpeak NG says a number in several words.
+        # WordSpans of the text and their ids: eSpeak NG says a number in several words.
         groups: list[tuple[int, int, int]] = []
         for (first, end), span in zip(sentence.runs, begun, strict=False):
             if groups and (span is None or span <= groups[-1][0]):
@@ -166,7 +166,7 @@ class Phonemizer:
         ]
 
     def _shared(
-        self, said: _Said, spans: Spans, group: tuple[int, int, int], until: int
+        self, said: _Said, spans: WordSpans, group: tuple[int, int, int], until: int
     ) -> list[TextWord]:
         span, *ids = group
         told = spans.words(span, max(until, span + 1))
@@ -229,7 +229,7 @@ class Phonemizer:
     def _characters(self, said: _Said) -> list[Sentence]:
         ids = self._begin()
         runs, events = [], []
-        spans = Spans(said.text)
+        spans = WordSpans(said.text)
         at = 0
         for span in spans.spans:
             self._spell(ids, said.text[at : span.start])
@@ -282,7 +282,7 @@ class Phonemizer:
 
 
 @cache
-def espeak() -> Library:
+def espeak() -> EspeakLibrary:
     """Return the process's eSpeak NG.
 
     Raises:
@@ -291,7 +291,7 @@ def espeak() -> Library:
     try:
         import espeakng_loader  # an extra
 
-        return Library(
+        return EspeakLibrary(
             Path(espeakng_loader.get_library_path()), Path(espeakng_loader.get_data_path())
         )
     except (ImportError, LibraryMissing) as error:

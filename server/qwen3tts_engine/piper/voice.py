@@ -14,7 +14,7 @@ from qwen3tts_engine.piper.voice_files import SCALE_MAX, VoiceConfig, VoiceFiles
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
 if TYPE_CHECKING:
-    from qwen3tts_engine.piper.network import Network
+    from qwen3tts_engine.piper.network import VitsNetwork
 
 FIRST_S = 0.12
 """Seconds of sound in the first chunk; each following one may be twice as long. With 0.08 a call
@@ -84,7 +84,7 @@ class ClauseWord:
 class PiperVoice:
     """Voice ready to speak. Not thread-safe."""
 
-    def __init__(self, config: VoiceConfig, network: Network, phonemizer: Phonemizer) -> None:
+    def __init__(self, config: VoiceConfig, network: VitsNetwork, phonemizer: Phonemizer) -> None:
         self._config = config
         self.network = network
         """What speaks, below the level of text."""
@@ -113,14 +113,14 @@ class PiperVoice:
         """
         config = read_config(files.config)
         try:
-            from qwen3tts_engine.piper.network import Network  # its libraries are an extra
+            from qwen3tts_engine.piper.network import VitsNetwork  # its libraries are an extra
         except ImportError as error:
             raise EngineUnavailable(
                 f"{error.name or 'A library'} of the natural voice is not installed.",
                 remedy="Install it: pip install 'mr_qwen3tts[voice]'",
             ) from error
         phonemizer = Phonemizer(config)
-        network = Network.load(files.onnx, threads)
+        network = VitsNetwork.load(files.onnx, threads)
         top, rows = max(max(ids) for ids in config.phoneme_ids.values()), network.seam.symbols
         if top >= rows:
             raise bad(f"phoneme_id_map goes up to {top}, the network has {rows} phonemes")

@@ -26,7 +26,7 @@ from qwen3tts_engine.base import (
 from qwen3tts_engine.qwen3.model.config import Samples
 from qwen3tts_engine.qwen3.voices.recording import Source
 from qwen3tts_engine.request_text import check_text
-from qwen3tts_engine.text_plan import LAYOUTS, Piece, PlanMode, TextPlan, mode_for
+from qwen3tts_engine.text_plan import LAYOUTS, GenerationText, PlanMode, TextPlan, mode_for
 from qwen3tts_wire.errors import BadRequest, BadText
 from qwen3tts_wire.messages import Sampling
 
@@ -237,7 +237,7 @@ class Speech:
         self._unread += chunk.samples
         self._made.set()
 
-    def _request(self, piece: Piece) -> SynthesisRequest:
+    def _request(self, piece: GenerationText) -> SynthesisRequest:
         manner = self._manner
         return SynthesisRequest(
             text=piece.text,

@@ -14,7 +14,13 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from qwen3tts_engine.base import Engine, PcmChunk, SynthesisRequest
-from qwen3tts_engine.starter.memory import Kept, Key, Memory, Style, kept
+from qwen3tts_engine.starter.memory import (
+    CachedSound,
+    CacheKey,
+    OpeningCache,
+    SpeechStyle,
+    cached_sound,
+)
 from qwen3tts_engine.starter.settings import PHRASE_MAX, StarterSettings
 from qwen3tts_engine.wrapped import WrappedEngine, task_of
 from qwen3tts_text.openings import Phrases, folded
@@ -59,7 +65,7 @@ class StarterEngine(WrappedEngine):
         """First clauses of a text that were said from memory."""
         self.misses = 0
         """First clauses that the inner engine had to make."""
-        self._memory = Memory(self.settings.max_bytes)
+        self._memory = OpeningCache(self.settings.max_bytes)
         self._progress: Progress = progress or (lambda _what, _done, _of: None)
         self._notes: list[str] = []
         self._starting = asyncio.Lock()
@@ -105,7 +111,7 @@ class StarterEngine(WrappedEngine):
 
     # --- what a text may begin with ---
 
-    def openings(self, style: Style) -> Phrases | None:
+    def openings(self, style: SpeechStyle) -> Phrases | None:
         """Return the openings in memory for a style; None where there are none."""
         if task_of(self.inner) == "voice_design":
             return None  # a designed voice is that of one context
@@ -129,7 +135,7 @@ class StarterEngine(WrappedEngine):
         return self._remembered(request, key)
 
     async def _from_memory(
-        self, entry: Kept, request: SynthesisRequest
+        self, entry: CachedSound, request: SynthesisRequest
     ) -> AsyncGenerator[PcmChunk, None]:
         counted = request.lead if "lead" in self.inner.options else None
         marks = {"starter": time.monotonic()}
@@ -146,7 +152,7 @@ class StarterEngine(WrappedEngine):
         return settings.remember and len(request.text) <= settings.remember_chars
 
     async def _remembered(
-        self, request: SynthesisRequest, key: Key
+        self, request: SynthesisRequest, key: CacheKey
     ) -> AsyncGenerator[PcmChunk, None]:
         life = self._life
         heard: list[PcmChunk] = []
@@ -155,14 +161,14 @@ class StarterEngine(WrappedEngine):
             async for chunk in chunks:
                 heard.append(chunk)
                 yield _placed(chunk, request)
-        entry = kept(request.text, heard)
+        entry = cached_sound(request.text, heard)
         if entry is not None and life == self._life:
             self._memory.keep(key, entry)
 
-    def _key(self, request: SynthesisRequest) -> Key | None:
+    def _key(self, request: SynthesisRequest) -> CacheKey | None:
         if not self._prepared or (request.more is not None and not request.more.ended):
             return None
-        style = Style(
+        style = SpeechStyle(
             request.voice,
             request.language,
             request.speed,
@@ -170,9 +176,9 @@ class StarterEngine(WrappedEngine):
             request.sampling,
             request.seed,
         )
-        return Key(self._resolved(style), folded(request.text), request.final)
+        return CacheKey(self._resolved(style), folded(request.text), request.final)
 
-    def _resolved(self, style: Style) -> Style:
+    def _resolved(self, style: SpeechStyle) -> SpeechStyle:
         if style.voice is None and style.language is None:
             return replace(style, voice=self._default)
         return style
@@ -211,16 +217,16 @@ class StarterEngine(WrappedEngine):
         found = [await self._found(name) for name in names]
         voices = list(dict.fromkeys(each for each in found if each is not None))
         orders = [
-            (text, Style(voice, language), final)
+            (text, SpeechStyle(voice, language), final)
             for voice in (voices if names else (None,))
             for language in (None, *settings.languages)
-            for text in dict.fromkeys(map(said, settings.phrases))
+            for text in dict.fromkeys(map(spoken_form, settings.phrases))
             for final in (False, True)
         ]
         done = 0
         turn = asyncio.Semaphore(AT_ONCE)
 
-        async def prepare(text: str, style: Style, final: bool) -> None:
+        async def prepare(text: str, style: SpeechStyle, final: bool) -> None:
             nonlocal done
             async with turn:
                 note = await self._prepare_one(text, style, final)
@@ -235,7 +241,7 @@ class StarterEngine(WrappedEngine):
         if orders:
             log.info("%d openings are kept, %d bytes", self.entries, self.bytes)
 
-    async def _prepare_one(self, text: str, style: Style, final: bool) -> str | None:
+    async def _prepare_one(self, text: str, style: SpeechStyle, final: bool) -> str | None:
         what = f"The opening {text!r} is not kept"
         if style.voice is not None:
             what += f" for the voice {style.voice!r}"
@@ -245,7 +251,7 @@ class StarterEngine(WrappedEngine):
             async with asyncio.timeout(self.settings.prepare_timeout_s):
                 for _ in range(ATTEMPTS):
                     async with aclosing(self.inner.synthesize(request)) as chunks:
-                        entry = kept(text, [chunk async for chunk in chunks])
+                        entry = cached_sound(text, [chunk async for chunk in chunks])
                     if entry is not None:
                         break
         except TimeoutError:
@@ -257,13 +263,13 @@ class StarterEngine(WrappedEngine):
             return f"{what}: the engine broke; the log has the reason."
         if entry is None:
             return f"{what}: it has no sound, or no end."
-        key = Key(self._resolved(style), folded(text), final)
+        key = CacheKey(self._resolved(style), folded(text), final)
         if not self._memory.keep(key, entry, pinned=True):
             return f"{what}: starters.max_bytes={self._memory.max_bytes} is spent."
         return None
 
 
-def said(phrase: str) -> str:
+def spoken_form(phrase: str) -> str:
     """Return a phrase as it is spoken: without Markdown, white space collapsed."""
     segmenter = Segmenter(WHOLE)
     return " ".join(each.text for each in (*segmenter.push(phrase), *segmenter.end()) if each.text)
@@ -288,7 +294,7 @@ def starters_of(engine: Engine) -> StarterEngine | None:
     return None
 
 
-def openings_of(engine: Engine, style: Style) -> Phrases | None:
+def openings_of(engine: Engine, style: SpeechStyle) -> Phrases | None:
     """Return the openings of a text in this style; ``style.voice`` is any name of ``engine``."""
     while isinstance(engine, WrappedEngine):
         if isinstance(engine, StarterEngine):

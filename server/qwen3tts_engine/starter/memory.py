@@ -27,7 +27,7 @@ SILENT = 328
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class SpeechStyle:
     """Everything in a request that its sound depends on besides the text."""
 
     voice: str | None = None
@@ -47,10 +47,10 @@ class Style:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class CacheKey:
     """Identity of a request for the cache."""
 
-    style: Style
+    style: SpeechStyle
     text: str
     """Folded (openings.py)."""
     final: bool
@@ -63,7 +63,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedSound:
     """Cached sound of one request, in the engine's own chunks."""
 
     text: str
@@ -100,7 +100,7 @@ class Kept:
             yield PcmChunk(chunk.pcm, tuple(words), chunk.end)
 
 
-def kept(text: str, chunks: Sequence[PcmChunk]) -> Kept | None:
+def cached_sound(text: str, chunks: Sequence[PcmChunk]) -> CachedSound | None:
     """Return a cache entry of what an engine made of ``text`` (without offsets).
 
     None: it made no sound, or was cut off before its end.
@@ -108,7 +108,7 @@ def kept(text: str, chunks: Sequence[PcmChunk]) -> Kept | None:
     if not any(each.pcm for each in chunks) or any(each.end in BROKEN for each in chunks):
         return None
     last = max(index for index, each in enumerate(chunks) if each.pcm)
-    return Kept(
+    return CachedSound(
         text,
         tuple(
             PcmChunk(_faded(each.pcm) if index == last else each.pcm, each.words, each.end)
@@ -127,7 +127,7 @@ def _faded(pcm: bytes) -> bytes:
     return np.rint(out).astype("<i2").tobytes()
 
 
-class Memory:
+class OpeningCache:
     """LRU cache of sounds; pinned entries stay."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -135,24 +135,24 @@ class Memory:
         self.bytes = 0
         """What all entries count for together; never more than ``max_bytes``."""
         self._pinned_bytes = 0
-        self._pinned: dict[Key, Kept] = {}
-        self._others: OrderedDict[Key, Kept] = OrderedDict()
-        self._phrases: dict[Style, Phrases] = {}
+        self._pinned: dict[CacheKey, CachedSound] = {}
+        self._others: OrderedDict[CacheKey, CachedSound] = OrderedDict()
+        self._phrases: dict[SpeechStyle, Phrases] = {}
 
     def __len__(self) -> int:
         return len(self._pinned) + len(self._others)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: CacheKey) -> bool:
         return key in self._pinned or key in self._others
 
-    def find(self, key: Key) -> Kept | None:
+    def find(self, key: CacheKey) -> CachedSound | None:
         found = self._pinned.get(key)
         if found is None and key in self._others:
             self._others.move_to_end(key)
             found = self._others[key]
         return found
 
-    def keep(self, key: Key, entry: Kept, *, pinned: bool = False) -> bool:
+    def keep(self, key: CacheKey, entry: CachedSound, *, pinned: bool = False) -> bool:
         if key in self:
             return True
         size = key.bytes + entry.bytes
@@ -182,7 +182,7 @@ class Memory:
         self._phrases.clear()
         self.bytes = self._pinned_bytes = 0
 
-    def phrases(self, style: Style) -> Phrases | None:
+    def phrases(self, style: SpeechStyle) -> Phrases | None:
         """Return the openings in memory for a style: those spoken before other text."""
         found = self._phrases.get(style)
         if found is None:

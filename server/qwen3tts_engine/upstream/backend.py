@@ -15,7 +15,7 @@ from qwen3tts_wire.names import near_hint, near_voices
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SynthesisOrder:
     """One text to synthesize, in the server's own names."""
 
     text: str
@@ -54,7 +54,7 @@ class Backend(Protocol):
         """
         ...
 
-    def speak(self, order: Order) -> AsyncGenerator[bytes, None]:
+    def speak(self, order: SynthesisOrder) -> AsyncGenerator[bytes, None]:
         """Yield the server's audio bytes, in any cut; ``aclose`` cancels the request immediately.
 
         Raises:
@@ -72,7 +72,7 @@ def with_extra(fields: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in {**fields, **extra}.items() if value is not None}
 
 
-class Patience:
+class ResponseDeadline:
     """Deadline of the first sound, then between sounds; a slow reader stops it."""
 
     def __init__(self, first_s: float, stall_s: float) -> None:
@@ -108,7 +108,7 @@ MOST_VOICES = 2000
 _NO_LANGUAGE = ("auto", MANY, "und")
 
 
-class Offer:
+class VoiceOffer:
     """Voices and languages that may be requested.
 
     Args:

@@ -23,15 +23,15 @@ from qwen3tts_engine.base import (
 from qwen3tts_engine.model_names import names_of
 from qwen3tts_engine.request_text import check_text
 from qwen3tts_engine.speech_rhythm import SpeechRates
-from qwen3tts_engine.upstream.backend import Offer, Order
+from qwen3tts_engine.upstream.backend import SynthesisOrder, VoiceOffer
 from qwen3tts_engine.upstream.http import AGAIN, Stalled, Unreachable
-from qwen3tts_engine.upstream.server import Server
+from qwen3tts_engine.upstream.server import UpstreamServer
 from qwen3tts_engine.upstream.settings import UpstreamSettings
-from qwen3tts_engine.upstream.sound import Ahead, Voicing, speakable
+from qwen3tts_engine.upstream.sound import ReadAhead, UpstreamAudio, speakable
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, ServerBusy, SpeechError
 
 
-class Slots:
+class RequestSlots:
     """Limit of concurrent requests, with a bounded queue."""
 
     def __init__(self, count: int, most_waiting: int, patience_s: float) -> None:
@@ -95,10 +95,12 @@ class UpstreamEngine:
         if not settings.url:
             raise ValueError("upstream.url is missing: ws(s)://… or http(s)://…")
         self.settings = settings
-        self._server: Server | None = None
+        self._server: UpstreamServer | None = None
         self._rates = SpeechRates()
-        self._slots = Slots(settings.max_connections, settings.max_waiting, settings.first_audio_s)
-        self._under_way: set[Ahead] = set()
+        self._slots = RequestSlots(
+            settings.max_connections, settings.max_waiting, settings.first_audio_s
+        )
+        self._under_way: set[ReadAhead] = set()
 
     # --- what it is ---
 
@@ -120,7 +122,7 @@ class UpstreamEngine:
     def options(self) -> frozenset[str]:
         if self.settings.options is not None:
             return frozenset(self.settings.options)
-        return Server.usual_options(self.settings)
+        return UpstreamServer.usual_options(self.settings)
 
     @property
     def notes(self) -> Sequence[str]:
@@ -153,7 +155,7 @@ class UpstreamEngine:
     async def start(self) -> None:
         if self._server is not None:
             return
-        server = Server(self.settings)
+        server = UpstreamServer(self.settings)
         late = time.monotonic() + self.settings.start_s
         try:
             for wait in _waits():
@@ -190,11 +192,11 @@ class UpstreamEngine:
         check_text(request.text, self.settings.max_chars)
         if not speakable(request.text):
             return
-        voicing = Voicing(
+        voicing = UpstreamAudio(
             request, self._rates, order.voice, trim=self.settings.trim_silence, speed=order.speed
         )
         marks: dict[str, float] = {}
-        ahead = Ahead(self._sound(server, order, marks), self.settings.buffer_bytes)
+        ahead = ReadAhead(self._sound(server, order, marks), self.settings.buffer_bytes)
         self._under_way.add(ahead)
         first = True
         try:
@@ -211,10 +213,10 @@ class UpstreamEngine:
             self._under_way.discard(ahead)
             await ahead.aclose()
 
-    def _order(self, request: SynthesisRequest, offer: Offer) -> Order:
+    def _order(self, request: SynthesisRequest, offer: VoiceOffer) -> SynthesisOrder:
         options = self.options
         voice = offer.voice(request.voice)
-        order = Order(
+        order = SynthesisOrder(
             request.text,
             voice=voice or self.settings.default_voice,
             language=offer.language(request.language),
@@ -223,7 +225,7 @@ class UpstreamEngine:
         return replace(order, **wanted)
 
     async def _sound(
-        self, server: Server, order: Order, marks: dict[str, float]
+        self, server: UpstreamServer, order: SynthesisOrder, marks: dict[str, float]
     ) -> AsyncGenerator[bytes, None]:
         """Yield the sound; a failure before any of it is retried once."""
         settings = self.settings
@@ -253,7 +255,7 @@ class UpstreamEngine:
                         raise
                 await asyncio.sleep(wait)
 
-    def _started(self) -> Server:
+    def _started(self) -> UpstreamServer:
         if self._server is None:
             raise EngineUnavailable(
                 "The upstream engine has not been started.", remedy="Await its start() first."

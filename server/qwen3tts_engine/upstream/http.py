@@ -176,7 +176,7 @@ MAX_REFUSAL = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """HTTP answer, read completely."""
 
     status: int
@@ -246,7 +246,7 @@ def make_client(settings: UpstreamSettings, key: str, context: ssl.SSLContext) -
     )
 
 
-async def get(client: httpx.AsyncClient, url: str, *, within_s: float, most: int) -> Answer:
+async def get(client: httpx.AsyncClient, url: str, *, within_s: float, most: int) -> HttpAnswer:
     """Read one address.
 
     Raises:
@@ -257,7 +257,7 @@ async def get(client: httpx.AsyncClient, url: str, *, within_s: float, most: int
     try:
         async with asyncio.timeout(within_s), client.stream("GET", url) as response:
             body = await bounded(response, most)
-            return Answer(response.status_code, content_type(response), body)
+            return HttpAnswer(response.status_code, content_type(response), body)
     except TimeoutError as error:
         raise Stalled(f"The upstream server did not answer in {within_s:g} s.") from error
     except httpx.HTTPError as error:

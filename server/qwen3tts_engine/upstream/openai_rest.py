@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import httpx
 
-from qwen3tts_engine.upstream.backend import DEFAULT, Order, Patience, with_extra
+from qwen3tts_engine.upstream.backend import DEFAULT, ResponseDeadline, SynthesisOrder, with_extra
 from qwen3tts_engine.upstream.http import (
     AGAIN,
     beginning,
@@ -22,7 +22,7 @@ from qwen3tts_engine.upstream.http import (
     of_status,
     printable,
 )
-from qwen3tts_engine.upstream.settings import Address, UpstreamSettings
+from qwen3tts_engine.upstream.settings import ServerRoutes, UpstreamSettings
 from qwen3tts_engine.upstream.sound import check_rate
 from qwen3tts_wire.errors import EngineFailed, LimitExceeded
 from qwen3tts_wire.sse import SseEvent, SseParser
@@ -166,7 +166,7 @@ class OpenAIRest:
     options = frozenset({"instructions", "speed"})
 
     def __init__(
-        self, address: Address, settings: UpstreamSettings, client: httpx.AsyncClient
+        self, address: ServerRoutes, settings: UpstreamSettings, client: httpx.AsyncClient
     ) -> None:
         self._url = address.speech
         self._settings = settings
@@ -179,7 +179,7 @@ class OpenAIRest:
     async def close(self) -> None:
         """Do nothing: the client is not ours."""
 
-    def body(self, order: Order) -> dict[str, Any]:
+    def body(self, order: SynthesisOrder) -> dict[str, Any]:
         fields = {
             "model": self._settings.model or None,
             "input": order.text,
@@ -195,9 +195,9 @@ class OpenAIRest:
             fields["speed"] = order.speed
         return with_extra(fields, self._extra)
 
-    async def speak(self, order: Order) -> AsyncGenerator[bytes, None]:
+    async def speak(self, order: SynthesisOrder) -> AsyncGenerator[bytes, None]:
         settings = self._settings
-        patience = Patience(settings.first_audio_s, settings.stall_s)
+        patience = ResponseDeadline(settings.first_audio_s, settings.stall_s)
         accept = {"Accept": "audio/pcm, audio/*;q=0.9, */*;q=0.1"}
         request = self._client.build_request(
             "POST", self._url, json=self.body(order), headers=accept

@@ -9,9 +9,9 @@ import time
 
 from qwen3tts_engine.base import Voice
 from qwen3tts_engine.model_names import names_of
-from qwen3tts_engine.upstream.backend import MANY, Backend, Offer, read_voices, with_default
+from qwen3tts_engine.upstream.backend import MANY, Backend, VoiceOffer, read_voices, with_default
 from qwen3tts_engine.upstream.http import (
-    Answer,
+    HttpAnswer,
     Unreachable,
     api_key,
     get,
@@ -21,7 +21,7 @@ from qwen3tts_engine.upstream.http import (
     tls,
 )
 from qwen3tts_engine.upstream.openai_rest import OpenAIRest
-from qwen3tts_engine.upstream.settings import ANY_VOICE, Address, UpstreamSettings
+from qwen3tts_engine.upstream.settings import ANY_VOICE, ServerRoutes, UpstreamSettings
 from qwen3tts_engine.upstream.vllm_omni import VllmOmni
 from qwen3tts_wire.errors import SpeechError
 
@@ -35,7 +35,7 @@ PROBE_S = 1.0
 _OPTIONS = {"vllm_omni": VllmOmni.options, "openai": OpenAIRest.options}
 
 
-class Server:
+class UpstreamServer:
     """One upstream server.
 
     Raises:
@@ -44,7 +44,7 @@ class Server:
 
     def __init__(self, settings: UpstreamSettings) -> None:
         self.settings = settings
-        self.address = Address.of(settings.url)
+        self.address = ServerRoutes.of(settings.url)
         self.notes: list[str] = []
         """What a person should know."""
         key = api_key(settings)
@@ -163,7 +163,7 @@ class Server:
         self.model = next(iter(found), "") or self.model
         self.model_ids = names_of([self.model, *found])
 
-    async def _get(self, route: str) -> Answer:
+    async def _get(self, route: str) -> HttpAnswer:
         settings = self.settings
         return await get(
             self._client,
@@ -172,11 +172,11 @@ class Server:
             most=settings.max_message_bytes,
         )
 
-    def _offer(self, voices: list[Voice]) -> Offer:
+    def _offer(self, voices: list[Voice]) -> VoiceOffer:
         settings = self.settings
         if self._own_list:
             voices = [Voice(name, name, MANY) for name in settings.voices]
-        return Offer(
+        return VoiceOffer(
             with_default(voices, settings.voice),
             settings.languages,
             any_voice=ANY_VOICE in settings.voices,

@@ -156,7 +156,7 @@ SPEECH = "/audio/speech"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerRoutes:
     """Routes of one server."""
 
     speech: str
@@ -167,7 +167,7 @@ class Address:
     """For people: host and port."""
 
     @classmethod
-    def of(cls, url: str) -> Address:
+    def of(cls, url: str) -> ServerRoutes:
         """Derive the routes from a server's, an API's or a route's own address."""
         parts = urlsplit(url)
         scheme = parts.scheme.lower()

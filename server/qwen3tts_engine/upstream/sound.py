@@ -122,7 +122,7 @@ class PcmIntake:
             raise garbage(f"WAV samples of {bits} bits, kind {kind}, not of 16 bits PCM")
 
 
-class Ahead:
+class ReadAhead:
     """Asynchronous iterator over ``source``, read ahead by a task, up to ``most`` bytes.
 
     A server that cannot write pings in vain, cuts a slow reader off and keeps its slot busy. Errors
@@ -140,7 +140,7 @@ class Ahead:
         self._error: Exception | None = None
         self._task = asyncio.create_task(self._read(source), name="read from upstream")
 
-    def __aiter__(self) -> Ahead:
+    def __aiter__(self) -> ReadAhead:
         return self
 
     async def __anext__(self) -> bytes:
@@ -218,7 +218,7 @@ def speakable(text: str) -> bool:
     )
 
 
-class Voicing:
+class UpstreamAudio:
     """Bytes of one request in, chunks out: silence at the start, words, an end.
 
     Args:

@@ -15,9 +15,9 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
-from websockets.protocol import State as SocketState
+from websockets.protocol import ExchangeState as SocketState
 
-from qwen3tts_engine.upstream.backend import Order, Patience, with_extra
+from qwen3tts_engine.upstream.backend import ResponseDeadline, SynthesisOrder, with_extra
 from qwen3tts_engine.upstream.http import (
     AGAIN,
     bad_certificate,
@@ -27,7 +27,7 @@ from qwen3tts_engine.upstream.http import (
     printable,
     unreachable,
 )
-from qwen3tts_engine.upstream.settings import Address, UpstreamSettings
+from qwen3tts_engine.upstream.settings import ServerRoutes, UpstreamSettings
 from qwen3tts_engine.upstream.sound import check_rate
 from qwen3tts_wire.addresses import DIRECT
 from qwen3tts_wire.errors import EngineFailed
@@ -44,7 +44,7 @@ def _frame_log() -> logging.Logger:
     return frames
 
 
-class Link:
+class OmniConnection:
     """One connection."""
 
     def __init__(self, socket: ClientConnection) -> None:
@@ -79,7 +79,7 @@ class Link:
                 await self._socket.close(1000)
         await self.abort()
 
-    def rest(self, idle_s: float, gone: asyncio.Queue[Link]) -> None:
+    def rest(self, idle_s: float, gone: asyncio.Queue[OmniConnection]) -> None:
         """Be idle for a bounded time; a message meanwhile puts the connection into ``gone``."""
         self._watch = asyncio.create_task(self._rest(idle_s, gone), name="idle upstream")
 
@@ -89,7 +89,7 @@ class Link:
             watch.cancel()
             await asyncio.wait({watch})
 
-    async def _rest(self, idle_s: float, gone: asyncio.Queue[Link]) -> None:
+    async def _rest(self, idle_s: float, gone: asyncio.Queue[OmniConnection]) -> None:
         with contextlib.suppress(ConnectionClosed, TimeoutError):
             async with asyncio.timeout(idle_s):
                 await self._socket.recv()
@@ -97,7 +97,7 @@ class Link:
         gone.put_nowait(self)
 
 
-class Links:
+class OmniConnectionPool:
     """Idle connections, the latest used first."""
 
     def __init__(
@@ -107,11 +107,11 @@ class Links:
         self._settings = settings
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._tls = context if url.startswith("wss") else None
-        self._idle: list[Link] = []
-        self._gone: asyncio.Queue[Link] = asyncio.Queue()
+        self._idle: list[OmniConnection] = []
+        self._gone: asyncio.Queue[OmniConnection] = asyncio.Queue()
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def take(self) -> Link:
+    async def take(self) -> OmniConnection:
         """Return an idle connection, or a new one.
 
         Raises:
@@ -126,7 +126,7 @@ class Links:
             await link.abort()
         return await self.make()
 
-    async def make(self) -> Link:
+    async def make(self) -> OmniConnection:
         """Return a new connection; raises as ``take``."""
         settings = self._settings
         try:
@@ -160,9 +160,9 @@ class Links:
             raise bad_certificate() from error
         except OSError as error:
             raise unreachable() from error
-        return Link(socket)
+        return OmniConnection(socket)
 
-    async def keep(self, link: Link) -> None:
+    async def keep(self, link: OmniConnection) -> None:
         if not link.open or len(self._idle) >= self._settings.max_idle:
             await link.leave()
             return
@@ -190,7 +190,7 @@ class Links:
 Data = str | bytes
 
 
-class State(Enum):
+class ExchangeState(Enum):
     """State of an utterance."""
 
     ASKED = auto()
@@ -204,24 +204,24 @@ class State(Enum):
 
 
 _MOVES = {
-    (State.ASKED, "audio.start"): State.UNIT,
-    (State.ASKED, "sound"): State.UNIT,
+    (ExchangeState.ASKED, "audio.start"): ExchangeState.UNIT,
+    (ExchangeState.ASKED, "sound"): ExchangeState.UNIT,
     # A server that starts a unit with its sound ends one without sound like this.
-    (State.ASKED, "audio.done"): State.BETWEEN,
-    (State.ASKED, "session.done"): State.DONE,
-    (State.UNIT, "sound"): State.UNIT,
-    (State.UNIT, "audio.done"): State.BETWEEN,
-    (State.BETWEEN, "audio.start"): State.UNIT,
-    (State.BETWEEN, "session.done"): State.DONE,
+    (ExchangeState.ASKED, "audio.done"): ExchangeState.BETWEEN,
+    (ExchangeState.ASKED, "session.done"): ExchangeState.DONE,
+    (ExchangeState.UNIT, "sound"): ExchangeState.UNIT,
+    (ExchangeState.UNIT, "audio.done"): ExchangeState.BETWEEN,
+    (ExchangeState.BETWEEN, "audio.start"): ExchangeState.UNIT,
+    (ExchangeState.BETWEEN, "session.done"): ExchangeState.DONE,
 }
 """What is missing is out of order."""
 
 
-class Exchange:
+class UtteranceExchange:
     """Client's side of one utterance: messages received go through ``receive``. Pure."""
 
     def __init__(self) -> None:
-        self.state = State.ASKED
+        self.state = ExchangeState.ASKED
         self.received = 0
         """Bytes of sound so far."""
         self._handlers: dict[str, Callable[[dict[str, Any]], bytes]] = {
@@ -234,7 +234,7 @@ class Exchange:
 
     @property
     def done(self) -> bool:
-        return self.state is State.DONE
+        return self.state is ExchangeState.DONE
 
     def receive(self, data: Data) -> bytes:
         """Take a message; return the sound in it.
@@ -265,8 +265,8 @@ class Exchange:
         if self.done:
             return
         # Servers of early 2026 end the connection after the last unit, properly.
-        if self.state is State.BETWEEN and code in (1000, 1005):
-            self.state = State.DONE
+        if self.state is ExchangeState.BETWEEN and code in (1000, 1005):
+            self.state = ExchangeState.DONE
             return
         said = printable(reason)
         shown = f" ({code} {said})".replace(" )", ")") if code not in (None, 1005, 1006) else ""
@@ -326,11 +326,11 @@ class VllmOmni:
     options = frozenset({"instructions", "seed", "initial_codec_chunk_frames"})
 
     def __init__(
-        self, address: Address, settings: UpstreamSettings, key: str, context: ssl.SSLContext
+        self, address: ServerRoutes, settings: UpstreamSettings, key: str, context: ssl.SSLContext
     ) -> None:
         self._settings = settings
         self._extra = settings.extra_fields()
-        self.links = Links(address.speech, settings, key, context)
+        self.links = OmniConnectionPool(address.speech, settings, key, context)
         """Connections between requests."""
 
     async def probe(self) -> None:
@@ -339,7 +339,7 @@ class VllmOmni:
     async def close(self) -> None:
         await self.links.close()
 
-    def config(self, order: Order) -> dict[str, Any]:
+    def config(self, order: SynthesisOrder) -> dict[str, Any]:
         """Return ``session.config`` for an order."""
         fields = {
             "type": "session.config",
@@ -351,10 +351,10 @@ class VllmOmni:
         }
         return with_extra(fields, self._extra)
 
-    async def speak(self, order: Order) -> AsyncGenerator[bytes, None]:
+    async def speak(self, order: SynthesisOrder) -> AsyncGenerator[bytes, None]:
         link = await self.links.take()
-        exchange = Exchange()
-        patience = Patience(self._settings.first_audio_s, self._settings.stall_s)
+        exchange = UtteranceExchange()
+        patience = ResponseDeadline(self._settings.first_audio_s, self._settings.stall_s)
         try:
             async with patience.limit():
                 await self._ask(link, order)
@@ -375,7 +375,7 @@ class VllmOmni:
             else:
                 await link.abort()
 
-    async def _ask(self, link: Link, order: Order) -> None:
+    async def _ask(self, link: OmniConnection, order: SynthesisOrder) -> None:
         config = self.config(order)
         if link.configured != config:
             await link.send(config)
@@ -383,7 +383,7 @@ class VllmOmni:
         await link.send({"type": "input.text", "text": order.text})
         await link.send({"type": "input.done"})
 
-    def _closed(self, exchange: Exchange, error: ConnectionClosed) -> None:
+    def _closed(self, exchange: UtteranceExchange, error: ConnectionClosed) -> None:
         if error.rcvd is None and error.sent is not None and error.sent.code in (1002, 1007, 1009):
             most = self._settings.max_message_bytes
             what = (

@@ -26,7 +26,7 @@ from qwen3tts_wire.child import messages as child
 from qwen3tts_wire.child.messages import BadMessage
 from qwen3tts_wire.child.serving import Inbox, write
 
-Word = tuple[int, ...]
+WordNumbers = tuple[int, ...]
 """A word in numbers, as an engine and its worker agree; as many for each word of a message."""
 
 
@@ -82,7 +82,7 @@ class Sound:
 
     job: int
     pcm: bytes
-    words: tuple[Word, ...] = ()
+    words: tuple[WordNumbers, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _samples(data: bytes) -> bytes:
     return data
 
 
-def _words(listed: list[Any]) -> tuple[Word, ...]:
+def _words(listed: list[Any]) -> tuple[WordNumbers, ...]:
     if not all(type(word) is list and word and len(word) == len(listed[0]) for word in listed):
         raise BadMessage("words that are not lists of one length")
     if not all(type(number) is int and number >= 0 for word in listed for number in word):

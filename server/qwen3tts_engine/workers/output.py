@@ -14,7 +14,7 @@ from qwen3tts_wire.heard import Word
 Pcm = NDArray[np.int16]
 
 
-class Output:
+class ResampledOutput:
     """Resamples one request's samples; returns chunks with the words that are complete."""
 
     def __init__(self, request: SynthesisRequest, rate: int) -> None:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from qwen3tts_engine.base import PcmChunk
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.workers.messages import Ready, Say, Word
-from qwen3tts_engine.workers.process import UNREAD_S, Outcome, SpeechJob, State, Worker
+from qwen3tts_engine.workers.messages import Ready, Say, WordNumbers
+from qwen3tts_engine.workers.process import UNREAD_S, JobOutcome, SpeechJob, Worker, WorkerState
 from qwen3tts_wire.child.process import StartFailed
 from qwen3tts_wire.errors import EngineFailed, SpeechError
 
@@ -53,7 +53,7 @@ class _WaitingJob(NamedTuple):
         return (urgency, self.number)
 
 
-class Pool:
+class WorkerPool:
     """``size`` workers; each turn goes to the context with the least playout lead.
 
     Args:
@@ -151,7 +151,7 @@ class Pool:
             # That with the fewest jobs; among equals the longest idle.
             worker = min(self._idle, key=lambda worker: len(worker.jobs))
             self._idle.remove(worker)
-            if worker.state is State.IDLE:
+            if worker.state is WorkerState.IDLE:
                 return self._say(worker, say, lead)
         self._refill()
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
@@ -167,7 +167,7 @@ class Pool:
         finally:
             if job in self._waiting:
                 self._waiting.remove(job)
-        if worker.state is not State.IDLE:
+        if worker.state is not WorkerState.IDLE:
             return await self.say(say, lead)  # lost between the hand-over and now
         return self._say(worker, say, lead)
 
@@ -199,7 +199,7 @@ class Pool:
 
     def _is_idle(self, worker: Worker) -> None:
         """Give an idle worker's turn to the most urgent job, a new one or one of its own."""
-        if worker.state is not State.IDLE:
+        if worker.state is not WorkerState.IDLE:
             return
         self._workers.add(worker)
         for speech in worker.jobs.values():
@@ -326,7 +326,7 @@ def _due(speech: SpeechJob, now: float) -> tuple[float, int]:
 class JobAudio(Protocol):
     """Audio and words of one request, from a worker's answers to the engine's chunks."""
 
-    def sound(self, pcm: bytes, words: tuple[Word, ...]) -> PcmChunk | None:
+    def sound(self, pcm: bytes, words: tuple[WordNumbers, ...]) -> PcmChunk | None:
         """Take samples and words of a worker."""
         ...
 
@@ -336,7 +336,7 @@ class JobAudio(Protocol):
 
 
 async def speak_job(
-    pool: Pool,
+    pool: WorkerPool,
     say: Say,
     audio: JobAudio,
     *,
@@ -373,11 +373,11 @@ async def speak_job(
                     yield chunk
         finally:
             speech.stop()
-        if speech.outcome is Outcome.SAID:
+        if speech.outcome is JobOutcome.SAID:
             return
         if pool.closed:
             raise EngineFailed("The engine was closed while it spoke.")
-        if speech.outcome is Outcome.REFUSED:
+        if speech.outcome is JobOutcome.REFUSED:
             raise refused(speech)
         # A worker that had died before it was given the text says nothing about the text.
         lost[begun] += 1

@@ -22,9 +22,9 @@ from qwen3tts_engine.base import (
     Voice,
 )
 from qwen3tts_engine.model_names import STAND_IN_IDS, names_of
-from qwen3tts_engine.request_text import Piece, check_text, pieces, plain
+from qwen3tts_engine.request_text import TextPiece, check_text, pieces, plain
 from qwen3tts_engine.workers.messages import Say
-from qwen3tts_engine.workers.pool import JobAudio, Pool, speak_job
+from qwen3tts_engine.workers.pool import JobAudio, WorkerPool, speak_job
 from qwen3tts_engine.workers.process import SpeechJob
 from qwen3tts_wire.child.process import StartFailed
 from qwen3tts_wire.errors import EngineUnavailable, SpeechError
@@ -33,7 +33,7 @@ from qwen3tts_wire.errors import EngineUnavailable, SpeechError
 class PieceAudio(JobAudio, Protocol):
     """Audio and words of one request, piece by piece."""
 
-    def begin(self, piece: Piece) -> None:
+    def begin(self, piece: TextPiece) -> None:
         """Begin a piece."""
         ...
 
@@ -80,11 +80,11 @@ class PoolEngine(ABC, Generic[C]):
         self.model = model
         self._max_chars = max_chars
         self._attempts = attempts
-        self._pool: Pool | None = None
+        self._pool: WorkerPool | None = None
         self._catalogue: C | None = None
 
     @abstractmethod
-    async def _new_pool(self) -> Pool:
+    async def _new_pool(self) -> WorkerPool:
         """Return a pool of workers, not started."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class PoolEngine(ABC, Generic[C]):
     @abstractmethod
     def _begin(
         self, catalogue: C, request: SynthesisRequest
-    ) -> tuple[PieceAudio, Callable[[Piece], Mapping[str, Any]]]:
+    ) -> tuple[PieceAudio, Callable[[TextPiece], Mapping[str, Any]]]:
         """Begin a request: its audio, and the worker's options of each piece."""
 
     @abstractmethod
@@ -189,7 +189,7 @@ class PoolEngine(ABC, Generic[C]):
         if (last := audio.finish()) is not None:
             yield counted(last)
 
-    def _started(self) -> tuple[Pool, C]:
+    def _started(self) -> tuple[WorkerPool, C]:
         if self._pool is None or self._catalogue is None:
             raise EngineUnavailable(
                 f"The engine {self.name} has not been started.", remedy="Await its start() first."

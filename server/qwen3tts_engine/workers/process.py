@@ -49,7 +49,7 @@ END_S = 2.0
 """How long a worker may take to end by itself once its standard input is closed."""
 
 
-class State(Enum):
+class WorkerState(Enum):
     """State of a worker."""
 
     STARTING = auto()
@@ -59,7 +59,7 @@ class State(Enum):
     GONE = auto()
 
 
-class Outcome(Enum):
+class JobOutcome(Enum):
     """End of a job."""
 
     SAID = auto()
@@ -98,7 +98,7 @@ class SpeechJob:
         """When it paused, in the order of all that wait."""
         self.on_read: Callable[[], None] = lambda: None
         """Called when a paused job may have a turn again."""
-        self.outcome: Outcome | None = None
+        self.outcome: JobOutcome | None = None
         """None while it goes on."""
         self.reason = ""
         self.code = ""
@@ -140,7 +140,7 @@ class SpeechJob:
         self._sounds.clear()
         if self.outcome is None:
             self._stop(self)
-            self.end(Outcome.STOPPED)
+            self.end(JobOutcome.STOPPED)
 
     def add(self, sound: Sound) -> None:
         self._sounds.append(sound)
@@ -148,7 +148,7 @@ class SpeechJob:
         self.unread += len(sound.pcm)
         self._changed.set()
 
-    def end(self, outcome: Outcome, reason: str = "") -> None:
+    def end(self, outcome: JobOutcome, reason: str = "") -> None:
         self.paused = False
         if self.outcome is None:
             self.outcome, self.reason = outcome, reason
@@ -187,7 +187,7 @@ class Worker:
             name="speech worker",
             end_s=END_S,
         )
-        self.state = State.STARTING
+        self.state = WorkerState.STARTING
         self._job = 0
         self._turn = 0
         """The job whose turn it is, or was last."""
@@ -209,8 +209,8 @@ class Worker:
         try:
             facts = await self._child.start(timeout_s)
         finally:
-            self.state = State.GONE if self._child.ended else State.IDLE
-        if self.state is State.IDLE:
+            self.state = WorkerState.GONE if self._child.ended else WorkerState.IDLE
+        if self.state is WorkerState.IDLE:
             self._on_idle(self)
         return Ready(facts["facts"])
 
@@ -227,9 +227,9 @@ class Worker:
         self._begin(Go(speech.job), speech)
 
     def _begin(self, order: Say | Go, speech: SpeechJob) -> None:
-        if self.state is not State.IDLE:
+        if self.state is not WorkerState.IDLE:
             raise RuntimeError(f"a worker cannot take a turn while {self.state.name}")
-        self.state = State.SPEAKING
+        self.state = WorkerState.SPEAKING
         self._turn = speech.job
         speech.paused = False
         self._child.send(to_child(order))
@@ -263,7 +263,7 @@ class Worker:
         if (
             not isinstance(message, (Sound, Paused, Done, Failed))
             or message.job != self._turn
-            or self.state is not State.SPEAKING
+            or self.state is not WorkerState.SPEAKING
         ):
             raise BadMessage(f"{type(message).__name__} for another job")
         speech = self.jobs.get(self._turn)
@@ -280,19 +280,21 @@ class Worker:
             del self.jobs[self._turn]
             if isinstance(message, Failed):
                 speech.code, speech.remedy = message.code, message.remedy
-                speech.end(Outcome.REFUSED, message.reason)
+                speech.end(JobOutcome.REFUSED, message.reason)
             else:
                 # A worker that is ending breaks off by itself.
-                speech.end(Outcome.SAID if message.to_the_end else Outcome.LOST, "it broke off")
+                speech.end(
+                    JobOutcome.SAID if message.to_the_end else JobOutcome.LOST, "it broke off"
+                )
         self._cancel_timer()
-        self.state = State.IDLE
+        self.state = WorkerState.IDLE
         self._on_idle(self)
 
     def _ended(self) -> None:
-        self.state = State.GONE
+        self.state = WorkerState.GONE
         self._cancel_timer()
         for speech in self.jobs.values():
-            speech.end(Outcome.LOST, self._child.reason)
+            speech.end(JobOutcome.LOST, self._child.reason)
         self.jobs.clear()
         if self._child.lost:
             log.debug("speech worker %d is gone: %s", self.pid, self._child.reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qwen3tts_engine.piper.catalogue import Catalogue, LoadedVoice
+from qwen3tts_engine.piper.catalogue import LoadedVoice, PiperCatalogue
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,10 @@ from qwen3tts_engine.piper.catalogue import Catalogue, LoadedVoice
     ],
 )
 def test_the_sex_of_a_published_voice_is_known_by_its_name(name: str, sex: str | None) -> None:
-    catalogue = Catalogue([LoadedVoice(name, 22_050, "en-US")], name)
+    catalogue = PiperCatalogue([LoadedVoice(name, 22_050, "en-US")], name)
     assert [voice.gender for voice in catalogue.voices] == [sex]
 
 
 def test_of_a_speaker_the_name_of_the_voice_says_nothing() -> None:
-    catalogue = Catalogue([LoadedVoice("en_US-joe-medium", 22_050, "en-US", ("a", "b"))], "")
+    catalogue = PiperCatalogue([LoadedVoice("en_US-joe-medium", 22_050, "en-US", ("a", "b"))], "")
     assert [voice.gender for voice in catalogue.voices] == ["male", None, None]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_engine.piper.graph import Seam, decoder_model
-from qwen3tts_engine.piper.network import Network, Sound, Spoken
+from qwen3tts_engine.piper.network import SentenceAudio, Sound, VitsNetwork
 from qwen3tts_engine.piper.voice import PiperVoice
 from qwen3tts_engine.piper.voice_files import find_voice
 from tests.engine.piper import tiny_vits
@@ -20,7 +20,7 @@ WHOLE: dict[int, Any] = {}
 TINY = ["LOW", "MEDIUM", "HIGH", "MANY", "ODD"]
 
 
-def whole(seam: Seam, spoken: Spoken) -> Sound:
+def whole(seam: Seam, spoken: SentenceAudio) -> Sound:
     """The decode in one call of the network's own second half, without any change to a layer."""
     if id(seam) not in WHOLE:
         WHOLE[id(seam)] = runtime.InferenceSession(decoder_model(seam).SerializeToString())
@@ -30,20 +30,20 @@ def whole(seam: Seam, spoken: Spoken) -> Sound:
     return sound.reshape(-1)
 
 
-def said(network: Network, count: int, *, speaker: int = 0, seed: int = 0) -> Spoken:
+def said(network: VitsNetwork, count: int, *, speaker: int = 0, seed: int = 0) -> SentenceAudio:
     random = np.random.default_rng(seed)
     ids = [1, *random.integers(0, 50, count).tolist(), 2]
     return network.speak(ids, (0.667, 1.0, 0.8), speaker, random)
 
 
-def chunks(spoken: Spoken, sizes: list[int]) -> list[Sound]:
+def chunks(spoken: SentenceAudio, sizes: list[int]) -> list[Sound]:
     found: list[Sound] = []
     while len(sound := spoken.next(sizes[min(len(found), len(sizes) - 1)])):
         found.append(sound)
     return found
 
 
-def difference(network: Network, spoken: Spoken, sizes: list[int]) -> float:
+def difference(network: VitsNetwork, spoken: SentenceAudio, sizes: list[int]) -> float:
     expected = whole(network.seam, spoken)
     assert expected.std() > 1e-4  # a network that says nothing would agree with anything
     sound = np.concatenate(chunks(spoken, sizes))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from qwen3tts_engine.piper.graph import NotVits
-from qwen3tts_engine.piper.network import Network
+from qwen3tts_engine.piper.network import VitsNetwork
 from qwen3tts_engine.piper.voice import PiperVoice
 from qwen3tts_engine.piper.voice_files import find_voice, installed_voices, parse_config
 from qwen3tts_wire.errors import BadRequest, EngineFailed, EngineUnavailable
@@ -207,7 +207,7 @@ def _network(folder: Path, data: bytes) -> Path:
 @pytest.mark.parametrize("data", [b"", b"not a network", b"\x00" * 100, b"<html></html>"])
 def test_a_file_that_is_no_network_is_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(BadRequest, match="damaged or is not an ONNX file") as refused:
-        Network.load(_network(tmp_path, data))
+        VitsNetwork.load(_network(tmp_path, data))
     assert "Download it again" in refused.value.remedy
 
 
@@ -215,7 +215,7 @@ def test_a_file_that_is_no_network_is_refused(tmp_path: Path, data: bytes) -> No
 def test_a_truncated_network_is_refused(tmp_path: Path, part: float) -> None:
     data = tiny_model(LOW).SerializeToString()
     with pytest.raises(BadRequest) as refused:
-        Network.load(_network(tmp_path, data[: int(part * len(data))]))
+        VitsNetwork.load(_network(tmp_path, data[: int(part * len(data))]))
     assert refused.value.remedy
 
 
@@ -228,7 +228,7 @@ def test_a_network_with_other_bytes_loads_or_is_refused(
     at = int(place * len(data))
     data[at : at + len(changed)] = changed
     try:
-        Network.load(_network(tmp_path_factory.mktemp("damaged"), bytes(data)))
+        VitsNetwork.load(_network(tmp_path_factory.mktemp("damaged"), bytes(data)))
     except BadRequest as refused:
         assert refused.remedy  # noqa: PT017 - as above
 
@@ -245,7 +245,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, value: float) -
         spoilt = np.full_like(weights, value)
         tensor.CopyFrom(numpy_helper.from_array(spoilt, tensor.name))
         try:
-            network = Network.load(_network(tmp_path, model.SerializeToString()))
+            network = VitsNetwork.load(_network(tmp_path, model.SerializeToString()))
             random = np.random.default_rng(1)
             sound = network.speak([1, 2, 3], (0.0, 1.0, 0.0), 0, random).next(8)
         except (BadRequest, EngineFailed) as error:
@@ -288,7 +288,7 @@ def test_another_kind_of_network_is_named(
     tmp_path: Path, model: onnx.ModelProto, message: str
 ) -> None:
     with pytest.raises(NotVits, match=message) as refused:
-        Network.load(_network(tmp_path, model.SerializeToString()))
+        VitsNetwork.load(_network(tmp_path, model.SerializeToString()))
     assert "Piper" in refused.value.remedy
 
 
@@ -298,7 +298,7 @@ def test_weights_outside_the_file_are_not_followed(tmp_path: Path) -> None:
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="../secret")
     with pytest.raises(NotVits, match="in other files"):
-        Network.load(_network(tmp_path, model.SerializeToString()))
+        VitsNetwork.load(_network(tmp_path, model.SerializeToString()))
 
 
 def test_a_decoder_layer_that_is_not_known_is_named(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_decoder_layer_that_is_not_known_is_named(tmp_path: Path) -> None:
     last.op_type = "Softplus"
     del last.attribute[:]
     with pytest.raises(NotVits, match="a layer Softplus"):
-        Network.load(_network(tmp_path, model.SerializeToString()))
+        VitsNetwork.load(_network(tmp_path, model.SerializeToString()))
 
 
 def test_a_missing_library_is_said_with_its_remedy(

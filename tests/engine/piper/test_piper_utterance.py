@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from qwen3tts_engine.base import SAMPLE_RATE, PcmChunk, SynthesisRequest
-from qwen3tts_engine.piper.engine import PRE_ROLL_S, Utterance
-from qwen3tts_engine.request_text import Piece
+from qwen3tts_engine.piper.engine import PRE_ROLL_S, PiperAudio
+from qwen3tts_engine.request_text import TextPiece
 
 RATE = 16_000
 QUIET = np.zeros(800, np.int16)
@@ -15,8 +15,8 @@ WORD = (0, 5, 800, 2400, 1)
 
 
 def spoken(request: SynthesisRequest, *said: tuple[bytes, tuple[tuple[int, ...], ...]]) -> PcmChunk:
-    utterance = Utterance(request, RATE)
-    utterance.begin(Piece(0, request.text, False))
+    utterance = PiperAudio(request, RATE)
+    utterance.begin(TextPiece(0, request.text, False))
     chunks = [utterance.sound(pcm, words) for pcm, words in said]
     chunks += [utterance.end(), utterance.finish()]
     found = [chunk for chunk in chunks if chunk is not None]
@@ -43,8 +43,8 @@ def test_where_sound_goes_before_the_silence_is_a_pause() -> None:
 
 
 def test_what_is_said_again_is_left_out_up_to_where_the_first_saying_ended() -> None:
-    utterance = Utterance(SynthesisRequest("Hello"), RATE)
-    utterance.begin(Piece(0, "Hello", False))
+    utterance = PiperAudio(SynthesisRequest("Hello"), RATE)
+    utterance.begin(TextPiece(0, "Hello", False))
     sound = np.arange(4000, dtype=np.int16) + 1000
     parts = [utterance.sound(sound[:1500].tobytes(), (WORD,))]
     utterance.again()

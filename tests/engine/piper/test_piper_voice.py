@@ -11,7 +11,7 @@ import pytest
 from qwen3tts_engine.piper.network import Sound
 from qwen3tts_engine.piper.voice import Clause, PiperVoice, SpeechSettings
 from qwen3tts_engine.request_text import plain
-from qwen3tts_text.word_units import Spans
+from qwen3tts_text.word_units import WordSpans
 from qwen3tts_wire.errors import BadRequest, BadText, LimitExceeded
 from tests.engine.piper.tiny_vits import LOW, MANY, SYMBOLS, write_voice
 
@@ -54,9 +54,9 @@ def test_every_word_has_its_place_in_order(tiny: dict[str, PiperVoice], text: st
         assert char <= word.char_start < word.char_end <= len(text)
         at, char = word.end, word.char_end
         covered.update(range(word.char_start, word.char_end))
-    assert {at for span in Spans(plain(text)).spans if span.is_word for at in (span.start,)} <= (
-        covered
-    )
+    assert {
+        at for span in WordSpans(plain(text)).spans if span.is_word for at in (span.start,)
+    } <= (covered)
 
 
 def test_a_number_or_an_abbreviation_is_one_word_of_the_text(joe: PiperVoice) -> None:

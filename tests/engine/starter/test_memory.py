@@ -14,11 +14,11 @@ from qwen3tts_engine.starter.memory import (
     ENTRY_BYTES,
     FADE,
     WORD_BYTES,
-    Kept,
-    Key,
-    Memory,
-    Style,
-    kept,
+    CachedSound,
+    CacheKey,
+    OpeningCache,
+    SpeechStyle,
+    cached_sound,
 )
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_text.openings import folded
@@ -30,17 +30,17 @@ KEY_BYTES = 4
 """What a key of one letter counts for."""
 
 
-def entry(size: int, text: str = "x") -> Kept:
+def entry(size: int, text: str = "x") -> CachedSound:
     """One that counts for ``size`` bytes, with a key of one letter."""
-    return Kept(text, (PcmChunk(bytes(size - KEY_BYTES - ENTRY_BYTES)),))
+    return CachedSound(text, (PcmChunk(bytes(size - KEY_BYTES - ENTRY_BYTES)),))
 
 
-def key(text: str, *, final: bool = False, style: Style | None = None) -> Key:
-    return Key(style or Style(), folded(text), final)
+def key(text: str, *, final: bool = False, style: SpeechStyle | None = None) -> CacheKey:
+    return CacheKey(style or SpeechStyle(), folded(text), final)
 
 
 def test_the_longest_unused_goes_first() -> None:
-    memory = Memory(30_000)
+    memory = OpeningCache(30_000)
     for name in "abc":
         assert memory.keep(key(name), entry(10_000))
     assert memory.find(key("a"))
@@ -50,7 +50,7 @@ def test_the_longest_unused_goes_first() -> None:
 
 
 def test_what_is_pinned_stays_and_what_does_not_fit_is_not_kept() -> None:
-    memory = Memory(30_000)
+    memory = OpeningCache(30_000)
     assert memory.keep(key("a"), entry(10_000))
     assert memory.keep(key("p"), entry(15_000), pinned=True)
     assert memory.keep(key("q"), entry(15_000), pinned=True)
@@ -60,12 +60,12 @@ def test_what_is_pinned_stays_and_what_does_not_fit_is_not_kept() -> None:
     assert memory.keep(key("p"), entry(29_000)), "it is there already"
     assert memory.bytes == 30_000
     memory.clear()
-    assert (memory.bytes, len(memory), memory.phrases(Style())) == (0, 0, None)
+    assert (memory.bytes, len(memory), memory.phrases(SpeechStyle())) == (0, 0, None)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 20), st.booleans()), max_size=60))
 def test_the_bound_holds_whatever_is_kept(steps: list[tuple[int, int, bool]]) -> None:
-    memory = Memory(30_000)
+    memory = OpeningCache(30_000)
     for name, size, pinned in steps:
         if size % 5 == 0:
             memory.find(key(str(name)))
@@ -75,41 +75,41 @@ def test_the_bound_holds_whatever_is_kept(steps: list[tuple[int, int, bool]]) ->
 
 
 def test_what_a_caller_writes_counts() -> None:
-    memory = Memory(30_000)
-    long = key("a", style=Style(instructions="x" * 8_000))
+    memory = OpeningCache(30_000)
+    long = key("a", style=SpeechStyle(instructions="x" * 8_000))
     assert not memory.keep(long, entry(2000))
     assert memory.bytes == 0
 
 
 def test_openings_are_those_that_something_may_follow() -> None:
-    memory = Memory(1 << 20)
-    german = Style(language="de")
+    memory = OpeningCache(1 << 20)
+    german = SpeechStyle(language="de")
     memory.keep(key("Sure,"), entry(2000), pinned=True)
     memory.keep(key("Fine.", final=True), entry(2000), pinned=True)
     memory.keep(key("Gut,", style=german), entry(2000), pinned=True)
     memory.keep(key("I would like"), entry(2000))
     memory.keep(key("I see."), entry(2000))
-    phrases = memory.phrases(Style())
+    phrases = memory.phrases(SpeechStyle())
     assert phrases is not None
     assert phrases.texts == {"sure,", "i see."}
-    assert memory.phrases(Style()) is phrases
+    assert memory.phrases(SpeechStyle()) is phrases
     memory.keep(key("Well,"), entry(2000))
-    again = memory.phrases(Style())
+    again = memory.phrases(SpeechStyle())
     assert again is not None
     assert "Well," in again
-    assert memory.phrases(Style("other")) is None
+    assert memory.phrases(SpeechStyle("other")) is None
 
 
 def test_styles_that_sound_alike_are_one() -> None:
-    assert Style(language="pt_BR", instructions="") == Style(language="pt-br")
-    assert Style(sampling=Sampling()) == Style()
-    assert Style(sampling=Sampling(temperature=0.0)) != Style()
-    assert Style(seed=0) != Style()
+    assert SpeechStyle(language="pt_BR", instructions="") == SpeechStyle(language="pt-br")
+    assert SpeechStyle(sampling=Sampling()) == SpeechStyle()
+    assert SpeechStyle(sampling=Sampling(temperature=0.0)) != SpeechStyle()
+    assert SpeechStyle(seed=0) != SpeechStyle()
 
 
 def test_words_stand_where_the_request_has_them() -> None:
     chunk = PcmChunk(bytes(20), (Word("Sure,", 0, 10, 0, 5, "estimated", 40.0),))
-    found = kept("Sure,", [chunk])
+    found = cached_sound("Sure,", [chunk])
     assert found is not None
     request = SynthesisRequest("sure,", offsets=(2, 3, 4, 5, 6, 9))
     (said,) = found.said_for(request)
@@ -120,15 +120,15 @@ def test_words_stand_where_the_request_has_them() -> None:
 
 @pytest.mark.parametrize("end", ["frame_cap", "dry"])
 def test_what_was_cut_off_is_not_kept(end: str) -> None:
-    assert kept("x", [PcmChunk(bytes(8)), PcmChunk(b"", end=end)]) is None  # type: ignore[arg-type]
-    assert kept("x", []) is None
-    assert kept("x", [PcmChunk(b"")]) is None
+    assert cached_sound("x", [PcmChunk(bytes(8)), PcmChunk(b"", end=end)]) is None  # type: ignore[arg-type]
+    assert cached_sound("x", []) is None
+    assert cached_sound("x", [PcmChunk(b"")]) is None
 
 
 @pytest.mark.parametrize("size", [1, FADE, 3 * FADE])
 def test_a_sound_that_breaks_off_is_faded_out(size: int) -> None:
     loud = array("h", [20_000] * size).tobytes()
-    found = kept("x", [PcmChunk(loud), PcmChunk(loud), PcmChunk(b"", end="text_end")])
+    found = cached_sound("x", [PcmChunk(loud), PcmChunk(loud), PcmChunk(b"", end="text_end")])
     assert found is not None
     first, last, _ = (array("h", each.pcm) for each in found.chunks)
     assert first.tobytes() == loud
@@ -141,7 +141,7 @@ def test_a_sound_that_breaks_off_is_faded_out(size: int) -> None:
 @pytest.mark.parametrize("samples", [[20_000, -300], [0, 4000, 8000, 4000]])
 def test_a_sound_that_ends_without_a_step_is_as_it_was(samples: list[int]) -> None:
     pcm = array("h", samples).tobytes()
-    found = kept("x", [PcmChunk(pcm)])
+    found = cached_sound("x", [PcmChunk(pcm)])
     assert found is not None
     assert found.chunks[0].pcm == pcm
 

@@ -11,8 +11,8 @@ import pytest
 
 from qwen3tts_engine.base import ClonesVoices, PcmChunk, SynthesisRequest
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.starter.engine import StarterEngine, openings_of, said, starters_of
-from qwen3tts_engine.starter.memory import Style
+from qwen3tts_engine.starter.engine import StarterEngine, openings_of, spoken_form, starters_of
+from qwen3tts_engine.starter.memory import SpeechStyle
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_engine.wrapped import WrappedEngine, cloning, load_of
 from qwen3tts_text.growing import LiveText
@@ -187,7 +187,7 @@ async def test_a_closed_engine_says_nothing_and_another_start_prepares_again() -
     engine = await made()
     await engine.close()
     assert (engine.entries, engine.bytes) == (0, 0)
-    assert engine.openings(Style()) is None
+    assert engine.openings(SpeechStyle()) is None
     with pytest.raises(EngineUnavailable):
         await spoken(engine, SURE)
     await engine.start()
@@ -240,7 +240,7 @@ async def test_first_clauses_are_remembered_where_that_is_wanted() -> None:
     assert words[0] == words[1]
     assert [word.char_start for word in words[0]] == [3, 9]
     assert (engine.hits, engine.misses) == (1, 1)
-    assert openings_of(engine, Style("tone")) is not None
+    assert openings_of(engine, SpeechStyle("tone")) is not None
 
 
 @pytest.mark.parametrize(
@@ -310,22 +310,22 @@ async def test_openings_are_found_by_any_name_of_a_voice() -> None:
     outer = Catalogue(engine)
     assert starters_of(outer) is engine
     for voice in ("alloy", "tone", None):
-        phrases = openings_of(outer, Style(voice))
+        phrases = openings_of(outer, SpeechStyle(voice))
         assert phrases is not None
         assert phrases.texts == {"sure,", "yes."}
-    assert openings_of(outer, Style("nobody")) is None
-    assert openings_of(outer, Style("tone-de")) is None
-    assert openings_of(outer, Style("tone", seed=1)) is None
+    assert openings_of(outer, SpeechStyle("nobody")) is None
+    assert openings_of(outer, SpeechStyle("tone-de")) is None
+    assert openings_of(outer, SpeechStyle("tone", seed=1)) is None
 
 
 async def test_an_engine_without_a_memory_has_no_openings() -> None:
     assert starters_of(FakeEngine()) is None
-    assert openings_of(Catalogue(FakeEngine()), Style()) is None
+    assert openings_of(Catalogue(FakeEngine()), SpeechStyle()) is None
 
 
 async def test_openings_are_found_behind_any_wrapper() -> None:
     outer = WrappedEngine(await made())
-    assert openings_of(outer, Style()) is not None
+    assert openings_of(outer, SpeechStyle()) is not None
 
 
 async def test_it_passes_on_what_the_inner_engine_is() -> None:
@@ -346,4 +346,4 @@ async def test_it_passes_on_what_the_inner_engine_is() -> None:
     ],
 )
 def test_a_phrase_is_taken_as_it_is_spoken(phrase: str, spoken_as: str) -> None:
-    assert said(phrase) == spoken_as
+    assert spoken_form(phrase) == spoken_as

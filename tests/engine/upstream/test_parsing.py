@@ -15,12 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_engine.base import Voice
-from qwen3tts_engine.upstream.backend import Offer, read_voices, with_default
+from qwen3tts_engine.upstream.backend import VoiceOffer, read_voices, with_default
 from qwen3tts_engine.upstream.http import MOST_CHARS, of_fields, of_status, printable
 from qwen3tts_engine.upstream.openai_rest import body_for
-from qwen3tts_engine.upstream.settings import Address, UpstreamSettings
+from qwen3tts_engine.upstream.settings import ServerRoutes, UpstreamSettings
 from qwen3tts_engine.upstream.sound import PcmIntake, speakable
-from qwen3tts_engine.upstream.vllm_omni import Exchange, State
+from qwen3tts_engine.upstream.vllm_omni import ExchangeState, UtteranceExchange
 from qwen3tts_wire.errors import EngineFailed, SpeechError, UnknownVoice
 from tests.engine.upstream.test_openai_rest import DONE, delta, event, wav
 
@@ -100,7 +100,7 @@ def test_what_follows_a_wav_files_samples_is_not_heard() -> None:
 @FEW
 @given(st.lists(st.binary(max_size=9) | st.dictionaries(st.sampled_from(FIELDS), JSON), max_size=8))
 def test_any_messages_are_sound_or_an_error(messages: list[bytes | dict[str, Any]]) -> None:
-    exchange = Exchange()
+    exchange = UtteranceExchange()
     try:
         for message in messages:
             data = message if isinstance(message, bytes) else json.dumps(message)
@@ -116,7 +116,7 @@ KINDS = ("audio.start", "audio.done", "session.done", "sound", "error", "other")
 @FEW
 @given(st.lists(st.sampled_from(KINDS), max_size=12))
 def test_any_order_ends_done_or_in_an_error(kinds: list[str]) -> None:
-    exchange = Exchange()
+    exchange = UtteranceExchange()
     sound = b""
     try:
         for kind in kinds:
@@ -124,7 +124,7 @@ def test_any_order_ends_done_or_in_an_error(kinds: list[str]) -> None:
                 break
             sound += exchange.receive(b"ab" if kind == "sound" else json.dumps({"type": kind}))
         exchange.closed(1006)
-        assert exchange.state is State.DONE
+        assert exchange.state is ExchangeState.DONE
         assert len(sound) == exchange.received
     except EngineFailed:
         assert not exchange.done
@@ -133,7 +133,7 @@ def test_any_order_ends_done_or_in_an_error(kinds: list[str]) -> None:
 @FEW
 @given(st.text(max_size=60))
 def test_any_text_is_no_crash(text: str) -> None:
-    exchange = Exchange()
+    exchange = UtteranceExchange()
     try:
         assert exchange.receive(text) == b""
     except SpeechError as error:
@@ -244,7 +244,7 @@ def test_every_form_of_list_is_read() -> None:
 
 
 def test_a_voice_is_found_in_any_case_and_near_ones_are_named() -> None:
-    offer = Offer([Voice("Vivian", "Vivian", "zh"), Voice("Ryan", "Ryan", "en")], ())
+    offer = VoiceOffer([Voice("Vivian", "Vivian", "zh"), Voice("Ryan", "Ryan", "en")], ())
     assert offer.voice("vivian") == "Vivian"
     assert offer.voice(None) is None
     with pytest.raises(UnknownVoice) as caught:
@@ -265,11 +265,11 @@ def test_a_voice_is_found_in_any_case_and_near_ones_are_named() -> None:
     ],
 )
 def test_a_language_is_sent_by_the_servers_name(wanted: str | None, sent: str | None) -> None:
-    assert Offer([], UpstreamSettings().languages).language(wanted) == sent
+    assert VoiceOffer([], UpstreamSettings().languages).language(wanted) == sent
 
 
 def test_without_a_list_of_languages_any_is_sent_as_it_is() -> None:
-    assert Offer([], ()).language("qq-Latn") == "qq-Latn"
+    assert VoiceOffer([], ()).language("qq-Latn") == "qq-Latn"
 
 
 def test_the_default_stands_first() -> None:
@@ -296,7 +296,7 @@ def test_the_default_stands_first() -> None:
 )
 def test_the_routes_follow_from_the_address(url: str, speech: str, base: str) -> None:
     UpstreamSettings(url=url)
-    assert Address.of(url) == Address(speech, base, url.split("/")[2])
+    assert ServerRoutes.of(url) == ServerRoutes(speech, base, url.split("/")[2])
 
 
 @pytest.mark.parametrize(

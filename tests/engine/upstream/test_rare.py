@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from qwen3tts_engine.base import SynthesisRequest
-from qwen3tts_engine.upstream.engine import Slots, UpstreamEngine
+from qwen3tts_engine.upstream.engine import RequestSlots, UpstreamEngine
 from qwen3tts_engine.upstream.http import Stalled, api_key, of_status, tls
 from qwen3tts_engine.upstream.settings import UpstreamSettings
-from qwen3tts_engine.upstream.vllm_omni import Links
+from qwen3tts_engine.upstream.vllm_omni import OmniConnectionPool
 from qwen3tts_wire.errors import (
     BadRequest,
     BadText,
@@ -107,7 +107,7 @@ async def test_a_connection_that_died_this_moment_is_not_used() -> None:
     peer = OmniPeer()
     await peer.start()
     settings = UpstreamSettings(url=peer.url)
-    links = Links(f"{peer.url}/v1/audio/speech/stream", settings, "", tls(settings))
+    links = OmniConnectionPool(f"{peer.url}/v1/audio/speech/stream", settings, "", tls(settings))
     link = await links.make()
     await links.keep(link)
     link._socket.transport.abort()
@@ -147,7 +147,7 @@ async def test_a_server_that_names_no_model_still_speaks(models: bytes) -> None:
 
 
 async def test_nobody_waits_for_a_slot_for_ever() -> None:
-    slots = Slots(1, 5, 0.01)
+    slots = RequestSlots(1, 5, 0.01)
     async with slots.one():
         with pytest.raises(ServerBusy, match="stayed busy"):
             async with slots.one():

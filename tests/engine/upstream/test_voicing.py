@@ -7,7 +7,7 @@ import pytest
 
 from qwen3tts_engine.base import SAMPLE_RATE, SynthesisRequest
 from qwen3tts_engine.speech_rhythm import SpeechRates
-from qwen3tts_engine.upstream.sound import CLAUSE_PAUSE_S, SENTENCE_PAUSE_S, Voicing
+from qwen3tts_engine.upstream.sound import CLAUSE_PAUSE_S, SENTENCE_PAUSE_S, UpstreamAudio
 from tests.engine.speech_like import silence, voice
 
 
@@ -15,7 +15,7 @@ def spoken(text: str, *, after_s: float = 0.0, final: bool = False) -> np.ndarra
     """Half a second of a tone, as sent by a server, and what is made of it."""
     tone = np.sin(np.arange(SAMPLE_RATE // 2) * 0.1) * 8000
     sent = np.concatenate([tone, np.zeros(round(after_s * SAMPLE_RATE))]).astype("<i2").tobytes()
-    voicing = Voicing(SynthesisRequest(text, final=final), SpeechRates())
+    voicing = UpstreamAudio(SynthesisRequest(text, final=final), SpeechRates())
     chunks = [*voicing.push(sent[:7001]), *voicing.push(sent[7001:]), *voicing.end()]
     return np.frombuffer(b"".join(chunk.pcm for chunk in chunks), "<i2")
 
@@ -54,7 +54,7 @@ def test_a_long_pause_with_words_left_ends_nothing_and_silence_behind_the_text_d
     one, two = "We looked for the order all day", "and found it on Friday evening"
     parts = (voice(one), silence(5.0), voice(two), silence(8.0))
     sent = (np.concatenate(parts) * 32767).astype("<i2").tobytes()
-    voicing = Voicing(SynthesisRequest(f"{one} {two}", language="en"), SpeechRates())
+    voicing = UpstreamAudio(SynthesisRequest(f"{one} {two}", language="en"), SpeechRates())
     made = b"".join(chunk.pcm for chunk in voicing.push(sent))
     assert voicing.ended == "silence"
     assert len(made) / 2 == pytest.approx(len(sent) / 2 - 5.0 * SAMPLE_RATE, abs=0.3 * SAMPLE_RATE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from qwen3tts_engine.base import Heard, Recogniser
+from qwen3tts_engine.base import Recogniser, TranscribedStretch
 from tests.engine.fake_engine import FakeEngine
 
 
@@ -25,14 +25,17 @@ class FakeRecogniser:
 
     def hear(
         self, audio: bytes, language: str | None, *, max_s: float, stopped: Callable[[], bool]
-    ) -> tuple[float, Sequence[Heard]]:
+    ) -> tuple[float, Sequence[TranscribedStretch]]:
         self.asked.append((audio, language, max_s))
         self.stopped = stopped
         self.began.set()
         assert self.go.wait(20)
         if self.error is not None:
             raise self.error
-        return 31.25, (Heard(0.0, 25.5, "Guten Tag."), Heard(25.5, 31.25, "Auf Wiedersehen."))
+        return 31.25, (
+            TranscribedStretch(0.0, 25.5, "Guten Tag."),
+            TranscribedStretch(25.5, 31.25, "Auf Wiedersehen."),
+        )
 
 
 class Hearing(FakeEngine):

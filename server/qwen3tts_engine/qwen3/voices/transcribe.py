@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from qwen3tts_engine.base import Heard, LanguageUnknown, WordsMissing
+from qwen3tts_engine.base import LanguageUnknown, TranscribedStretch, WordsMissing
 from qwen3tts_engine.qwen3.model.config import Samples
 from qwen3tts_engine.qwen3.voices.recording import Recording, ReferenceLimits, read_recording
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
@@ -83,7 +83,7 @@ class WhisperTranscriber:
         *,
         max_s: float,
         stopped: Callable[[], bool],
-    ) -> tuple[float, Sequence[Heard]]:
+    ) -> tuple[float, Sequence[TranscribedStretch]]:
         """Return seconds and words of an audio file; see base.Recogniser."""
         recording = _sound_of(audio, max_s)
         samples = recording.at(RATE_HZ)
@@ -108,8 +108,8 @@ class WhisperTranscriber:
         samples: Samples,
         language: str | None,
         stopped: Callable[[], bool] = lambda: False,
-    ) -> list[Heard]:
-        found: list[Heard] = []
+    ) -> list[TranscribedStretch]:
+        found: list[TranscribedStretch] = []
         if stopped():
             return found
         try:
@@ -117,7 +117,7 @@ class WhisperTranscriber:
             for each in segments:
                 answer = Decoding(each.text, "", each.logprob, each.no_speech)
                 if is_plausible(answer, each.end_s - each.start_s):
-                    found.append(Heard(each.start_s, each.end_s, each.text))
+                    found.append(TranscribedStretch(each.start_s, each.end_s, each.text))
                 if stopped():
                     break
         except UnknownLanguage as error:

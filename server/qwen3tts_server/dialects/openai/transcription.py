@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from qwen3tts_engine.base import Heard, LanguageUnknown, Recogniser
+from qwen3tts_engine.base import LanguageUnknown, Recogniser, TranscribedStretch
 from qwen3tts_server.dialects.http_bodies import ClientStalled, Form, PacedSender, form, until_gone
 from qwen3tts_server.dialects.http_errors import (
     BodyTooLarge,
@@ -150,7 +150,7 @@ class TranscriptAnswer(Response):
             except ClientStalled:
                 log.info("a client took nothing for too long and was cut off")
 
-    async def _heard(self) -> tuple[float, Sequence[Heard]]:
+    async def _heard(self) -> tuple[float, Sequence[TranscribedStretch]]:
         service, asked = self._service, self._asked
         most_s = service.settings.openai.max_recording_s
         try:
@@ -163,7 +163,9 @@ class TranscriptAnswer(Response):
             raise FieldRefused(error, "file") from error
 
 
-def transcript(asked: TranscriptionRequest, seconds: float, heard: Sequence[Heard]) -> bytes:
+def transcript(
+    asked: TranscriptionRequest, seconds: float, heard: Sequence[TranscribedStretch]
+) -> bytes:
     text = " ".join(each.text for each in heard)
     if asked.form == "text":
         return text.encode() + b"\n"
