@@ -26,8 +26,9 @@ from qwen3tts_phone.sip.message.fields import CallHeaders
 from qwen3tts_phone.sip.registration.keepalive import OptionsReply
 from qwen3tts_phone.sip.registration.line import AccountEvent, Line, Registration
 from qwen3tts_phone.sip.registration.registration import RegistrationState
-from qwen3tts_phone.sip.settings import DnsSettings, Listener, SipSettings, Timers, TlsSettings
+from qwen3tts_phone.sip.settings import DnsSettings, Listener, SipSettings, TlsSettings
 from qwen3tts_phone.sip.sip_call import SipCall
+from qwen3tts_phone.sip.transaction.state_machine import Timers
 
 __all__ = [
     "Account",

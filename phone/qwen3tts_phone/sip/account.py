@@ -7,7 +7,6 @@ realms, and no request that could begin a call takes them past a server.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
@@ -21,17 +20,15 @@ from qwen3tts_phone.sip.message.fields import (
     parse_uri,
 )
 from qwen3tts_phone.sip.message.message import Request
-from qwen3tts_phone.sip.message.network import Hop, address_of, in_networks
+from qwen3tts_phone.sip.message.network import Hop, Network, address_of, in_networks, networks
+from qwen3tts_phone.sip.settings import TRANSPORTS, Nat
 from qwen3tts_phone.sip.transaction.digest import Challenge, ChallengePolicy, Digest
 from qwen3tts_wire.errors import log_text
 
-Nat = Literal["off", "learn"]
 KeepaliveMethod = Literal["options", "crlf"]
 Srtp = Literal["off", "accept", "require"]
 DigestAlgorithms = Literal["any", "sha256"]
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-TRANSPORTS = ("udp", "tcp", "tls")
 MAX_REALM_CHARS = 256
 
 
@@ -156,10 +153,10 @@ class Account:
 
     def networks(self) -> tuple[Network, ...]:
         try:
-            return tuple(ipaddress.ip_network(text, strict=False) for text in self.allowed_sources)
+            return networks(self.allowed_sources, "allowed_sources")
         except ValueError as error:
             raise BadSip(
-                f"allowed_sources: {error}.",
+                f"{error}.",
                 remedy="Write addresses or networks: 192.0.2.7, 192.0.2.0/24, 2001:db8::/32.",
             ) from error
 

@@ -6,41 +6,13 @@ import ipaddress
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
-from qwen3tts_phone.sip.account import TRANSPORTS, Nat
 from qwen3tts_phone.sip.message.network import networks
+from qwen3tts_phone.sip.transaction.state_machine import Timers
 
-MAX_S = 600
-"""Upper bound of a base time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timers:
-    """Base times of RFC 3261 section 17.1.1.1, in seconds; all others follow."""
-
-    t1: float = 0.5
-    """Estimate of the round trip; first retransmission."""
-    t2: float = 4.0
-    """Longest wait between retransmissions."""
-    t4: float = 5.0
-    """How long a message may stay in the network."""
-
-    def __post_init__(self) -> None:
-        for name in ("t1", "t2", "t4"):
-            if not 0 < getattr(self, name) <= MAX_S:
-                raise ValueError(f"{name}={getattr(self, name)} is not above 0 and up to {MAX_S}")
-
-    @property
-    def timeout(self) -> float:
-        """64*T1: timers B, F, H, L and M."""
-        return 64 * self.t1
-
-    @property
-    def failover(self) -> float:
-        """16*T1: patience with a silent server where there is another one."""
-        return 16 * self.t1
-
+Nat = Literal["off", "learn"]
+TRANSPORTS = ("udp", "tcp", "tls")
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 SCANNERS = (

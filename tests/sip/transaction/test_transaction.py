@@ -7,11 +7,11 @@ import pytest
 
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.settings import Timers
 from qwen3tts_phone.sip.transaction.state_machine import (
     INITIAL_STATES,
     STATE_TIMERS,
     TRANSITIONS,
+    Timers,
     TransactionEvent,
     TransactionKind,
     TransactionState,

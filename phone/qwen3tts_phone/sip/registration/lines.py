@@ -13,7 +13,7 @@ from qwen3tts_phone.sip.account import Account, AccountCredentials, address_of_r
 from qwen3tts_phone.sip.call.incoming import IncomingCall
 from qwen3tts_phone.sip.message.fields import check_secure, is_ip, parse_uri
 from qwen3tts_phone.sip.message.message import Response
-from qwen3tts_phone.sip.message.network import Hop, address_of, in_networks, networks
+from qwen3tts_phone.sip.message.network import Hop, address_of, in_networks
 from qwen3tts_phone.sip.message.via import mapped_address
 from qwen3tts_phone.sip.registration.keepalive import Keepalive, Located
 from qwen3tts_phone.sip.registration.line import AccountEvent, Line, Registration
@@ -249,7 +249,7 @@ class AccountLines:
         line = self.all.get(account.name)
         known = {hop.host for hop in line.hops} if line is not None else set()
         source = address_of(call.hop.host)
-        return call.hop.host in known or in_networks(source, networks(account.allowed_sources))
+        return call.hop.host in known or in_networks(source, account.networks())
 
     def digest_of(self, call: IncomingCall) -> Digest | None:
         # None unless it came from the account's servers: a stranger could forward our answer to the
@@ -292,7 +292,7 @@ class AccountLines:
         address = address_of(host)
         return any(
             any(host == hop.host for hop in line.hops)
-            or in_networks(address, networks(line.account.allowed_sources))
+            or in_networks(address, line.account.networks())
             for line in self.all.values()
         )
 

@@ -15,8 +15,7 @@ from collections import Counter, deque
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sip.message.message import BRANCH_COOKIE, Request, Response
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.settings import Timers
-from qwen3tts_phone.sip.transaction.state_machine import TransactionKind, TransactionState
+from qwen3tts_phone.sip.transaction.state_machine import Timers, TransactionKind, TransactionState
 from qwen3tts_phone.sip.transaction.transaction import (
     ClientOwner,
     OutboundMessage,

@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
 
@@ -189,3 +190,35 @@ STATE_TIMERS: dict[tuple[TransactionKind, TransactionState], tuple[TransactionEv
 
 RETRANSMISSION_TIMERS = {E.TIMER_A, E.TIMER_E, E.TIMER_G}
 TIMEOUTS = {E.TIMER_B, E.TIMER_F, E.TIMER_H, E.TIMER_L, E.TIMER_M}
+
+MAX_TIMER_S = 600
+"""Upper bound of a base time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """Base times of RFC 3261 section 17.1.1.1, in seconds; all others follow."""
+
+    t1: float = 0.5
+    """Estimate of the round trip; first retransmission."""
+    t2: float = 4.0
+    """Longest wait between retransmissions."""
+    t4: float = 5.0
+    """How long a message may stay in the network."""
+
+    def __post_init__(self) -> None:
+        for name in ("t1", "t2", "t4"):
+            if not 0 < getattr(self, name) <= MAX_TIMER_S:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is not above 0 and up to {MAX_TIMER_S}"
+                )
+
+    @property
+    def timeout(self) -> float:
+        """64*T1: timers B, F, H, L and M."""
+        return 64 * self.t1
+
+    @property
+    def failover(self) -> float:
+        """16*T1: patience with a silent server where there is another one."""
+        return 16 * self.t1

@@ -14,13 +14,13 @@ from typing import Protocol
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.settings import Timers
 from qwen3tts_phone.sip.transaction.state_machine import (
     INITIAL_STATES,
     RETRANSMISSION_TIMERS,
     STATE_TIMERS,
     TIMEOUTS,
     TRANSITIONS,
+    Timers,
     TransactionAction,
     TransactionEvent,
     TransactionKind,
