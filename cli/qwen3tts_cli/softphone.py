@@ -230,7 +230,8 @@ def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> 
     """The softphone's settings; raises ``typer.BadParameter``."""
     from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.settings.records import RecordSettings
-    from qwen3tts_phone.softphone.settings import EngineSettings, IceServer, SoftphoneSettings
+    from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
+    from qwen3tts_phone.softphone.webrtc.settings import IceServer
 
     page, listening = asked.page, asked.course.listening
     heard = listening.stt is not None or listening.listens

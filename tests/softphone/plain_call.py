@@ -76,7 +76,7 @@ class PlainCall(Call):
         """The far end puts it on hold, or takes it back."""
         self._core.held = held
         now = self.clock.now()
-        self._core.tell(CallHeld(now) if held else CallResumed(now))
+        self._core.publish(CallHeld(now) if held else CallResumed(now))
 
     async def far_end_leaves(self, end: EndFacts | None = None, cause: str = "they left") -> None:
         """The far end hangs up."""

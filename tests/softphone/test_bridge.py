@@ -220,7 +220,7 @@ async def test_a_party_that_is_busy_ends_the_pages_call_with_cause_and_remedy() 
     await page.answer()
     joined = DialledBridge(page, call)
     telling = asyncio.create_task(states_of(joined))
-    call._core.tell(CallRinging(clock.now()))
+    call._core.publish(CallRinging(clock.now()))
     await settle()
     refused = CallRefused(486, "Busy Here")
     await call.far_end_leaves(EndFacts(by="remote", status=486, error=refused), "the line is busy")
@@ -238,7 +238,7 @@ async def test_the_page_hears_that_it_rings_until_somebody_answers_or_sends_soun
     joined = DialledBridge(page, call)
     await clock.advance(0.5)
     assert not page.sent.any(), "it does not ring yet"
-    call._core.tell(CallRinging(clock.now()))
+    call._core.publish(CallRinging(clock.now()))
     await clock.advance(10.0)
     heard = page.sent.astype(float)
     rings = [level(heard[at : at + 4000], 8000, 425) > 1000 for at in range(4000, 80_000, 4000)]

@@ -8,6 +8,7 @@ import pytest
 
 from qwen3tts_phone.softphone import messages as protocol
 from qwen3tts_phone.softphone.messages import encoded, read_page
+from qwen3tts_phone.softphone.webrtc.report import Report
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
 from qwen3tts_wire.fields import DecodeError
 
@@ -20,7 +21,7 @@ def test_what_a_page_sends_is_read_field_by_field() -> None:
     assert page(type="call", sdp="v=0", record=True) == protocol.Call("v=0", record=True)
     assert page(type="type", utterance=3, text="Good ") == protocol.Type(3, "Good ")
     assert page(type="hello", token="abc") == protocol.Hello("abc")
-    assert page(type="report") == protocol.Report()
+    assert page(type="report") == Report()
     assert page(type="hangup") == protocol.HangUp()
 
 

@@ -9,7 +9,8 @@ from qwen3tts_phone.softphone.engines import NoSuchEngine
 from qwen3tts_phone.softphone.entries import IceEntry
 from qwen3tts_phone.softphone.page_speech import MAX_QUEUED, Captions, PageVoice, TypedText
 from qwen3tts_phone.softphone.services import SoftphoneServices
-from qwen3tts_phone.softphone.settings import EngineSettings, IceServer, SoftphoneSettings
+from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
+from qwen3tts_phone.softphone.webrtc.settings import IceServer
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
 from tests.fakes import FakeClock

@@ -11,6 +11,7 @@ from qwen3tts_phone.softphone.messages import Heard, Line, ServerMessage, State,
 from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.session import MAX_WAITING, Outbox, PageSession
 from qwen3tts_phone.softphone.settings import SoftphoneSettings
+from qwen3tts_phone.softphone.webrtc.report import Report
 from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.fields import DecodeError
 from tests.fakes import FakeClock, settle
@@ -135,14 +136,14 @@ async def test_what_needs_a_call_says_so(page: Page) -> None:
         protocol.Interrupt(),
         protocol.TypeEnd(1),
         protocol.Mute(on=True),
-        protocol.Report(rtt_ms=3.0),
+        Report(rtt_ms=3.0),
         protocol.Voice(),
     )
     assert page.says(*harmless) == []
 
 
 async def test_the_call_is_given_what_the_page_asks_for(page: Page) -> None:
-    report = protocol.Report(rtt_ms=3.0)
+    report = Report(rtt_ms=3.0)
     voice = protocol.Voice(voice="anna")
     page.says(
         CALL,

@@ -5,12 +5,8 @@ from typing import Any
 
 import pytest
 
-from qwen3tts_phone.softphone.settings import (
-    EngineSettings,
-    IceServer,
-    SoftphoneSettings,
-    is_loopback,
-)
+from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings, is_loopback
+from qwen3tts_phone.softphone.webrtc.settings import IceServer
 
 
 @pytest.mark.parametrize(

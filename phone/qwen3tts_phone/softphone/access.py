@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from qwen3tts_phone.sip.message.network import address_of, in_networks, networks
-from qwen3tts_phone.softphone.settings import HOST, PORTS, is_loopback, origin_of, plain_host
+from qwen3tts_phone.softphone.settings import PORTS, is_loopback, origin_of, plain_host
+from qwen3tts_phone.softphone.webrtc.settings import HOST
 from qwen3tts_wire.errors import SpeechError
 
 TOKEN_BYTES = 18

@@ -23,6 +23,7 @@ from qwen3tts_phone.softphone.entries import (
     SipEntry,
     Yes,
 )
+from qwen3tts_phone.softphone.webrtc.report import Report
 from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.fields import (
     DecodeError,
@@ -168,18 +169,6 @@ class Voice:
     engine: Id | None = None
     voice: VoiceName | None = None
     language: LanguageTag | None = None
-
-
-@dataclass(frozen=True)
-class Report:
-    """Statistics of the browser (getStats), about once a second; unknown ones are left out."""
-
-    type: ClassVar[str] = "report"
-    jitter_buffer_ms: Number | None = None
-    rtt_ms: Number | None = None
-    lost: Number | None = None
-    concealed: Number | None = None
-    received: Number | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from qwen3tts_phone.softphone.page_speech import Captions, PageVoice, TypedText
 from qwen3tts_phone.softphone.recordings import PageRecording
 from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.webrtc.call import WebCall
+from qwen3tts_phone.softphone.webrtc.report import Report
 from qwen3tts_phone.softphone.webrtc.statistics import TransportStatistics
 from qwen3tts_speech.utterance import Utterance, VoiceOptions
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
@@ -192,7 +193,7 @@ class PageCall:
             raise BadRequest("There is no other call to talk in.")
         self._bridge.talk(on)
 
-    def report(self, message: protocol.Report) -> None:
+    def report(self, message: Report) -> None:
         if self._call is not None:
             self._call.report(message)
 

@@ -18,9 +18,10 @@ from qwen3tts_phone.softphone.engines import SpeechEngine, SpeechEngines
 from qwen3tts_phone.softphone.entries import CallEntry, IceEntry, LimitsEntry, SipEntry
 from qwen3tts_phone.softphone.messages import MAX_TYPED_CHARS, Welcome
 from qwen3tts_phone.softphone.recordings import RecordingStore
-from qwen3tts_phone.softphone.settings import SoftphoneSettings, WebRtcSettings
+from qwen3tts_phone.softphone.settings import SoftphoneSettings
 from qwen3tts_phone.softphone.webrtc.call import ArrivalHistory, WebCall, web_call_facts
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
+from qwen3tts_phone.softphone.webrtc.settings import WebRtcSettings
 from qwen3tts_speech.record_sinks import RecordSink, open_records
 from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, ServerBusy

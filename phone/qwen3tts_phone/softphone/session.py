@@ -22,6 +22,7 @@ from qwen3tts_phone.softphone.messages import (
 )
 from qwen3tts_phone.softphone.page_call import PageCall
 from qwen3tts_phone.softphone.services import SoftphoneServices
+from qwen3tts_phone.softphone.webrtc.report import Report
 from qwen3tts_wire.errors import BadRequest, SpeechError
 from qwen3tts_wire.fields import DecodeError
 
@@ -161,7 +162,7 @@ class PageSession:
         match message:
             case protocol.Ping(time=time):
                 self.tell(protocol.Pong(time, self._services.now_ms))
-            case protocol.Report():
+            case Report():
                 if self._call is not None and not self._call.over:
                     self._call.report(message)
             case protocol.Hello():

@@ -1,10 +1,9 @@
-"""Settings of the softphone and its WebRTC calls."""
+"""Settings of the softphone."""
 
 from __future__ import annotations
 
 import ipaddress
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +13,11 @@ from qwen3tts_codecs.table import BROWSER_CODECS
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.message.network import networks
+from qwen3tts_phone.softphone.webrtc.settings import HOST, IceServer
 from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions
 
-HOST = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?", re.ASCII)
 PORTS = {"http": 80, "https": 443}
-_ICE = re.compile(
-    rf"(?P<scheme>stuns?|turns?):{HOST.pattern}(?P<query>\?transport=(?:udp|tcp))?", re.ASCII
-)
 
 
 def plain_host(host: str) -> str:
@@ -34,31 +30,6 @@ def origin_of(text: str) -> tuple[str, str, int] | None:
     if not separator or scheme not in PORTS or found is None:
         return None
     return scheme, plain_host(found[1]), int(found[2] or PORTS[scheme])
-
-
-@dataclass(frozen=True, slots=True)
-class IceServer:
-    """STUN or TURN server (RFC 7064, RFC 7065); raises ValueError for an invalid one."""
-
-    url: str
-    """Such as ``stun:stun.example.org:3478`` or ``turn:turn.example.org?transport=tcp``."""
-    username: str = ""
-    credential: str = field(default="", repr=False)
-
-    def __post_init__(self) -> None:
-        found = _ICE.fullmatch(self.url)
-        if found is None:
-            raise ValueError(
-                f"url={self.url!r} is no STUN or TURN server, such as stun:stun.example.org:3478"
-                " or turn:turn.example.org:3478?transport=udp"
-            )
-        relay = found["scheme"].startswith("turn")
-        if found["query"] and not relay:
-            raise ValueError(f"url={self.url!r}: only a TURN server has ?transport=")
-        if relay and not (self.username and self.credential):
-            raise ValueError(f"url={self.url!r} needs username and credential")
-        if not relay and (self.username or self.credential):
-            raise ValueError(f"url={self.url!r}: a STUN server has no username and no credential")
 
 
 LOOPBACK = "127.0.0.1"
@@ -184,27 +155,6 @@ class SoftphoneSettings:
     @property
     def speech(self) -> VoiceOptions:
         return VoiceOptions(self.voice, self.language, dict(self.options))
-
-
-@dataclass(frozen=True, slots=True)
-class WebRtcSettings:
-    """Timeouts and ICE servers of a WebRTC call, seconds; raises ValueError."""
-
-    connect_s: float = 15.0
-    silent_s: float = 2.0
-    """Time without packets after which `WebCall.state` is ``lost``, and `MediaSilent` is
-    reported."""
-    vanished_s: float = 20.0
-    """Time without packets after which the call ends."""
-    ice_servers: tuple[IceServer, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("connect_s", "silent_s", "vanished_s"):
-            value = getattr(self, name)
-            if not 0.1 <= value <= 3600.0:
-                raise ValueError(f"{name}={value!r} is not between 0.1 and 3600 seconds")
-        if self.vanished_s <= self.silent_s:
-            raise ValueError(f"vanished_s={self.vanished_s} must be more than {self.silent_s}")
 
 
 def is_loopback(host: str) -> bool:

@@ -14,12 +14,12 @@ from qwen3tts_phone.call.call import CallEvent
 from qwen3tts_phone.call.core import CallCore, CallVoice
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.softphone.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc import peer
 from qwen3tts_phone.softphone.webrtc.call import ArrivalHistory, WebCall, web_call_facts
 from qwen3tts_phone.softphone.webrtc.media import AudioPacket
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, OfferedCodec
 from qwen3tts_phone.softphone.webrtc.peer import PacketTrack, Reporter
+from qwen3tts_phone.softphone.webrtc.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.statistics import RemoteStatistics
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.utterance import VoiceOptions

@@ -10,9 +10,9 @@ import pytest_asyncio
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone import CallAnswered, CallEnded, CallError, WrongState
-from qwen3tts_phone.softphone.messages import Report
 from qwen3tts_phone.softphone.webrtc.call import ArrivalHistory, WebCall
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
+from qwen3tts_phone.softphone.webrtc.report import Report
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import SpeechLink
 from tests.e2e.far_ends import speech

@@ -16,10 +16,10 @@ from qwen3tts_phone.errors import (
     NoCommonCodec,
     StreamLost,
 )
-from qwen3tts_phone.softphone.messages import Report
-from qwen3tts_phone.softphone.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
+from qwen3tts_phone.softphone.webrtc.report import Report
+from qwen3tts_phone.softphone.webrtc.settings import WebRtcSettings
 from tests.fakes import FakeClock, settle
 from tests.softphone.webrtc.calls import OFFER, faked, new_body
 from tests.speech.fakes import FakeClient

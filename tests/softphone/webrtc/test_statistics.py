@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from qwen3tts_phone.softphone.messages import Report, encoded, read_page
+from qwen3tts_phone.softphone.messages import encoded, read_page
 from qwen3tts_phone.softphone.page_call import line_message
+from qwen3tts_phone.softphone.webrtc.report import Report
 from qwen3tts_phone.softphone.webrtc.statistics import (
     RemoteQuality,
     RemoteStatistics,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.errors import StreamLost
-from qwen3tts_phone.softphone.settings import WebRtcSettings
+from qwen3tts_phone.softphone.webrtc.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.transport import REPORTS_S, TransportWatchdog
 
 

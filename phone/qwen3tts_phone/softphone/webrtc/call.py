@@ -25,10 +25,10 @@ from qwen3tts_phone.call.events import MediaBegan, MediaSilent
 from qwen3tts_phone.call.keys import validated_keys
 from qwen3tts_phone.errors import CallError, WrongState, traceback_without_message
 from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts
-from qwen3tts_phone.softphone.messages import Report
-from qwen3tts_phone.softphone.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.media import WebSink
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, read_offer
+from qwen3tts_phone.softphone.webrtc.report import Report
+from qwen3tts_phone.softphone.webrtc.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.statistics import (
     TransportState,
     TransportStatistics,
@@ -296,11 +296,11 @@ class _Listener:
         call = self._call
         call.facts.media.silent_s = silent_s
         ever = call.facts.first_rtp_in_at is not None
-        call._core.tell(MediaSilent(call.clock.now(), silent_s, ever))
+        call._core.publish(MediaSilent(call.clock.now(), silent_s, ever))
 
     def resumed(self, now: float) -> None:
         self._call.facts.media.silent_s = 0.0
-        self._call._core.tell(MediaBegan(now))
+        self._call._core.publish(MediaBegan(now))
 
     def ended(self, end: EndFacts, cause: str) -> None:
         self._call._ends(end, cause)

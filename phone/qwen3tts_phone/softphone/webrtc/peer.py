@@ -34,9 +34,9 @@ from av.packet import Packet
 
 from qwen3tts_phone.errors import BadSdp, CallError
 from qwen3tts_phone.media.receiver import ReportFigures
-from qwen3tts_phone.softphone.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.media import AudioPacket
 from qwen3tts_phone.softphone.webrtc.offer import RELOAD, Offer, OfferedCodec
+from qwen3tts_phone.softphone.webrtc.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.statistics import RemoteStatistics
 from qwen3tts_wire.errors import log_text
 

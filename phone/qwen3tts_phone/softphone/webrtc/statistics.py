@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from qwen3tts_phone.media.types import LegStats
-from qwen3tts_phone.softphone.messages import Report
 from qwen3tts_phone.softphone.webrtc.media import InboundRtp, WebSink
+from qwen3tts_phone.softphone.webrtc.report import Report
 
 TransportState = Literal["connecting", "up", "lost", "ended"]
 """``lost``: no packet has come from the browser for a while; the call may recover."""

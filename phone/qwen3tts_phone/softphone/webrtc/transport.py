@@ -11,9 +11,9 @@ from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, StreamLost
 from qwen3tts_phone.facts import EndFacts
 from qwen3tts_phone.media.receiver import ReportFigures
-from qwen3tts_phone.softphone.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.media import AudioPacket, InboundRtp
 from qwen3tts_phone.softphone.webrtc.offer import Offer, OfferedCodec
+from qwen3tts_phone.softphone.webrtc.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.statistics import RemoteQuality
 
 if TYPE_CHECKING:
