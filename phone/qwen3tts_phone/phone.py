@@ -234,7 +234,7 @@ class Phone(PhoneStatus):
                 settings.sip_settings(),
                 self.clock,
                 on_account=self._account_changed,
-                on_replacing=self._replacements.takes_place,
+                on_replacing=self._replacements.accept,
                 full=lambda: self._media.is_full,
             )
             stack.push_async_callback(self._sip.close)
@@ -334,7 +334,7 @@ class Phone(PhoneStatus):
             self._told_ready = True
             self._announce(ready_words(self.settings, self.uri))
         async for sip in self._sip.incoming:
-            if await self._outage.turns_away(sip):
+            if await self._outage.handle(sip):
                 continue
             try:
                 call = await self._receive(sip)

@@ -183,7 +183,7 @@ class ScriptedCall(Call):
         from qwen3tts_phone.call.events import CallHeld, CallResumed
 
         kind = CallHeld if held else CallResumed
-        self._core.tell(kind(self.time.now()))
+        self._core.publish(kind(self.time.now()))
 
     # --- the caller
 

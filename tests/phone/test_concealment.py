@@ -29,7 +29,7 @@ def heard_with_holes(pcm: Samples, rate: int, holes: set[int]) -> Samples:
         [
             concealer.fill(frame)
             if number in holes
-            else concealer.hear(pcm[number * frame : (number + 1) * frame])
+            else concealer.accept(pcm[number * frame : (number + 1) * frame])
             for number in range(len(pcm) // frame)
         ]
     )
@@ -98,28 +98,28 @@ def test_what_has_no_pitch_goes_on_as_noise() -> None:
 
 def test_the_far_ends_own_silence_is_made_at_once() -> None:
     concealer = Concealer(8000)
-    concealer.hear(voice(8000, 0.1))
-    concealer.rest(NoiseSpec(-50.0))
+    concealer.accept(voice(8000, 0.1))
+    concealer.use_comfort_noise(NoiseSpec(-50.0))
     made = concealer.fill(1600)
     assert rms(made) == pytest.approx(32768 * 10 ** (-50 / 20), rel=0.2)
-    concealer.hear(voice(8000, 0.02))
+    concealer.accept(voice(8000, 0.02))
     assert rms(concealer.fill(160)) > 1000
 
 
 def test_how_much_is_lost_is_counted_until_something_comes() -> None:
     concealer = Concealer(8000)
-    concealer.hear(voice(8000, 0.02))
+    concealer.accept(voice(8000, 0.02))
     concealer.fill(160)
     concealer.fill(80)
     assert concealer.lost_s == 0.03
-    concealer.hear(voice(8000, 0.02))
+    concealer.accept(voice(8000, 0.02))
     assert concealer.lost_s == 0.0
 
 
 @pytest.mark.parametrize("other", [16000, 24000])
 def test_at_another_rate_it_knows_what_was_heard(other: int) -> None:
     concealer = Concealer(8000)
-    concealer.hear(voice(8000, 0.2))
+    concealer.accept(voice(8000, 0.2))
     made = concealer.at_rate(other).fill(other // 50)
     assert rms(made) > 0.6 * rms(voice(8000, 0.2))
 
@@ -153,7 +153,7 @@ def test_what_is_written_is_read_again(level: int, steps: list[int]) -> None:
 def test_noise_of_any_packet_is_finite_and_of_its_level(payload: bytes) -> None:
     silence = parse_comfort_noise(payload)
     assert silence is not None
-    noise = ComfortNoise(silence).make(2000)
+    noise = ComfortNoise(silence).generate(2000)
     assert np.isfinite(noise).all()
     if silence.level_dbov <= -90:
         assert not noise.any()
@@ -164,7 +164,7 @@ def test_noise_of_any_packet_is_finite_and_of_its_level(payload: bytes) -> None:
 
 def test_noise_has_the_spectrum_that_was_heard() -> None:
     low = np.convolve(hiss(8000, 400), np.ones(8) / 8, mode="same").astype(np.int16)
-    made = ComfortNoise(measure_noise(low[:400])).make(8000)
+    made = ComfortNoise(measure_noise(low[:400])).generate(8000)
 
     def tilt(signal: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
         power = np.abs(np.fft.rfft(signal)) ** 2
@@ -178,21 +178,21 @@ def test_noise_has_the_spectrum_that_was_heard() -> None:
 
 def test_noise_goes_on_from_one_frame_to_the_next() -> None:
     silence = measure_noise(voice(8000, 0.03))
-    whole = ComfortNoise(silence).make(400)
+    whole = ComfortNoise(silence).generate(400)
     source = ComfortNoise(silence)
-    assert np.allclose(np.concatenate([source.make(150), source.make(250)]), whole)
+    assert np.allclose(np.concatenate([source.generate(150), source.generate(250)]), whole)
 
 
 def test_digital_silence_makes_no_noise() -> None:
     assert measure_noise(np.zeros(160, np.int16)) == NoiseSpec(-127.0)
-    assert not ComfortNoise(NoiseSpec(-127.0)).make(160).any()
+    assert not ComfortNoise(NoiseSpec(-127.0)).generate(160).any()
 
 
 def test_the_background_is_learnt_from_the_pauses_and_follows_it_up() -> None:
     background = BackgroundEstimator()
     for number in range(50):
-        background.hear(hiss(160, 30, number) if number % 2 else voice(8000, 0.02))
+        background.update(hiss(160, 30, number) if number % 2 else voice(8000, 0.02))
     assert background.silence.level_dbov == pytest.approx(-60.8, abs=2)
     for number in range(400):
-        background.hear(hiss(160, 300, number))
+        background.update(hiss(160, 300, number))
     assert background.silence.level_dbov == pytest.approx(-40.8, abs=2)

@@ -17,8 +17,8 @@ from qwen3tts_phone.call.events import (
 async def test_a_far_end_cannot_fill_the_memory_of_a_program_that_does_not_listen() -> None:
     news = EventStream()
     for number in range(3 * MAX_UNREAD_EVENTS):
-        news.tell(InfoHeard(float(number), "text/plain", "x"))
-    news.tell(CallEnded(9.0, "they hung up"))
+        news.publish(InfoHeard(float(number), "text/plain", "x"))
+    news.publish(CallEnded(9.0, "they hung up"))
     news.close()
     heard: list[TimedEvent] = [event async for event in news.all()]
     assert len(heard) == MAX_UNREAD_EVENTS + 1
@@ -28,11 +28,11 @@ async def test_a_far_end_cannot_fill_the_memory_of_a_program_that_does_not_liste
 
 async def test_who_follows_a_call_misses_nothing_from_when_he_asks() -> None:
     news = EventStream()
-    news.tell(InfoHeard(1.0, "text/plain", "before"))
+    news.publish(InfoHeard(1.0, "text/plain", "before"))
     first = news.following()
-    news.tell(InfoHeard(2.0, "text/plain", "not read yet"))
+    news.publish(InfoHeard(2.0, "text/plain", "not read yet"))
     second = news.following()
-    news.tell(CallEnded(3.0, "they hung up"))
+    news.publish(CallEnded(3.0, "they hung up"))
     news.close()
     assert [event.at async for event in first] == [2.0, 3.0]
     assert [event.at async for event in second] == [3.0]
@@ -51,5 +51,5 @@ async def test_who_follows_no_more_is_forgotten() -> None:
 
 def _one(news: EventStream) -> AsyncIterator[TimedEvent]:
     following = news.following()
-    news.tell(InfoHeard(1.0, "text/plain", "x"))
+    news.publish(InfoHeard(1.0, "text/plain", "x"))
     return following

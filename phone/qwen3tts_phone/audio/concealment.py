@@ -107,13 +107,13 @@ class ComfortNoise:
         self._filter = _response(())
         self._scale = 0.0
         if silence is not None:
-            self.sound(silence)
+            self.configure(silence)
 
     @property
     def silence(self) -> NoiseSpec:
         return self._silence
 
-    def sound(self, silence: NoiseSpec) -> None:
+    def configure(self, silence: NoiseSpec) -> None:
         if silence == self._silence:
             return
         self._silence = silence
@@ -121,7 +121,7 @@ class ComfortNoise:
         audible = silence.level_dbov > -90
         self._scale = FULL_SCALE * 10 ** (silence.level_dbov / 20) if audible else 0.0
 
-    def make(self, count: int) -> Floats:
+    def generate(self, count: int) -> Floats:
         if not self._scale or not count:
             return np.zeros(count)
         white = np.concatenate((self._white, self._random.standard_normal(count)))
@@ -166,7 +166,7 @@ class BackgroundEstimator:
                 self._silence = NoiseSpec(level, found.reflection)
         return self._silence
 
-    def hear(self, samples: Samples) -> None:
+    def update(self, samples: Samples) -> None:
         self._frames += 1
         if self._frames % self.EVERY or not len(samples):
             return
@@ -206,7 +206,7 @@ class Concealer:
             self._remember(history)
         self._background = BackgroundEstimator()
         self._noise = ComfortNoise()
-        self._hole: _Gap | None = None
+        self._gap: _Gap | None = None
         self._resting: NoiseSpec | None = None
 
     def at_rate(self, rate_hz: int) -> Concealer:
@@ -226,48 +226,48 @@ class Concealer:
 
     @property
     def lost_s(self) -> float:
-        return 0.0 if self._hole is None else self._hole.done / self.rate_hz
+        return 0.0 if self._gap is None else self._gap.done / self.rate_hz
 
-    def hear(self, samples: Samples) -> Samples:
+    def accept(self, samples: Samples) -> Samples:
         """Take a received frame, shape [n]; return it, faded in where samples were concealed."""
-        self._background.hear(samples)
-        hole, self._hole, self._resting = self._hole, None, None
-        if hole is not None:
-            samples = self._merge(hole, samples)
+        self._background.update(samples)
+        gap, self._gap, self._resting = self._gap, None, None
+        if gap is not None:
+            samples = self._merge(gap, samples)
         self._remember(samples)
         return samples
 
-    def rest(self, silence: NoiseSpec) -> None:
+    def use_comfort_noise(self, silence: NoiseSpec) -> None:
         """Fill gaps with comfort noise of this kind until the next frame."""
         self._resting = silence
-        self._noise.sound(silence)
+        self._noise.configure(silence)
 
     def fill(self, count: int) -> Samples:
         """Return ``count`` concealed samples."""
-        if self._hole is None:
-            self._noise.sound(self._resting or self._background.silence)
-            self._hole = _Gap(self.history.astype(np.float64), self.rate_hz)
+        if self._gap is None:
+            self._noise.configure(self._resting or self._background.silence)
+            self._gap = _Gap(self.history.astype(np.float64), self.rate_hz)
             if self._resting is not None:
-                self._hole.done = self._count(FADE_MS)
-        made = _samples(self._made(self._hole, count))
+                self._gap.done = self._count(FADE_MS)
+        made = _samples(self._made(self._gap, count))
         self._remember(made)
         return made
 
-    def _made(self, hole: _Gap, count: int) -> Floats:
-        gains = hole.gains(count)
-        made: Floats = hole.next(count) * gains + self._noise.make(count) * (1 - gains)
+    def _made(self, gap: _Gap, count: int) -> Floats:
+        gains = gap.gains(count)
+        made: Floats = gap.next(count) * gains + self._noise.generate(count) * (1 - gains)
         return made
 
-    def _merge(self, hole: _Gap, samples: Samples) -> Samples:
+    def _merge(self, gap: _Gap, samples: Samples) -> Samples:
         """Cross-fade from the concealed continuation to the received samples."""
-        lost_ms = 1000 * hole.done / self.rate_hz
+        lost_ms = 1000 * gap.done / self.rate_hz
         merge_ms = min(
-            MERGE_MOST_MS, 1000 * hole.period / self.rate_hz / 4 + MERGE_MS * lost_ms / 10
+            MERGE_MOST_MS, 1000 * gap.period / self.rate_hz / 4 + MERGE_MS * lost_ms / 10
         )
         count = min(len(samples), self._count(merge_ms))
         rise = (np.arange(count) + 0.5) / max(1, count)
         merged = samples.copy()
-        merged[:count] = _samples(samples[:count] * rise + self._made(hole, count) * (1 - rise))
+        merged[:count] = _samples(samples[:count] * rise + self._made(gap, count) * (1 - rise))
         return merged
 
     def _remember(self, samples: Samples) -> None:
@@ -316,7 +316,7 @@ class _Gap:
         self._phase_at = (self._phase_at + count) % len(self._cycle)
         made = self._cycle[at] * self._voiced
         if self._breath is not None:
-            made = made + self._breath.make(count) * np.sqrt(1 - self._voiced**2)
+            made = made + self._breath.generate(count) * np.sqrt(1 - self._voiced**2)
         if self.done < self._step_count:
             left = self._step_count - self.done
             share = np.clip((left - np.arange(count)) / self._step_count, 0.0, 1.0)

@@ -181,7 +181,7 @@ class AudioDecoder:
             self.concealed_s += self._frame_s
         elif len(samples):
             self._frame_s = len(samples) / payload.sample_hz
-            samples = concealer.hear(samples)
+            samples = concealer.accept(samples)
         else:
             return []
         return [_inbound_frame(frame, samples, payload, concealed=concealed)]
@@ -212,11 +212,11 @@ class AudioDecoder:
         payload = self._payload or next(iter(self._payloads.values()), None)
         if payload is None:
             return []
-        self._noise.sound(silence)
-        noise = self._noise.make(round(self._frame_s * payload.sample_hz))
+        self._noise.configure(silence)
+        noise = self._noise.generate(round(self._frame_s * payload.sample_hz))
         samples = np.clip(np.rint(noise), -32768, 32767).astype(np.int16)
         if self._concealer is not None and self._concealer.rate_hz == payload.sample_hz:
-            samples = self._concealer.hear(samples)
+            samples = self._concealer.accept(samples)
         return [_inbound_frame(frame, samples, payload, noise=True)]
 
 

@@ -349,7 +349,7 @@ class Playout:
             self._ready = self._ready[missing:]
             self._head += len(piece)
             missing -= len(piece)
-            parts.append(self._concealer.hear(piece))
+            parts.append(self._concealer.accept(piece))
             made_up += len(piece) if self._made_up else 0
         samples = parts[0] if len(parts) == 1 else np.concatenate(parts)
         self.concealed_s += made_up / self.rate_hz
@@ -386,7 +386,7 @@ class Playout:
         self._head, self._ready, self._made_up = piece.start, piece.samples, piece.concealed
         filled, self._filled = self._filled, 0
         if piece.noise:  # its sound is made here, as long as nothing else comes
-            self._concealer.rest(measure_noise(piece.samples))
+            self._concealer.use_comfort_noise(measure_noise(piece.samples))
             self._head, self._ready = piece.start + len(piece.samples), piece.samples[:0]
         elif piece.concealed and filled:
             # It was concealed here already, before it was known to be lost.

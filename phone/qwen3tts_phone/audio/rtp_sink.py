@@ -106,7 +106,7 @@ class SinkContext:
         # More than a slot off: it was held up by a hold, or by keys.
         return due if abs(at - due) < ptime_s else at
 
-    def made_anew(self, old: Payload, new: Payload, ptime_ms: int) -> FrameTranscoder:
+    def reencoded(self, old: Payload, new: Payload, ptime_ms: int) -> FrameTranscoder:
         return FrameTranscoder(list(self.queued), old, new, self._ptime_ms, ptime_ms, self._last)
 
     def position(self) -> int:
@@ -287,7 +287,7 @@ class RtpSink:
             self.follow()
             old, self._payload = self._payload, payload
             self._ptime_ms = self._leg.remote.ptime_ms if self._leg.remote else remote.ptime_ms
-            self._make_anew(old, in_place=epoch is None)
+            self._reencode(old, in_place=epoch is None)
             switched()
             pumping = self._pump(changing, resumed)
         except BaseException:
@@ -295,11 +295,11 @@ class RtpSink:
             raise
         self._pumping = asyncio.create_task(pumping, name="frames encoded again")
 
-    def _make_anew(self, old: Payload, *, in_place: bool) -> None:
+    def _reencode(self, old: Payload, *, in_place: bool) -> None:
         for each in list(self._live.values()):
             if each.cut:
                 continue
-            made = each.made_anew(old, self._payload, self._ptime_ms)
+            made = each.reencoded(old, self._payload, self._ptime_ms)
             if in_place:
                 each.queued = deque(made.take(made.left))
             elif made.left or not each.finished:

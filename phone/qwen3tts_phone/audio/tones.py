@@ -328,9 +328,9 @@ class ToneDetector:
         if run.told:
             return []
         if abs(run.hz - 2100.0) <= 25.0 and run.seconds >= 1.0:
-            return [self._tell(ToneKind.FAX_CED, run)]
+            return [self._report(ToneKind.FAX_CED, run)]
         if in_progress_band(run.hz) and run.seconds >= DIAL_S:
-            return [self._tell(ToneKind.DIAL, run)]
+            return [self._report(ToneKind.DIAL, run)]
         return []
 
     # --- tones that are known by their end, or by those before
@@ -344,15 +344,15 @@ class ToneDetector:
             return []
         if is_sit(self._past):
             self._pending = None
-            return [self._tell(ToneKind.SIT, run)]
+            return [self._report(ToneKind.SIT, run)]
         if is_cng(self._past):
             self._pending = None
-            return [self._tell(ToneKind.FAX_CNG, run)]
+            return [self._report(ToneKind.FAX_CNG, run)]
         kind = busy_kind(self._past)
         if kind is not None and kind is not self._told_cadence:
             self._told_cadence = kind
             self._pending = None
-            return [self._tell(kind, run)]
+            return [self._report(kind, run)]
         self._pending = self._beep(run, earlier)
         return []
 
@@ -368,7 +368,7 @@ class ToneDetector:
             return []
         if run.seconds < 0.7 and not is_pair(self._past):
             return []
-        return [self._tell(ToneKind.RINGBACK, run)]
+        return [self._report(ToneKind.RINGBACK, run)]
 
     # --- a beep
 
@@ -402,9 +402,9 @@ class ToneDetector:
         if quiet < BEEP_QUIET_S:
             return []
         self._pending = None
-        return [self._tell(ToneKind.BEEP, run)]
+        return [self._report(ToneKind.BEEP, run)]
 
-    def _tell(self, kind: ToneKind, run: ToneSegment) -> Tone:
+    def _report(self, kind: ToneKind, run: ToneSegment) -> Tone:
         run.told = True
         return Tone(kind, self._now, run.began_s, run.seconds, run.hz)
 

@@ -353,7 +353,7 @@ class Call(CallView, ABC):
     async def _greeted(self, wanted: OnMachine, settings: AnsweringSettings | None) -> None:
 
         def tell(heard: Answerer) -> None:
-            self._core.tell(AnswererHeard(self.clock.now(), heard.kind, heard.words))
+            self._core.publish(AnswererHeard(self.clock.now(), heard.kind, heard.words))
 
         await asyncio.shield(self._core.up)
         try:

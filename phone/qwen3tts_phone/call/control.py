@@ -213,7 +213,7 @@ class CallControl:
                 await self._accept(sdp)
                 if self.facts.early_media_at is None:
                     self.facts.early_media_at = self._now()
-                    self.core.tell(CallEarlyMedia(self._now()))
+                    self.core.publish(CallEarlyMedia(self._now()))
             case EarlyAnswer(sdp=sdp):
                 await self._accept(sdp)
                 self.core.speaks_early = True
@@ -230,9 +230,9 @@ class CallControl:
                 self._pressed(digit, duration, "info", self._now())
             case InfoReceived(content_type=content_type, body=content):
                 text = content.decode("utf-8", "replace")
-                self.core.tell(InfoHeard(self._now(), content_type, text))
+                self.core.publish(InfoHeard(self._now(), content_type, text))
             case ReferReceived():
-                self.transfers.asked(event)
+                self.transfers.on_refer(event)
             case Ended():
                 self._ended = event
                 self.core.error = self.core.error or event.error
@@ -246,7 +246,7 @@ class CallControl:
         if kind is CallRinging and self.facts.ringing_at is None:
             self.facts.ringing_at = self._now()
         if kind is not None:
-            self.core.tell(kind(self._now()))
+            self.core.publish(kind(self._now()))
 
     def _answered(self) -> None:
         if self.core.payload is None:
@@ -304,7 +304,7 @@ class CallControl:
                 case MediaStarted(source=source, at=at):
                     self.facts.media.note_source(source, at)
                     self.facts.first_rtp_in_at = self.facts.first_rtp_in_at or at
-                    self.core.tell(MediaBegan(at))
+                    self.core.publish(MediaBegan(at))
                 case SourceRejected(source=source, at=at):
                     self.facts.media.note_refused(source, at)
                 case SendingPaused(host=host):
@@ -317,7 +317,7 @@ class CallControl:
                 case MediaTimeout(silent_s=silent, at=at):
                     self.facts.media.silent_s = silent
                     ever = self.facts.first_rtp_in_at is not None
-                    self.core.tell(MediaSilent(at, silent, ever))
+                    self.core.publish(MediaSilent(at, silent, ever))
                     self.core.start(self._await_return(silent), "silence")
                 case LegFailed(cause=cause):
                     self.facts.media.failed = cause
@@ -331,7 +331,7 @@ class CallControl:
             self.core.start(self.give_up(), "end")
 
     def _pressed(self, digit: str, duration_ms: int, by: str, at: float) -> None:
-        key = self.keys.heard(digit, duration_ms, by, at)
+        key = self.keys.received(digit, duration_ms, by, at)
         if key is not None:
             self.core.pressed(key)
 

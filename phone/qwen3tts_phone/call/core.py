@@ -210,8 +210,8 @@ class CallCore:
 
     # --- what happens
 
-    def tell(self, event: TimedEvent) -> None:
-        self.event_stream.tell(event)
+    def publish(self, event: TimedEvent) -> None:
+        self.event_stream.publish(event)
 
     def begin(self, payload: Payload, sink: CallSink, ptime_ms: int = 20) -> None:
         """Attach the sink for an agreed format; recordings without a notice begin. Raises
@@ -247,7 +247,7 @@ class CallCore:
 
     def changed(self) -> None:
         assert self.payload is not None
-        self.tell(CodecChanged(self.clock.now(), self.payload.name))
+        self.publish(CodecChanged(self.clock.now(), self.payload.name))
 
     def answered(self) -> None:
         """Mark the call as answered; a second time does nothing."""
@@ -256,7 +256,7 @@ class CallCore:
         assert self.payload is not None
         self.facts.answered_at = self.clock.now()
         self.up.set_result(None)
-        self.tell(CallAnswered(self.clock.now(), self.payload.name))
+        self.publish(CallAnswered(self.clock.now(), self.payload.name))
         self.recordings.answered()
 
     def pressed(self, key: KeyPressed) -> None:
@@ -270,7 +270,7 @@ class CallCore:
             return
         self.facts.note_keys(key.digit, ours=False)
         self.keypad.pressed(key)
-        self.tell(key)
+        self.publish(key)
 
     # --- the end
 
@@ -317,7 +317,7 @@ class CallCore:
         if not self.up.done():
             self.up.set_exception(error or WrongState(f"The call ended: {cause}."))
             self.up.exception()  # retrieved: waiting is optional
-        self.tell(
+        self.publish(
             CallEnded(
                 self.clock.now(),
                 cause,

@@ -166,7 +166,7 @@ class EventStream:
         self._followers: weakref.WeakSet[_EventReader] = weakref.WeakSet()
         self._over = False
 
-    def tell(self, event: TimedEvent) -> None:
+    def publish(self, event: TimedEvent) -> None:
         for reader in (self._all, *self._followers):
             reader.put(event)
 

@@ -40,17 +40,17 @@ class Replacements:
         self._receive = receive
         self._tasks = tasks
 
-    def takes_place(self, sip: SipCall) -> bool:
+    def accept(self, sip: SipCall) -> bool:
         """Answer a call with Replaces for the program that awaits a successor; False = there is
         none.
         """
         old = self._call_of(sip.replaces)
         if old is None or not old.succession_awaited:
             return False
-        self._tasks.start(self._take_place(sip), f"answer to {sip.call_id}")
+        self._tasks.start(self._answer(sip), f"answer to {sip.call_id}")
         return True
 
-    async def _take_place(self, sip: SipCall) -> None:
+    async def _answer(self, sip: SipCall) -> None:
         try:
             call = await self._receive(sip)
             await call.take()
@@ -100,7 +100,7 @@ class OutageHandler:
         self._receive = receive
         self._tasks = tasks
 
-    async def turns_away(self, sip: SipCall) -> bool:
+    async def handle(self, sip: SipCall) -> bool:
         """Return whether a call is turned away, and start that."""
         outage = await self._outages.now()
         if outage is None:

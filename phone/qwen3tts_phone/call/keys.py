@@ -180,7 +180,7 @@ class DtmfExchange:
         self._facts = facts
         self._last: tuple[str, str, float] | None = None
 
-    def heard(self, digit: str, duration_ms: int, by: str, at: float) -> KeyPressed | None:
+    def received(self, digit: str, duration_ms: int, by: str, at: float) -> KeyPressed | None:
         """Return a key of the far end; None = a duplicate by the other transport."""
         if self._last is not None:
             known, way, before = self._last

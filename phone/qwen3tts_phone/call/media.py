@@ -162,7 +162,7 @@ class CallMedia:
         self._holding_since = None if agreed.receive else now
         if held != self._core.held:
             self._core.held = held
-            self._core.tell(CallHeld(now) if held else CallResumed(now))
+            self._core.publish(CallHeld(now) if held else CallResumed(now))
 
     def _count_holds(self, now: float) -> None:
         media = self._facts.media

@@ -201,7 +201,7 @@ class PhoneCall(Call):
             TransferFailed: the target was not reached; the call goes on.
         """
         target = self._phone.address_of(target, self.account)
-        await self._control.transfers.hand_on(target, headers=headers)
+        await self._control.transfers.transfer(target, headers=headers)
         await self.hangup()
 
     async def transfer_to(self, other: PhoneCall) -> None:
@@ -211,7 +211,7 @@ class PhoneCall(Call):
         Raises as :meth:`transfer`; both calls go on then.
         """
         other._core.check_up()
-        await self._control.transfers.hand_on(other.remote_uri, replaces=other._sip)
+        await self._control.transfers.transfer(other.remote_uri, replaces=other._sip)
         await asyncio.gather(self.hangup(), other.hangup())
 
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:

@@ -74,11 +74,11 @@ class CallTransfers:
         self._core = core
         self._refused = False
         """Whether the log has a refusal of theirs."""
-        self._going: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
 
     # --- ours
 
-    async def hand_on(
+    async def transfer(
         self,
         target: str,
         *,
@@ -92,7 +92,7 @@ class CallTransfers:
         async for progress in transfer.events:
             reason = progress.reason
             now = self._phone.clock.now()
-            self._core.tell(TransferProgress(now, progress.status, progress.reason))
+            self._core.publish(TransferProgress(now, progress.status, progress.reason))
         status = await transfer.done()
         if status >= 300:
             raise TransferFailed(status, reason)
@@ -100,7 +100,7 @@ class CallTransfers:
 
     # --- theirs
 
-    def asked(self, refer: ReferReceived) -> None:
+    def on_refer(self, refer: ReferReceived) -> None:
         policy = self._phone.settings.transfers
         # Once: the far end must not fill the log.
         level = logging.DEBUG if self._refused else logging.WARNING
@@ -134,10 +134,10 @@ class CallTransfers:
         if policy == "accept":
             # It goes on when the far end hangs up meanwhile, as many do after the 202.
             task = self._phone.tasks.start(self._follow(refer), f"transfer of {self._sip.call_id}")
-            self._going.add(task)
-            task.add_done_callback(self._going.discard)
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
             return
-        self._core.tell(
+        self._core.publish(
             TransferAsked(
                 self._phone.clock.now(),
                 refer.target,
@@ -148,12 +148,12 @@ class CallTransfers:
         )
 
     def call_over(self) -> None:
-        for task in list(self._going):
+        for task in list(self._under_way):
             task.cancel()
 
     async def _follow(self, refer: ReferReceived) -> None:
         try:
-            new = await self._go(refer)
+            new = await self._complete(refer)
         except NOT_DIALLED as error:
             logger.warning(
                 "call %s: a transfer by the far end failed: %s",
@@ -172,11 +172,11 @@ class CallTransfers:
         await self._core.hang_up()
 
     async def _accept(self, refer: ReferReceived) -> Call:
-        new = await self._go(refer)
+        new = await self._complete(refer)
         new.claim()
         return new
 
-    async def _go(self, refer: ReferReceived) -> Call:
+    async def _complete(self, refer: ReferReceived) -> Call:
         if not refer.accept():
             raise WrongState("The far end no longer waits for the transfer, or it was decided.")
         succession = self._core.succession
@@ -189,7 +189,7 @@ class CallTransfers:
         self._core.facts.transferred_to = refer.target
         refer.notify(200, "OK")
         succession.goes_on(new)
-        self._core.tell(CallTransferred(self._phone.clock.now(), new))
+        self._core.publish(CallTransferred(self._phone.clock.now(), new))
         return new
 
     async def _dial(self, refer: ReferReceived) -> Call:
@@ -212,7 +212,9 @@ class CallTransfers:
             refer.notify(503, "Service Unavailable")
             raise
         follows(new.facts, self._core.facts)
-        telling = asyncio.create_task(self._tell(new, refer), name="progress of a transfer")
+        telling = asyncio.create_task(
+            self._notify_progress(new, refer), name="progress of a transfer"
+        )
         try:
             await new.answered()
         except CallRefused as error:
@@ -231,7 +233,7 @@ class CallTransfers:
         return new
 
     @staticmethod
-    async def _tell(new: Call, refer: ReferReceived) -> None:
+    async def _notify_progress(new: Call, refer: ReferReceived) -> None:
         async for event in new.progress():
             if isinstance(event, CallQueued):
                 refer.notify(*PROGRESS_QUEUED)

@@ -207,7 +207,7 @@ class CallRecordings:
         self._call = call
         self._settings = call.files.settings
         self._plan = ConsentSchedule(call.files.settings)
-        self._told: asyncio.Task[bool] | None = None
+        self._notice: asyncio.Task[bool] | None = None
         self._running: dict[Path, RecordingTracks] = {}
         self._waiting: set[Recording] = set()
         self._asked_for_notice = False
@@ -226,9 +226,9 @@ class CallRecordings:
         if automatic or self._asked_for_notice:
             # Synchronously: further speech must not come between the words and the beep, or it
             # would not be recorded.
-            told = self._tell()
+            notice = self._start_notice()
             if automatic:
-                self._call.start(self._begin_when(told), "recording's notice")
+                self._call.start(self._begin_when(notice), "recording's notice")
 
     # --- by the program
 
@@ -245,7 +245,7 @@ class CallRecordings:
             self._waiting.add(recording)
             self._asked_for_notice = self._asked_for_notice or needs_notice
             if needs_notice and call.up.done():
-                self._tell()
+                self._start_notice()
             call.start(self._begin_later(recording, needs_notice), "recording")
         return recording
 
@@ -284,13 +284,13 @@ class CallRecordings:
         self.asked.append(recording)
         recording.begun(self._call.clock.now())
 
-    async def _begin_when(self, told: asyncio.Task[bool]) -> None:
-        if await asyncio.shield(told):
+    async def _begin_when(self, notice: asyncio.Task[bool]) -> None:
+        if await asyncio.shield(notice):
             self._begin_automatic()
 
     async def _begin_later(self, recording: Recording, needs_notice: bool) -> None:
         await asyncio.shield(self._call.up)
-        if needs_notice and not await asyncio.shield(self._tell()):
+        if needs_notice and not await asyncio.shield(self._start_notice()):
             error = CallError("Nothing was recorded: the notice was not heard to its end.")
             recording.failed(error)
         elif recording in self._waiting:
@@ -348,9 +348,9 @@ class CallRecordings:
 
     # --- the notice
 
-    def _tell(self) -> asyncio.Task[bool]:
+    def _start_notice(self) -> asyncio.Task[bool]:
         """Queue the notice, once a call; the task's result is whether it was heard."""
-        if self._told is None:
+        if self._notice is None:
             notice, speaker = self._plan.before_recording, self._call.speaker
             said = (
                 speaker.say(notice.text)
@@ -378,17 +378,17 @@ class CallRecordings:
                     )
                     return False
                 self._plan.began(self._call.clock.now())
-                self._call.start(self._remind(), "recording's beeps")
+                self._call.start(self._repeat_beep(), "recording's beeps")
                 return True
 
-            self._told = asyncio.create_task(heard(), name=f"notice of {self._id}")
-        return self._told
+            self._notice = asyncio.create_task(heard(), name=f"notice of {self._id}")
+        return self._notice
 
     @property
     def _id(self) -> str:
         return self._call.facts.call_id
 
-    async def _remind(self) -> None:
+    async def _repeat_beep(self) -> None:
         clock, speaker = self._call.clock, self._call.speaker
         while (next_at := self._plan.next_at) is not None and speaker is not None:
             await clock.sleep_until(max(next_at, clock.now() + MIN_BEEP_WAIT_S))

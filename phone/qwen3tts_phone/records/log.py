@@ -59,7 +59,7 @@ class CallRecordLog:
     def sweep(self, now_wall: float) -> list[Path]:
         days = self.settings.log_keep_days
         gone: list[Path] = []
-        for path, _ in self._aside():
+        for path, _ in self._rotated():
             try:
                 if days and path.stat().st_mtime < now_wall - days * DAY_S:
                     path.unlink()
@@ -114,7 +114,7 @@ class CallRecordLog:
                     os.ftruncate(self._fd, size)
                 raise OSError("no space left")
             if regular and self.settings.log_max_bytes:
-                self._put_aside(size + written)
+                self._rotate(size + written)
         finally:
             if regular and self._fd >= 0:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -134,11 +134,11 @@ class CallRecordLog:
             self._open()
         raise OSError("the log is replaced all the time")
 
-    def _put_aside(self, size: int) -> None:
+    def _rotate(self, size: int) -> None:
         if size < self.settings.log_max_bytes:
             return
         keep = self.settings.log_files
-        for path, number in sorted(self._aside(), key=lambda each: -each[1]):
+        for path, number in sorted(self._rotated(), key=lambda each: -each[1]):
             if number >= keep:
                 path.unlink(missing_ok=True)
             else:
@@ -148,7 +148,7 @@ class CallRecordLog:
         else:
             self.path.unlink()
 
-    def _aside(self) -> list[tuple[Path, int]]:
+    def _rotated(self) -> list[tuple[Path, int]]:
         found = []
         for path in self.path.parent.glob(f"{_escaped(self.path.name)}.*"):
             suffix = path.name[len(self.path.name) + 1 :]

@@ -244,7 +244,7 @@ class StreamCall(Call):
         if self._watch.sound(now):
             self.facts.first_rtp_in_at = self.facts.first_rtp_in_at or now
             self.facts.media.silent_s = 0.0
-            self._core.tell(MediaBegan(now))
+            self._core.publish(MediaBegan(now))
         payload = audio.payload or self._adapter.payload_in
         for heard in self._hearing.take(audio, payload, now):
             self._core.inbound.take(heard)
@@ -315,7 +315,7 @@ class StreamCall(Call):
             if silent_s is not None:
                 self.facts.media.silent_s = silent_s
                 ever = self.facts.first_rtp_in_at is not None
-                self._core.tell(MediaSilent(now, silent_s, ever))
+                self._core.publish(MediaSilent(now, silent_s, ever))
             blocked_at = self._sink.blocked_at if self._sink is not None else None
             lost = self._watch.lost(now, blocked_at)
             if lost is not None:
