@@ -21,8 +21,8 @@ from talker import FRAME, FRAME_NS, Came, Line
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.phone import Phone
 from qwen3tts_phone.sdp.session import SdpSession
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.sip.endpoint import SipEndpoint
-from qwen3tts_phone.sip.settings import SipSettings
 
 RATE_HZ = 8000
 BREAK_S = 0.45

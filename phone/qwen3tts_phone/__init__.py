@@ -84,8 +84,8 @@ _EXPORTS = {
     "qwen3tts_phone.records.recording": ("Recording",),
     "qwen3tts_phone.settings.phone": ("PhoneSettings",),
     "qwen3tts_phone.settings.records": ("RecordSettings",),
-    "qwen3tts_phone.sip.account": ("Account",),
-    "qwen3tts_phone.sip.settings": ("TlsSettings",),
+    "qwen3tts_phone.sip.core.account": ("Account",),
+    "qwen3tts_phone.sip.core.settings": ("TlsSettings",),
     "qwen3tts_phone.streams.call": ("StreamCall",),
     "qwen3tts_phone.streams.server": ("Streams",),
     "qwen3tts_phone.streams.settings": ("StreamSettings",),
@@ -156,8 +156,8 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares them
     from qwen3tts_phone.records.recording import Recording as Recording
     from qwen3tts_phone.settings.phone import PhoneSettings as PhoneSettings
     from qwen3tts_phone.settings.records import RecordSettings as RecordSettings
-    from qwen3tts_phone.sip.account import Account as Account
-    from qwen3tts_phone.sip.settings import TlsSettings as TlsSettings
+    from qwen3tts_phone.sip.core.account import Account as Account
+    from qwen3tts_phone.sip.core.settings import TlsSettings as TlsSettings
     from qwen3tts_phone.streams.call import StreamCall as StreamCall
     from qwen3tts_phone.streams.server import Streams as Streams
     from qwen3tts_phone.streams.settings import StreamSettings as StreamSettings

@@ -50,13 +50,13 @@ from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.settings.phone import PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.core.account import Account
+from qwen3tts_phone.sip.core.settings import GateSettings, SipSettings, TlsSettings
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.message.fields import parse_uri
 from qwen3tts_phone.sip.registration.keepalive import OptionsReply
 from qwen3tts_phone.sip.registration.line import AccountEvent, Line
 from qwen3tts_phone.sip.registration.lines import target_uri
-from qwen3tts_phone.sip.settings import GateSettings, SipSettings, TlsSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_settings.constraints import UNSET, given
 from qwen3tts_speech.link import SpeechLink

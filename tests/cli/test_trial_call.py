@@ -20,8 +20,8 @@ from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import SipEndpoint
-from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.settings import SipSettings
+from qwen3tts_phone.sip.core.account import Account
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_speech.link import SpeechLink
 from tests.cli.sip_server import Registrar
 

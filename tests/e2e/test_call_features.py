@@ -37,8 +37,8 @@ from qwen3tts_phone.errors import (
 from qwen3tts_phone.phone import Account, Phone
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.settings.records import RecordSettings
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.sip.endpoint import SipEndpoint
-from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transaction.state_machine import Timers
 from qwen3tts_server.run import running_server
 from tests.cli.sip_server import Registrar

@@ -12,8 +12,8 @@ import pytest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.errors import CallError, CallRefused
 from qwen3tts_phone.phone import Phone
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.sip.endpoint import SipEndpoint
-from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_server.run import running_server
 from tests.e2e.parties import phone
 

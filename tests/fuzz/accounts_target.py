@@ -8,14 +8,14 @@ import ipaddress
 import random
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.core.account import Account
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.sip.message.fields import parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response, parse_message
 from qwen3tts_phone.sip.message.network import DnsLookup, Hop
 from qwen3tts_phone.sip.message.via import mapped_address
 from qwen3tts_phone.sip.registration.keepalive import Keepalive, Located
 from qwen3tts_phone.sip.registration.registration import RegistrationCore, RegistrationState
-from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transport.dns import DnsAnswer, Family, NaptrRecord, SrvRecord
 from qwen3tts_phone.sip.transport.locator import MAX_HOPS, Locator
 from qwen3tts_phone.sip.user_agent import UserAgent

@@ -7,7 +7,6 @@ import random
 from collections import deque
 
 from qwen3tts_phone.errors import CallError, WrongState
-from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.incoming import IncomingCall
 from qwen3tts_phone.sip.call.modification import Method
@@ -21,12 +20,13 @@ from qwen3tts_phone.sip.call.state import (
     TransferProgress,
 )
 from qwen3tts_phone.sip.call.transfer import OutgoingRefer
-from qwen3tts_phone.sip.dialog import ReferTo
+from qwen3tts_phone.sip.core.account import Account
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.sip.message.message import Request, Response, parse_message
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.registration.registration import RegistrationCore, RegistrationState
-from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
+from qwen3tts_phone.sip.transaction.dialog import ReferTo
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.fuzz.sip_examples import (

@@ -8,9 +8,9 @@ from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.call.outgoing import rseq_of
 from qwen3tts_phone.sip.call.state import DIGITS, DTMF, DTMF_RELAY, read_dtmf, reasons
 from qwen3tts_phone.sip.call.transfer import read_status, write_status
-from qwen3tts_phone.sip.dialog import ReferTo, Replaces
 from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers
 from qwen3tts_phone.sip.message.message import Request, Response, parse_message
+from qwen3tts_phone.sip.transaction.dialog import ReferTo, Replaces
 from tests.fuzz.target import Target, story
 
 

@@ -8,11 +8,11 @@ from urllib.parse import unquote
 from qwen3tts_phone.dialling.guard import Guard, GuardSettings
 from qwen3tts_phone.dialling.numbers import EMERGENCY_EVERYWHERE, number_of, readings
 from qwen3tts_phone.errors import BadSip, CallNotAllowed
+from qwen3tts_phone.sip.core.settings import GateSettings
 from qwen3tts_phone.sip.gate import DROP, Refusal, SourceGate
 from qwen3tts_phone.sip.message.fields import parse_uri
 from qwen3tts_phone.sip.message.message import Request, parse_message
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.settings import GateSettings
 from tests.fuzz.target import Target, steps, story
 
 MOST_SOURCES = 8

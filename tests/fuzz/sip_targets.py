@@ -10,7 +10,6 @@ from qwen3tts_phone.errors import BadSdp, BadSip, NoCommonCodec
 from qwen3tts_phone.media.types import RemoteMedia
 from qwen3tts_phone.sdp import session as sdp
 from qwen3tts_phone.sdp.session import Media, SdpSession
-from qwen3tts_phone.sip.dialog import min_se, session_expires, supports_timer
 from qwen3tts_phone.sip.message.fields import parse_address, parse_uri, parse_via, split_list
 from qwen3tts_phone.sip.message.message import (
     MAX_MESSAGE_BYTES,
@@ -23,6 +22,7 @@ from qwen3tts_phone.sip.message.message import (
 )
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import response_hop, stamp_via
+from qwen3tts_phone.sip.transaction.dialog import min_se, session_expires, supports_timer
 from qwen3tts_phone.sip.transaction.digest import Digest
 from tests.fuzz import sip_examples as examples
 from tests.fuzz.target import Target, cuts

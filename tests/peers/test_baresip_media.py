@@ -16,7 +16,7 @@ from qwen3tts_codecs.g711 import decode_ulaw, encode_ulaw
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.errors import CallRefused, NoCommonCodec
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
+from qwen3tts_phone.sip.core.settings import SipSettings, TlsSettings
 from qwen3tts_server.run import running_server
 from tests.audio import aligned, quality, reference_8k
 from tests.e2e.parties import Ear

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_phone.sip import CallState, SipEndpoint, SipSettings
+from qwen3tts_phone.sip.core.settings import GateSettings
 from qwen3tts_phone.sip.gate import SourceGate
-from qwen3tts_phone.sip.settings import GateSettings
 from tests.conftest import require_package
 from tests.peers.kamailio_runner import relay_before
 from tests.peers.sipp_runner import free_port

@@ -22,8 +22,8 @@ from qwen3tts_phone.records.fields import FIELDS
 from qwen3tts_phone.settings.accounts import KEYS, KINDS
 from qwen3tts_phone.settings.file import PORT, SECTIONS
 from qwen3tts_phone.settings.sections import PhoneConfig
-from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.settings import SipSettings
+from qwen3tts_phone.sip.core.account import Account
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_settings.constraints import is_secret
 
 PAGE = Path(__file__).parents[2] / "docs" / "phone.md"

@@ -11,7 +11,7 @@ from qwen3tts_phone.errors import BadCertificate
 from qwen3tts_phone.phone import PhoneSettings
 from qwen3tts_phone.settings.file import config_from, load_phone_config, read_phone_config
 from qwen3tts_phone.settings.sections import PhoneConfig
-from qwen3tts_phone.sip.settings import SipSettings
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_settings.entries import BadConfiguration, from_yaml
 from tests.sip.certificates import DAY, Authority

@@ -9,7 +9,7 @@ import pytest
 from qwen3tts_phone.settings import secrets
 from qwen3tts_phone.settings.accounts import check_apart, read_accounts, server_of, transport_of
 from qwen3tts_phone.settings.secrets import secret_files
-from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_settings.entries import BadConfiguration, Entry, from_yaml
 from qwen3tts_settings.key_files import readable_by_others
 

@@ -10,8 +10,8 @@ from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.sip.call.incoming import IncomingCall
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.sip.endpoint import SipEndpoint
-from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_speech.link import SpeechLink
 from tests.sip.phones import QUICK, answer_one

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qwen3tts_phone.sip.core.settings import GateSettings
 from qwen3tts_phone.sip.gate import DROP, Refusal, SourceGate, Verdict
 from qwen3tts_phone.sip.message.message import Request
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import FORWARDED, origin_of
-from qwen3tts_phone.sip.settings import GateSettings
 
 OURS = "192.0.2.1"
 STRANGER = Hop("udp", "203.0.113.9", 5060)

@@ -9,10 +9,10 @@ import pytest
 
 from qwen3tts_phone.sip import user_agent as agent_module
 from qwen3tts_phone.sip.call.state import CallState
+from qwen3tts_phone.sip.core.settings import GateSettings
 from qwen3tts_phone.sip.gate import DROP, Refusal, SourceGate, Verdict
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.settings import GateSettings
 from tests.sip.wire import OFFER, Phone, Stranger, Wire, pair, request, stranger_up, up
 
 

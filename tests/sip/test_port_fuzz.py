@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.sip import SipCall, SipEndpoint, SipSettings
+from qwen3tts_phone.sip.core.settings import GateSettings
 from qwen3tts_phone.sip.gate import SourceGate
-from qwen3tts_phone.sip.settings import GateSettings
 from tests.fuzz.fuzz_targets import TARGETS
 from tests.fuzz.test_fuzz_targets import HARD
 from tests.sip.phones import QUICK, answer_one, good_call

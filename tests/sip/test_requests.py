@@ -6,9 +6,9 @@ import pytest
 
 from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.sip.call.state import CallState, EarlyMedia, Ended, ReinviteReceived
+from qwen3tts_phone.sip.core.ua_core import ALLOW
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.transaction.digest import Digest
-from qwen3tts_phone.sip.ua_core import ALLOW
 from tests.sip.wire import (
     ANSWER,
     CHALLENGE,

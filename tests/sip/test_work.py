@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip import scheduling as timekeeper
+from qwen3tts_phone.sip.core.settings import GateSettings, SipSettings
 from qwen3tts_phone.sip.gate import SourceGate
 from qwen3tts_phone.sip.message import fields
 from qwen3tts_phone.sip.message.message import (
@@ -27,7 +28,6 @@ from qwen3tts_phone.sip.message.message import (
 )
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.scheduling import LATE_MOST_S, LOOK_SHARE, TimerScheduler
-from qwen3tts_phone.sip.settings import GateSettings, SipSettings
 from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, UdpTransport
 from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.sip.wire import OFFER

@@ -12,11 +12,11 @@ from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.incoming import IncomingCall
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
 from qwen3tts_phone.sip.call.state import CallEvent, CallState, Ended, ReinviteReceived
+from qwen3tts_phone.sip.core.settings import SipSettings
+from qwen3tts_phone.sip.core.ua_core import ALLOW
 from qwen3tts_phone.sip.message.message import Request, Response, parse_message, reply
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transaction.digest import Digest
-from qwen3tts_phone.sip.ua_core import ALLOW
 from qwen3tts_phone.sip.user_agent import UserAgent
 
 DELAY_S = 0.01

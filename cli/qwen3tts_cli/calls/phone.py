@@ -38,7 +38,7 @@ from qwen3tts_cli.output.writable import check_sound_file, check_writable
 if TYPE_CHECKING:
     from qwen3tts_phone.phone import PhoneSettings
     from qwen3tts_phone.settings.sections import PhoneConfig
-    from qwen3tts_phone.sip.account import Account
+    from qwen3tts_phone.sip.core.account import Account
 
 ELSEWHERE = "192.0.2.1"
 """Stands for any other machine (RFC 5737)."""
@@ -188,7 +188,7 @@ class Telephone:
         """
         with needs("phone"):
             from qwen3tts_phone.phone import PhoneSettings
-            from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
+            from qwen3tts_phone.sip.core.settings import SipSettings, TlsSettings
         manner = manner or self.manner
         config = self.config
         base = PhoneSettings() if config is None else config.settings()
@@ -255,7 +255,7 @@ class Telephone:
         )
 
     def _own_account(self) -> tuple[Account, ...]:
-        from qwen3tts_phone.sip.account import Account
+        from qwen3tts_phone.sip.core.account import Account
 
         if self.registrar is None:
             return ()

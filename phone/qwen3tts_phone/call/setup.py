@@ -13,7 +13,7 @@ from qwen3tts_phone.sdp.description import parse
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.settings.phone import PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_phone.sip.registration.line import Line
 from qwen3tts_phone.sip.sip_call import SipCall
 

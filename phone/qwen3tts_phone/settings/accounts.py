@@ -9,7 +9,7 @@ from typing import Literal
 
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.settings.secrets import refuse_secret, take_secret
-from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_phone.sip.message.fields import parse_uri
 from qwen3tts_settings.building import build, unknown_setting
 from qwen3tts_settings.entries import BadConfiguration, Entry

@@ -15,7 +15,7 @@ from qwen3tts_phone.sdp.addresses import AddressScope, address_scope
 from qwen3tts_phone.settings.accounts import server_of, transport_of
 from qwen3tts_phone.settings.secrets import secret_files
 from qwen3tts_phone.settings.sections import PhoneConfig, SettingsWarning
-from qwen3tts_phone.sip.settings import Listener, SipSettings
+from qwen3tts_phone.sip.core.settings import Listener, SipSettings
 from qwen3tts_phone.sip.transport.tls import check_certificates
 from qwen3tts_settings.entries import BadConfiguration, Entry
 from qwen3tts_settings.key_files import readable_by_others

@@ -18,7 +18,7 @@ from qwen3tts_phone.settings.checks import check_together, review
 from qwen3tts_phone.settings.phone import PhoneSettings
 from qwen3tts_phone.settings.secrets import refuse_secret, take_secret
 from qwen3tts_phone.settings.sections import PhoneConfig
-from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_settings.building import build, unknown_setting
 from qwen3tts_settings.entries import BadConfiguration, Entry, from_file
 

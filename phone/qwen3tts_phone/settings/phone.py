@@ -13,8 +13,8 @@ from qwen3tts_phone.audio.wav import check_unavailable
 from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.media.types import LegSpec, MediaSettings
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.settings import MAX_CALLS, GateSettings, SipSettings, TlsSettings
+from qwen3tts_phone.sip.core.account import Account
+from qwen3tts_phone.sip.core.settings import MAX_CALLS, GateSettings, SipSettings, TlsSettings
 from qwen3tts_settings.constraints import bounded, check_fields, one_of
 from qwen3tts_speech.spans import endpoint_of
 from qwen3tts_speech.utterance import VoiceOptions

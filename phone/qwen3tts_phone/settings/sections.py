@@ -12,8 +12,8 @@ from qwen3tts_phone.dialling.retries import RetryPolicy
 from qwen3tts_phone.media.types import MediaSettings
 from qwen3tts_phone.settings.phone import PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.settings import GateSettings, SipSettings
+from qwen3tts_phone.sip.core.account import Account
+from qwen3tts_phone.sip.core.settings import GateSettings, SipSettings
 from qwen3tts_settings.constraints import bounded, check_fields
 from qwen3tts_speech.spans import endpoint_of
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.errors import CallError, WrongState, traceback_without_message
-from qwen3tts_phone.sip.account import Account, address_of_record
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.incoming import IncomingCall
-from qwen3tts_phone.sip.failure import host_not_found
+from qwen3tts_phone.sip.core.account import Account, address_of_record
+from qwen3tts_phone.sip.core.failure import host_not_found
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.sip.gate import CallAdmission, Gate, SourceGate
 from qwen3tts_phone.sip.message.message import Request
 from qwen3tts_phone.sip.message.network import Hop
@@ -22,7 +23,6 @@ from qwen3tts_phone.sip.registration.keepalive import OptionsReply, send_options
 from qwen3tts_phone.sip.registration.line import AccountEvent, Line, Registration
 from qwen3tts_phone.sip.registration.lines import AccountLines, target_uri
 from qwen3tts_phone.sip.scheduling import IncomingCallQueue, TimerScheduler
-from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.target_resolver import CheckTarget, RedirectFollower, TargetResolver
 from qwen3tts_phone.sip.transport.listeners import Listeners

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.limits import RecentSources, TokenBucket
+from qwen3tts_phone.sip.core.settings import GateSettings
 from qwen3tts_phone.sip.message.fields import parse_uri
 from qwen3tts_phone.sip.message.message import Request
 from qwen3tts_phone.sip.message.network import (
@@ -31,7 +32,6 @@ from qwen3tts_phone.sip.message.network import (
     site_of,
 )
 from qwen3tts_phone.sip.message.via import origin_of
-from qwen3tts_phone.sip.settings import GateSettings
 
 log = logging.getLogger(__name__)
 

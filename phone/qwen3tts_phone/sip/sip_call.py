@@ -26,11 +26,11 @@ from qwen3tts_phone.sip.call.state import (
     dtmf_relay,
 )
 from qwen3tts_phone.sip.call.transfer import OutgoingRefer, Transfer
-from qwen3tts_phone.sip.dialog import ReferTo, Replaces
-from qwen3tts_phone.sip.failure import call_refused
+from qwen3tts_phone.sip.core.failure import call_refused
 from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers, parse_uri
 from qwen3tts_phone.sip.message.message import Response
 from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
+from qwen3tts_phone.sip.transaction.dialog import ReferTo, Replaces
 from qwen3tts_phone.sip.transaction.transaction import Failure
 
 MAX_UNREAD_EVENTS = 64

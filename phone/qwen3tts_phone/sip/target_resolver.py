@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
 from qwen3tts_phone.sip.call.redirection import RedirectTarget
-from qwen3tts_phone.sip.failure import host_not_found
+from qwen3tts_phone.sip.core.account import Account
+from qwen3tts_phone.sip.core.failure import host_not_found
+from qwen3tts_phone.sip.core.ua_core import UserAgentCore
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.registration.lines import AccountLines, target_uri
 from qwen3tts_phone.sip.transport.listeners import Listeners
 from qwen3tts_phone.sip.transport.locator import Locator
-from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 
 class TargetResolver:

@@ -10,16 +10,16 @@ from qwen3tts_phone.sip.call.call import Call, CallRegistry, ReferSubscription
 from qwen3tts_phone.sip.call.incoming import IncomingCall
 from qwen3tts_phone.sip.call.state import DTMF, DTMF_RELAY, CallState, InfoReceived, read_dtmf
 from qwen3tts_phone.sip.call.transfer import IncomingRefer
-from qwen3tts_phone.sip.dialog import MIN_SE_S, Dialog, Replaces, new_tag, too_brief
+from qwen3tts_phone.sip.core.settings import SipSettings
+from qwen3tts_phone.sip.core.ua_core import ALLOW, UserAgentCore
 from qwen3tts_phone.sip.gate import BUSY_S, DROP, Gate
 from qwen3tts_phone.sip.message.fields import check_secure, parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response, UnsupportedBody, reply
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import origin_of, response_hop, stamp_via
-from qwen3tts_phone.sip.settings import SipSettings
+from qwen3tts_phone.sip.transaction.dialog import MIN_SE_S, Dialog, Replaces, new_tag, too_brief
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Transaction
-from qwen3tts_phone.sip.ua_core import ALLOW, UserAgentCore
 
 MAX_INFO_BYTES = 8192
 """Largest body of an INFO that is reported."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
-from qwen3tts_phone.sip.dialog import new_call_id, new_tag
+from qwen3tts_phone.sip.core.ua_core import Timed
 from qwen3tts_phone.sip.gate import SourceGate
 from qwen3tts_phone.sip.message.fields import check_headers, check_secure, parse_uri
 from qwen3tts_phone.sip.message.message import (
@@ -24,8 +24,8 @@ from qwen3tts_phone.sip.message.message import (
 )
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import loose_route
+from qwen3tts_phone.sip.transaction.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.transaction.digest import Digest
-from qwen3tts_phone.sip.ua_core import Timed
 from qwen3tts_phone.sip.uas import UserAgentServer
 
 

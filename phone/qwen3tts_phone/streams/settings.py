@@ -12,7 +12,7 @@ from typing import Any
 from qwen3tts_phone.audio.wav import check_unavailable
 from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_phone.sip.settings import MAX_CALLS
+from qwen3tts_phone.sip.core.settings import MAX_CALLS
 from qwen3tts_phone.streams.carriers import CARRIERS
 from qwen3tts_phone.streams.carriers.adapter import StreamKind
 from qwen3tts_phone.streams.carriers.audiosocket import TYPE_OF

@@ -29,9 +29,9 @@ from qwen3tts_phone.sip.call.state import (
     TransferProgress,
 )
 from qwen3tts_phone.sip.call.transfer import OutgoingRefer
-from qwen3tts_phone.sip.dialog import ReferTo, Replaces
 from qwen3tts_phone.sip.message.message import Response
 from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
+from qwen3tts_phone.sip.transaction.dialog import ReferTo, Replaces
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure
 from tests.sip.wire import ANSWER, OFFER, Carried, Phone, Wire, pair

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import CallError, CallNotAllowed, CallRefused
-from qwen3tts_phone.sip.account import Account
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
 from qwen3tts_phone.sip.call.redirection import MAX_DEPTH, MAX_TARGETS, RedirectTarget, TargetSet
 from qwen3tts_phone.sip.call.state import CallState
+from qwen3tts_phone.sip.core.account import Account
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.message.message import Request, Response, reply
-from qwen3tts_phone.sip.settings import SipSettings
 from tests.sip.phones import QUICK
 from tests.sip.wire import ANSWER, OFFER, Phone, Stranger, Wire, ended
 

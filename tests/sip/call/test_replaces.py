@@ -7,8 +7,8 @@ import pytest
 from qwen3tts_phone.errors import BadSip
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.state import CallState, ReferReceived
-from qwen3tts_phone.sip.dialog import Replaces
 from qwen3tts_phone.sip.message.message import Request, Response, parse_message, reply
+from qwen3tts_phone.sip.transaction.dialog import Replaces
 from tests.sip.wire import (
     ANSWER,
     OFFER,

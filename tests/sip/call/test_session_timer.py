@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_phone.sip.call.state import CallState, Ended, ReinviteReceived
-from qwen3tts_phone.sip.dialog import Due, SessionTimer, session_expires
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.sip.message.message import Request, Response, reply
-from qwen3tts_phone.sip.settings import SipSettings
+from qwen3tts_phone.sip.transaction.dialog import Due, SessionTimer, session_expires
 from tests.sip.wire import (
     ANSWER,
     OFFER,

@@ -7,8 +7,8 @@ import pytest
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, CallRefused, TransferFailed
 from qwen3tts_phone.sip.call.state import CallState, ReferReceived, TransferProgress
 from qwen3tts_phone.sip.call.transfer import OutgoingRefer, read_status, write_status
-from qwen3tts_phone.sip.dialog import ReferTo, Replaces
 from qwen3tts_phone.sip.message.message import Request, Response, reply
+from qwen3tts_phone.sip.transaction.dialog import ReferTo, Replaces
 from tests.sip.wire import (
     CHALLENGE,
     Phone,

@@ -17,10 +17,10 @@ from qwen3tts_phone.errors import (
     WrongState,
 )
 from qwen3tts_phone.sip import Account, AccountEvent, RegistrationState, SipEndpoint, SipSettings
+from qwen3tts_phone.sip.core.settings import GateSettings
 from qwen3tts_phone.sip.gate import SourceGate
 from qwen3tts_phone.sip.message.message import Response, reply
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.settings import GateSettings
 from qwen3tts_phone.sip.transport import listeners
 from qwen3tts_phone.sip.transport.locator import Locator
 from tests.fakes import FakeClock, settle

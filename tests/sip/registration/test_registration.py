@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from qwen3tts_phone.errors import BadSip, RegistrationFailed
-from qwen3tts_phone.sip.account import Account, address_of_record
+from qwen3tts_phone.sip.core.account import Account, address_of_record
+from qwen3tts_phone.sip.core.settings import SipSettings, TlsSettings
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.registration.lines import target_uri
 from qwen3tts_phone.sip.registration.registration import (
@@ -16,7 +17,6 @@ from qwen3tts_phone.sip.registration.registration import (
     RegistrationEvent,
     RegistrationState,
 )
-from qwen3tts_phone.sip.settings import SipSettings, TlsSettings
 from tests.sip.registrar import Registrar
 from tests.sip.wire import CHALLENGE, Phone, Wire, pair
 

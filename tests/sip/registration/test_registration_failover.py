@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from qwen3tts_phone.errors import RegistrationFailed
-from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.registration.keepalive import PONG_S, Keepalive, Located

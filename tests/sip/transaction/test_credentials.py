@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from qwen3tts_phone.errors import CallRefused
-from qwen3tts_phone.sip.account import MAX_SERVERS, Account, AccountCredentials
 from qwen3tts_phone.sip.call.call import Call
+from qwen3tts_phone.sip.core.account import MAX_SERVERS, Account, AccountCredentials
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.registration.registration import RegistrationCore

@@ -12,10 +12,10 @@ from qwen3tts_phone.errors import CallError, CallRefused
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.state import CallState
 from qwen3tts_phone.sip.call.transfer import OutgoingRefer
-from qwen3tts_phone.sip.dialog import ReferTo
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
+from qwen3tts_phone.sip.transaction.dialog import ReferTo
 from qwen3tts_phone.sip.transaction.digest import (
     MAX_CHALLENGES,
     Challenge,

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import CalleeUnreachable
+from qwen3tts_phone.sip.core.settings import DnsSettings, split_nameserver
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.message.network import DnsLookup, Hop
-from qwen3tts_phone.sip.settings import DnsSettings, split_nameserver
 from qwen3tts_phone.sip.transport.dns import (
     NEGATIVE_S,
     THREADS,

@@ -13,8 +13,8 @@ import pytest
 
 from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError, RegistrationFailed
 from qwen3tts_phone.sip import Account, SipCall, SipEndpoint, SipSettings, TlsSettings
+from qwen3tts_phone.sip.core.settings import GateSettings
 from qwen3tts_phone.sip.gate import SourceGate
-from qwen3tts_phone.sip.settings import GateSettings
 from qwen3tts_phone.sip.transport import stream
 from qwen3tts_phone.sip.transport.locator import Locator
 from tests.sip.certificates import DAY, Authority

@@ -12,8 +12,8 @@ import pytest
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, PortBusy
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip import SipCall, SipEndpoint, SipSettings
+from qwen3tts_phone.sip.core.settings import DnsSettings
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.settings import DnsSettings
 from qwen3tts_phone.sip.transport import stream
 from qwen3tts_phone.sip.transport.dns import (
     KEPT_S,

@@ -17,7 +17,7 @@ from qwen3tts_phone.sip.call.state import (
     Ended,
     reasons,
 )
-from qwen3tts_phone.sip.dialog import Dialog, DialogId, Due, SessionTimer
+from qwen3tts_phone.sip.core.ua_core import UserAgentCore
 from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers, check_secure, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.message.network import Hop, address_of
@@ -27,9 +27,9 @@ from qwen3tts_phone.sip.transaction.client_request import (
     OutcomeListener,
     ResponseListener,
 )
+from qwen3tts_phone.sip.transaction.dialog import Dialog, DialogId, Due, SessionTimer
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction
-from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 
 class Call:

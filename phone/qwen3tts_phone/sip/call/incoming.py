@@ -10,7 +10,7 @@ from typing import Literal
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, WrongState
 from qwen3tts_phone.sip.call.call import Call, CallRegistry
 from qwen3tts_phone.sip.call.state import Answered, CallState, CallStep, EarlyAnswer
-from qwen3tts_phone.sip.dialog import Dialog, new_tag
+from qwen3tts_phone.sip.core.ua_core import UserAgentCore
 from qwen3tts_phone.sip.message.fields import (
     CallHeaders,
     check_headers,
@@ -19,8 +19,8 @@ from qwen3tts_phone.sip.message.fields import (
 )
 from qwen3tts_phone.sip.message.message import Request, Response, checked_sdp, reply
 from qwen3tts_phone.sip.message.network import Hop
+from qwen3tts_phone.sip.transaction.dialog import Dialog, new_tag
 from qwen3tts_phone.sip.transaction.transaction import ResponseRetransmitter, Transaction
-from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 MAX_WAITING = 4
 """Provisional responses that wait for the PRACK of the one before."""

@@ -19,8 +19,8 @@ from qwen3tts_phone.sip.call.state import (
     ReinviteConfirmed,
     ReinviteReceived,
 )
-from qwen3tts_phone.sip.dialog import Dialog, SessionTimer
-from qwen3tts_phone.sip.failure import call_refused
+from qwen3tts_phone.sip.core.failure import call_refused
+from qwen3tts_phone.sip.core.ua_core import UserAgentCore
 from qwen3tts_phone.sip.message.fields import delta_seconds
 from qwen3tts_phone.sip.message.message import Request, Response, checked_sdp, reply
 from qwen3tts_phone.sip.message.network import Hop
@@ -29,9 +29,9 @@ from qwen3tts_phone.sip.transaction.client_request import (
     OutcomeListener,
     ResponseListener,
 )
+from qwen3tts_phone.sip.transaction.dialog import Dialog, SessionTimer
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure, ResponseRetransmitter, Transaction
-from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 ANSWERED_WITHIN_S = 60.0
 """A re-INVITE of ours without a final response by then has failed."""

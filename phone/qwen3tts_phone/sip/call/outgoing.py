@@ -10,15 +10,15 @@ from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError
 from qwen3tts_phone.sip.call.call import Call, CallRegistry
 from qwen3tts_phone.sip.call.redirection import Redirection, RedirectTarget
 from qwen3tts_phone.sip.call.state import Answered, CallState, CallStep, EarlyMedia, Ringing
-from qwen3tts_phone.sip.dialog import Dialog
-from qwen3tts_phone.sip.failure import call_refused
+from qwen3tts_phone.sip.core.failure import call_refused
+from qwen3tts_phone.sip.core.ua_core import UserAgentCore
 from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.transaction.client_request import ClientRequest, NullListener
+from qwen3tts_phone.sip.transaction.dialog import Dialog
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure, cancel_for
-from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 MAX_PRACKS = 64
 """Most reliable provisional responses of one branch that are acknowledged."""

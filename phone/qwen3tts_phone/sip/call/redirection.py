@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip, CallError
+from qwen3tts_phone.sip.core.ua_core import UserAgentCore
 from qwen3tts_phone.sip.message.fields import check_secure, parse_address, parse_uri, uri_parameter
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import loose_route
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure
-from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 MAX_TARGETS = 5
 """Most redirection targets of one call, failed ones included."""

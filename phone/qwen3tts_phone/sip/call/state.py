@@ -9,9 +9,9 @@ from enum import Enum, auto
 from typing import Literal
 
 from qwen3tts_phone.errors import BadSip, CallError
-from qwen3tts_phone.sip.dialog import Replaces
 from qwen3tts_phone.sip.message.fields import CallHeaders, split_list
 from qwen3tts_phone.sip.message.message import Request, Response
+from qwen3tts_phone.sip.transaction.dialog import Replaces
 
 
 class ModificationState(Enum):

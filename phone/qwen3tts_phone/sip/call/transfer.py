@@ -15,11 +15,11 @@ from typing import Protocol
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, TransferFailed
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.state import CallState, ReferReceived, TransferProgress
-from qwen3tts_phone.sip.dialog import Dialog, ReferTo
-from qwen3tts_phone.sip.failure import call_refused
+from qwen3tts_phone.sip.core.failure import call_refused
 from qwen3tts_phone.sip.message.fields import parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import REASONS, Request, Response, reply
 from qwen3tts_phone.sip.transaction.client_request import ClientRequest, OutcomeListener
+from qwen3tts_phone.sip.transaction.dialog import Dialog, ReferTo
 from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction
 
 MAX_UNREAD_NOTICES = 64

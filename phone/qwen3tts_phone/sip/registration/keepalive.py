@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallError
-from qwen3tts_phone.sip.account import Account, address_of_record
-from qwen3tts_phone.sip.dialog import new_call_id, new_tag
+from qwen3tts_phone.sip.core.account import Account, address_of_record
+from qwen3tts_phone.sip.core.ua_core import UserAgentCore
 from qwen3tts_phone.sip.message.fields import check_secure
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import loose_route
 from qwen3tts_phone.sip.transaction.client_request import ClientRequest
+from qwen3tts_phone.sip.transaction.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.transaction.transaction import Failure
-from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 Located = Callable[[Sequence[Hop], OSError | None, float], None]
 """Receives the servers, best first, or the failure, and the time."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.sip.account import Account, AccountCredentials
+from qwen3tts_phone.sip.core.account import Account, AccountCredentials
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.registration.keepalive import Keepalive
 from qwen3tts_phone.sip.registration.registration import RegistrationCore, RegistrationState

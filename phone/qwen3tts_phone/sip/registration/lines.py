@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from qwen3tts_phone.errors import BadSip, WrongState
-from qwen3tts_phone.sip.account import Account, AccountCredentials, address_of_record
 from qwen3tts_phone.sip.call.incoming import IncomingCall
+from qwen3tts_phone.sip.core.account import Account, AccountCredentials, address_of_record
+from qwen3tts_phone.sip.core.ua_core import UserAgentCore
 from qwen3tts_phone.sip.message.fields import check_secure, is_ip, parse_uri
 from qwen3tts_phone.sip.message.message import Response
 from qwen3tts_phone.sip.message.network import Hop, address_of, in_networks
@@ -21,7 +22,6 @@ from qwen3tts_phone.sip.registration.registration import RegistrationCore
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transport.listeners import Listeners
 from qwen3tts_phone.sip.transport.locator import Locator
-from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 LOOK_EVERY_S = 60.0
 """Interval of server look-ups."""

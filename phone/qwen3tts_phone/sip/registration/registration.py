@@ -11,21 +11,21 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 from qwen3tts_phone.errors import BadSip, CallError, RegistrationFailed
-from qwen3tts_phone.sip.account import Account, address_of_record
-from qwen3tts_phone.sip.dialog import new_call_id, new_tag
-from qwen3tts_phone.sip.failure import (
+from qwen3tts_phone.sip.core.account import Account, address_of_record
+from qwen3tts_phone.sip.core.failure import (
     registrar_not_found,
     registration_refused,
     registration_unanswered,
 )
+from qwen3tts_phone.sip.core.ua_core import UserAgentCore
 from qwen3tts_phone.sip.message.fields import delta_seconds, parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import loose_route
 from qwen3tts_phone.sip.registration.keepalive import Learn, Locate, Located, OptionsRequest
 from qwen3tts_phone.sip.transaction.client_request import ClientRequest
+from qwen3tts_phone.sip.transaction.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.transaction.transaction import Failure
-from qwen3tts_phone.sip.ua_core import UserAgentCore
 
 
 class RegistrationState(Enum):

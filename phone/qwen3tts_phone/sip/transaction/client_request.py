@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip, CallError
-from qwen3tts_phone.sip.dialog import min_se, new_branch, session_expires
 from qwen3tts_phone.sip.message.fields import parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.message.via import loose_route, uri_at_server
+from qwen3tts_phone.sip.transaction.dialog import min_se, new_branch, session_expires
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.layer import TransactionLayer
 from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from qwen3tts_phone.sip.settings import DnsSettings, split_nameserver
+from qwen3tts_phone.sip.core.settings import DnsSettings, split_nameserver
 
 T = TypeVar("T")
 

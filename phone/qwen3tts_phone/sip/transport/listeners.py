@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from qwen3tts_phone.errors import PortBusy
+from qwen3tts_phone.sip.core.settings import Listener, SipSettings
 from qwen3tts_phone.sip.message.message import PING
 from qwen3tts_phone.sip.message.network import Hop, address_of
-from qwen3tts_phone.sip.settings import Listener, SipSettings
 from qwen3tts_phone.sip.transport.dns import Family
 from qwen3tts_phone.sip.transport.stream import Admit, StreamTransport
 from qwen3tts_phone.sip.transport.tls import TlsContexts, load_contexts

@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from qwen3tts_phone.sip.core.settings import DnsSettings
 from qwen3tts_phone.sip.message.fields import is_ip
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.settings import DnsSettings
 from qwen3tts_phone.sip.transport.dns import (
     NEGATIVE_S,
     DnsAnswer,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from qwen3tts_phone.errors import BadCertificate, CalleeUnreachable, CallError
+from qwen3tts_phone.sip.core.settings import TlsSettings
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.settings import TlsSettings
 from qwen3tts_settings.key_files import certificate_fields, readable_by_others
 
 DAY_S = 24 * 3600.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallError, CallRefused, RegistrationFailed
-from qwen3tts_phone.sip.account import Account
+from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_phone.sip.message.message import Response
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.transaction.digest import Digest, challenges

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from qwen3tts_phone.errors import BadSip
-from qwen3tts_phone.sip.account import Account
-from qwen3tts_phone.sip.dialog import Dialog, new_branch
+from qwen3tts_phone.sip.core.account import Account
+from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.sip.message.fields import (
     check_secure,
     is_ip,
@@ -21,12 +21,12 @@ from qwen3tts_phone.sip.message.fields import (
 from qwen3tts_phone.sip.message.message import Request, Response
 from qwen3tts_phone.sip.message.network import DnsLookup, Hop
 from qwen3tts_phone.sip.message.via import bracketed, contact_hop
-from qwen3tts_phone.sip.settings import SipSettings
 from qwen3tts_phone.sip.transaction.client_request import (
     ClientRequest,
     ResponseListener,
     ServerHealth,
 )
+from qwen3tts_phone.sip.transaction.dialog import Dialog, new_branch
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.layer import TransactionLayer
 from qwen3tts_phone.sip.transaction.transaction import OutboundMessage

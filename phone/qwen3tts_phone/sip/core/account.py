@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.sip.core.settings import TRANSPORTS, Nat
 from qwen3tts_phone.sip.message.fields import (
     check_headers,
     check_secure,
@@ -21,7 +22,6 @@ from qwen3tts_phone.sip.message.fields import (
 )
 from qwen3tts_phone.sip.message.message import Request
 from qwen3tts_phone.sip.message.network import Hop, Network, address_of, in_networks, networks
-from qwen3tts_phone.sip.settings import TRANSPORTS, Nat
 from qwen3tts_phone.sip.transaction.digest import Challenge, ChallengePolicy, Digest
 from qwen3tts_wire.errors import log_text
 
