@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,3 +108,135 @@ def test_linear_samples_of_streams_are_low_byte_first() -> None:
         payload.decode(b"abc")
     with pytest.raises(UnsupportedRate):
         slin(100)
+
+
+ROOT = Path(__file__).parents[2]
+
+AMR_WB = '''
+"""AMR-WB, as a stub: its frames have the right sizes, and nothing of the sound."""
+
+import numpy as np
+
+from qwen3tts_codecs.payload import CodecRating, CodecSpec, Payload
+
+FRAME = bytes([0xF0, 0x44]) + bytes(60)  # RFC 4867: request, table of contents, 23.85 kbit/s
+
+
+class Encoder:
+    delay_samples = 80
+
+    def __init__(self, frame_samples):
+        self.frame_samples = frame_samples
+
+    def encode(self, pcm):
+        return FRAME
+
+
+class Decoder:
+    def decode(self, data):
+        return np.zeros(320, np.int16)
+
+
+AMR_WB = Payload(
+    "AMR-WB",
+    112,
+    16_000,
+    16_000,
+    0,
+    b"",
+    lambda pcm: FRAME,
+    lambda data: Decoder().decode(data),
+    make_encoder=Encoder,
+    make_decoder=Decoder,
+    make_silence=lambda ptime_ms: FRAME,
+    ptimes_ms=(20,),
+)
+SPECS = (
+    CodecSpec(
+        AMR_WB,
+        fmtp="octet-align=1",
+        configured=lambda payload, fmtp: payload,
+        rating=CodecRating(1.0, 13.0, 5.0),
+        aliases=("amr-wb",),
+    ),
+)
+'''
+
+LEARNT = """
+import asyncio, tempfile
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from qwen3tts_cli.calls.phone import codec_names, codecs_of
+from qwen3tts_codecs.table import UNRATED, codec_by_alias, rating_of
+from qwen3tts_pacer import AudioPacer
+from qwen3tts_phone.diagnosis.quality import rate
+from qwen3tts_phone.sdp.session import SdpSession
+from qwen3tts_phone.settings.file import read_phone_config
+from qwen3tts_phone.settings.phone import PhoneSettings
+
+# SDP: offered with its rtpmap and fmtp, answered, and agreed on by both.
+caller = SdpSession("127.0.0.1", 4000, codecs=("AMR-WB", "PCMU"))
+callee = SdpSession("127.0.0.1", 4002, codecs=("PCMA", "amr-wb"))
+offer = caller.offer()
+assert "m=audio 4000 RTP/AVP 112 0 " in offer, offer
+assert "a=rtpmap:112 AMR-WB/16000\\r\\n" in offer, offer
+assert "a=fmtp:112 octet-align=1\\r\\n" in offer, offer
+answer, agreed = callee.answer(offer)
+assert (agreed.payload_name, agreed.payload_type, agreed.clock_hz) == ("AMR-WB", 112, 16_000)
+assert caller.accept(answer).payload_name == "AMR-WB"
+
+# Settings, in code and in a file.
+assert PhoneSettings(codecs=("AMR-WB", "PCMU")).codecs == ("AMR-WB", "PCMU")
+with tempfile.TemporaryDirectory() as folder:
+    file = Path(folder) / "phone.yaml"
+    file.write_text("media: {codecs: [AMR-WB, PCMA]}")
+    assert read_phone_config(file, {}).media.codecs == ("AMR-WB", "PCMA")
+    file.write_text("media: {codecs: [AMR-BW]}")
+    try:
+        read_phone_config(file, {})
+    except Exception as error:
+        assert "AMR-WB" in error.remedy, error.remedy
+
+# The E-model, and a carrier's name.
+assert rating_of("amr-wb") != UNRATED
+assert rate("AMR-WB", loss=0.02).r != rate("G729", loss=0.02).r
+assert codec_by_alias("amr-wb").name == "AMR-WB"
+
+# The command line: taken, completed, and named where another one is refused.
+assert codecs_of("amr-wb,pcmu") == ("AMR-WB", "PCMU")
+assert codec_names("PCMU,am") == ["PCMU,AMR-WB"]
+try:
+    codecs_of("EVS")
+except typer.BadParameter as error:
+    assert "AMR-WB" in str(error), error
+
+# The AudioPacer paces it.
+pacer = AudioPacer(codec="AMR-WB")
+pacer.push_pcm(np.zeros(2400, np.int16))
+pacer.start()
+assert len(pacer.due().payload) == 62
+print("learnt")
+"""
+
+
+def test_a_codec_is_one_module_and_one_line_of_the_table(tmp_path: Path) -> None:
+    package = tmp_path / "codecs/qwen3tts_codecs"
+    shutil.copytree(ROOT / "codecs/qwen3tts_codecs", package)
+    (package / "amr_wb.py").write_text(AMR_WB)
+    table = package / "table.py"
+    text = table.read_text()
+    assert text.count('    "g722",\n') == 1
+    table.write_text(text.replace('    "g722",\n', '    "g722",\n    "amr_wb",\n'))
+    path = [tmp_path / "codecs", *(ROOT / name for name in ("pacer", "server", "phone", "cli"))]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\nsys.path[:0] = {[*map(str, path)]}\n{LEARNT}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert done.stdout == "learnt\n", done.stderr

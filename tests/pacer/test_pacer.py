@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import time
 from collections.abc import Awaitable
 
 import pytest
 
 from qwen3tts_pacer.audio_pacer import AudioPacer, Outcome, PacerClosed, SinkFailed
+from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_pacer.core import PacerCore
 from qwen3tts_pacer.slot import Kind, Slot
 from qwen3tts_pacer.states import ContextError, PacerError, PacerFull
@@ -392,3 +396,26 @@ async def test_a_long_call_keeps_bounded_records(clock: FakeClock, sink: Recordi
         assert pacer._open == set()
         assert len(pacer._heard_at) <= 1
     assert len(sink.speech) == 399
+
+
+async def test_the_loop_clock_never_returns_before_the_deadline() -> None:
+    clock = LoopClock()
+    for wait in (0.0, -1.0, 0.001, 0.0005):
+        deadline = clock.now() + wait
+        await clock.sleep_until(deadline)
+        assert clock.now() >= deadline
+
+
+def test_the_loop_clock_is_the_monotonic_clock() -> None:
+    before = time.monotonic()
+    now = LoopClock().now()
+    assert before <= now <= time.monotonic()
+
+
+def test_the_pure_parts_need_neither_asyncio_nor_numpy() -> None:
+    code = (
+        "import sys, qwen3tts_pacer.core, qwen3tts_pacer.policy, qwen3tts_pacer.timeline\n"
+        "sys.exit(', '.join({'asyncio', 'numpy'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (0, "")

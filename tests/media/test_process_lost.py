@@ -9,14 +9,18 @@ import signal
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
-from qwen3tts_phone.media.control import Control, MediaLost
+from qwen3tts_phone.media import admission
+from qwen3tts_phone.media.admission import GOOD_REPORTS, LONG_REPORTS
+from qwen3tts_phone.media.control import Control, MediaLost, MediaRefused
 from qwen3tts_phone.media.dtmf import KEYS_BURST, EventPacket, build
 from qwen3tts_phone.media.leg import EVENTS_KEPT, MediaLeg
 from qwen3tts_phone.media.loop import MESSAGE_MOST, REPLIES_MOST, MediaLoop
-from qwen3tts_phone.media.process import MediaProcess
+from qwen3tts_phone.media.process import MediaKeeper, MediaProcess
+from qwen3tts_phone.media.reports import MediaLoad
 from qwen3tts_phone.media.types import (
     ContextPlayed,
     KeysIgnored,
@@ -269,3 +273,50 @@ async def test_commands_wait_for_room_in_the_socket_and_one_given_up_is_not_sent
         with pytest.raises(BlockingIOError):
             theirs.recv(MESSAGE_MOST)
         control.close(MediaLost("over"))
+
+
+CALLS = 60
+
+
+async def test_it_reports_its_load_and_refuses_calls_while_it_cannot_pace_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "LEAST_CALLS", 0)
+    keeper = await MediaKeeper.start(MediaSettings(answer_timeout_s=60.0))
+    try:
+        load = MediaLoad(at_ns=1)
+        report = keeper.process.on_load
+        for second in range(1, 4):
+            load = replace(load, at_ns=10**9 * second, cpu_ns=10**9 * second, calls=CALLS)
+            report(load)
+        with pytest.raises(MediaRefused, match=f"{CALLS} calls") as refused:
+            await keeper.open(LegSpec())
+        assert refused.value.remedy
+        for _ in range(GOOD_REPORTS + LONG_REPORTS):
+            load = replace(load, at_ns=load.at_ns + 10**9, calls=0)
+            report(load)
+        await (await keeper.open(LegSpec())).close()
+    finally:
+        await keeper.close()
+
+
+async def test_a_process_that_is_lost_while_calls_were_refused_is_replaced_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "LEAST_CALLS", 0)
+    keeper = await MediaKeeper.start(MediaSettings())
+    try:
+        for second in range(1, 4):
+            keeper.process.on_load(
+                MediaLoad(10**9 * second, 10**9 * second, CALLS, slots=1000 * second)
+            )
+        assert keeper.is_full
+        lost = keeper.pid
+        os.kill(lost, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE_S):
+            await keeper.process.lost.wait()
+            leg = await keeper.open(LegSpec())
+        assert keeper.pid != lost
+        await leg.close()
+    finally:
+        await keeper.close()
