@@ -14,7 +14,7 @@ from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import LeadingTrim, SilenceCut, SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.qwen3.engine.jobs import Job, Speaker, SpeechPostprocessor
+from qwen3tts_engine.qwen3.engine.jobs import Job, SpeechPostprocessor, VoiceConditioning
 from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_engine.qwen3.engine.worker import Worker, WorkerSettings
 from qwen3tts_engine.qwen3.kernels.runner import Runner
@@ -195,7 +195,7 @@ class Load:
         made: dict[str, Any] = {
             "track": track,
             "lay_out": lay_out,
-            "speaker": Speaker(speakers[0]),
+            "speaker": VoiceConditioning(speakers[0]),
             "sampling": Sampling(),
             "seed": self._draw.getrandbits(62),
             "output": call,

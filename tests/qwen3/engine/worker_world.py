@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import check_finite
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.qwen3.engine.jobs import Job, Speaker
+from qwen3tts_engine.qwen3.engine.jobs import Job, VoiceConditioning
 from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_engine.qwen3.engine.worker import Worker, WorkerSettings
 from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, PrefixCache, StepRow
@@ -263,7 +263,7 @@ class World:
         return Job(
             track=TextTrack(SynthesisRequest(text, more=more), Letters(), most=most),
             lay_out=cast(Any, lay_out or laid_out),
-            speaker=Speaker("someone"),
+            speaker=VoiceConditioning("someone"),
             sampling=cast(Any, None),
             seed=seed,
             output=FakeOutput(),

@@ -11,7 +11,7 @@ from qwen3tts_engine.qwen3.model import model as module
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_engine.qwen3.model.kv_cache import KvCache
-from qwen3tts_engine.qwen3.model.model import Qwen3Model, parameters
+from qwen3tts_engine.qwen3.model.model import Qwen3Model, count_parameters
 from qwen3tts_engine.qwen3.model.prompt import NO_TEXT, Prompt
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 from tests.qwen3.model.small import small_config, small_weights
@@ -51,7 +51,7 @@ def test_its_size_is_known(projection: bool) -> None:
         matrices += [*model.predictor.inputs, model.predictor.projection[0]]  # type: ignore[index]
     count = sum(one.numel() for one in matrices)
     # The row of zeros is not counted.
-    assert count - config.talker.layers.hidden == parameters(config)
+    assert count - config.talker.layers.hidden == count_parameters(config)
 
 
 class TestEmbed:

@@ -21,9 +21,9 @@ from qwen3tts_engine.qwen3.voices.recording import (
     Recording,
     ReferenceLimits,
     Source,
-    convert,
     read_recording,
     read_reference,
+    resample,
 )
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 from tests.conftest import require_package
@@ -463,7 +463,7 @@ def test_a_tone_keeps_its_place_and_level(rate: int) -> None:
     hertz = 0.92 * min(rate, 24_000) / 2
     for tone in (440.0, hertz):
         sound = np.sin(2 * np.pi * tone * np.arange(rate) / rate).astype(np.float32)
-        found = convert(sound, rate, 24_000)
+        found = resample(sound, rate, 24_000)
         expected = np.sin(2 * np.pi * tone * np.arange(len(found)) / 24_000)
         inner = slice(2400, -2400)
         noise = (found[inner] - expected[inner]).std() / expected[inner].std()
@@ -473,19 +473,19 @@ def test_a_tone_keeps_its_place_and_level(rate: int) -> None:
 @pytest.mark.parametrize("rate", [44_100, 48_000, 192_000])
 def test_what_the_lower_rate_cannot_hold_is_gone(rate: int) -> None:
     sound = np.sin(2 * np.pi * 12_100 * np.arange(rate) / rate).astype(np.float32)
-    assert 20 * np.log10(convert(sound, rate, 24_000)[2400:-2400].std()) < -118
+    assert 20 * np.log10(resample(sound, rate, 24_000)[2400:-2400].std()) < -118
 
 
 @given(st.integers(4_000, 192_000), st.sampled_from([24_000, 16_000]), st.integers(0, 3000))
 @settings(deadline=None, max_examples=25)
 def test_the_length_is_that_of_the_time(from_hz: int, to_hz: int, samples: int) -> None:
-    found = convert(np.ones(samples, np.float32), from_hz, to_hz)
+    found = resample(np.ones(samples, np.float32), from_hz, to_hz)
     assert len(found) == (samples * to_hz + from_hz - 1) // from_hz
     assert np.isfinite(found).all()
 
 
 def test_a_constant_stays_that_constant() -> None:
-    found = convert(np.full(8000, 0.25, np.float32), 8_000, 24_000)
+    found = resample(np.full(8000, 0.25, np.float32), 8_000, 24_000)
     assert found[600:-600] == pytest.approx(0.25, abs=1e-7)
 
 

@@ -94,7 +94,7 @@ class OutputSink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class VoiceConditioning:
     """Precomputed inputs of a generation's voice."""
 
     key: Hashable
@@ -114,7 +114,7 @@ class Job:
     track: TextTrack
     lay_out: Callable[[TextTrack], Prompt]
     """Builds the prompt when the text, or the first token of live text, is there."""
-    speaker: Speaker
+    speaker: VoiceConditioning
     sampling: Sampling
     seed: int
     output: OutputSink

@@ -20,8 +20,8 @@ from qwen3tts_engine.qwen3.engine.jobs import (
     EndLimits,
     Job,
     OutputSink,
-    Speaker,
     SpeechPostprocessor,
+    VoiceConditioning,
 )
 from qwen3tts_engine.qwen3.engine.settings import DTypeName, Qwen3Settings
 from qwen3tts_engine.qwen3.engine.text_track import LAST_WORD, TextTrack
@@ -304,7 +304,7 @@ class LoadedModel:
         return Job(
             track=track,
             lay_out=lay_out,
-            speaker=Speaker(
+            speaker=VoiceConditioning(
                 key=voice_id,
                 x_vector=None if voice is None else voice.x_vector,
                 codec=codec,

@@ -28,9 +28,9 @@ from qwen3tts_engine.qwen3.model.codec_layers import (
     ResidualUnit,
     Snake,
     Upsample,
-    phases,
     read,
     read_stored,
+    transposed_as_convolution,
 )
 from qwen3tts_engine.qwen3.model.config import CodecDecoderConfig
 from qwen3tts_wire.errors import BadRequest
@@ -40,7 +40,7 @@ ALIGN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionWindow:
+class WindowInputs:
     """Inputs shared by all layers of one step."""
 
     mask: Tensor
@@ -53,7 +53,7 @@ class AttentionWindow:
     """Keys and values, oldest first: [B, ring, layers, 2, heads, head_dim]."""
 
 
-class WindowAttention:
+class SlidingWindowAttention:
     """Sliding-window positions, mask, rotary embedding, and access to the KV ring.
 
     Position p is in row p modulo ``window - 1`` of the ring, with its key already rotated. Angles
@@ -86,7 +86,7 @@ class WindowAttention:
 
     def begin(
         self, state: CodecState, slots: Tensor, frames: int
-    ) -> tuple[AttentionWindow, Tensor, Tensor]:
+    ) -> tuple[WindowInputs, Tensor, Tensor]:
         """Return the window, ring rows to write [B, frames] and the next positions [B]."""
         short = frames <= self._longest
         offsets, seen, never = self._tables if short else self._make(frames)
@@ -99,7 +99,7 @@ class WindowAttention:
         new = at[:, self.ring : keys]
         angles = new[:, :, None, None, None] * self._waves
         past = state.kv[slots[:, None], rows[:, : self.ring]]
-        window = AttentionWindow(
+        window = WindowInputs(
             mask, angles.cos().to(self._place.dtype), angles.sin().to(self._place.dtype), past
         )
         return window, rows[:, self.ring : keys], new[:, -1] + 1
@@ -148,7 +148,7 @@ class CodecDecoderLayer:
         self._gate_up = place.put(torch.cat(gate_up) * norm).T
         self._down = place.put(mirrored(down)).T
 
-    def __call__(self, x: Tensor, window: AttentionWindow) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, window: WindowInputs) -> tuple[Tensor, Tensor]:
         """Map [B T, 2 hidden]; also return new keys and values, [B, T, 2, heads, head_dim]."""
         batch, _, frames, _ = window.mask.shape
         qkv = torch.mm(unit_rms(x, self._eps), self._qkv)
@@ -203,7 +203,7 @@ class CodecDecoder:
         self._firsts = firsts.to(place.device)
         transformer = weights.under("pre_transformer.")
         self._enter = _enter(weights, transformer, c, past, place)
-        self._attention = WindowAttention(c, place)
+        self._attention = SlidingWindowAttention(c, place)
         self._layers = [
             CodecDecoderLayer(transformer.under(f"layers.{index}."), c, place, index)
             for index in range(c.num_hidden_layers)
@@ -380,7 +380,7 @@ def _leave(
     project = read(transformer, "output_proj.weight", latent, c.hidden_size) * norm
     shift = read(transformer, "output_proj.bias", latent)
     at = weights.under("upsample.0.0.conv.")
-    up = phases(read(at, "weight", latent, latent, rate), rate)[..., 0]
+    up = transposed_as_convolution(read(at, "weight", latent, latent, rate), rate)[..., 0]
     bias = read(at, "bias", latent).repeat(rate)
     return Linear.fold(up @ project, up @ shift + bias, place)
 

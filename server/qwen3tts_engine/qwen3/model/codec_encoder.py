@@ -165,7 +165,7 @@ class CodecEncoder:
         Equal codes need float32 without TF32, a setting of the process: keep it on the CPU, where
         10 s take 1.5 s of one core.
         """
-        return _Reader(config.encoder, weights.under("encoder."), device, dtype).encoder(
+        return _EncoderLoader(config.encoder, weights.under("encoder."), device, dtype).encoder(
             config.quantizers
         )
 
@@ -215,7 +215,7 @@ class CodecEncoder:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _EncoderLoader:
     config: CodecEncoderConfig
     at: Weights
     device: torch.device | str

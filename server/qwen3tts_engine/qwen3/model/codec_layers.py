@@ -238,14 +238,16 @@ class Upsample:
     ) -> None:
         """Take the file's layout: weight [C, out, k], k a multiple of rate; bias [out]."""
         self._rate = rate
-        self._conv = CausalConv(phases(weight, rate), bias.repeat(rate), past, place)
+        self._conv = CausalConv(
+            transposed_as_convolution(weight, rate), bias.repeat(rate), past, place
+        )
 
     def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
         made = self._conv(x, past)
         return made.view(x.shape[0], x.shape[1] * self._rate, -1)
 
 
-def phases(weight: Tensor, rate: int) -> Tensor:
+def transposed_as_convolution(weight: Tensor, rate: int) -> Tensor:
     """Rewrite a transposed convolution as a convolution: [C, out, m rate] to [rate out, C, m].
 
     Sample r of a frame takes tap i rate + r of input t - i, so the latest input, last in a window,

@@ -142,7 +142,7 @@ class Qwen3Model:
                 _nothing_left(weights)
                 decoder = decoding.result()
         except torch.OutOfMemoryError as error:
-            size = parameters(config) * dtype.itemsize
+            size = count_parameters(config) * dtype.itemsize
             raise out_of_memory("The model's weights", size, device) from error
         except (AssertionError, RuntimeError) as error:
             # A torch without CUDA, or a device that is not there.
@@ -199,7 +199,7 @@ class Qwen3Model:
         return embeds
 
 
-def parameters(config: ModelConfig) -> int:
+def count_parameters(config: ModelConfig) -> int:
     talker, predictor = config.talker, config.predictor
     hidden, inner = talker.layers.hidden, predictor.layers.hidden
     rows = talker.text_vocab + talker.vocab + predictor.groups * predictor.vocab

@@ -33,7 +33,7 @@ _CHUNK = 8192
 """Outputs computed together; bounds the memory."""
 
 
-def convert(samples: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.float32]:
+def resample(samples: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.float32]:
     """Resample [n] from ``from_hz`` to ``to_hz``: [ceil(n * to_hz / from_hz)].
 
     A linear-phase windowed sinc of studio quality, unlike the codecs' streaming Resampler.
@@ -128,7 +128,7 @@ class Recording:
         return len(self.samples) / self.rate
 
     def at(self, rate: int) -> Samples:
-        return convert(self.samples, self.rate, rate)
+        return resample(self.samples, self.rate, rate)
 
 
 def read_reference(source: Source, limits: ReferenceLimits = DEFAULT_LIMITS) -> Samples:
