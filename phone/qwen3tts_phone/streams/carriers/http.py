@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 from xml.sax.saxutils import quoteattr
 
@@ -12,6 +12,10 @@ from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.streams.carriers.adapter import Handshake
 from qwen3tts_phone.streams.carriers.messages import clean
 from qwen3tts_wire.errors import SpeechError
+
+if TYPE_CHECKING:
+    import httpx
+
 
 MAX_FORM_BYTES = 1 << 16
 MAX_VALUE_CHARS = 128
@@ -175,7 +179,7 @@ class CarrierRefused(CallError):
 
 class RestClient(Protocol):
     @property
-    def transport(self) -> Any:
+    def transport(self) -> httpx.AsyncBaseTransport | None:
         """An ``httpx.AsyncBaseTransport`` in place of the network, in tests."""
 
 

@@ -6,7 +6,7 @@ import hmac
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape, quoteattr
 
@@ -44,6 +44,10 @@ from qwen3tts_phone.streams.carriers.json_media import (
     JsonDialect,
     JsonMediaAdapter,
 )
+
+if TYPE_CHECKING:
+    import httpx
+
 
 # plivo.com/docs, "Audio Streaming Protocol Reference". The id in playAudio is Pipecat's, not the
 # reference's; it is harmless where it is not expected.
@@ -195,7 +199,7 @@ class PlivoRest:
     auth_id: str
     auth_token: str = field(repr=False)
     api_url: str = "https://api.plivo.com"
-    transport: Any = field(default=None, repr=False)
+    transport: httpx.AsyncBaseTransport | None = field(default=None, repr=False)
 
     async def hang_up(self, call_id: str) -> None:
         account, call = path_segment(self.auth_id), path_segment(call_id)

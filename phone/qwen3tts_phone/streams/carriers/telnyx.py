@@ -7,7 +7,7 @@ import binascii
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from xml.sax.saxutils import quoteattr
 
 from qwen3tts_codecs.g711 import PCMU
@@ -43,6 +43,10 @@ from qwen3tts_phone.streams.carriers.json_media import (
     payload_named,
 )
 from qwen3tts_wire.errors import BadRequest
+
+if TYPE_CHECKING:
+    import httpx
+
 
 # developers.telnyx.com, "Stream call media over WebSocket". Inbound audio has the codec of the call
 # (PCMA in Europe); outbound audio that of stream_bidirectional_codec.
@@ -193,7 +197,7 @@ def telnyx_answer(
 class TelnyxRest:
     api_key: str = field(repr=False)
     api_url: str = "https://api.telnyx.com"
-    transport: Any = field(default=None, repr=False)
+    transport: httpx.AsyncBaseTransport | None = field(default=None, repr=False)
 
     async def hang_up(self, call_id: str) -> None:
         # 422 with code 90018: the call has already ended.

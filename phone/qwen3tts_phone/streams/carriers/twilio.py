@@ -7,7 +7,7 @@ import hmac
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape, quoteattr
 
@@ -39,6 +39,10 @@ from qwen3tts_phone.streams.carriers.json_media import (
     JsonDialect,
     JsonMediaAdapter,
 )
+
+if TYPE_CHECKING:
+    import httpx
+
 
 # twilio.com/docs/voice/media-streams/websocket-messages
 TWILIO: Final = JsonDialect(
@@ -136,7 +140,7 @@ class TwilioRest:
     account_sid: str
     auth_token: str = field(repr=False)
     api_url: str = "https://api.twilio.com"
-    transport: Any = field(default=None, repr=False)
+    transport: httpx.AsyncBaseTransport | None = field(default=None, repr=False)
 
     async def hang_up(self, call_id: str) -> None:
         await self._update(call_id, {"Status": "completed"}, accepted=(404,))
