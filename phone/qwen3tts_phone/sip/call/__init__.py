@@ -1,1 +1,1 @@
-"""Call."""
+"""Calls: dialogs with a session, without I/O."""

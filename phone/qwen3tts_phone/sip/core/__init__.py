@@ -1,1 +1,1 @@
-"""Core."""
+"""Settings, accounts and the user agent core."""

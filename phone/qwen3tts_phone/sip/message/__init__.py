@@ -1,1 +1,1 @@
-"""Message."""
+"""SIP messages, header fields and network addresses."""

@@ -1,1 +1,1 @@
-"""Registration."""
+"""Registrations and keepalives of accounts."""

@@ -1,1 +1,1 @@
-"""Transaction."""
+"""Transactions, dialogs, digest authentication and client requests."""

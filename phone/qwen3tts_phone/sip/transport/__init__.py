@@ -1,1 +1,1 @@
-"""Transport."""
+"""UDP, TCP, TLS and DNS."""
