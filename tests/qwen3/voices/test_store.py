@@ -157,7 +157,7 @@ async def test_words_that_are_missing_are_heard_once(make: Make) -> None:
     assert ear.heard == 1
 
 
-async def test_without_words_and_without_ears(make: Make) -> None:
+async def test_without_words_and_without_a_transcriber(make: Make) -> None:
     with pytest.raises(BadRequest, match="without its words") as caught:
         await make().create(VOICE)
     for word in ("ref_text", "x_vector_only=true", "Whisper"):

@@ -333,7 +333,7 @@ class Qwen3Engine:
                 used = None
                 if design is not None:
                     design = await asyncio.to_thread(loaded.with_codec_state, design)
-                    used = loaded.fitting(design, following)
+                    used = loaded.fit_reference(design, following)
                 output = OutputQueue(worker.settings.unread_samples, worker.wake)
                 job = loaded.job(following, voice_id, voice, output, codec, used)
                 job.repeat = following is not request

@@ -201,7 +201,7 @@ class LoadedModel:
     def reference_frames(self) -> int:
         return self.runner.positions // 3
 
-    def fitting(self, voice: DesignedVoice, request: SynthesisRequest) -> DesignedVoice:
+    def fit_reference(self, voice: DesignedVoice, request: SynthesisRequest) -> DesignedVoice:
         """Return the voice, without its reference if that leaves no room for the text."""
         if voice.reference is None:
             return voice

@@ -108,7 +108,7 @@ class Runner:
         self._backend = backend or graph_backend(device, graphs)
         self._static = device.type == "cuda" if static is None else static
         if self._streams.device.type == "cuda" and model.kernels is TORCH_KERNELS:
-            self._take_kernels()
+            self._use_triton()
         self.memory = plan_memory(
             model,
             slots=slots,
@@ -143,7 +143,7 @@ class Runner:
         self._reading: list[deque[tuple[int, StreamEvent]]] = [deque() for _ in range(count)]
         """First frames of the decodes under way, and when they are done."""
 
-    def _take_kernels(self) -> None:
+    def _use_triton(self) -> None:
         try:
             # Where there is no Triton, this fails.
             triton = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
@@ -226,7 +226,7 @@ class Runner:
             self.kv_cache.reset(each.slot, each.sampling, each.seed)
             if each.prefix is not None:
                 self.kv_cache.restore(each.slot, each.prefix)
-            self._begin_sound(each.slot, each.codec)
+            self._start_audio(each.slot, each.codec)
             self._full_sort[each.slot] = each.sampling.needs_full_sort
             self._frames[each.slot] = 0
         for restored in (False, True):
@@ -270,7 +270,7 @@ class Runner:
     def step(self, rows: Sequence[StepRow]) -> Ticket:
         self.model.talker.text.prepare(row.text_id for row in rows)
         slots = [row.slot for row in rows]
-        self._let_read(slots)
+        self._protect_codes(slots)
         full_sort = any(self._full_sort[slot] for slot in slots)
         kv_len = self._kv_len(max(self._length[slot] for slot in slots) + 1)
         count = len(rows)
@@ -303,7 +303,7 @@ class Runner:
             return min(self.positions, bucket_for(longest, KV_LENGTHS))
         return min(self.positions, -(-longest // KV_STEP) * KV_STEP)
 
-    def _let_read(self, slots: Sequence[int]) -> None:
+    def _protect_codes(self, slots: Sequence[int]) -> None:
         for slot in slots:
             reading = self._reading[slot]
             while reading and self._frames[slot] - reading[0][0] >= CODE_RING // 2:
@@ -338,7 +338,7 @@ class Runner:
         return ticket
 
     def replay(self, slot: int, codec: Any | None, codes: NDArray[np.int64]) -> Samples:
-        self._begin_sound(slot, codec)
+        self._start_audio(slot, codec)
         parts = []
         with self._streams.on("sound"):
             slots = torch.tensor([slot], device=self.model.device)
@@ -356,7 +356,7 @@ class Runner:
         self._streams.synchronize()
         self._begin()
 
-    def _begin_sound(self, slot: int, codec: CodecSnapshot | None) -> None:
+    def _start_audio(self, slot: int, codec: CodecSnapshot | None) -> None:
         # On the sound stream: a decode of the slot's last row may be under way there.
         with self._streams.on("sound"):
             if codec is None:

@@ -173,9 +173,9 @@ class VoiceStore:
         try:
             future = self._begin(self._prepare, source, words, x_vector_only, name)
         except EngineFailed:
-            self._waited()
+            self._done_waiting()
             raise
-        future.add_done_callback(self._waited)
+        future.add_done_callback(self._done_waiting)
         return future
 
     def _begin(self, work: Callable[..., T], *given: Any) -> Future[T]:
@@ -184,7 +184,7 @@ class VoiceStore:
         except RuntimeError:
             raise _closed() from None
 
-    def _waited(self, _: object = None) -> None:
+    def _done_waiting(self, _: object = None) -> None:
         with self._lock:
             self._waiting -= 1
 
