@@ -16,6 +16,12 @@ from qwen3tts_speech.utterance import Spoken
 from qwen3tts_wire.errors import SpeechError
 
 EndedBy = Literal["local", "remote", "timeout", "error"]
+ENDINGS: dict[EndedBy, str] = {
+    "local": "we hung up",
+    "remote": "the other side hung up",
+    "timeout": "nothing came in time",
+    "error": "it failed",
+}
 Address = tuple[str, int]
 """Numeric host and port."""
 ODD_KINDS = 16
@@ -52,6 +58,14 @@ class EndFacts:
     """The reason phrase, or the text of a Reason header (RFC 3326)."""
     error: SpeechError | None = None
     """Why, where it did not simply end."""
+
+    @property
+    def words(self) -> str:
+        """Cause of the end in one clause, or the error's own message."""
+        if self.error is not None:
+            return str(self.error)
+        said = " ".join(str(each) for each in (self.status, self.reason) if each)
+        return ENDINGS[self.by] + (f" ({said})" if said else "")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -55,19 +55,7 @@ from qwen3tts_phone.sip.call.state import (
 )
 from qwen3tts_phone.sip.message.via import bracketed
 from qwen3tts_phone.sip.sip_call import SipCall
-from qwen3tts_wire.errors import SpeechError, log_text
-
-
-def end_cause(ended: Ended, error: SpeechError | None = None) -> str:
-    """Return the cause of an end in one clause, or the error's own message."""
-    if error is not None:
-        return str(error)
-    if ended.by == "local":
-        return "we hung up"
-    if ended.by == "remote":
-        return f"the other side hung up{f' ({ended.reason})' if ended.reason else ''}"
-    return f"{ended.by} {ended.status or ''} {ended.reason}".strip()
-
+from qwen3tts_wire.errors import log_text
 
 logger = logging.getLogger(__name__)
 
@@ -236,7 +224,7 @@ class CallControl:
             case Ended():
                 self._ended = event
                 self.core.error = self.core.error or event.error
-                self.core.cause = self.core.cause or end_cause(event, self.core.error)
+                self.core.cause = self.core.cause or self._end(event).words
             case _:
                 logger.debug("call %s: %s", log_text(self.id), type(event).__name__)
 
@@ -344,6 +332,12 @@ class CallControl:
             )
             await self.give_up()
 
+    def _end(self, ended: Ended | None) -> EndFacts:
+        core = self.core
+        if ended is None:
+            return EndFacts(by="error", reason=core.cause, error=core.error)
+        return EndFacts(by=ended.by, status=ended.status, reason=ended.reason, error=core.error)
+
     async def _clear(self) -> None:
         core, facts, ended = self.core, self.facts, self._ended
         await core.settle()
@@ -352,12 +346,7 @@ class CallControl:
         facts.remote_uri = self.sip.remote_uri
         facts.identity = self.sip.asserted_identity or ""
         facts.media.peer_host = self.sip.remote_address[0]
-        end = EndFacts(
-            by=ended.by if ended is not None else "error",
-            status=ended.status if ended is not None else None,
-            reason=ended.reason if ended is not None else core.cause,
-            error=core.error,
-        )
+        end = self._end(ended)
 
         async def forgotten() -> None:
             self._phone.forget(facts)

@@ -76,23 +76,8 @@ def _end(end: EndFacts | None) -> dict[str, Any] | None:
         "status": end.status,
         "reason": text_of(end.reason),
         "error": end.error.code if end.error is not None else None,
-        "words": end_reason(end),
+        "words": text_of(end.words),
     }
-
-
-def end_reason(end: EndFacts) -> str:
-    """Return the cause of an end in words."""
-    if end.error is not None:
-        return text_of(str(end.error))
-    said = " ".join(str(each) for each in (end.status, end.reason) if each)
-    why = f" ({text_of(said)})" if said else ""
-    if end.by == "local":
-        return f"we hung up{why}"
-    if end.by == "remote":
-        return f"the other side hung up{why}"
-    if end.by == "timeout":
-        return f"nothing came in time{why}"
-    return f"it failed{why}"
 
 
 def _score(score: Score | None) -> dict[str, float | None]:
