@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
 from qwen3tts_phone.facts import SOURCES_KEPT, CallFacts, EndFacts, MediaFacts
-from qwen3tts_phone.records.fields import FIELDS, end_reason
+from qwen3tts_phone.records.fields import FIELDS
 from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.latency import UtteranceRecord
@@ -145,7 +145,7 @@ def test_what_is_no_record_is_refused_with_the_reason(line: str, why: str) -> No
     ],
 )
 def test_the_end_is_told_in_words(end: EndFacts, words: str) -> None:
-    assert end_reason(end) == words
+    assert end.words == words
 
 
 def test_figures_that_are_no_numbers_do_not_spoil_the_line() -> None:
