@@ -3,9 +3,57 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from qwen3tts_pacer.slot import Frame
+
+N = TypeVar("N", int, float)
+
+
+class ContextPlayout(Generic[N]):
+    """Playout ledger of one context: frames sent, their times, and underruns in mid-utterance.
+
+    Times and gaps are seconds, or nanoseconds and slots: those of the caller.
+    """
+
+    __slots__ = (
+        "audible_at",
+        "end",
+        "first_at",
+        "frames",
+        "last_at",
+        "longest",
+        "missed",
+        "starvations",
+    )
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.end = 0
+        """Position after the last frame sent, samples of the context's rate."""
+        self.first_at: N | None = None
+        self.audible_at: N | None = None
+        """When the first frame with sound was sent."""
+        self.last_at: N | None = None
+        self.starvations = 0
+        """Gaps in mid-utterance, by an underrun or lateness."""
+        self.missed: N | int = 0
+        """Their length altogether."""
+        self.longest: N | int = 0
+
+    def sent(self, frame: Frame, at: N, gap: N) -> None:
+        """Note a frame that was sent after a gap; 0 = right after the one before."""
+        self.frames += 1
+        self.end = frame.end
+        self.last_at = at
+        if self.first_at is None:
+            self.first_at = at
+        if self.audible_at is None and not frame.silent:
+            self.audible_at = at
+        if gap:
+            self.starvations += 1
+            self.missed += gap
+            self.longest = max(self.longest, gap)
 
 
 class Span(NamedTuple):

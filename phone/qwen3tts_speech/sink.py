@@ -15,6 +15,7 @@ from qwen3tts_pacer.core import PacerCore
 from qwen3tts_pacer.policy import Filling, FillingPolicy, FillingSettings
 from qwen3tts_pacer.slot import Frame, Kind, Slot
 from qwen3tts_pacer.states import State
+from qwen3tts_pacer.timeline import ContextPlayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,46 +84,32 @@ Write = Callable[[bytes, Slot], Awaitable[bool | None]]
 """Takes one frame; False = refused, with what would follow."""
 
 
-@dataclass(slots=True)
-class _Going:
-    end: int = 0
-    """Position after the last frame sent."""
-    first_at: float | None = None
-    first_audible_at: float | None = None
-    last_at: float | None = None
-    place_s: float = 0.0
-    """Place of the last frame on the pacer's grid."""
-    starvations: int = 0
-    starved_s: float = 0.0
-    longest_gap_s: float = 0.0
+class _OpenContext(ContextPlayout[float]):
+    """Playout of an open context; seconds of the clock."""
 
-    def sent(self, frame: Frame, place_s: float, now: float, ptime_s: float) -> None:
+    __slots__ = ("place_s",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place_s = 0.0
+        """Place of the last frame on the pacer's grid."""
+
+    def sent_for(self, frame: Frame, place_s: float, now: float, ptime_s: float) -> None:
         """Note a frame that is sent now, to be played at its place."""
-        at = max(now, place_s)
-        if self.first_at is None:
-            self.first_at = at
-        else:
-            gap = place_s - self.place_s - ptime_s
-            if gap > ptime_s / 2:
-                self.starvations += 1
-                self.starved_s += gap
-                self.longest_gap_s = max(self.longest_gap_s, gap)
-        if self.first_audible_at is None and not frame.silent:
-            self.first_audible_at = at
-        self.last_at = at
+        gap = place_s - self.place_s - ptime_s if self.frames else 0.0
+        self.sent(frame, max(now, place_s), gap if gap > ptime_s / 2 else 0.0)
         self.place_s = place_s
-        self.end = frame.end
 
     def played(self, position: int, dropped: int = 0) -> Played:
         return Played(
             position=position,
             dropped=dropped,
             first_at=self.first_at,
-            first_audible_at=self.first_audible_at,
+            first_audible_at=self.audible_at,
             last_at=self.last_at,
             starvations=self.starvations,
-            starved_s=self.starved_s,
-            longest_gap_s=self.longest_gap_s,
+            starved_s=self.missed,
+            longest_gap_s=self.longest,
         )
 
 
@@ -186,7 +173,7 @@ class PacerSink:
         )
         self._pacer = AudioPacer(self._hand_over, core, self.clock)
         self._started = False
-        self._going: dict[int, _Going] = {}
+        self._open: dict[int, _OpenContext] = {}
         self._over: dict[int, Played] = {}
         self._cut_off = False
         """Interrupted, and no speech since: the fade is over already."""
@@ -199,11 +186,11 @@ class PacerSink:
             self._keep(context, Played(0))
             return
         self.start()
-        self._going[context] = _Going()
+        self._open[context] = _OpenContext()
         self._pacer.begin(context, key)
 
     def write(self, frames: Sequence[Frame]) -> int:
-        if not frames or frames[0].context not in self._going:
+        if not frames or frames[0].context not in self._open:
             return len(frames)
         accepted = min(len(frames), self._pacer.core.room)
         self._pacer.push(frames[:accepted])
@@ -215,16 +202,16 @@ class PacerSink:
                 await self._pacer.room()
 
     def finish(self, context: int) -> None:
-        if context in self._going:
+        if context in self._open:
             self._pacer.finish(context)
 
     async def drained(self, context: int) -> Played:
         with contextlib.suppress(PacerClosed):
-            if context in self._going:
+            if context in self._open:
                 await self._pacer.drained(context)
-        going = self._going.pop(context, None)
-        if going is not None:  # else it was interrupted meanwhile
-            self._keep(context, going.played(going.end))
+        playout = self._open.pop(context, None)
+        if playout is not None:  # else it was interrupted meanwhile
+            self._keep(context, playout.played(playout.end))
         return self._over.get(context, Played(0))
 
     def position(self, context: int) -> int:
@@ -234,7 +221,7 @@ class PacerSink:
         return self._pacer.position(context, self._queued_s)
 
     def waiting_s(self, context: int) -> float:
-        if context not in self._going:
+        if context not in self._open:
             return 0.0
         return self._pacer.core.queued_of(context) * self._ptime_s
 
@@ -282,7 +269,7 @@ class PacerSink:
         frame = slot.frame
         if frame is not None:
             self._cut_off = False
-            self._going[frame.context].sent(frame, slot.deadline, now, self._ptime_s)
+            self._open[frame.context].sent_for(frame, slot.deadline, now, self._ptime_s)
         elif not self._continuous and (self._cut_off or now - slot.deadline > self._queued_s):
             # A fade is heard only right after its frame; late, it would be a click of its own.
             return
@@ -318,11 +305,11 @@ class PacerSink:
             log.exception("what a refusal leads to has failed")
 
     def _silence(self, now: float, silent_at: float) -> None:
-        positions = {context: self.position(context) for context in self._going}
+        positions = {context: self.position(context) for context in self._open}
         dropped = {each.context: each.frames for each in self._pacer.interrupt().contexts}
-        for context, going in self._going.items():
-            self._keep(context, going.played(positions[context], dropped.get(context, 0)))
-        self._going.clear()
+        for context, playout in self._open.items():
+            self._keep(context, playout.played(positions[context], dropped.get(context, 0)))
+        self._open.clear()
         self._cut_off = True
         self._stopped = Interruption(at=now, silent_at=silent_at)
 

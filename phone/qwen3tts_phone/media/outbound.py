@@ -14,6 +14,7 @@ from qwen3tts_pacer.memory import CallMemory, ContextTable, MediaWord, ParentWor
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_pacer.ring import OutboundReader, RecordKind
 from qwen3tts_pacer.slot import Frame, Slot
+from qwen3tts_pacer.timeline import ContextPlayout
 from qwen3tts_phone.media.types import RemoteMedia
 
 TAKE_MOST = 8
@@ -91,62 +92,41 @@ def keeping_ptime(remote: RemoteMedia, before: RemoteMedia) -> RemoteMedia:
     return replace(remote, ptime_ms=before.ptime_ms, silence=silence)
 
 
-class _ContextPlayout:
-    __slots__ = ("audible_ns", "entry", "first_ns", "frames", "longest", "starvations", "starved")
-
-    def __init__(self, entry: int) -> None:
-        self.entry = entry
-        self.frames = 0
-        self.first_ns = 0
-        self.audible_ns = 0
-        self.starvations = 0
-        self.starved = 0
-        self.longest = 0
-
-
 class PlayoutLedger:
-    """Playout of the open contexts, published in the call's table."""
+    """Playout of the open contexts in nanoseconds and slots, published in the call's table."""
 
     def __init__(self, memory: CallMemory) -> None:
         self._table = ContextTable(memory)
-        self.open: dict[int, _ContextPlayout] = {}
+        self.open: dict[int, tuple[int, ContextPlayout[int]]] = {}
+        """By context: its place in the table, and its playout."""
 
     def begin(self, context: int, entry: int) -> None:
-        self.open[context] = _ContextPlayout(entry)
+        self.open[context] = entry, ContextPlayout[int]()
         self._table.store(entry, context, 0, 0, 0, 0, 0)
         self._table.store_seldom(entry, 0, 0, 0, 0)
 
     def sent(self, frame: Frame, missed: int, now_ns: int) -> None:
         """Note a frame that was sent, after ``missed`` slots lost to an underrun or lateness."""
-        playout = self.open[frame.context]
-        playout.frames += 1
-        if playout.first_ns == 0:
-            playout.first_ns = now_ns
+        entry, playout = self.open[frame.context]
+        audible = playout.audible_at
+        playout.sent(frame, now_ns, missed)
         self._table.store(
-            playout.entry,
+            entry,
             frame.context,
             playout.frames,
             frame.start,
             frame.end,
-            playout.first_ns,
+            playout.first_at or 0,
             now_ns,
         )
-        audible = playout.audible_ns == 0 and not frame.silent
-        if not (audible or missed):
-            return
-        if audible:
-            playout.audible_ns = now_ns
-        if missed:
-            playout.starvations += 1
-            playout.starved += missed
-            playout.longest = max(playout.longest, missed)
-        self._table.store_seldom(
-            playout.entry,
-            playout.audible_ns,
-            playout.starvations,
-            playout.starved,
-            playout.longest,
-        )
+        if missed or playout.audible_at != audible:
+            self._table.store_seldom(
+                entry,
+                playout.audible_at or 0,
+                playout.starvations,
+                playout.missed,
+                playout.longest,
+            )
 
 
 class OutboundPacer:

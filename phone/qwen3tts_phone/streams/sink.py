@@ -87,16 +87,16 @@ class StreamSink(PacerCallSink):
 
     def finish(self, context: int) -> None:
         super().finish(context)
-        going = self._going.get(context)
-        if going is None:
+        playout = self._open.get(context)
+        if playout is None:
             return
         self._finished.add(context)
         # Its last frame is sent already.
-        if going.end and not self._pacer.core.queued and not self._waiting:
-            self._send_now(self._mark(context, going.end, going.place_s + self._ptime_s))
+        if playout.end and not self._pacer.core.queued and not self._waiting:
+            self._send_now(self._mark(context, playout.end, playout.place_s + self._ptime_s))
 
     async def drained(self, context: int) -> Played:
-        if context in self._going:
+        if context in self._open:
             with contextlib.suppress(PacerClosed):
                 await self._pacer.drained(context)  # all sent, and the last slot has passed
                 await self._confirmed(context)
@@ -218,7 +218,7 @@ class StreamSink(PacerCallSink):
             await self._wait_for_far_end(until)
 
     async def _confirmed(self, context: int) -> None:
-        while context in self._going and not self.closed:
+        while context in self._open and not self.closed:
             self.marks.give_up(self.clock.now())
             until = self.marks.lost_at(context)
             if until is None:

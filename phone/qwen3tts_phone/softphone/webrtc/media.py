@@ -94,15 +94,15 @@ class WebSink(PacerCallSink):
 
     @property
     def longest_gap_s(self) -> float:
-        going = (each.longest_gap_s for each in self._going.values())
-        return max(self._longest_gap_s, max(going, default=0.0))
+        gaps = (each.longest for each in self._open.values())
+        return max(self._longest_gap_s, max(gaps, default=0.0))
 
     def first_audible_at(self, context: int) -> float | None:
         over = self._over.get(context)
         if over is not None:
             return over.first_audible_at
-        going = self._going.get(context)
-        return going.first_audible_at if going is not None else None
+        playout = self._open.get(context)
+        return playout.audible_at if playout is not None else None
 
     # --- inside
 
