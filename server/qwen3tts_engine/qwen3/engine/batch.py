@@ -1,7 +1,6 @@
 """Generations of an engine and their rows: launch, collection, output. No torch.
 
-Codes are not awaited: a frame's audio is launched before it is known whether the frame was the end.
-If it was, that audio and the row's next frame are dropped.
+A frame's audio is launched before it is known whether the frame was the end; if so, it is dropped.
 """
 
 from __future__ import annotations
@@ -207,8 +206,6 @@ class Batch:
                 self._decodes.append(_Decoded(ticket, rows, self._steps_launched))
 
     def _replay(self, rows: list[tuple[Job, DecodeRow]], error: Exception) -> None:
-        """Decode again from each row's start: a failed decode may have advanced part of the
-        state."""
         self.collect_codes(len(self._steps))
 
         def again(each: tuple[Job, DecodeRow]) -> Samples:

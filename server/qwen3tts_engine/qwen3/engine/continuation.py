@@ -1,7 +1,7 @@
 """Successive generations of one request or context: unsaid text, designed voice. Pure.
 
-A model may fall silent in the middle of a text, make no sound, or use up its frames: a new
-generation with another seed says the rest, from the word that was incomplete.
+When a model falls silent in a text or uses up its frames, a new generation with another seed says
+the rest, from the incomplete word.
 """
 
 from __future__ import annotations
@@ -119,11 +119,10 @@ TAIL_FRAMES = 2
 
 @dataclass(frozen=True, slots=True)
 class DesignedVoice:
-    """Voice of a VoiceDesign context.
+    """Voice of a VoiceDesign context, whose checkpoint draws a new voice for each generation.
 
-    Such a checkpoint draws a new voice for each generation. So the first generation is the
-    reference of the next: its text and codes precede theirs, as one text in the full layout.
-    Without room for the reference only the seed is kept.
+    So the first generation is the reference of the next: its text and codes precede theirs, in the
+    full layout. Without room for it only the seed is kept.
     """
 
     seed: int

@@ -1,7 +1,7 @@
 """Qwen3-TTS behind the Engine protocol: a checkpoint, its voices, and one thread.
 
-That thread loads the model, warms it up and runs the worker: only it touches the rows on the
-device. Event loops submit generations and read their audio.
+Only that thread touches the rows on the device. Event loops submit generations and read their
+audio.
 """
 
 from __future__ import annotations

@@ -186,11 +186,8 @@ class Job:
         return self.end == "frame_cap" and self.bound is not None and self.total == self.bound
 
     def eos_allowed(self) -> bool:
-        """Whether EOS is allowed at the next frame: after two frames, and all of a growing text.
-
-        Depends on the text, not on its arrival times. Text that was complete at the start never
-        bars EOS, as officially.
-        """
+        """Whether EOS is allowed at the next frame; depends on the text, not on its arrival
+        times."""
         if self.launched < MIN_FRAMES:
             return False
         if not self.track.streaming:

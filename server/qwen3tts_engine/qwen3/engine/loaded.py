@@ -356,6 +356,8 @@ class LoadedModel:
             )
 
     def _sampling(self, wanted: Wanted | None, others: PredictorSampling | None) -> Sampling:
+        """Checkpoint's sampling with the request's overrides; temperature 0 applies to all codes of
+        a frame."""
         own = self.config.generation
         if wanted is None:
             wanted = Wanted()

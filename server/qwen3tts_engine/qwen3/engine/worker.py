@@ -1,8 +1,7 @@
 """Engine loop: one thread that makes frames and audio for all generations. No torch.
 
-A turn handles events of other threads (new and cancelled generations, text), launches what the
-scheduler plans (prefills, codec decodes, a step), then collects what the turn before launched. So
-the device always has work queued while results are read.
+A turn handles events of other threads, launches what the scheduler plans, then collects what the
+turn before launched: the device always has work queued.
 """
 
 from __future__ import annotations

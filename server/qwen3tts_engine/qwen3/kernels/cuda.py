@@ -1,9 +1,7 @@
 """CUDA streams and graphs, with equivalents that run synchronously on a CPU.
 
-Stream ``frames`` makes codes, ``sound`` decodes them beside it; transfers use pinned memory, and
-the host waits for tickets only. A graph replaces more than a thousand launches over fixed memory,
-so captured work is a function without arguments over static buffers. Without graphs the same
-functions run over the same buffers.
+Stream ``frames`` makes codes, ``sound`` decodes them beside it. Captured work is a function without
+arguments over static buffers; without graphs the same functions run over the same buffers.
 """
 
 from __future__ import annotations
@@ -193,10 +191,7 @@ class EagerBackend:
 
 
 class CudaGraphBackend:
-    """CUDA graphs; those of a stream share a memory pool, since they never overlap.
-
-    Each is captured on its own stream: a library's scratch memory belongs to the capturing stream.
-    """
+    """CUDA graphs; those of a stream share a memory pool, since they never overlap."""
 
     captures = True
 

@@ -153,10 +153,7 @@ def _free_ram() -> int | None:
 
 
 def tensor_bytes(roots: Iterable[object], device: torch.device) -> int:
-    """Return the memory of all tensors on a device reachable from ``roots``, each storage once.
-
-    Objects of other packages are not entered.
-    """
+    """Return the memory of all tensors on a device reachable from ``roots``, each storage once."""
     storages: dict[int, int] = {}
     seen: set[int] = set()
     todo: list[object] = list(roots)

@@ -1,7 +1,7 @@
 """Batched prefill, step and codec decode of the model, launched in order without waiting.
 
-A batch takes the next larger size captured at warm-up. On a CPU the same work runs eagerly in
-batches of exact size, unless ``static`` asks for GPU sizes.
+A batch takes the next larger captured size; on a CPU it runs eagerly in its exact size, unless
+``static``.
 """
 
 from __future__ import annotations
@@ -89,15 +89,12 @@ class Runner:
             model: Loaded.
             slots: Concurrent rows; ``auto``: the device's default, if it fits.
             positions: Of a row, prompt and frames.
-            graphs: Capture CUDA graphs at ``warmup``; ``auto``: on a GPU, with an eager fallback.
+            graphs: Capture CUDA graphs at ``warmup``; ``auto``: with an eager fallback.
             compile: torch.compile inside the graphs.
             static: Use GPU sizes; None: on a GPU.
             streams: None: the device's.
             backend: None: the device's.
             caches: Bytes reserved for voices and prompts.
-
-        Raises:
-            EngineUnavailable: not enough memory; says for how many slots there is.
         """
         self.model = model
         self.notes: list[str] = []

@@ -1,7 +1,6 @@
 """Prefill, step and codec decode as static work, and their capture at warm-up.
 
-A batch runs in buffers of the next captured size; the rest are padding rows in the scratch slot,
-whose counters are reset after each work, so that they stay the shortest rows.
+A batch runs in buffers of the next captured size; the rest are padding rows in the scratch slot.
 """
 
 from __future__ import annotations
@@ -189,11 +188,7 @@ class Warmup:
     def capture(
         self, sizes: Sequence[tuple[GraphCache[Any], Any]], tell: Callable[[str, int, int], None]
     ) -> Exception | None:
-        """Capture all sizes; return the error that prevented it, or None.
-
-        Raises:
-            EngineUnavailable: not enough memory.
-        """
+        """Capture all sizes; return the error that prevented it, or None."""
         device = self._streams.device
         before = free_bytes(device)
         if self._compiles:

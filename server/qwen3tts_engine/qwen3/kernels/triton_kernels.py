@@ -2,9 +2,8 @@
 """Triton kernels for the work between two matrix products of a decode step.
 
 Each replaces the function of the same name of transformer.py or sampling.py by one launch: a large
-GPU is bound by launches. Programs walk the KV cache in place. Sums are float32 and a normalized
-head is rotated before rounding, so results differ from torch by rounding only. Without a GPU,
-Triton's interpreter runs them (``TRITON_INTERPRET=1`` before the import).
+GPU is bound by launches. Results differ from torch by rounding only. Without a GPU, Triton's
+interpreter runs them (``TRITON_INTERPRET=1`` before the import).
 """
 
 from __future__ import annotations
@@ -60,6 +59,11 @@ def _attend(  # type: ignore[no-untyped-def]
     PLACES: tl.constexpr,
     SLOTTED: tl.constexpr,
 ):
+    """Attention of one row and key head; see ``decode_attention``.
+
+    Heads are held as two halves, as the rotation needs them. ``SLOTTED``: ``keys`` is a cache of
+    slots; otherwise rows are the slots, of common length ``lengths``.
+    """
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
     if SLOTTED:

@@ -1,7 +1,7 @@
 """Codec decoder: codes to samples, frame by frame, equal to decoding all frames in one batch.
 
-Every part of the 12.5 Hz decoder is causal, so streaming keeps each layer's past (CodecState) and
-computes new frames only; chunks need no left context and no blending.
+Every part is causal, so streaming keeps each layer's past (CodecState) and computes new frames
+only; chunks need no left context and no blending.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class WindowInputs:
 class SlidingWindowAttention:
     """Sliding-window positions, mask, rotary embedding, and access to the KV ring.
 
-    Position p is in row p modulo ``window - 1`` of the ring, with its key already rotated. Angles
-    are float64: positions of a long stream exceed float32.
+    Position p is in row p modulo ``window - 1``, its key already rotated. Angles are float64:
+    positions of a long stream exceed float32.
     """
 
     def __init__(self, config: CodecDecoderConfig, place: Placement, *, longest: int = 64) -> None:
@@ -114,8 +114,8 @@ class SlidingWindowAttention:
 class CodecDecoderLayer:
     """Attention and SwiGLU with RMSNorm and layer scale.
 
-    Activations are kept beside their negatives, [B, T, 2 hidden]: their mean is zero, so the
-    library's layer norm, one operation with float32 inside, is the RMSNorm of either half.
+    Activations are kept beside their negatives: their mean is zero, so the library's layer norm is
+    the RMSNorm of either half.
     """
 
     def __init__(
@@ -233,13 +233,7 @@ class CodecDecoder:
     ) -> CodecDecoder:
         """Load ``decoder.*`` of the speech tokenizer.
 
-        Args:
-            config: ``config.codec.decoder``.
-            weights: Of the whole file.
-            device: Where it runs.
-            dtype: Of weights, activations and state.
-            tf32: Allow TF32 in float32 products on a GPU.
-            direct_channels: See Placement; None: the device's default.
+        ``tf32`` allows TF32 in float32 products on a GPU; ``direct_channels``: see Placement.
         """
         if not dtype.is_floating_point:
             raise BadRequest(f"A codec in {dtype}.", remedy="Use float32, float16 or bfloat16.")
@@ -262,18 +256,14 @@ class CodecDecoder:
 
     @torch.no_grad()
     def run(self, state: CodecState, slots: Tensor, codes: Tensor) -> Tensor:
-        """Decode the next frames of a batch of streams.
+        """Decode the next frames of a batch of streams: [B, n samples_per_frame], float32 in ±1.
 
-        Operations depend on shapes alone and do not synchronize: a run can be captured in a CUDA
-        graph (after one eager run of its shape) or compiled. Padding rows use ``state.scratch``.
+        Can be captured in a CUDA graph (after one eager run of its shape) or compiled.
 
         Args:
             state: Of ``new_state``; advanced.
             slots: [B] int64, distinct except for the scratch slot.
             codes: [B, n, quantizers] int64; ids out of range are clamped.
-
-        Returns:
-            Samples [B, n samples_per_frame], float32 in ±1.
 
         Raises:
             BadRequest: another shape, type or device.
@@ -284,10 +274,7 @@ class CodecDecoder:
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Decode a whole stream: [T, quantizers] to [T samples_per_frame].
-
-        Takes several megabytes a frame; ``run`` gives the same samples for less.
-        """
+        """Decode a whole stream; takes several megabytes a frame, unlike ``run``."""
         slots = torch.zeros(1, dtype=torch.int64, device=self.device)
         return self.run(self.new_state(0), slots, codes[None])[0]
 

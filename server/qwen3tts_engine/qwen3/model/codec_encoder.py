@@ -1,9 +1,7 @@
 """Encoder of the Mimi codec: reference audio to codes, for cloning.
 
-Strided causal convolutions (SEANet), a causal transformer, residual vector quantization: one
-semantic codebook beside the acoustic ones. Source: Moshi (arXiv 2410.00037). The configuration
-names a window of 250 positions, but the checkpoints' own code attends to all earlier ones; so does
-this, since codes must be equal.
+Source: Moshi (arXiv 2410.00037). The configuration names a window of 250 positions, but the
+checkpoints' own code attends to all earlier ones; so does this, since codes must be equal.
 """
 
 from __future__ import annotations

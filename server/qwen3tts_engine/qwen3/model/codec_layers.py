@@ -1,8 +1,7 @@
 """Streaming layers and state of the codec decoder, time-major: activations are [B, T, C].
 
-A layer's past is its latest inputs, (k - 1) d of a causal convolution, and starts as zeros, the
-padding of a whole decode. Weights are folded in float64 at load time: a large GPU is bound by the
-number of operations.
+Past starts as zeros, the padding of a whole decode. Weights are folded in float64 at load time: a
+large GPU is bound by the number of operations.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class CodecSnapshot:
 class CodecState:
     """State of ``slots`` streams and the scratch slot: convolution inputs, and a KV ring.
 
-    A step over any slots is the same sequence of operations. Zeros are the start of a stream.
+    Zeros are the start of a stream.
     """
 
     def __init__(
@@ -248,7 +247,7 @@ class Upsample:
 
 
 def transposed_as_convolution(weight: Tensor, rate: int) -> Tensor:
-    """Rewrite a transposed convolution as a convolution: [C, out, m rate] to [rate out, C, m].
+    """Rewrite a transposed convolution: [C, out, m rate] to [rate out, C, m].
 
     Sample r of a frame takes tap i rate + r of input t - i, so the latest input, last in a window,
     has the first taps.

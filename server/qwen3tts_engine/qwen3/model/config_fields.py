@@ -162,6 +162,9 @@ def check_heads(at: JsonFields, heads: int, kv_heads: int, head_dim: int) -> Non
         at.refuse("head_dim", f"is {head_dim}, which is odd")
 
 
+# Defaults of the official configuration classes, not the published checkpoints' values: qwen-tts
+# 0.1.1 (``Qwen3TTSConfig``, ``Qwen3TTSModel._merge_generate_kwargs``), ``MimiConfig`` of
+# transformers. Fields without one are required. Held by tests/parity/test_default_parity.py.
 _LAYERS = {
     "hidden_size": 1024,
     "num_attention_heads": 16,

@@ -1,7 +1,7 @@
 """KV cache and per-row state of all slots, allocated once and never moved.
 
-A row occupies a slot; the extra slot ``scratch`` receives the writes of padding rows. Only a step
-that names its slot changes a row, so a row left out of a step is paused.
+The extra slot ``scratch`` receives the writes of padding rows. Only a step that names its slot
+changes a row.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class KvSnapshot:
 class KvCache:
     """State of ``slots`` rows and the scratch slot.
 
-    A row has ``positions`` positions for prompt and frames. A step beyond them overwrites the last
-    one, which spoils that row only; callers end a row at ``pos == positions``.
+    Callers end a row at ``pos == positions``; a step beyond overwrites the last position.
     """
 
     def __init__(
@@ -130,10 +129,7 @@ class KvCache:
         return (self.slots + 1) * self.bytes_per_slot(self.config, self.positions, self.dtype)
 
     def reset(self, slot: int, sampling: Sampling, seed: int) -> None:
-        """Start a row with its sampling parameters and seed.
-
-        Old keys and values are cleared: masked values must be finite.
-        """
+        """Start a row; old keys and values are cleared, since masked values must be finite."""
         groups = self.config.talker.code_groups
         rest = groups - 1
         if self.device.type == "cpu":
@@ -159,7 +155,7 @@ class KvCache:
         return KvSnapshot(self.kv[:, slot, :length].clone())
 
     def restore(self, slot: int, snapshot: KvSnapshot) -> None:
-        """Write a snapshot into a reset slot; ``prefill`` continues at ``snapshot.length``."""
+        """Write a snapshot into a reset slot."""
         self.kv[:, slot, : snapshot.length].copy_(snapshot.kv)
         if self.device.type == "cpu":
             # What the next reset has to clear, if the row gets no further.
@@ -167,10 +163,8 @@ class KvCache:
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return zeros; on a CPU in memory committed page by page when written.
-
-    NumPy's zeros come in huge pages, each cleared whole at its first write.
-    """
+    """Return zeros; on a CPU in memory committed page by page when written, unlike NumPy's huge
+    pages."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     # Windows knows neither; what it maps is private as well.

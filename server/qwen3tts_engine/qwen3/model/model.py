@@ -32,8 +32,7 @@ from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 class Qwen3Model:
     """Weights of a checkpoint; rows are in a KvCache, audio streams in a CodecState.
 
-    ``speaker_encoder`` and ``codec_encoder`` exist for Base checkpoints, always in float32 on the
-    CPU. ``kernels`` may be replaced by a device's own.
+    ``speaker_encoder`` and ``codec_encoder`` exist for Base checkpoints, in float32 on the CPU.
     """
 
     def __init__(
@@ -72,13 +71,8 @@ class Qwen3Model:
     ) -> Qwen3Model:
         """Load a checkpoint from a folder or hub.
 
-        Args:
-            name_or_path: Folder or hub id.
-            device: Where it runs.
-            dtype: Of talker and code predictor.
-            codec_dtype: Of the codec's decoder; None: float32.
-            tf32: Allow TF32 in the decoder's float32 products.
-            cache: Folder of fetched checkpoints; None: the hub library's.
+        ``codec_dtype`` None: float32; ``tf32`` allows TF32 in the decoder's products; ``cache``
+        None: the hub library's folder.
 
         Raises:
             EngineUnavailable: not found, not fetched, damaged (BadCheckpoint) or too large for the

@@ -65,8 +65,7 @@ _TAG = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{1,8})*")
 def find_language(config: ModelConfig, language: str | None) -> str | None:
     """Return the checkpoint's name of a language; None: automatic.
 
-    Accepts its own name (``german``), an ISO 639 code or BCP 47 tag (``de-AT``), in any case.
-    UnknownVoice suggests similar names.
+    Accepts its own name, an ISO 639 code or BCP 47 tag (``de-AT``), in any case.
     """
     if language is None:
         return None

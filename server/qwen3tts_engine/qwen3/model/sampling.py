@@ -1,9 +1,8 @@
 """Sampling of codes, with random numbers that depend only on their key.
 
-A random number is a hash of (seed, frame, codebook, rank): the same on every device, in any batch,
-at every repetition. Codes are sampled by the Gumbel-max trick: the largest of logit / temperature +
-noise. Order, as in the official generation: repetition penalty, barred ids, temperature, top-k,
-top-p.
+A random number is a hash of (seed, frame, codebook, rank): the same on every device and in any
+batch. Codes are sampled by the Gumbel-max trick. Order, as officially: repetition penalty, barred
+ids, temperature, top-k, top-p.
 """
 
 from __future__ import annotations
@@ -95,8 +94,7 @@ def _half_mix(x: Tensor) -> Tensor:
 
 
 def uniform(key_low: Tensor, key_high: Tensor, frame: Tensor, stream: Tensor) -> Tensor:
-    """Return random numbers in (0, 1), float32, of 23 bits; broadcasts halves of ``seed_key``,
-    frame, ``stream_keys``."""
+    """Return random numbers in (0, 1), float32, of 23 bits."""
     here = _half_mix(torch.add(key_low, frame, alpha=FRAME_STEP).bitwise_and_(MASK32))
     bits = _mix((here ^ key_high) ^ stream)
     return ((bits >> 9) * 2.0**-23).add_(2.0**-24)
@@ -127,8 +125,7 @@ def sample(
     out: Tensor,
     top_p: Tensor | None = None,
 ) -> Tensor:
-    """Sample one id per row into ``out`` [B, 1]; return the largest logits [B, 1], not finite if
-    any is not.
+    """Sample one id per row into ``out`` [B, 1]; return the largest logits [B, 1].
 
     Args:
         logits: [B, V]; barred ids are minus infinity.
@@ -136,7 +133,7 @@ def sample(
         inv_temperature: [B, 1] float32.
         greedy: [B, 1] bool: take the largest, of equals the first.
         out: [B, 1] int64.
-        top_p: [B, 1] float32, with a full sort only; ``ranks`` is at least V then.
+        top_p: [B, 1] float32, with a full sort only.
     """
     logits, noise = logits.float(), noise[:, : logits.shape[1]]
     values, ids = logits.topk(noise.shape[1], dim=-1)

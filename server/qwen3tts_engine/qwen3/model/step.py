@@ -1,7 +1,7 @@
 """Prefill and frame step of many rows: the same code on every device.
 
-Shapes are static, nothing synchronizes with the device or depends on values: it can be captured in
-a CUDA graph, compiled, or run eagerly. Rows are named by slot; padding rows use the scratch slot.
+Shapes are static and nothing synchronizes: it can be captured, compiled, or run eagerly. Padding
+rows use the scratch slot.
 """
 
 from __future__ import annotations
@@ -46,14 +46,8 @@ def prefill(
 ) -> None:
     """Prefill reset slots: keys, values, last hidden states, first logits.
 
-    Args:
-        model: The model.
-        kv_cache: Written in place.
-        slots: [B] int64; the scratch slot for padding rows.
-        embeds: [B, T, hidden]; finite behind a prompt's end.
-        lengths: [B] int64, 1 to T.
-        starts: [B] int64: positions restored from a prefix.
-        kv_len: At least every ``starts + lengths``; None: all positions.
+    ``embeds`` are [B, T, hidden] with ``lengths`` [B] valid positions each, behind ``starts`` [B]
+    restored ones; ``kv_len`` is at least every ``starts + lengths`` (None: all positions).
     """
     rows, length, hidden = embeds.shape
     kv_len = kv_cache.positions if kv_len is None else kv_len
@@ -95,14 +89,9 @@ def frame_step(
 ) -> Tensor:
     """Sample the next frame of each row, then compute the logits of the frame after it.
 
-    Args:
-        model: The model.
-        kv_cache: Written in place.
-        slots: [B] int64, distinct except for the scratch slot.
-        text: [B] int64: text id added behind this frame.
-        eos_allowed: [B] bool; ignored in the first MIN_FRAMES frames.
-        kv_len: Above every row's ``pos``.
-        full_sort: See ``Sampling.needs_full_sort``; slower.
+    ``text`` [B] are the text ids added behind this frame; ``eos_allowed`` [B] is ignored in the
+    first MIN_FRAMES frames; ``kv_len`` is above every row's ``pos``; ``full_sort``: see
+    ``Sampling.needs_full_sort``.
 
     Returns:
         [B, 16] int64. Code 0 is EOS at the end of a row, NOT_FINITE for a lost row; neither frame

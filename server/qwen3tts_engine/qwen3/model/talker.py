@@ -66,8 +66,8 @@ class TextProjection:
 class TextTable:
     """Text rows of the talker's embedding table, projected at first use on a CPU. Not thread-safe.
 
-    The published 151,936 ids take some 20 s to project on a CPU; a text uses a few hundred. A GPU
-    projects all at load time: a captured graph must find them.
+    The published 151,936 ids take some 20 s on a CPU. A GPU projects all at load time: a captured
+    graph must find them.
     """
 
     table: Tensor
@@ -156,8 +156,7 @@ class Talker:
     ) -> Tensor:
         """Decode one position of each row: [B, hidden], before the last norm.
 
-        ``x`` [B, hidden] are sums of embeddings; ``caches`` of each layer, [S, P, kv_heads, 2,
-        head_dim], are written; ``kv_len`` is above every ``pos`` [B].
+        ``x`` [B, hidden] are sums of embeddings; ``kv_len`` is above every ``pos`` [B].
         """
         stack = self.stack
         rotations = stack.rotations(self.angles.index_select(0, pos)).unbind(0)
@@ -292,11 +291,7 @@ class CodePredictor:
     def predict(
         self, hidden: Tensor, codes: Tensor, inputs: SamplingInputs, kernels: Kernels
     ) -> None:
-        """Sample codes 1 to 15 of each row.
-
-        ``hidden`` is [B, talker's hidden], behind the last norm; of ``codes`` [>= 16, B], row 0 is
-        given.
-        """
+        """Sample codes 1 to 15 of each row; of ``codes`` [>= 16, B], row 0 is given."""
         rows, stack = hidden.shape[0], self.stack
         config = stack.config
         width = (config.heads + 2 * config.kv_heads) * config.head_dim
@@ -344,6 +339,7 @@ class CodePredictor:
     def _first_attention(
         self, x: Tensor, layer: DecoderLayer, heads: Tensor, number: int, *, only_last: bool
     ) -> Tensor:
+        """Attention of positions 0 and 1 with residual; position 0 attends only to itself."""
         rows, config = heads.shape[1], self.stack.config
         two = heads[:2]
         rotate(two, self.stack.head_norm, self.first_rotations[number])

@@ -25,7 +25,7 @@ class TextNormalizer:
     """Incremental NFC normalizer.
 
     ``chars`` and ``ends`` hold final characters not yet taken; ``ends[i]`` counts the input code
-    points up to ``chars[i]``. The last character is held while a combining mark may follow.
+    points. The last character is held while a combining mark may follow.
     """
 
     def __init__(self) -> None:
@@ -98,6 +98,10 @@ class TextNormalizer:
 
 
 def _begins(char: str) -> bool:
+    """Whether ``char`` is a normalization boundary: no mark, and NFC_Quick_Check is not Maybe.
+
+    Characters unknown to this Python's Unicode count as marks.
+    """
     if char < "\u0300":
         return True
     kind = unicodedata.category(char)
@@ -278,10 +282,7 @@ a line has fewer."""
 
 
 class Tokenizer:
-    """Text side of a checkpoint's vocabulary.
-
-    Special tokens in a text (``<|im_end|>``) are ordinary text: a text cannot end the prompt.
-    """
+    """Text side of a checkpoint's vocabulary; special tokens in a text are ordinary text."""
 
     def __init__(self, folder: Path) -> None:
         """Read ``vocab.json``, ``merges.txt`` and ``config.json``; BadCheckpoint if missing or
@@ -320,10 +321,7 @@ class Tokenizer:
         return [token for token, _ in self.encode_with_offsets(text)]
 
     def encode_with_offsets(self, text: str) -> list[tuple[int, int]]:
-        """Return ids with the number of code points of ``text`` up to their end.
-
-        A token may end within a character, which is then counted.
-        """
+        """Return ids with the number of code points of ``text`` up to their end."""
         stream = StreamingTokenizer(self)
         return stream.push(text) + stream.end()
 
@@ -341,12 +339,11 @@ class Tokenizer:
         return [(token, ends[end - 1]) for token, end in self._tokens(_mapped(piece))]
 
     def settled(self, piece: str) -> list[tuple[int, int]]:
-        """See BpeMerger; up to the end of a character.
+        """Return the leading tokens of ``merge`` that no continuation can change.
 
-        BPE never merges across a border between two of its tokens, so tokens before a border are
-        those of the text before it alone. After any continuation, the last border within the piece
-        is its end or precedes the beginning of some longer token. The tokens common to all these
-        cases are settled.
+        BPE never merges across a border between two of its tokens, and after any continuation the
+        last border within the piece is its end or precedes the beginning of some longer token. The
+        tokens common to all these cases are settled.
         """
         mapped = _mapped(piece)
         common = self._tokens(mapped)

@@ -1,12 +1,11 @@
 """Decoder layers of talker and code predictor, packed for few operations; their attention.
 
-Source: the Qwen3 decoder. Packed at load time: q, k, v as one matrix ordered by key head (its
-queries, key, value); gate and up as one; the weights of the q and k norms in the rotation, a 2 x 2
-matrix per pair of dimensions; without a fused RMSNorm, each norm's weight in the matrix behind it.
+Source: the Qwen3 decoder. Packed at load time: q, k, v by key head (its queries, key, value); gate
+and up; the weights of the q and k norms in the rotation, a 2 x 2 matrix per pair of dimensions;
+without a fused RMSNorm, each norm's weight in the matrix behind it.
 
 Shapes: N rows of one token; S slots of P positions; K key heads; Q query heads for each; D
-dimensions. ``heads`` [N, K, Q + 2, D] is the output of the packed projection, a layer's KV cache
-[S, P, K, 2, D]; attention returns [N, K, Q, D].
+dimensions. ``heads`` [N, K, Q + 2, D]; KV cache of a layer [S, P, K, 2, D]; attention [N, K, Q, D].
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ def has_fused_norm(device: torch.device) -> bool:
 class RmsNorm:
     """RMSNorm over the last dimension, with its sum of squares in float32.
 
-    Fused: ``x / sqrt(mean(x^2) + eps) * weight``. Otherwise ``x / sqrt(sum(x^2) + size * eps) *
-    weight``, where ``weight`` includes the missing ``sqrt(size)``; None: folded into what follows.
+    Not fused: ``x / sqrt(sum(x^2) + size * eps) * weight``, where ``weight`` includes
+    ``sqrt(size)``; None: folded into what follows.
     """
 
     size: int
@@ -111,13 +110,13 @@ class DecoderStack:
         return self.config.heads // self.config.kv_heads
 
     def heads(self, qkv: Tensor) -> Tensor:
-        """View [N, ...] as [N, kv_heads, queries + 2, head_dim]: queries, key, value."""
+        """View [N, ...] as [N, kv_heads, queries + 2, head_dim]."""
         config = self.config
         return qkv.view(-1, config.kv_heads, self.queries + 2, config.head_dim)
 
     def rotations(self, angles: Tensor) -> Tensor:
         """Return rotation times norm weights: [N, 2, 2, head_dim / 2] to [layers, N, 1, queries +
-        1, 2, 2, head_dim / 2], float32."""
+        1, 2, 2, head_dim / 2]."""
         return angles[:, None, None] * self.head_weights
 
     def rotations_of(self, layer: int, angles: Tensor) -> Tensor:
@@ -237,8 +236,7 @@ def rotary_angles(config: LayersConfig, positions: int, device: torch.device) ->
 def rotate(heads: Tensor, norm: RmsNorm, rotation: Tensor) -> None:
     """Normalize and rotate queries and keys of ``heads`` [..., K, Q + 2, D] in place.
 
-    ``rotation`` is [..., 1, Q + 1, 2, 2, D / 2] float32, with the norms' weights; leading
-    dimensions are broadcast.
+    ``rotation`` is [..., 1, Q + 1, 2, 2, D / 2] float32, with the norms' weights.
     """
     x = heads[..., :-1, :]
     place = x.view(*x.shape[:-1], 2, -1)
@@ -273,8 +271,7 @@ def slot_attention(
 ) -> Tensor:
     """Attend from one query [N, K, Q, D] of each row to its slot's positions 0 to ``pos``.
 
-    ``kv_len``, above every ``pos``, is the part of a slot that is read; ``mask``: ``length_mask``
-    of ``pos``.
+    ``kv_len``, above every ``pos``, is the part of a slot that is read.
     """
     if mask is None:
         places = torch.arange(kv_len, device=pos.device)
@@ -313,15 +310,8 @@ def prefill_attention(
 ) -> Tensor:
     """Rotate, write the KV cache and attend, for T positions of each of B rows.
 
-    Args:
-        heads: [B * T, K, Q + 2, D].
-        norm: As for ``rotate``.
-        rotation: As for ``rotate``.
-        cache: [S, P, K, 2, D].
-        slots: [B], read.
-        places: [B * T] slots that are written: the scratch slot for padding.
-        positions: [B * T], written.
-        mask: [B, T, kv_len]; kv_len positions of a slot are read.
+    ``places`` and ``positions`` [B * T] are written (the scratch slot for padding), ``slots`` [B]
+    read up to the last dimension of ``mask`` [B, T, kv_len].
     """
     rotate(heads, norm, rotation)
     write_kv(cache, places, positions, heads[:, :, -2:])

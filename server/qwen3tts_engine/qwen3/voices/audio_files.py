@@ -1,7 +1,7 @@
 """Audio files: WAV read here, other formats through PyAV in a process of their own.
 
-WAV of PCM (8 to 32 bits), float (32, 64), mu-law and A-law, safe for untrusted bytes. Source:
-Microsoft, Multimedia Programming Interface 1.0 (RIFF WAVE) and WAVEFORMATEXTENSIBLE.
+Safe for untrusted bytes. Source: Microsoft, Multimedia Programming Interface 1.0 (RIFF WAVE) and
+WAVEFORMATEXTENSIBLE.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ TIMEOUT_S = 60.0
 def decode_foreign(data: bytes, max_s: float) -> tuple[NDArray[np.float32], int]:
     """Decode the first audio track of a file: mono samples [n] and their rate in hertz.
 
-    In a process of its own, since decoders in C crash on hostile files; it takes a quarter of a
-    second. BadRequest if PyAV is missing or fails; TooLong above ``max_s``.
+    In a process of its own, since decoders in C crash on hostile files. BadRequest if PyAV is
+    missing or fails; TooLong above ``max_s``.
     """
     module = audio_worker.__name__
     try:

@@ -2,7 +2,6 @@
 
 File on standard input; rate (four bytes) and mono samples (float32), little-endian, on standard
 output. Only containers of plain audio are opened, none that refer to other files or addresses.
-Channels are mixed while decoding, which stops at MAX_SECONDS, so memory is bounded.
 """
 
 from __future__ import annotations

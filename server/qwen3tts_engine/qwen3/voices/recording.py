@@ -1,7 +1,6 @@
 """Reference audio: decoding, checks, conversion to mono at 24 kHz.
 
-WAV is read here, other formats by PyAV if installed. Channels are averaged; a mono recording at 24
-kHz is unchanged, bit for bit. Errors are found before anything is computed.
+Channels are averaged; a mono recording at 24 kHz is unchanged, bit for bit.
 """
 
 from __future__ import annotations

@@ -123,11 +123,8 @@ class VoiceStore:
     ) -> ClonedVoice:
         """Make a voice from a recording in a worker thread, at most once.
 
-        Args:
-            source: See read_recording.
-            ref_text: Its words; None or blank: transcribed.
-            x_vector_only: Use the speaker embedding only; no words are needed.
-            name: Alias behind CLONE; moves here if in use.
+        ``ref_text`` None or blank: transcribed. ``name`` is an alias behind CLONE; moves here if in
+        use.
 
         Raises:
             BadRequest, LimitExceeded: recording, words or name.

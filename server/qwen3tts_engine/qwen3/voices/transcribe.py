@@ -46,11 +46,8 @@ class Transcriber(Protocol):
 
 
 class WhisperTranscriber:
-    """Whisper of the extra ``stt``, in this process; loaded at first use, one recording at a time.
-
-    ``model`` is a folder, size or hub id; ``auto``: the installed one. ``language`` None:
-    automatic.
-    """
+    """Whisper of the extra ``stt``, in this process; loaded at first use, one recording at a
+    time."""
 
     def __init__(self, model: str, *, language: str | None = None) -> None:
         self.model = model
