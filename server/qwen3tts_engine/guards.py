@@ -36,11 +36,7 @@ def full_scale(samples: Sound) -> float:
 
 
 def check_finite(samples: Sound) -> None:
-    """Refuse samples that are not finite numbers.
-
-    Raises:
-        EngineFailed: a sample is not a number, or infinite.
-    """
+    """Refuse samples that are not finite numbers."""
     if np.issubdtype(samples.dtype, np.floating) and not bool(np.isfinite(samples).all()):
         raise EngineFailed(
             "The model's sound held values that are not numbers.",
@@ -213,11 +209,7 @@ class SoundGuard:
             self.silence.text_end = frame * frame_samples
 
     def push(self, samples: Sound) -> Sound:
-        """Take samples [n] of the codec; return what goes out.
-
-        Raises:
-            EngineFailed: a sample is not a finite number.
-        """
+        """Take samples [n] of the codec; return what goes out."""
         check_finite(samples)
         kept = self.trim.push(self.silence.push(samples))
         self.given += len(kept)

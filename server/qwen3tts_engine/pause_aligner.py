@@ -177,11 +177,7 @@ class PauseAligner:
         return found
 
     def unsaid(self) -> int | None:
-        """Return the first code point that was probably not spoken yet; None: all was.
-
-        While the voice speaks, that is the current word. In a pause, the stop that fits it best
-        decides, and the words behind it are left.
-        """
+        """Return the first code point that was probably not spoken yet; None: all was."""
         self._count()
         words = self._text.words
         if not words:
@@ -364,13 +360,7 @@ class PauseAligner:
         return even + HEARD * (heard - even)
 
     def _bound_ms(self, units: float, following: float | None, off: float) -> float:
-        """Return the milliseconds within which 95 of 100 words lie.
-
-        Args:
-            units: between the last anchor and the word.
-            following: units between the word and the next anchor, where known.
-            off: blocks by which the rate, or the word before, may be off.
-        """
+        """Return the milliseconds within which 95 of 100 words lie."""
         if following is not None:
             # Like a random walk that is held at both ends.
             units = units * following / (units + following)

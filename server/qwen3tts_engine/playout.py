@@ -70,10 +70,7 @@ class PlayoutLead:
         )
 
     def report(self, played: int, playing: bool, now: float) -> None:
-        """Set what the listener has played in all, and whether it plays or is held.
-
-        A listener that starved plays: it goes on with what arrives.
-        """
+        """Set what the listener has played in all, and whether it plays or is held."""
         old = self._listener
         played = min(max(0, played), old.sent)
         self._listener = old._replace(position=played, at=now, moving=playing)

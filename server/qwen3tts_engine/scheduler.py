@@ -34,11 +34,7 @@ Job = Hashable
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings:
-    """Bounds of slots, frames and chunks.
-
-    Raises:
-        ValueError: a value is out of its range.
-    """
+    """Bounds of slots, frames and chunks."""
 
     slots: int = 64
     """Jobs that run concurrently."""

@@ -68,7 +68,7 @@ class GenerationText:
 
 
 class TextPlan:
-    """Text in, pieces out. Used by one thread, the writer's; only ``GenerationText.more`` is shared.
+    """Text in, pieces out. Used by the writer's thread; only ``GenerationText.more`` is shared.
 
     >>> plan = TextPlan("auto")
     >>> plan.append("Good mor")

@@ -68,11 +68,7 @@ class BoundaryRules:
         self._greek = primary == "el"
 
     def judge(self, text: Sequence[str], at: int, closing: bool) -> Boundary | None:
-        """Judge ``text[at]``, one of ``TRIGGERS``; None asks for more characters.
-
-        With ``closing`` no more will come, and the answer is never None. Once given, an answer
-        holds whatever follows.
-        """
+        """Judge ``text[at]``, one of ``TRIGGERS``; None asks for more characters."""
         mark = text[at]
         if mark == " ":
             return self._space(text, at, closing)

@@ -208,7 +208,8 @@ class Speakable(MarkdownReader):
 
     def _drop(self, count: int) -> bool:
         # Marks of a line may follow on others as long as nothing was spoken on it.
-        self._line_start = self._line_start or (count > 0 and self._spoken.fresh)
+        if count and self._spoken.fresh and not self._fence:
+            self._line_start = True
         return super()._drop(count)
 
     def _write_code(self, count: int) -> bool:

@@ -60,10 +60,7 @@ class WordSpans:
         return index if index < len(self.spans) else None
 
     def words(self, first: int, following: int) -> list[tuple[int, int]]:
-        """Return the words that an event at span ``first`` stands for, up to span ``following``.
-
-        Words without white space between (``well-known``) are one.
-        """
+        """Return the words that an event at span ``first`` stands for, up to span ``following``."""
         start, end = self.spans[first].start, self.spans[first].end
         found = []
         for span in self.spans[first + 1 : following]:
@@ -300,12 +297,7 @@ _COMMAS = CLAUSE_MARKS | SCRIPT_CLAUSE_MARKS | frozenset("—–…()")  # noqa:
 
 @lru_cache(maxsize=256)
 def usual_s(text: str, language: str | None = None) -> float:
-    """Return the usual duration of a text in seconds, with its pauses.
-
-    Args:
-        text: as given to the model.
-        language: BCP 47 tag, for the rate of spaced scripts; None: one that suits most.
-    """
+    """Return the usual duration of a text in seconds, with its pauses."""
     unit_s = max(usual_unit_s(language), usual_unit_s(None))
     seconds = 0.0
     word = ""

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_engine.request_text import PIECE_COST, check_text, cost, joins_previous, pieces, plain
+from qwen3tts_engine.request_text import PIECE_COST, check_text, cost, pieces, plain
+from qwen3tts_text.characters import joins_previous
 from qwen3tts_text.word_units import WordSpans
 from qwen3tts_wire.errors import BadText, LimitExceeded
 

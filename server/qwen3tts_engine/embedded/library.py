@@ -183,19 +183,7 @@ class EspeakLibrary:
         return (self._data / f"{dictionary}_dict").exists()
 
     def speak(self, text: str, voice: str, rate: int, pause: bool, on_sound: OnSound) -> bool:
-        """Speak to the end, or until ``on_sound`` returns False; returns whether it got to the end.
-
-        Args:
-            text: plain text, without U+0000 and U+0001; read neither as markup nor as phonemes.
-            voice: identifier with or without ``+variant``.
-            rate: words a minute.
-            pause: adds the pause after the last sentence.
-            on_sound: receives samples and words.
-
-        Raises:
-            SpeakFailed: the library refused.
-            BaseException: raised by ``on_sound``.
-        """
+        """Speak until ``on_sound`` returns False; returns whether it got to the end."""
         lib = self._lib
         # All of it again each time: what the last text did to the state must not be heard, and the
         # state, with the callback, is the process's: another EspeakLibrary may have set its own.
@@ -217,14 +205,7 @@ class EspeakLibrary:
         return self._ended
 
     def phonemes(self, text: str, voice: str) -> list[tuple[int, str]]:
-        """Return the phonemes (IPA) of each clause, and the code point up to which it was read.
-
-        A space parts words. The library reads one character of the next clause before a clause
-        ends.
-
-        Raises:
-            SpeakFailed: there is no such voice.
-        """
+        """Return the phonemes (IPA) of each clause, and the code point up to which it was read."""
         lib = self._lib
         status = lib.espeak_SetVoiceByName(voice.encode())
         if status != 0:

@@ -27,11 +27,7 @@ FADE_S = 0.005
 
 
 def entry(tail: NDArray[np.int16], again: NDArray[np.int16], near: int, reach: int) -> int:
-    """Return where to enter ``again`` so that it continues ``tail``, within ``reach`` of ``near``.
-
-    ``tail`` [t] is the end of what was given out, ``again`` [n] the next attempt from its start,
-    ``near`` the number of samples given out.
-    """
+    """Return where ``again`` [n] best continues ``tail`` [t], within ``reach`` of ``near``."""
     tail = tail[-near:] if near else tail[:0]
     size = len(tail)
     first = max(size, near - reach)

@@ -111,14 +111,7 @@ class EspeakCatalogue:
         self.variants = tuple(sorted({entry.identifier for entry in self._variants.values()}))
 
     def choose(self, voice: str | None, language: str | None) -> VoiceChoice:
-        """Return the voice that a request means.
-
-        Where both are given they must agree; a bare variant (``+f3``) with a language is that
-        language's voice with the variant.
-
-        Raises:
-            UnknownVoice: no voice matches; the remedy names near ones.
-        """
+        """Return the voice that a request means."""
         wanted = (voice or "").strip().lower()
         base, plus, variant = wanted.partition("+")
         tag = wanted_tag(language)

@@ -76,11 +76,7 @@ class PiperCatalogue:
         """The default first."""
 
     def choose(self, voice: str | None, language: str | None) -> SpeakerChoice:
-        """Return the voice that a request means; voice and language must agree.
-
-        Raises:
-            UnknownVoice: no voice matches; the remedy names near ones.
-        """
+        """Return the voice that a request means; voice and language must agree."""
         name, hash_, speaker = (voice or "").strip().partition(SPEAKER)
         tag = wanted_tag(language)
         if not name:

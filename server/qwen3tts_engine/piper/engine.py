@@ -50,11 +50,7 @@ def default_workers() -> int:
 
 @dataclass(frozen=True, slots=True)
 class PiperSettings:
-    """Settings of the engine ``piper``; each voice is in the memory of every worker.
-
-    Raises:
-        ValueError: a value is out of its range.
-    """
+    """Settings of the engine ``piper``; each voice is in the memory of every worker."""
 
     voices: tuple[str, ...] = ()
     """Voices on offer: folders, ``.onnx`` files, packages, or names such as
@@ -273,13 +269,7 @@ class PiperEngine(PoolEngine[PiperCatalogue]):
 
 
 def found_voices(settings: PiperSettings) -> tuple[list[VoiceFiles], str]:
-    """Return the files of the voices on offer, and the default's id with its speaker.
-
-    Voices that are named may be fetched from the hub.
-
-    Raises:
-        EngineUnavailable: no voice is installed, or a named one is not found.
-    """
+    """Return the files of the voices on offer, and the default's id with its speaker."""
     name, hash_, speaker = settings.voice.partition(SPEAKER)
     damaged: list[BadRequest] = []
     try:

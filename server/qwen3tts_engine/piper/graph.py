@@ -95,11 +95,7 @@ class _Graph:
 
 
 def find_seam(model: onnx.ModelProto) -> Seam:
-    """Cut a voice's network in two.
-
-    Raises:
-        NotVits: it is another kind of network.
-    """
+    """Cut a voice's network in two."""
     graph = _Graph(model)
     if not graph.outputs or not {"input", "input_lengths", "scales"} <= set(graph.inputs):
         raise NotVits("its inputs are not input, input_lengths and scales")

@@ -64,11 +64,7 @@ class VitsNetwork:
 
     @classmethod
     def load(cls, file: Path, threads: int = 1) -> VitsNetwork:
-        """Load a network and run it once.
-
-        Raises:
-            BadRequest: the file cannot be read, is damaged or of another kind.
-        """
+        """Load a network and run it once."""
         model = _read(file)
         try:
             seam = find_seam(model)
@@ -91,17 +87,7 @@ class VitsNetwork:
         speaker: int,
         random: np.random.Generator,
     ) -> SentenceAudio:
-        """Predict the durations of a sentence, and begin its sound.
-
-        Args:
-            ids: phonemes.
-            scales: noise, length, and noise of durations.
-            speaker: its number.
-            random: source of the noise.
-
-        Raises:
-            EngineFailed: the network's output is not finite, or out of bounds.
-        """
+        """Predict the durations of a sentence, and begin its sound."""
         rounded, means, log_scales, *conditions = self._encode(ids, scales, speaker, random)
         durations = rounded.reshape(-1)
         if (
@@ -216,11 +202,7 @@ class SentenceAudio:
         self._at = 0
 
     def next(self, frames: int) -> Sound:
-        """Return the sound of about as many frames; the last ones bring the decoder's tail.
-
-        Raises:
-            EngineFailed: the sound is not finite.
-        """
+        """Return the sound of about as many frames; the last ones bring the decoder's tail."""
         total, ahead = self.frames.shape[1], self._network.ahead
         if self._at == total:
             return np.zeros(0, np.float32)

@@ -125,12 +125,7 @@ class Phonemizer:
             )
 
     def sentences(self, text: str) -> list[Sentence]:
-        """Return the sentences of a text; none where nothing in it can be spoken.
-
-        Raises:
-            BadText: it is not text.
-            LimitExceeded: it has more than MAX_CHARS code points.
-        """
+        """Return the sentences of a text; none where nothing in it can be spoken."""
         check_text(text, MAX_CHARS)
         found = []
         for piece in pieces(plain(text), final=True):
@@ -283,11 +278,7 @@ class Phonemizer:
 
 @cache
 def espeak() -> EspeakLibrary:
-    """Return the process's eSpeak NG.
-
-    Raises:
-        EngineUnavailable: it cannot be loaded.
-    """
+    """Return the process's eSpeak NG."""
     try:
         import espeakng_loader  # an extra
 

@@ -272,11 +272,7 @@ class _Builder:
         return self.emit("Conv", inputs, **shape)
 
     def upsampled(self, value: _Moving, weight: Array, bias: Array | None, stride: int) -> _Moving:
-        """Build a transposed convolution whose length is ``stride`` times the input's.
-
-        Output q (before padding is cut off) has the taps ``j + stride * m`` of input ``q // stride
-        - m``, j the phase ``q % stride``.
-        """
+        """Build a transposed convolution whose length is ``stride`` times the input's."""
         value = self.leave(value)
         weight = weight * np.float32(value.factor)
         channels, outputs, kernel = weight.shape
@@ -322,11 +318,7 @@ class _Builder:
 
 
 def stream_graph(seam: Seam) -> StreamGraph:
-    """Return the decoder as a streaming graph.
-
-    Raises:
-        NotVits: a layer is not one of a VITS decoder.
-    """
+    """Return the decoder as a streaming graph."""
     builder = _Builder(seam)
     builder.values[seam.frames] = _Moving(FRAMES, seam.channels, 1, 0)
     for node in seam.decoder:

@@ -101,16 +101,7 @@ class PiperVoice:
 
     @classmethod
     def load(cls, files: VoiceFiles, *, threads: int = 1) -> PiperVoice:
-        """Load a voice.
-
-        Args:
-            files: see ``find_voice``.
-            threads: threads of one network call.
-
-        Raises:
-            BadRequest: a file is damaged, or of another kind; says which.
-            EngineUnavailable: ONNX Runtime or eSpeak NG is missing.
-        """
+        """Load a voice."""
         config = read_config(files.config)
         try:
             from qwen3tts_engine.piper.network import VitsNetwork  # its libraries are an extra
@@ -135,13 +126,7 @@ class PiperVoice:
         return fresh
 
     def clause(self, text: str, settings: SpeechSettings | None = None) -> Clause:
-        """Begin to speak a text; without anything to speak, the clause has no sound.
-
-        Raises:
-            BadText: it is not text.
-            LimitExceeded: it is too long.
-            BadRequest: no such speaker, or the voice has none of the text's phonemes.
-        """
+        """Begin to speak a text; without anything to speak, the clause has no sound."""
         settings = settings or SpeechSettings()
         sentences = self.phonemizer.sentences(text)
         sayable = [one for one in sentences if any(end > first for first, end in one.runs)]
@@ -195,10 +180,7 @@ class Clause:
 
     @property
     def words(self) -> tuple[ClauseWord, ...]:
-        """Words of the sentences begun, in order.
-
-        Finding them takes a few milliseconds a sentence: read them after the first chunk.
-        """
+        """Words of the sentences begun, in order."""
         hop = self._voice.network.hop
         for sentence, ends, base in self._unplaced:
             for word in self._voice.phonemizer.words(sentence):
@@ -223,12 +205,7 @@ class Clause:
         return self._given == self.samples and not self._waiting
 
     def next(self, seconds: float | None = None) -> Sound:
-        """Return the next chunk [samples], float32 within +-1; empty at the end.
-
-        Args:
-            seconds: about how long; None: FIRST_S for the first one, then longer each time, at most
-                MOST_S. The last chunk of a sentence is up to half a second longer.
-        """
+        """Return the next chunk [samples], float32 within +-1; empty at the end."""
         if self._given == self.samples:
             if not self._waiting:
                 return np.zeros(0, np.float32)

@@ -60,11 +60,7 @@ def bad(what: str) -> BadRequest:
 
 
 def read_config(file: Path) -> VoiceConfig:
-    """Read and check a ``.onnx.json``.
-
-    Raises:
-        BadRequest: it is missing, not JSON, or its values are out of bounds.
-    """
+    """Read and check a ``.onnx.json``."""
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
@@ -77,11 +73,7 @@ def read_config(file: Path) -> VoiceConfig:
 
 
 def parse_config(data: bytes) -> VoiceConfig:
-    """Check the content of a ``.onnx.json``.
-
-    Raises:
-        BadRequest: it is not JSON, or a value is missing or out of bounds; says which.
-    """
+    """Check the content of a ``.onnx.json``."""
     if len(data) > MAX_BYTES:
         raise bad(f"more than {MAX_BYTES >> 20} MiB")
     try:
@@ -239,15 +231,7 @@ class InstalledVoice:
 
 
 def find_voice(name: str | Path) -> VoiceFiles:
-    """Find a voice.
-
-    Args:
-        name: a folder or an ``.onnx`` file; a package that carries such files; or a voice's name,
-            looked up in installed packages, in the hub's cache and at the hub.
-
-    Raises:
-        BadRequest: no voice or several match, or its settings are missing.
-    """
+    """Find a voice."""
     text = str(name)
     path = Path(text)
     if isinstance(name, Path) or "/" in text or text.endswith(".onnx") or _is_folder(path):
@@ -284,11 +268,7 @@ def voice_key(name: str) -> str:
 
 
 def installed_voices(damaged: list[BadRequest] | None = None) -> list[InstalledVoice]:
-    """Return the readable voices of installed packages; that of the extra first.
-
-    Args:
-        damaged: receives the errors of the others.
-    """
+    """Return the readable voices of installed packages; that of the extra first."""
     found = []
     for package, files in _in_packages():
         try:

@@ -101,10 +101,7 @@ class CachedSound:
 
 
 def cached_sound(text: str, chunks: Sequence[PcmChunk]) -> CachedSound | None:
-    """Return a cache entry of what an engine made of ``text`` (without offsets).
-
-    None: it made no sound, or was cut off before its end.
-    """
+    """Return a cache entry of what an engine made of ``text`` (without offsets)."""
     if not any(each.pcm for each in chunks) or any(each.end in BROKEN for each in chunks):
         return None
     last = max(index for index, each in enumerate(chunks) if each.pcm)

@@ -16,11 +16,7 @@ _HAN = weight("\u6f22")
 
 @dataclass(frozen=True)
 class StarterSettings:
-    """Settings of openings.
-
-    Raises:
-        ValueError: a value is out of its range.
-    """
+    """Settings of openings."""
 
     phrases: tuple[str, ...] = ()
     """Openings prepared for every voice of ``voices``. Write each as the texts do, with the mark
@@ -69,10 +65,7 @@ class StarterSettings:
         return bool(self.phrases) or self.remember or self.dual_segment
 
     def clauses(self, settings: SegmenterSettings) -> SegmenterSettings:
-        """Return the segmenter's settings; with ``dual_segment`` a short piece, then longer ones.
-
-        The first bound of a starter counts its marks, so that *Well,* is one.
-        """
+        """Return the segmenter's settings; ``dual_segment`` begins with a short piece."""
         if not self.dual_segment:
             return settings
         (least, most), (main_least, main_most) = self.starter_chars, self.main_chars

@@ -46,22 +46,11 @@ class Backend(Protocol):
         ...
 
     async def probe(self) -> None:
-        """Check whether speech could be requested.
-
-        Raises:
-            Unreachable: nothing answers there.
-            SpeechError: what answers is not such a server.
-        """
+        """Check whether speech could be requested."""
         ...
 
     def speak(self, order: SynthesisOrder) -> AsyncGenerator[bytes, None]:
-        """Yield the server's audio bytes, in any cut; ``aclose`` cancels the request immediately.
-
-        Raises:
-            Unreachable: nothing answers there; nothing was sent.
-            Stalled: it took too long.
-            SpeechError: its error, as ours.
-        """
+        """Yield the server's audio bytes, in any cut; ``aclose`` cancels the request."""
         ...
 
     async def close(self) -> None: ...
@@ -132,11 +121,7 @@ class VoiceOffer:
             self._languages[tag.strip().casefold()] = name.strip() or tag.strip()
 
     def voice(self, wanted: str | None) -> str | None:
-        """Return the server's name for a voice; None: its own choice.
-
-        Raises:
-            UnknownVoice: no voice matches; names near ones.
-        """
+        """Return the server's name for a voice; None: its own choice."""
         if wanted is None or wanted == DEFAULT:
             return None
         if (found := self._by_name.get(wanted.casefold())) is not None:
@@ -150,11 +135,7 @@ class VoiceOffer:
         )
 
     def language(self, wanted: str | None) -> str | None:
-        """Return the server's name for a language; None: it detects it.
-
-        Raises:
-            UnknownVoice: it does not speak the language.
-        """
+        """Return the server's name for a language; None: it detects it."""
         if wanted is None or wanted.casefold() in _NO_LANGUAGE:
             return None
         if not self._languages:
@@ -188,14 +169,7 @@ def with_default(voices: Sequence[Voice], default: str) -> list[Voice]:
 
 
 def read_voices(body: bytes) -> list[Voice]:
-    """Parse ``GET /v1/audio/voices`` in any of the forms in use.
-
-    A list, or an object with ``voices`` and ``uploaded_voices``, of names or of objects; at most
-    MOST_VOICES.
-
-    Raises:
-        ValueError: it is not such an answer.
-    """
+    """Parse ``GET /v1/audio/voices`` in any of the forms in use."""
     try:
         found = json.loads(body)
     except RecursionError as error:

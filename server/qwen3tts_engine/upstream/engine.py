@@ -48,11 +48,7 @@ class RequestSlots:
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Hold a slot.
-
-        Raises:
-            ServerBusy: too many wait, or none was free in time.
-        """
+        """Hold a slot."""
         if self._free.locked() and self._waiting >= self._most_waiting:
             raise ServerBusy(
                 f"{self._count} requests are at the upstream server and {self._waiting} wait.",

@@ -70,10 +70,7 @@ def printable(message: object) -> str:
 
 
 def of_fields(error: Mapping[str, Any]) -> SpeechError:
-    """Return the error for fields of the WebSocket, of an event, or of an answer's body.
-
-    An unknown voice is recognised by its code, or by the words of a server without codes.
-    """
+    """Return the error for fields of the WebSocket, of an event, or of an answer's body."""
     said = printable(error.get("message")) or "no reason given"
     code = error.get("code")
     name = code.lower() if isinstance(code, str) else ""
@@ -185,11 +182,7 @@ class HttpAnswer:
 
 
 def api_key(settings: UpstreamSettings) -> str:
-    """Return the key; empty: none.
-
-    Raises:
-        EngineUnavailable: its file cannot be read, or holds no key.
-    """
+    """Return the key; empty: none."""
     key = settings.api_key
     if not key and settings.api_key_file:
         try:
@@ -209,11 +202,7 @@ def api_key(settings: UpstreamSettings) -> str:
 
 
 def tls(settings: UpstreamSettings) -> ssl.SSLContext:
-    """Return the TLS context with the trusted certificates.
-
-    Raises:
-        EngineUnavailable: the file of certificates cannot be read.
-    """
+    """Return the TLS context with the trusted certificates."""
     try:
         context = ssl.create_default_context(cafile=settings.tls_ca_file or None)
     except (OSError, ssl.SSLError) as error:
@@ -247,13 +236,7 @@ def make_client(settings: UpstreamSettings, key: str, context: ssl.SSLContext) -
 
 
 async def get(client: httpx.AsyncClient, url: str, *, within_s: float, most: int) -> HttpAnswer:
-    """Read one address.
-
-    Raises:
-        Unreachable: nothing answers there.
-        Stalled: the answer took too long.
-        EngineFailed: it broke off, or is longer than ``most`` bytes.
-    """
+    """Read one address."""
     try:
         async with asyncio.timeout(within_s), client.stream("GET", url) as response:
             body = await bounded(response, most)
@@ -265,11 +248,7 @@ async def get(client: httpx.AsyncClient, url: str, *, within_s: float, most: int
 
 
 async def bounded(response: httpx.Response, most: int) -> bytes:
-    """Return the body.
-
-    Raises:
-        EngineFailed: it is longer than ``most`` bytes.
-    """
+    """Return the body."""
     body = bytearray()
     async for piece in response.aiter_raw():
         body += piece

@@ -48,29 +48,16 @@ class SpeechBody(Protocol):
     """Incremental reader of a body: bytes in, bytes of sound out."""
 
     def push(self, data: bytes) -> bytes:
-        """Take bytes of the body.
-
-        Raises:
-            EngineFailed: the server failed, or violated the protocol.
-            SpeechError: it refused the request.
-        """
+        """Take bytes of the body."""
         ...
 
     def end(self) -> None:
-        """End the body.
-
-        Raises:
-            EngineFailed: it was incomplete.
-        """
+        """End the body."""
         ...
 
 
 def body_for(content_type: str, sample_rate: str | None, max_event_chars: int) -> SpeechBody:
-    """Return the reader for an answer's ``Content-Type`` and ``X-Sample-Rate``.
-
-    Raises:
-        EngineFailed: the answer is not the sound that was asked for.
-    """
+    """Return the reader for an answer's ``Content-Type`` and ``X-Sample-Rate``."""
     header = Message()
     header["content-type"] = content_type
     kind = header.get_content_type() if content_type.strip() else ""

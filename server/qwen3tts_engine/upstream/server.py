@@ -77,12 +77,7 @@ class UpstreamServer:
         return _OPTIONS[settings.kind]
 
     async def look(self) -> None:
-        """Fetch what it offers, and check whether speech can be requested.
-
-        Raises:
-            Unreachable: nothing answers there.
-            SpeechError: it refuses the key, or is not such a server.
-        """
+        """Fetch what it offers, and check whether speech can be requested."""
         await self._look_at_voices()
         if not self.settings.model:
             await self._look_at_models()

@@ -31,11 +31,7 @@ _KINDS = {"ws": "vllm_omni", "wss": "vllm_omni", "http": "openai", "https": "ope
 
 @dataclass(frozen=True)
 class UpstreamSettings:
-    """Settings of the engine ``upstream``.
-
-    Raises:
-        ValueError: a value is out of its range.
-    """
+    """Settings of the engine ``upstream``."""
 
     url: str = ""
     """Of the server: ws(s)://… for vLLM-Omni's WebSocket, http(s)://… for OpenAI's REST."""

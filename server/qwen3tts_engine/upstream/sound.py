@@ -27,11 +27,7 @@ _PCM, _EXTENSIBLE = 1, 0xFFFE
 
 
 def check_rate(rate: object, channels: object = 1) -> None:
-    """Refuse audio of another rate or with several channels.
-
-    Raises:
-        EngineFailed: it is not SAMPLE_RATE, or not mono.
-    """
+    """Refuse audio of another rate or with several channels."""
     for what, value, wanted in (
         ("hertz", rate, SAMPLE_RATE),
         ("channels", channels, 1),
@@ -55,11 +51,7 @@ class PcmIntake:
         """Bytes of samples that a WAV file has left; None: any number."""
 
     def push(self, data: bytes) -> bytes:
-        """Take bytes; return the samples that are complete with them.
-
-        Raises:
-            EngineFailed: a WAV header of another kind of sound.
-        """
+        """Take bytes; return the samples that are complete with them."""
         if self._head is not None:
             self._head += data
             if not self._known(self._head):
@@ -75,11 +67,7 @@ class PcmIntake:
         return data[:whole]
 
     def end(self) -> bytes:
-        """Return the rest, without half a sample.
-
-        Raises:
-            EngineFailed: it ended within a WAV header.
-        """
+        """Return the rest, without half a sample."""
         if not self._head:
             return b""
         if len(self._head) >= 12:
@@ -258,19 +246,11 @@ class UpstreamAudio:
         or in silence."""
 
     def push(self, data: bytes) -> Iterator[PcmChunk]:
-        """Take bytes, in any cut.
-
-        Raises:
-            EngineFailed: the sound is of another kind.
-        """
+        """Take bytes, in any cut."""
         yield from self._samples(self._intake.push(data))
 
     def end(self) -> Iterator[PcmChunk]:
-        """Return the rest, with the last chunk.
-
-        Raises:
-            EngineFailed: there was no sound.
-        """
+        """Return the rest, with the last chunk."""
         if self.ended is None:
             yield from self._samples(self._intake.end())
         if not self.given:

@@ -15,7 +15,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
-from websockets.protocol import ExchangeState as SocketState
+from websockets.protocol import State as SocketState
 
 from qwen3tts_engine.upstream.backend import ResponseDeadline, SynthesisOrder, with_extra
 from qwen3tts_engine.upstream.http import (
@@ -112,12 +112,7 @@ class OmniConnectionPool:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def take(self) -> OmniConnection:
-        """Return an idle connection, or a new one.
-
-        Raises:
-            Unreachable: nothing answers there.
-            SpeechError: what answers accepts no connection, or is not such a server.
-        """
+        """Return an idle connection, or a new one."""
         while self._idle:
             link = self._idle.pop()
             await link.wake()
@@ -237,12 +232,7 @@ class UtteranceExchange:
         return self.state is ExchangeState.DONE
 
     def receive(self, data: Data) -> bytes:
-        """Take a message; return the sound in it.
-
-        Raises:
-            EngineFailed: the server failed, or violated the protocol.
-            SpeechError: it refused the request.
-        """
+        """Take a message; return the sound in it."""
         if isinstance(data, bytes):
             return self._sound(data)
         try:
@@ -257,11 +247,7 @@ class UtteranceExchange:
         return b"" if handler is None else handler(message)
 
     def closed(self, code: int | None, reason: str = "") -> None:
-        """Note that the connection is closed.
-
-        Raises:
-            EngineFailed: the utterance was incomplete.
-        """
+        """Note that the connection is closed."""
         if self.done:
             return
         # Servers of early 2026 end the connection after the last unit, properly.

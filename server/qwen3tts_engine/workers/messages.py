@@ -146,11 +146,7 @@ def to_child(message: Message) -> child.Message:
 
 
 def from_child(message: child.Message) -> Message:
-    """Return the typed message of a pipe message.
-
-    Raises:
-        BadMessage: there is no such kind, or a field is missing, unknown or of another type.
-    """
+    """Return the typed message of a pipe message."""
     if message.kind not in _FIELDS:
         raise BadMessage(f"no message is of kind {message.kind[:20]!r}")
     made, types = _FIELDS[message.kind]
@@ -187,11 +183,7 @@ class Decoder:
     _decoder: child.Decoder = field(default_factory=child.Decoder)
 
     def push(self, data: bytes) -> list[Message]:
-        """Return the messages that are complete with ``data``.
-
-        Raises:
-            BadMessage: the bytes are not a message.
-        """
+        """Return the messages that are complete with ``data``."""
         return list(map(from_child, self._decoder.push(data)))
 
 

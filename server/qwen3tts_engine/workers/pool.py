@@ -110,11 +110,7 @@ class WorkerPool:
         return sum(not job.worker.done() for job in self._waiting)
 
     async def start(self) -> Ready:
-        """Start all workers.
-
-        Raises:
-            StartFailed: one cannot be started; all are ended.
-        """
+        """Start all workers."""
         results = await asyncio.gather(
             *(self._start_one() for _ in range(self._size)), return_exceptions=True
         )

@@ -55,11 +55,7 @@ class VoiceCatalogue(Protocol):
         ...
 
     def choose(self, voice: str | None, language: str | None) -> object:
-        """Return the voice that a request means.
-
-        Raises:
-            UnknownVoice: no voice matches; the remedy names near ones.
-        """
+        """Return the voice that a request means."""
         ...
 
 
@@ -126,12 +122,7 @@ class PoolEngine(ABC, Generic[C]):
         return EngineLoad(workers, workers - self.idle_workers, self.waiting)
 
     async def start(self) -> None:
-        """Start the workers.
-
-        Raises:
-            EngineUnavailable: a library or a voice is missing, or cannot be used.
-            UnknownVoice: the default voice does not exist.
-        """
+        """Start the workers."""
         if self._pool is not None:
             return
         self._pool = pool = await self._new_pool()

@@ -110,11 +110,7 @@ class SpeechJob:
         return self.unread / BYTES_PER_S
 
     async def next(self) -> Sound | None:
-        """Wait for the next sound; None when the job is over (``outcome``).
-
-        The first sound is returned alone, since it is waited for; later ones together, about
-        TOGETHER bytes.
-        """
+        """Wait for the next sound; None when the job is over (``outcome``)."""
         while not self._sounds:
             if self.outcome is not None:
                 return None
@@ -201,11 +197,7 @@ class Worker:
         return self._child.pid
 
     async def start(self, timeout_s: float) -> Ready:
-        """Start the process and wait until it can speak.
-
-        Raises:
-            StartFailed: it cannot; nothing of it is left.
-        """
+        """Start the process and wait until it can speak."""
         try:
             facts = await self._child.start(timeout_s)
         finally:
