@@ -9,6 +9,7 @@ from qwen3tts_phone.sip.call.state import CallState, EarlyMedia, Ended, Reinvite
 from qwen3tts_phone.sip.core.ua_core import ALLOW
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from qwen3tts_phone.sip.transaction.digest import Digest
+from qwen3tts_phone.sip.user_agent import CallOrigin
 from tests.sip.wire import (
     ANSWER,
     CHALLENGE,
@@ -349,7 +350,9 @@ def test_a_sips_address_with_udp_in_a_request_is_refused_with_400(name: str, val
 def test_a_sips_address_is_not_called_through_a_proxy_over_udp() -> None:
     wire, caller, _ = pair()
     with pytest.raises(BadSip, match="never goes over UDP"):
-        caller.agent.place("sips:bob@10.0.0.2", OFFER, wire.now, proxy="sip:10.0.0.5")
+        caller.agent.place(
+            "sips:bob@10.0.0.2", OFFER, wire.now, origin=CallOrigin(proxy="sip:10.0.0.5")
+        )
     assert not caller.agent.calls
 
 

@@ -28,7 +28,7 @@ from qwen3tts_phone.sip.message.message import (
 )
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.scheduling import LATE_MOST_S, LOOK_SHARE, TimerScheduler
-from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, UdpTransport
+from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, TransportCallbacks, UdpTransport
 from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.sip.wire import OFFER
 
@@ -243,7 +243,9 @@ async def test_datagrams_that_take_their_time_leave_the_loop_to_others_in_betwee
         listener = socket.socket(type=socket.SOCK_DGRAM)
         listener.setblocking(False)
         listener.bind(("127.0.0.1", 0))
-        transport = UdpTransport(listener, receive, lambda hop, cause: None, now=lambda: now)
+        transport = UdpTransport(
+            listener, TransportCallbacks(receive, lambda hop, cause: None, now=lambda: now)
+        )
         for _ in range(12):
             sender.sendto(b"OPTIONS", listener.getsockname())
         most = seen = 0

@@ -13,7 +13,7 @@ from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.errors import CallError, WrongState, traceback_without_message
 from qwen3tts_phone.sip.call.call import Call
 from qwen3tts_phone.sip.call.incoming import IncomingCall
-from qwen3tts_phone.sip.core.account import Account, address_of_record
+from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_phone.sip.core.failure import host_not_found
 from qwen3tts_phone.sip.core.settings import SipSettings
 from qwen3tts_phone.sip.gate import CallAdmission, Gate, SourceGate
@@ -27,7 +27,8 @@ from qwen3tts_phone.sip.sip_call import SipCall
 from qwen3tts_phone.sip.target_resolver import CheckTarget, RedirectFollower, TargetResolver
 from qwen3tts_phone.sip.transport.listeners import Listeners
 from qwen3tts_phone.sip.transport.locator import Locator
-from qwen3tts_phone.sip.user_agent import UserAgent
+from qwen3tts_phone.sip.transport.udp import TransportCallbacks
+from qwen3tts_phone.sip.user_agent import CallOrigin, UserAgent
 from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 
 log = logging.getLogger(__name__)
@@ -73,12 +74,14 @@ class SipEndpoint:
         self.room = CallAdmission(self._clock.now, lambda: full() or self._incoming.is_full)
         self._listeners = Listeners(
             self.settings,
-            receive=self._received,
-            failed=self._failed,
-            closed=self._connection_closed,
-            now=self._clock.now,
-            admit=self._admits,
-            waited=self.room.waited,
+            TransportCallbacks(
+                receive=self._received,
+                failed=self._failed,
+                closed=self._connection_closed,
+                admit=self._admits,
+                waited=self.room.waited,
+                now=self._clock.now,
+            ),
         )
         self.agent = UserAgent(
             self.settings,
@@ -224,18 +227,14 @@ class SipEndpoint:
         target = target_uri(target, account)
         hop = await self._ways.find(target, account, theirs=theirs)
         digest = self._lines.digest_towards(account, hop)
-        identity = address_of_record(account) if account is not None and account.user else ""
         core = self.agent.place(
             target,
             sdp_offer,
             self.now(),
             digest=digest,
-            identity=identity,
-            proxy=account.proxy if account else "",
+            origin=CallOrigin.of(account),
             headers={**(account.headers if account else {}), **(headers or {})},
             hop=hop,
-            user=account.user if account else "",
-            display_name=account.display_name if account else "",
         )
         if account is not None:
             core.servers = frozenset(each.host for each in self._lines.credentials(account).servers)

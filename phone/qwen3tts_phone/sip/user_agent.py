@@ -7,10 +7,11 @@ order of RFC 3261 section 8.2.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
+from qwen3tts_phone.sip.core.account import Account, address_of_record
 from qwen3tts_phone.sip.core.ua_core import Timed
 from qwen3tts_phone.sip.gate import SourceGate
 from qwen3tts_phone.sip.message.fields import check_headers, check_secure, parse_uri
@@ -27,6 +28,27 @@ from qwen3tts_phone.sip.message.via import loose_route
 from qwen3tts_phone.sip.transaction.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.uas import UserAgentServer
+
+
+@dataclass(frozen=True, slots=True)
+class CallOrigin:
+    """Who an outgoing call comes from; empty fields are the endpoint's own."""
+
+    identity: str = ""
+    """Address of record in From."""
+    user: str = ""
+    """User part of our Contact."""
+    display_name: str = ""
+    proxy: str = ""
+    """Outbound proxy as a SIP URI."""
+
+    @classmethod
+    def of(cls, account: Account | None) -> CallOrigin:
+        """Return the origin of a call with an account."""
+        if account is None:
+            return cls()
+        identity = address_of_record(account) if account.user else ""
+        return cls(identity, account.user, account.display_name, account.proxy)
 
 
 class UserAgent(UserAgentServer):
@@ -101,18 +123,16 @@ class UserAgent(UserAgentServer):
         now: float,
         *,
         digest: Digest | None = None,
-        identity: str = "",
-        proxy: str = "",
+        origin: CallOrigin | None = None,
         headers: Mapping[str, str] | None = None,
         hop: Hop | None = None,
-        user: str = "",
-        display_name: str = "",
     ) -> OutgoingCall:
-        """Place a call. ``identity`` is our address of record, by default the endpoint's own.
+        """Place a call; ``hop`` is the located proxy or target.
 
-        ``hop`` is the located proxy or target; ``user`` stands in our Contact. Raises BadSip when
-        the target, the proxy or a header cannot be used.
+        Raises BadSip when the target, the proxy or a header cannot be used.
         """
+        origin = origin or CallOrigin()
+        proxy = origin.proxy
         target = target.strip()
         uri = parse_uri(target)
         if uri.scheme == "tel" and not proxy:
@@ -128,13 +148,12 @@ class UserAgent(UserAgentServer):
         request.add("Max-Forwards", "70")
         if proxy:
             request.add("Route", f"<{loose_route(proxy)}>")
-        request.add(
-            "From", f"{self.named(display_name)}<{identity or self.uri(hop)}>;tag={new_tag()}"
-        )
+        sender = f"{self.named(origin.display_name)}<{origin.identity or self.uri(hop)}>"
+        request.add("From", f"{sender};tag={new_tag()}")
         request.add("To", f"<{target}>")
         request.add("Call-ID", new_call_id())
         request.add("CSeq", "1 INVITE")
-        request.add("Contact", self.contact(hop, user=user))
+        request.add("Contact", self.contact(hop, user=origin.user))
         # RFC 3262 section 4: without an offer of ours the answer would have to go into a PRACK.
         self.describe(request, "100rel" if sdp else "")
         request.add_all(check_headers(headers))

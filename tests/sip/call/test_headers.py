@@ -24,6 +24,7 @@ from qwen3tts_phone.sip.message.fields import OURS, CallHeaders, check_headers
 from qwen3tts_phone.sip.message.message import Response, reply
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.uas import MAX_INFO_BYTES
+from qwen3tts_phone.sip.user_agent import CallOrigin
 from tests.sip.call.test_prack import invited, provisional, ringing
 from tests.sip.wire import (
     ANSWER,
@@ -159,11 +160,11 @@ def test_what_we_write_ourselves_cannot_be_set(name: str) -> None:
     "wrong",
     [
         {"headers": {"X-A": "\udcff"}},
-        {"display_name": "\udcff"},
-        {"identity": "sip:\udcff@x"},
-        {"user": "\udcff"},
-        {"user": "a\r\nX: y"},
-        {"display_name": 'x"\r\nX: y'},
+        {"origin": CallOrigin(display_name="\udcff")},
+        {"origin": CallOrigin("sip:\udcff@x")},
+        {"origin": CallOrigin(user="\udcff")},
+        {"origin": CallOrigin(user="a\r\nX: y")},
+        {"origin": CallOrigin(display_name='x"\r\nX: y')},
     ],
 )
 def test_what_cannot_be_written_is_refused_by_name_before_anything_is_sent(

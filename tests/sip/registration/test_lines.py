@@ -433,7 +433,7 @@ async def test_a_route_that_changes_brings_a_registration_with_the_new_address(
 ) -> None:
     clock = FakeClock()
     ours = ["10.0.0.7"]
-    monkeypatch.setattr(listeners, "address_towards", lambda host: ours[0])
+    monkeypatch.setattr(listeners, "local_address_towards", lambda host: ours[0])
     account = Account(one.uri, "alice", expires=3600)
     async with SipEndpoint(SipSettings(host="0.0.0.0"), clock) as endpoint:
         await endpoint.add(account)

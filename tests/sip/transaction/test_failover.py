@@ -18,6 +18,7 @@ from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.transaction.client_request import FIRST_S, LONGEST_S, ServerHealth
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transport.locator import Locator
+from qwen3tts_phone.sip.user_agent import CallOrigin
 from tests.sip.name_server import Domains
 from tests.sip.phones import QUICK, answer_all, session
 from tests.sip.wire import (
@@ -170,7 +171,7 @@ def test_the_contact_fits_the_way_to_the_server_that_is_asked() -> None:
         OFFER,
         scene.wire.now,
         hop=replace(FIRST, others=(over_tcp,)),
-        user="alice",
+        origin=CallOrigin(user="alice"),
     )
     scene.wire.run(FAILOVER_S + 0.5)
     first, second = scene.invites()

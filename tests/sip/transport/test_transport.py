@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -25,7 +25,7 @@ from qwen3tts_phone.sip.transport.dns import (
 from qwen3tts_phone.sip.transport.listeners import bind_sockets
 from qwen3tts_phone.sip.transport.locator import Locator
 from qwen3tts_phone.sip.transport.stream import Connection, StreamTransport
-from qwen3tts_phone.sip.transport.udp import UdpTransport
+from qwen3tts_phone.sip.transport.udp import TransportCallbacks, UdpTransport
 from tests.fakes import FakeClock, settle
 from tests.sip.name_server import NameServer
 from tests.sip.phones import QUICK, answer_all, good_call, session
@@ -60,6 +60,11 @@ class Ends:
         self.failed.append(hop)
         self._changed.set()
 
+    def callbacks(
+        self, waited: Callable[[float, int], None] = lambda wait_s, lost: None
+    ) -> TransportCallbacks:
+        return TransportCallbacks(self.on_receive, self.on_failed, waited=waited)
+
     async def until(self, received: int = 0, failed: int = 0) -> None:
         """Wait until that many events have come."""
         async with asyncio.timeout(5):
@@ -72,7 +77,7 @@ class Ends:
 async def tcp() -> AsyncIterator[tuple[StreamTransport, Ends, int]]:
     ends = Ends()
     sock = bind_sockets("127.0.0.1", 0, ("tcp",))["tcp"]
-    made = StreamTransport(sock, ends.on_receive, ends.on_failed)
+    made = StreamTransport(sock, ends.callbacks())
     await made.start()
     yield made, ends, sock.getsockname()[1]
     await made.close()
@@ -103,7 +108,7 @@ def test_a_port_whose_tcp_half_is_taken_is_busy_and_nothing_stays_bound() -> Non
 async def test_a_refused_datagram_is_told_with_its_address_and_the_next_one_arrives() -> None:
     ends = Ends()
     sock = bind_sockets("127.0.0.1", 0, ("udp",))["udp"]
-    udp = UdpTransport(sock, ends.on_receive, ends.on_failed)
+    udp = UdpTransport(sock, ends.callbacks())
     gone = closed_port()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
         there.bind(("127.0.0.1", 0))
@@ -121,7 +126,7 @@ async def test_a_refused_datagram_is_told_with_its_address_and_the_next_one_arri
 async def test_blank_datagrams_are_keep_alives() -> None:
     ends = Ends()
     sock = bind_sockets("127.0.0.1", 0, ("udp",))["udp"]
-    udp = UdpTransport(sock, ends.on_receive, ends.on_failed)
+    udp = UdpTransport(sock, ends.callbacks())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
         for data in (b"", b"\r\n\r\n", b"\0", b"x"):
             there.sendto(data, sock.getsockname())
@@ -134,9 +139,7 @@ async def test_datagrams_that_the_kernel_dropped_are_counted_with_the_next_one()
     ends = Ends()
     lost: list[int] = []
     sock = bind_sockets("127.0.0.1", 0, ("udp",))["udp"]
-    udp = UdpTransport(
-        sock, ends.on_receive, ends.on_failed, waited=lambda wait_s, more: lost.append(more)
-    )
+    udp = UdpTransport(sock, ends.callbacks(waited=lambda wait_s, more: lost.append(more)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
         for sent in (101, 202):  # the kernel's counter is of the whole time

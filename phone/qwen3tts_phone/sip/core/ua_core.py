@@ -168,17 +168,13 @@ class UserAgentCore:
         digest: Digest | None,
     ) -> ClientRequest:
         exchange = ClientRequest(
-            self.layer,
+            self,
             request,
             hop,
             listener,
-            via=self.via,
             next_cseq=next_cseq,
             digest=digest,
             max_retries=self.settings.max_redials,
-            contact=self.contact,
-            tcp_hop=self.tcp_hop,
-            health=self.health,
         )
         exchange.start(now)
         return exchange

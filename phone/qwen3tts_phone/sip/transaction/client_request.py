@@ -120,8 +120,15 @@ FAILOVER_STATUSES = {408, 500, 502, 503, 504}
 alone; proxies send the others for a server behind them."""
 
 
-class ContactFor(Protocol):
-    def __call__(self, hop: Hop, *, user: str = "") -> str: ...
+class RequestContext(Protocol):
+    """User agent core as a client request needs it."""
+
+    layer: TransactionLayer
+    health: ServerHealth
+
+    def via(self, hop: Hop) -> str: ...
+    def contact(self, hop: Hop, *, user: str = "") -> str: ...
+    def tcp_hop(self, hop: Hop, size: int) -> Hop | None: ...
 
 
 class ClientRequest:
@@ -129,18 +136,14 @@ class ClientRequest:
 
     def __init__(
         self,
-        layer: TransactionLayer,
+        context: RequestContext,
         request: Request,
         hop: Hop,
         listener: ResponseListener,
         *,
-        via: Callable[[Hop], str],
         next_cseq: Callable[[], int],
-        digest: Digest | None = None,
-        max_retries: int = 3,
-        contact: ContactFor | None = None,
-        tcp_hop: Callable[[Hop, int], Hop | None] = lambda hop, size: None,
-        health: ServerHealth | None = None,
+        digest: Digest | None,
+        max_retries: int,
     ) -> None:
         self.request = request
         """The request as last sent."""
@@ -150,12 +153,11 @@ class ClientRequest:
         """Why it could not be sent, where the transport knows."""
         self.sent_at = 0.0
         """When it was last sent, in seconds."""
-        self._contact = contact
-        self._roomier = tcp_hop
+        self._context = context
         self._small: tuple[Hop, list[str]] | None = None
         """The hop by UDP, and our Contacts there, while TCP is tried for a large request."""
         self._stays_udp = False
-        self._health = health or ServerHealth()
+        self._health = context.health
         self._others = list(hop.others)
         self._uri: str | None = None
         """Request-URI as given."""
@@ -165,9 +167,8 @@ class ClientRequest:
         self.may_retry = True
         """Cleared when its success is no longer wanted."""
         self.transaction: Transaction | None = None
-        self._layer = layer
+        self._layer = context.layer
         self._listener = listener
-        self._via = via
         self._next_cseq = next_cseq
         self._digest = digest
         self._retries_left = max_retries
@@ -228,8 +229,8 @@ class ClientRequest:
         self._answered.clear()
         request = self._once_more()
         contacts = request.headers.getlist("Contact")
-        if self._contact is not None and contacts:
-            contacts[0] = self._fitting(contacts[0], self._contact)
+        if contacts:
+            contacts[0] = self._fitting(contacts[0])
         self._send(request, now)
         return True
 
@@ -252,22 +253,24 @@ class ClientRequest:
         return True
 
     def _needs_tcp(self, request: Request, sent: Request, now: float) -> bool:
-        hop = None if self._stays_udp else self._roomier(self.hop, len(bytes(sent)))
+        hop = None if self._stays_udp else self._context.tcp_hop(self.hop, len(bytes(sent)))
         if hop is None or self._health.is_down(hop, now):
             return False
         contacts = request.headers.getlist("Contact")
         self._small = (self.hop, list(contacts))
         self.hop = hop
-        if self._contact is not None and contacts:
-            fitting = self._fitting(contacts[0], self._contact)
+        if contacts:
+            fitting = self._fitting(contacts[0])
             # A mapped address of UDP is not known for TCP.
             if fitting != contacts[0] and _host(fitting) == _host(contacts[0]):
                 contacts[0] = fitting
         return True
 
-    def _fitting(self, contact: str, make: ContactFor) -> str:
+    def _fitting(self, contact: str) -> str:
         try:
-            return make(self.hop, user=parse_uri(parse_address(contact).uri).user or "")
+            return self._context.contact(
+                self.hop, user=parse_uri(parse_address(contact).uri).user or ""
+            )
         except BadSip:
             return contact
 
@@ -357,7 +360,7 @@ class ClientRequest:
 
     def _with_via(self, request: Request) -> Request:
         sent = Request(request.method, request.uri, body=request.body)
-        sent.add("Via", f"{self._via(self.hop)};branch={new_branch()};rport")
+        sent.add("Via", f"{self._context.via(self.hop)};branch={new_branch()};rport")
         sent.copy_headers(request)
         return sent
 

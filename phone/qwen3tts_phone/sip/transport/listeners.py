@@ -7,7 +7,7 @@ import ipaddress
 import itertools
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from qwen3tts_phone.errors import PortBusy
@@ -15,9 +15,9 @@ from qwen3tts_phone.sip.core.settings import Listener, SipSettings
 from qwen3tts_phone.sip.message.message import PING
 from qwen3tts_phone.sip.message.network import Hop, address_of
 from qwen3tts_phone.sip.transport.dns import Family
-from qwen3tts_phone.sip.transport.stream import Admit, StreamTransport
+from qwen3tts_phone.sip.transport.stream import StreamTransport
 from qwen3tts_phone.sip.transport.tls import TlsContexts, load_contexts
-from qwen3tts_phone.sip.transport.udp import Failed, Receive, UdpTransport, Waited
+from qwen3tts_phone.sip.transport.udp import TransportCallbacks, UdpTransport
 
 IP_RECVERR = 11
 """Linux: report ICMP errors on an unconnected socket, with the address they concern."""
@@ -119,25 +119,10 @@ class BoundListener:
 class Listeners:
     """All listeners. Raises BadCertificate before, and PortBusy while, binding."""
 
-    def __init__(
-        self,
-        settings: SipSettings,
-        *,
-        receive: Receive,
-        failed: Failed,
-        closed: Callable[[Hop], None],
-        now: Callable[[], float],
-        admit: Admit = lambda host, hosts: True,
-        waited: Waited = lambda wait_s, lost: None,
-    ) -> None:
+    def __init__(self, settings: SipSettings, callbacks: TransportCallbacks) -> None:
         self.bound: list[BoundListener] = []
         self._settings = settings
-        self._receive = receive
-        self._failed = failed
-        self._closed = closed
-        self._now = now
-        self._admit = admit
-        self._waited = waited
+        self._callbacks = callbacks
         self._tls: TlsContexts | None = None
         self._addresses: dict[str, str] = {}
         """Cache of our address towards others."""
@@ -176,9 +161,7 @@ class Listeners:
         bound.ports = {t: sock.getsockname()[1] for t, sock in sockets.items()}
         from_here = "" if listener.host in WILDCARDS or _is_loopback(listener) else listener.host
         if "udp" in sockets:
-            bound.udp = UdpTransport(
-                sockets["udp"], self._receive, self._failed, flow, self._now, self._waited
-            )
+            bound.udp = UdpTransport(sockets["udp"], self._callbacks, flow)
         for transport in ("tcp", "tls"):
             if transport not in listener.transports:
                 continue
@@ -190,15 +173,7 @@ class Listeners:
                     sock = bind_sockets(listener.host, listener.tls_port, ("tls",))["tls"]
                     bound.ports["tls"] = sock.getsockname()[1]
             bound.streams[transport] = StreamTransport(
-                sock,
-                self._receive,
-                self._failed,
-                tls=tls,
-                flows=flows,
-                closed=self._closed,
-                admit=self._admit,
-                now=self._now,
-                local_host=from_here,
+                sock, self._callbacks, tls=tls, flows=flows, local_host=from_here
             )
 
     def _sockets(self, listener: Listener, transports: list[str]) -> dict[str, socket.socket]:
@@ -230,7 +205,7 @@ class Listeners:
     def send(self, data: bytes, hop: Hop) -> None:
         bound = self._choose(hop)
         if bound is None:
-            self._failed(hop, None)
+            self._callbacks.failed(hop, None)
         elif hop.transport == "udp" and bound.udp is not None:
             bound.udp.send(data, hop)
         else:

@@ -9,7 +9,7 @@ import logging
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, traceback_without_message
@@ -18,7 +18,7 @@ from qwen3tts_phone.sip.message.fields import is_ip
 from qwen3tts_phone.sip.message.message import PING, PONG, StreamFramer
 from qwen3tts_phone.sip.message.network import Hop, behind_nat
 from qwen3tts_phone.sip.transport.tls import TlsContexts, handshake_error
-from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, Failed, Receive
+from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, TransportCallbacks
 from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 
 
@@ -65,9 +65,6 @@ CLOSE_TIMEOUT_S = 0.5
 IDLE_LIMIT_S = 900.0
 """A connection that has been silent for this time is closed."""
 
-Admit = Callable[[str, Iterable[str]], bool]
-"""Admission of a new connection from an address, given those of the open ones."""
-
 
 class StreamTransport:
     """Connections over ``tcp`` or ``tls``, and a listener where there is a socket.
@@ -79,23 +76,19 @@ class StreamTransport:
     def __init__(
         self,
         sock: socket.socket | None,
-        receive: Receive,
-        failed: Failed,
+        callbacks: TransportCallbacks,
         *,
         tls: TlsContexts | None = None,
         flows: Iterator[int] | None = None,
-        closed: Callable[[Hop], None] = lambda hop: None,
-        admit: Admit = lambda host, hosts: True,
-        now: Callable[[], float] = lambda: 0.0,
         local_host: str = "",
     ) -> None:
         self.transport = "tcp" if tls is None else "tls"
         self._sock = sock
-        self._receive = receive
-        self._failed = failed
-        self._closed = closed
-        self._admit = admit
-        self._now = now
+        self._receive = callbacks.receive
+        self._failed = callbacks.failed
+        self._closed = callbacks.closed
+        self._admit = callbacks.admit
+        self._now = callbacks.now
         self._tls = tls
         self._local = (local_host, 0) if local_host else None
         """Source address of outbound connections; None = the system's choice."""
@@ -110,7 +103,7 @@ class StreamTransport:
         self._shaking: dict[asyncio.Task[None], str] = {}
         """Handshakes under way with the far end's address, oldest first."""
         self._flows = flows or itertools.count(1)
-        self._lines = TokenBucket(1 / LOG_EVERY_S, LOG_BURST, now())
+        self._lines = TokenBucket(1 / LOG_EVERY_S, LOG_BURST, self._now())
 
     async def start(self) -> None:
         if self._sock is not None:

@@ -8,7 +8,8 @@ import logging
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.sip.message.network import Hop
@@ -41,24 +42,32 @@ Waited = Callable[[float, int], None]
 """Receives the queueing delay in seconds, and the datagrams dropped since the one before."""
 
 
+Admit = Callable[[str, Iterable[str]], bool]
+"""Admission of a new connection from an address, given those of the open ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransportCallbacks:
+    """What transports report to, and the clock that they read, in seconds."""
+
+    receive: Receive
+    failed: Failed
+    closed: Callable[[Hop], None] = lambda hop: None
+    admit: Admit = lambda host, hosts: True
+    waited: Waited = lambda wait_s, lost: None
+    now: Callable[[], float] = lambda: 0.0
+
+
 class UdpTransport:
     """One datagram socket; ``flow`` is its number, 0 or below."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        receive: Receive,
-        failed: Failed,
-        flow: int = 0,
-        now: Callable[[], float] = lambda: 0.0,
-        waited: Waited = lambda wait_s, lost: None,
-    ) -> None:
+    def __init__(self, sock: socket.socket, callbacks: TransportCallbacks, flow: int = 0) -> None:
         self.flow = flow
-        self._now = now
-        self._waited = waited
+        self._now = callbacks.now
+        self._waited = callbacks.waited
         self._sock = sock
-        self._receive = receive
-        self._failed = failed
+        self._receive = callbacks.receive
+        self._failed = callbacks.failed
         self._loop = asyncio.get_running_loop()
         self._dropped = 0
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
