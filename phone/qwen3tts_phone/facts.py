@@ -40,9 +40,9 @@ class TranscriptLine:
 
     who: Literal["agent", "caller"]
     at: float
-    """When it began (monotonic, s)."""
+    """Begin (monotonic, s)."""
     text: str = field(repr=False)
-    """What was heard of it."""
+    """Text that was heard."""
     interrupted: bool = False
     """Whether it was stopped before its end."""
 
@@ -78,7 +78,7 @@ class RegistrationFacts:
     user: str = ""
     realm: str = ""
     status: int | None = None
-    """What the registrar answered last."""
+    """Latest answer of the registrar."""
     error: CallError | None = None
 
 
@@ -97,12 +97,12 @@ class MediaFacts:
     codec: str = ""
     """Encoding name of what we send; empty = nothing was agreed."""
     codec_in: str = ""
-    """What the far end sends; empty = the same."""
+    """Inbound codec; empty = the same."""
     ptime_ms: int = 20
     srtp: str = ""
     """Name of the suite (RFC 4568); empty = not encrypted."""
     srtp_setting: str = ""
-    """What this side wanted: ``off``, ``accept`` or ``require``; empty = not known."""
+    """Our setting: ``off``, ``accept`` or ``require``; empty = not known."""
     telephone_events: bool = False
     """Whether the far end takes keys as RFC 4733 events."""
     send: bool = True
@@ -110,9 +110,9 @@ class MediaFacts:
     receive: bool = True
     """Whether the far end may send: False while we hold it."""
     held_s: float = 0.0
-    """How long the far end has held us, in all."""
+    """Time on hold by the far end, in all."""
     holding_s: float = 0.0
-    """How long we have held it."""
+    """Time on hold by us."""
     local: Address | None = None
     """Address and port that our description gives for sound."""
     remote: Address | None = None
@@ -121,7 +121,7 @@ class MediaFacts:
     """Numeric address that the far end's SIP messages come from."""
     our_codecs: tuple[str, ...] = ()
     their_codecs: tuple[str, ...] = ()
-    """What its description names; empty = nothing is known."""
+    """Codecs of its description; empty = not known."""
     source: Address | None = None
     """Where its packets come from (`MediaStarted.source`)."""
     sources: list[SourceChange] = field(default_factory=list)
@@ -161,7 +161,7 @@ class CallFacts:
 
     call_id: str = ""
     line: str = "sip"
-    """What it came or went by: ``sip``, or the kind of stream, such as ``audiosocket``."""
+    """Kind of line: ``sip``, or the kind of stream, such as ``audiosocket``."""
     direction: Literal["in", "out"] = "out"
     local_uri: str = ""
     remote_uri: str = ""
@@ -175,7 +175,7 @@ class CallFacts:
     transport: str = ""
     """``udp``, ``tcp`` or ``tls``; of a stream ``ws``, ``wss`` or ``tcp``."""
     user_agent: str = ""
-    """What the far end's program calls itself."""
+    """User-Agent of the far end."""
     started_wall: float = 0.0
     """The wall clock when the INVITE went out or came in, seconds since 1970 (`time.time()`)."""
     started_at: float = 0.0
@@ -207,11 +207,11 @@ class CallFacts:
     interrupted: int = 0
     """Utterances that were stopped before their end."""
     turns: int = 0
-    """How often the far end was listened to until it had finished speaking."""
+    """Turns of the far end."""
     barge_ins: int = 0
-    """How often the far end cut in while something was being said."""
+    """Barge-ins of the far end."""
     odd: dict[str, int] = field(default_factory=dict)
-    """What the far end sent that its protocol does not have, and how often."""
+    """Messages that the protocol does not define, counted by kind."""
     recording: tuple[Path, ...] = ()
     unrecorded: str = ""
     """Why it was to be recorded and was not; empty = it was, or was not to be."""

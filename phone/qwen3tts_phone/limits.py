@@ -137,7 +137,7 @@ class PendingConnections:
 logger = logging.getLogger(__name__)
 
 POLL_INTERVAL_S: Final = 0.5
-"""How often deadlines are looked at."""
+"""Interval of checking deadlines."""
 MAX_CLOSING: Final = 64
 """Connections that are being closed; with more no further one is accepted for the moment."""
 BACKLOG: Final = 128

@@ -191,13 +191,13 @@ class Phone(PhoneStatus):
         self.calls: set[PhoneCall] = set()
         """Calls that are not over."""
         self.recognisers = RecogniserPool()
-        """Those that its calls have asked for by name (`Call.hear`)."""
+        """Recognisers that calls use by name (`Call.hear`)."""
         self.ignored: tuple[str, ...] = ()
-        """Those of the settings' ``options`` that the server's engine does not know."""
+        """Settings' ``options`` unknown to the server's engine."""
         home = [_host(server) for each in self.settings.all_accounts for server in each.servers]
         rules = self.settings.guard
         self.guard: Guard | None = Guard(rules, home=home) if rules is not None else None
-        """What ``dial`` asks; None = it refuses the emergency numbers of every network alone."""
+        """Guard of ``dial``; None = only emergency numbers of every network are refused."""
         self._any_guard = self.guard or Guard(home=home)
         self._on_account = on_account
         self._announce = announce or (lambda line: None)

@@ -212,5 +212,4 @@ _OTHER: Final = StatusMeaning(
 
 
 def meaning_of(status: int) -> StatusMeaning:
-    """Return the row of a status, or else that of its class."""
     return STATUSES.get(status) or _CLASSES.get(status // 100, _OTHER)

@@ -140,7 +140,7 @@ class BackgroundEstimator:
     LOOKS = 12
     """Looks until the estimate is used; before, the quietest frame may be speech."""
     MOST_GAIN = 20.0
-    """What a filter of this order predicts to 13 dB is a voice (the bound of WebRTC's NetEQ)."""
+    """Prediction gain above which the sound is a voice, 13 dB (the bound of WebRTC's NetEQ)."""
     LOUDEST_DBOV = -40.0
     """Highest level of a background."""
 
@@ -190,7 +190,7 @@ QUIET_RMS = 50.0
 LOUD_RMS = 330.0
 """-40 dBFS, the highest level of a background."""
 MERGE_MS = 4.0
-"""Of each 10 ms that were lost, in the fade back to the real sound."""
+"""Length of the cross-fade for each 10 ms lost."""
 MERGE_MOST_MS = 5.0
 
 

@@ -84,7 +84,7 @@ class SentFrame:
     """Linear samples, shape [n], as the far end decodes them."""
     rate_hz: int
     at: float
-    """When it went out, or is to be heard where the far end keeps the clock (monotonic, s)."""
+    """Sending time, or playout time where the far end keeps the clock (monotonic, s)."""
     live: bool = False
     """Whether it is of live sound (`Call.live`), and not of what was said or played."""
 
@@ -159,7 +159,6 @@ class SentAudio:
         side.add(self._tap)
 
     def take(self) -> list[SentFrame]:
-        """Return the frames since the last call, in order, without waiting."""
         self._side.follow()
         frames = list(self._kept)
         self._kept.clear()

@@ -133,7 +133,7 @@ COMFORT_NOISE = 13
 DEFAULT_FRAME_S = 0.02
 """A frame's length until one has come."""
 MAX_FRAME_SAMPLES = 5760
-"""Of a frame: 120 ms at 48 kHz, the longest of Opus (RFC 6716 section 2.1.4)."""
+"""Longest frame: 120 ms of Opus at 48 kHz (RFC 6716 section 2.1.4)."""
 
 
 class AudioDecoder:

@@ -14,7 +14,6 @@ LONGEST_MS = 15.0
 
 
 def bounds(rate_hz: int) -> tuple[int, int]:
-    """Return the shortest and the longest pitch period, in samples."""
     return round(SHORTEST_MS * rate_hz / 1000), round(LONGEST_MS * rate_hz / 1000)
 
 
@@ -49,7 +48,7 @@ def period_of_end(history: Floats, rate_hz: int, window: int) -> tuple[int, floa
 Samples = NDArray[np.int16]
 
 WINDOW_MS = 10.0
-"""What is compared."""
+"""Correlation window."""
 MIN_LIKENESS = 0.85
 """Pieces that are at least so alike may be faded into each other (a normalised correlation)."""
 

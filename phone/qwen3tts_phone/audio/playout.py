@@ -37,7 +37,7 @@ QUANTILE = 0.95
 BUCKETS = 8
 """The least transit is that of the last 4 s: a clock that is 200 ppm slow moves by 0.8 ms."""
 PRIOR = 0.5
-"""What the first guess weighs, in half seconds: it is forgotten after five of them."""
+"""Weight of the initial estimate, in half seconds: it fades after five of them."""
 
 
 class DelayEstimator:
@@ -127,7 +127,7 @@ URGENT_ALIKE = 0.5
 NEW_STREAM_S = 2.0
 """A transit that grows by more is another count of timestamps (RFC 3550 section 5.1)."""
 AHEAD_S = 0.5
-"""So is one that falls by more."""
+"""The same for a transit that falls by more."""
 BACK_S = 0.2
 """And so is a frame that lies by more before the end of the last one: they come in order."""
 END_S = 2.0

@@ -153,7 +153,7 @@ class RtpSink:
         self._live: dict[int, SinkContext] = {}
         """Contexts of which something may still go out."""
         self._past: OrderedDict[int, SinkContext] = OrderedDict()
-        """Those that are over, the newest of them."""
+        """Latest contexts that are over."""
         self._parts: dict[int, SinkContext] = {}
         """The live ones by their parts."""
         self._last_part = 0
@@ -166,11 +166,11 @@ class RtpSink:
         self._epoch: int | None = None
         """The last interruption."""
         self._epochs: list[tuple[int, list[SinkContext]]] = []
-        """Those of which the facts are not known yet, with what they took."""
+        """Interruptions not reported yet, with the contexts that they flushed."""
         self._stopped: dict[int, Played] = {}
-        """What is known of what was interrupted."""
+        """Playout of interrupted contexts."""
         self.last_at: float | None = None
-        """When the last utterance that was played to its end went out, seconds."""
+        """End of the last utterance that was played in full, seconds."""
 
     # --- a FrameSink
 
@@ -244,7 +244,6 @@ class RtpSink:
             self._epochs.append((self._epoch, taken))
 
     async def interrupted(self) -> Interruption:
-        """Wait for the media process's report of what was flushed."""
         if self._epoch is None or self._leg.over:
             return self._ended_by_the_call()
         at = (await self._leg.dropped(self._epochs[0][0] if self._epochs else self._epoch)).at

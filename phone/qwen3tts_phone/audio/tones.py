@@ -101,7 +101,6 @@ def is_cng(past: Sequence[ToneSegment]) -> bool:
 
 
 def busy_kind(past: Sequence[ToneSegment]) -> ToneKind | None:
-    """Detect busy or congestion: three parts and pauses of equal length."""
     runs = [run for run in past if in_progress_band(run.hz)][-3:]
     if len(runs) < 3 or runs[-1] is not past[-1]:
         return None
@@ -134,7 +133,7 @@ WINDOW_S: Final = 0.04
 BIN_HZ: Final = 25.0
 LOW_HZ: Final = 225.0
 HIGH_HZ: Final = 3700.0
-"""What the telephone lets through, without the hum of the mains and its overtones below."""
+"""Telephone band without mains hum and its overtones."""
 LOBE: Final = 2
 """Bins on each side of a peak that belong to it."""
 SILENCE_DBFS: Final = -100.0
@@ -151,7 +150,7 @@ class SpectrumFrame:
     hz: float
     """Frequency of the strongest peak of the last 40 ms."""
     share: float
-    """Of the power between 225 and 3700 Hz, what this peak has: 1 = a pure tone."""
+    """Share of the band's power in this peak: 1 = a pure tone."""
     second_hz: float
     """The next strongest peak."""
     pair: float
@@ -220,11 +219,11 @@ __all__ = ["Tone", "ToneDetector", "ToneKind"]
 class Tone:
     kind: ToneKind
     at_s: float
-    """When that was known, seconds of sound since the beginning."""
+    """Time of recognition, seconds of sound since the beginning."""
     began_s: float
-    """When the tone (of a cadence: its last part) began."""
+    """Begin of the tone, or of a cadence's last part."""
     duration_s: float
-    """How long that lasted; of one that still sounds, so far."""
+    """Its length, so far where it still sounds."""
     hz: float
 
 

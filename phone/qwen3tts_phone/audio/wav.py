@@ -24,9 +24,9 @@ HEADER_BYTES = 44
 FRAME_BYTES = 4
 """One moment of both tracks: two samples of 16 bits."""
 WINDOW_S = 10.0
-"""How far behind the newest sample a track may still be written."""
+"""Window behind the newest sample in which a track may be written."""
 SAVE_S = 0.5
-"""How much a killed process may lose."""
+"""Interval of saves: the most that a killed process loses."""
 MAX_SECONDS = 12 * 3600.0
 """At 8 kHz this is 1.3 GiB; a WAV file ends at 4 GiB."""
 

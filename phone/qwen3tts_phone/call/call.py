@@ -389,7 +389,7 @@ class TransferAsked:
     at: float
     target: str
     referred_by: str
-    """Who asks, as it says; empty = it does not say."""
+    """Header Referred-By; empty = there was no such header."""
     accept: Callable[[], Awaitable[Call]] = field(repr=False)
     """Call the target and tell the far end how it goes; the new call. Raises CallError."""
     refuse: Callable[[], None] = field(repr=False)

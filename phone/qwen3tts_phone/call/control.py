@@ -65,9 +65,9 @@ PROVISIONAL: dict[int, type[CallRinging | CallForwarded | CallQueued]] = {
     182: CallQueued,
 }
 CALLER_WITHIN_S = 2.0
-"""How long media is sent to a caller without an ACK or media of its own."""
+"""Time that media is sent to a caller without an ACK or media of its own."""
 UNUSABLE = (BadSdp, NoCommonCodec)
-"""What an offer is refused for with 488."""
+"""Errors of an offer that is refused with 488."""
 
 
 def warning_of(error: CallError, host: str) -> dict[str, str]:

@@ -154,7 +154,7 @@ class CallCore:
         self.recognisers = recognisers or RecogniserPool()
         self._own_recognisers = recognisers is None
         self.payload: Payload | None = None
-        """What we send with; None before `begin`, as the next two."""
+        """Outbound format; None before `begin`, as the next two."""
         self.sink: CallSink | None = None
         self.speaker: Speaker | None = None
         self.held = False
@@ -275,7 +275,6 @@ class CallCore:
     # --- the end
 
     def silence(self) -> None:
-        """Stop all outbound audio: the far end is gone, or about to be."""
         self.over.set()
         if self.speaker is not None and self.speaker.speaking:
             self.speaker.interrupt()

@@ -43,7 +43,7 @@ class CallAnswered:
 
     at: float
     codec: str
-    """What we send: PCMU, PCMA, G722 or opus."""
+    """SDP name of the outbound codec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class AnswererHeard:
     at: float
     kind: Literal["human", "machine", "silence"]
     words: str
-    """By what."""
+    """Reason of the decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +187,6 @@ class EventStream:
 
 
 class _EventReader(AsyncIterator[TimedEvent]):
-    """One reader's events."""
-
     def __init__(self) -> None:
         self._queue: asyncio.Queue[TimedEvent | None] = asyncio.Queue()
 

@@ -154,8 +154,6 @@ class Keypad:
 
 
 class _KeyReader:
-    """What one reader has not read."""
-
     def __init__(self, waiting: deque[KeyPressed]) -> None:
         self.keys = deque(waiting, maxlen=UNREAD_KEYS)
         self.news = asyncio.Event()

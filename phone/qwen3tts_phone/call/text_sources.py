@@ -28,7 +28,7 @@ MAX_CHARS = 1_000_000
 READ_BYTES = 4096
 STDIN = "standard input"
 END_OF_TRANSMISSION = b"\x04"
-"""What a terminal sends for Ctrl-D when it does not wait for a line's end."""
+"""Ctrl-D of a terminal in single-key mode."""
 
 
 class Utf8Reader:

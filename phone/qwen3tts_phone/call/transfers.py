@@ -39,7 +39,7 @@ MAX_CHAIN = 10
 
 
 HANDED_ON_S = 5.0
-"""How long a far end that has handed us on may leave its own call open."""
+"""Time after which the call of a far end that transferred us is ended."""
 
 
 class CallHost(Protocol):

@@ -78,7 +78,6 @@ class AudioEvidence:
 
     @property
     def source(self) -> Address | None:
-        """Where the far end's packets come from."""
         return self.media.source or self.stats.remote_address
 
     @property
@@ -157,7 +156,6 @@ class AudioEvidence:
 
     @property
     def due(self) -> int:
-        """Packets of the far end that should have come."""
         stats = self.stats
         return stats.received - stats.duplicates - stats.late + stats.lost
 

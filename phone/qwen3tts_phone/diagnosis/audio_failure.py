@@ -365,7 +365,6 @@ WEBRTC: Final[Group[AudioEvidence]] = (
 
 
 def audio_findings(facts: CallFacts) -> list[Finding]:
-    """Return the faults of a call's audio, in the order of the tables."""
     evidence = AudioEvidence(facts)
     if facts.line == "sip":
         return _rtp_findings(evidence)

@@ -150,7 +150,6 @@ REGISTRATION: Final[Group[AccountEvidence]] = (
 
 
 def finding_of(error: SpeechError) -> Finding:
-    """Return the finding of an error, also without a call (a registration, an OPTIONS request)."""
     match error:
         case CallRefused(status=401 | 407 as status, withheld=withheld) if withheld:
             said = f"{status} {error.reason}".strip()
@@ -179,7 +178,6 @@ def finding_of(error: SpeechError) -> Finding:
 def status_finding(
     status: int, reason: str = "", *, realm: str = "", user: str = "", remedy: str = ""
 ) -> Finding:
-    """Return the finding of a refused call."""
     said = f"{status} {reason}".strip()
     if status in (401, 407):
         return _challenge_finding(Challenge(said, realm, user))
@@ -218,7 +216,6 @@ def _unreachable(error: CallError, why: WhyUnreachable) -> Finding:
 
 
 def registration_findings(facts: RegistrationFacts | None) -> list[Finding]:
-    """Return the faults of the registration of a call's account."""
     if facts is None:
         return []
     if facts.state in ("failed", "trying") and facts.error is not None:
@@ -230,7 +227,6 @@ def registration_findings(facts: RegistrationFacts | None) -> list[Finding]:
 
 
 def call_findings(facts: CallFacts) -> list[Finding]:
-    """Return why there was no call, or why it broke off."""
     end = facts.end
     if end is None:
         return []

@@ -18,7 +18,7 @@ class Finding:
     words: str
     """The fault, in one or two sentences."""
     remedy: str
-    """What to do; empty = nothing can be done here."""
+    """Remedy; empty = nothing can be done here."""
     severe: bool = True
     """Whether it kept the call from being set up, or the parties from hearing each other."""
 

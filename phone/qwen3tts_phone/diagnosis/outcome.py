@@ -113,7 +113,6 @@ def outcome_of_error(error: Exception) -> Outcome:
 
 
 def outcome_of(facts: CallFacts) -> Outcome:
-    """Return the outcome of a call, so far where it is not over."""
     if facts.was_answered:
         return Outcome.MACHINE if facts.answered_by == "machine" else Outcome.ANSWERED
     return _unanswered(facts.end, facts.ringing_at is not None)

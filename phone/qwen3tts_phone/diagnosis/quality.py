@@ -26,7 +26,7 @@ WEPL_DB: Final = 110.0
 NO_RLR: Final = -63.179
 """No - RLR: circuit noise, default, as section 7.4 uses it."""
 FAR_BUFFER_MS: Final = 40.0
-"""What the far end's jitter buffer is taken to hold: it does not tell."""
+"""Assumed jitter buffer of the far end, which does not report it."""
 
 
 UNCONCEALED_BPL: Final = 4.3
@@ -46,9 +46,9 @@ class CallQuality:
     """Ratings of both directions; None = not known."""
 
     heard: Score | None
-    """What we got of the far end."""
+    """Inbound direction."""
     sent: Score | None
-    """What the far end got of us, as its RTCP reports say."""
+    """Outbound direction, as the far end's RTCP reports say."""
 
 
 def rate(

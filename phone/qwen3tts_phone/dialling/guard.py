@@ -33,7 +33,7 @@ MINUTE_S = 60.0
 HOUR_S = 3600.0
 _BRACKETED = re.compile(r"@\[([0-9a-f:.*]+)\]")
 USER_CHARS = "-_.!~*'()&=+$,"
-"""What stands as it is in the user part besides letters and digits (RFC 3261 section 25.1)."""
+"""Characters of a user part that are not escaped (RFC 3261 section 25.1)."""
 NOT_EMPTY = r"(?s).*\S.*"
 
 
@@ -62,7 +62,7 @@ class GuardSettings:
     international_prefixes: tuple[str, ...] = matching(
         "[0-9]+", "digits, such as 00", default=("00", "011")
     )
-    """What is dialled before a country code, besides ``+``."""
+    """Prefixes of a country code, besides ``+``."""
     country: str = matching("[0-9]*", "digits, such as 49", default="")
     """Our country code, as ``49``: so ``030...`` is known as ``+4930...``."""
     max_calls_per_minute: int = bounded(0, default=0)
@@ -98,7 +98,7 @@ class Admission:
     def __init__(self, guard: Guard, until: float | None) -> None:
         self._guard: Guard | None = guard
         self.until = until
-        """When the call has to be over, by the caller's clock; None = no limit."""
+        """Latest end of the call, by the caller's clock; None = no limit."""
 
     def over(self) -> None:
         guard, self._guard = self._guard, None
@@ -204,7 +204,6 @@ def callee_of(target: str, home: frozenset[str] = frozenset()) -> Callee:
 
 
 def check_callee(callee: Callee, settings: GuardSettings) -> None:
-    """Apply the rules that do not depend on time."""
     allowed = _patterns(settings.allowed)
     number = callee.number
     if number and not settings.emergency:

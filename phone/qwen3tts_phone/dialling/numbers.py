@@ -10,7 +10,7 @@ from collections.abc import Collection
 from urllib.parse import unquote
 
 SEPARATORS = str.maketrans("", "", " -./()\u00a0")
-"""What people write between digits."""
+"""Separators between digits."""
 
 # 3GPP TS 22.101 section 10.1.1: what a phone without a SIM takes for an emergency call.
 EMERGENCY_EVERYWHERE = frozenset({"112", "911", "999", "000", "08", "110", "118", "119"})
@@ -22,7 +22,7 @@ _NATIONAL = """
 EMERGENCY_SOMEWHERE = frozenset(_NATIONAL.split())
 """Emergency numbers of single countries. They are extensions elsewhere."""
 OUTSIDE_LINES = ("0", "9")
-"""What is dialled first behind many switchboards."""
+"""Digits for an outside line at many switchboards."""
 OUTSIDE = frozenset({"112", "911", "999", "000"})
 """Looked for behind it: others would be extensions of four digits more often than not."""
 

@@ -39,7 +39,7 @@ class RetryPolicy:
     )
     """Before the second call, the third, ...; the last holds for all that follow."""
     causes: frozenset[Outcome] = frozenset({Outcome.BUSY, Outcome.NO_ANSWER, Outcome.UNAVAILABLE})
-    """What is tried again."""
+    """Outcomes that are retried."""
     waits_by_cause: tuple[tuple[Outcome, float], ...] = ()
     """Another first wait for a cause, such as a busy line."""
     per_number: int = bounded(0, default=5)
@@ -100,9 +100,9 @@ class CallHistory:
 @dataclass(slots=True)
 class RedialResult:
     outcome: Outcome
-    """Of the last call."""
+    """Outcome of the last call."""
     outcomes: list[Outcome] = field(default_factory=list)
-    """Of each, in order."""
+    """Outcome of each call, in order."""
     limited: bool = False
     """Whether the bound for this number ended it."""
 

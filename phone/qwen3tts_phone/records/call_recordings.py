@@ -71,7 +71,7 @@ class ConsentSchedule:
         self.before_recording = Notice(
             settings.consent_text if spoken else None, settings.consent != "none"
         )
-        """What comes first; false where nothing is to be heard."""
+        """Notice before recording; false where there is no notice."""
 
     def began(self, now: float) -> None:
         self._next = now + self._every_s if self._every_s else None
@@ -172,9 +172,9 @@ class RecordingTracks:
 logger = logging.getLogger(__name__)
 
 MIN_BEEP_WAIT_S = 0.25
-"""How often it is looked whether a beep is due."""
+"""Least wait for a beep that is due."""
 POLL_INTERVAL_S = 0.1
-"""How often a recording looks at what has been sent."""
+"""Interval at which recordings read outbound audio."""
 
 
 class RecordedCall(Protocol):
@@ -203,7 +203,7 @@ class CallRecordings:
         self.automatic: Path | None = None
         """The file that the settings ask for; None = nothing is recorded by them (yet)."""
         self.asked: list[Recording] = []
-        """Those of the program that have begun."""
+        """Recordings of the program that have begun."""
         self._call = call
         self._settings = call.files.settings
         self._plan = ConsentSchedule(call.files.settings)

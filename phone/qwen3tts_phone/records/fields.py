@@ -59,7 +59,6 @@ class Field:
 
 
 def record_values(facts: CallFacts, settings: RecordSettings) -> dict[str, Any]:
-    """Return the values of a call's record as its settings ask for them."""
     source = RecordSource(facts, settings, diagnose(facts), outcome_of(facts))
     return {
         each.name: each.value(source)
@@ -160,7 +159,6 @@ def rounded(value: float | None, digits: int) -> float | None:
 
 
 def text_of(text: str) -> str:
-    """Bound a text from outside."""
     return text[:MAX_TEXT_CHARS]
 
 

@@ -18,7 +18,7 @@ logger = getLogger(__name__)
 MAX_LINE_BYTES = 1 << 20
 """A longer line of a log is damaged; it is skipped without being held in memory."""
 MAX_EXAMPLES = 20
-"""How many damaged lines a reader names; all of them are counted."""
+"""Damaged lines that a reader names; all are counted."""
 DAY_S = 86_400.0
 
 

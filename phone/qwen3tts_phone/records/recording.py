@@ -150,7 +150,7 @@ class Recording(os.PathLike[str]):
         self.path = path
         """The file that is wanted."""
         self.began_at: float | None = None
-        """When its first sample was, seconds of the monotonic clock; None = it has not begun."""
+        """Time of the first sample, seconds of the monotonic clock; None = not begun."""
         self.error: Exception | None = None
         """Why there is no recording, or not all of it; None while all is well."""
         self._stop = stop

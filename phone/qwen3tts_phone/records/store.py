@@ -38,7 +38,7 @@ _PARTY = re.compile(r"[^A-Za-z0-9+_-]")
 class _StoredFile:
     path: Path
     at: float
-    """When it was written to last, seconds since 1970."""
+    """Time of the last write, seconds since 1970."""
     size: int
 
 
@@ -206,7 +206,6 @@ class CallStore:
     def file(
         self, facts: CallFacts, path: Path | None, asked: Sequence[Recording] = ()
     ) -> asyncio.Task[CallRecord]:
-        """Finish a call's recordings and write its record; the task's result is the record."""
         task = asyncio.create_task(self._file(facts, path, asked), name="record of a call")
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)

@@ -25,7 +25,7 @@ SUITES = (
     "AEAD_AES_128_GCM",
     "AES_CM_128_HMAC_SHA1_32",
 )
-"""What can be spoken, best known first: the first one is what every phone with SRTP has."""
+"""Supported suites in order of preference; every phone with SRTP has the first."""
 
 
 @dataclass(frozen=True, slots=True)

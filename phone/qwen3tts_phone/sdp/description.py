@@ -66,7 +66,7 @@ class Media:
     direction: Direction
     """As seen by the describer."""
     ptime_ms: int | None
-    """What it asks for, within its maxptime."""
+    """Requested packet time, within its maxptime."""
     maxptime_ms: int | None = None
     hosts: tuple[str, ...] = ()
     """All addresses where there are several c= lines; ``host`` is the first."""

@@ -74,13 +74,13 @@ class Negotiated:
     """Where to send to."""
     port: int
     payload_type: int
-    """What we send with."""
+    """Outbound payload type."""
     payload_name: str
     """Encoding name, such as PCMU."""
     ptime_ms: int
     """Length of the packets we send."""
     telephone_event_pt: int | None
-    """What we send DTMF with; None = the far end takes none."""
+    """Outbound payload type of telephone events; None = the far end takes none."""
     send: bool
     """Whether we may send (False while the far end holds us)."""
     receive: bool
@@ -89,11 +89,11 @@ class Negotiated:
     """RTP clock of what we send."""
     telephone_event_hz: int = 8000
     telephone_event_in: tuple[int, ...] = ()
-    """What DTMF may come with besides: the numbers of our offer."""
+    """Further inbound payload types of telephone events: those of our offer."""
     comfort_noise_pt: int | None = None
     """RFC 3389, where both ends have it; None = silence is sent as silence."""
     also_receive: tuple[AgreedPayload, ...] = ()
-    """What may come besides the codec that we send with."""
+    """Further inbound payload types."""
     srtp_send: SrtpKey | None = None
     """Our key; None = plain RTP."""
     srtp_receive: SrtpKey | None = None
@@ -124,7 +124,7 @@ class LocalSide:
     peer: str = ""
     """Where their signalling comes from; empty = not known."""
     direction: Direction = "sendrecv"
-    """What we want."""
+    """Direction that we want."""
     ptime_ms: int = 20
     events: bool = True
     noise: bool = False

@@ -45,8 +45,6 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One media line of ours: the audio, or the refusal of something else."""
-
     kind: str
     protocol: str
     formats: tuple[str, ...]
@@ -54,8 +52,6 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """One format of our audio line."""
-
     number: int
     rtpmap: str
     parameters: str = ""
@@ -104,13 +100,13 @@ class SdpSession:
         self.peer = ""
         """Address that the far end's signalling comes from; empty = not known."""
         self.negotiated: Negotiated | None = None
-        """What was agreed last."""
+        """Latest agreement."""
         self.remote: Media | None = None
         """The audio line that the far end described last."""
         self.direction: Direction = "sendrecv"
-        """What our last description says."""
+        """Direction of our last description."""
         self.direction_wanted: Direction = "sendrecv"
-        """What we want, whatever the far end lets us have."""
+        """Direction that we want, whatever is agreed."""
         self._ptime_ms = ptime_ms
         self._maxptime_ms = maxptime_ms
         self._opus_fmtp = opus_fmtp
@@ -136,7 +132,7 @@ class SdpSession:
         self._audio_index = 0
         self._formats = tuple(self._format(codec) for codec in self._codecs)
         self._noise_pt: int | None = None
-        """What our descriptions say; None = nothing about it."""
+        """Payload type of comfort noise in our descriptions; None = not described."""
         if comfort_noise == "offer" and any(codec.comfort_noise for codec in self._codecs):
             self._noise_pt = COMFORT_NOISE_PT
 
@@ -193,7 +189,6 @@ class SdpSession:
     def answer(
         self, offered: str | SessionDescription, direction: Direction | None = None
     ) -> tuple[str, Negotiated]:
-        """Return our answer to the far end's offer, and the agreement."""
         description = parse(offered) if isinstance(offered, str) else offered
         # What has begun encrypted does not go on in the clear.
         index = description.audio_line("require" if self._was_encrypted else self._srtp, self.host)
@@ -322,7 +317,6 @@ class SdpSession:
 
 
 def check_settings(port: int, srtp: str, srtp_suites: Sequence[str], comfort_noise: str) -> None:
-    """Raise ValueError for settings that no session can have."""
     if not 0 < port < 65536:
         raise ValueError(f"port={port} is not between 1 and 65535")
     if srtp not in ("off", "accept", "require"):

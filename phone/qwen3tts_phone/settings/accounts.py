@@ -18,7 +18,7 @@ Kind = Literal["accounts", "trunks"]
 KINDS: tuple[Kind, ...] = ("accounts", "trunks")
 
 PASSWORD_SOURCES = ("password_env", "password_file")
-"""What stands in the file in place of a password."""
+"""Settings in place of a password."""
 _OWN = tuple(each.name for each in fields(Account) if each.init)
 KEYS: Mapping[Kind, tuple[str, ...]] = {
     "accounts": (*(name for name in _OWN if name != "password"), *PASSWORD_SOURCES),

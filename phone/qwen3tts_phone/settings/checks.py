@@ -21,7 +21,7 @@ from qwen3tts_settings.entries import BadConfiguration, Entry
 from qwen3tts_settings.key_files import readable_by_others
 
 MAX_NAME_BYTES = 255
-"""Of a file's name, on all usual file systems."""
+"""Longest file name of all usual file systems."""
 ANY = ("0.0.0.0", "::")
 
 
@@ -228,7 +228,6 @@ def _may_write(path: Path) -> bool:
 
 
 def review(config: PhoneConfig, entry: Entry) -> list[SettingsWarning]:
-    """Return warnings about a file that can be used."""
     return [
         *_secrets(entry),
         *_certificate(config, entry),

@@ -28,7 +28,7 @@ SECTIONS = (
     *("listen", "accounts", "trunks", "require_registration"),
     *("media", "speech", "safety", "records", "outbound"),
 )
-"""What may stand in a file."""
+"""Sections of a file."""
 PORT = 5060
 """Where SIP is spoken if the file names no port."""
 IN_THE_FILE = {
@@ -101,7 +101,6 @@ def _listen(listen: Entry, env: Mapping[str, str]) -> Entry:
 
 
 def _check_settings(config: PhoneConfig, entry: Entry) -> None:
-    """Raise errors of `PhoneSettings` under the names that the file has."""
     try:
         config.settings()
     except ValueError as error:

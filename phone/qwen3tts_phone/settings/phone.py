@@ -81,7 +81,7 @@ class PhoneSettings:
     """``off``; ``accept`` = silence is sent as comfort noise where the far end offers that;
     ``offer``."""
     dtmf: str = one_of(("auto", "rfc4733", "info"), default="auto")
-    """How keys are pressed: ``rfc4733``, ``info``, or ``auto`` = as the far end takes them."""
+    """Transport of DTMF: ``rfc4733``, ``info``, or ``auto`` = as the far end takes it."""
     transfers: str = one_of(("refuse", "ask", "accept"), default="refuse")
     """What becomes of a transfer that the far end asks for: ``refuse``, ``ask`` (an event) or
     ``accept``; always within the guard's rules."""

@@ -48,7 +48,7 @@ class RecordSettings:
     """What the other side hears before recording begins: ``none``, ``tone`` (a beep) or
     ``announcement`` (``consent_text``, spoken, then the beep)."""
     consent_text: str = ANNOUNCEMENT
-    """What ``announcement`` says."""
+    """Text of ``announcement``."""
     consent_every_s: float = 0.0
     """Interval of further beeps, as some places require (15); 0 = only once."""
 

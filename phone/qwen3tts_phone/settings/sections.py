@@ -45,7 +45,7 @@ class MediaConfig:
     """Noise in pauses in place of packets (RFC 3389): never, where the far end offers it, or
     offered by us too."""
     dtmf: Literal["auto", "rfc4733", "info"] = "auto"
-    """How keys are sent: in RTP, in SIP's INFO, or as the far end takes them."""
+    """Transport of DTMF: in RTP, in SIP's INFO, or as the far end takes it."""
     rtp_ports: tuple[int, int] = _PHONE.rtp_ports
     """Lowest and highest port of RTP and RTCP; a call takes two. [0, 0] lets the system choose."""
     host: str | None = None
@@ -78,13 +78,13 @@ class SpeechConfig:
     voice: str | None = _PHONE.voice
     """The server's own if left out; `mr-qwen3tts voices` lists them."""
     language: str | None = _PHONE.language
-    """Of the text, such as de or en-GB."""
+    """Language of the text, such as de or en-GB."""
     speed: float | None = bounded(0.5, 2.5, default=None)
     """Factor on the rate of speech, 0.5 to 2.5."""
     mode: Literal["auto", "clause", "live", "whole", "whole_streaming"] | None = None
-    """How text is segmented; see `mr-qwen3tts call --help-all`."""
+    """Segmentation of text; see `mr-qwen3tts call --help-all`."""
     instructions: str | None = None
-    """How to speak, in words."""
+    """Style instructions in words."""
     seed: int | None = bounded(0, default=None)
     """The same number, text and voice give the same speech."""
     latency_log: Path | None = None
@@ -121,7 +121,7 @@ class SafetyConfig:
     guard: GuardSettings = field(default_factory=GuardSettings)
     """Which numbers are dialled, how often and how long."""
     transfers: Literal["refuse", "ask", "accept"] = "refuse"
-    """How a transfer by the far end is handled; the guard applies to accepted ones."""
+    """Handling of a transfer by the far end; the guard applies to accepted ones."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class OutboundConfig:
     retry: RetryPolicy | None = None
     """Which outcomes are retried, when and how often; none if left out."""
     on_machine: Literal["speak", "hang-up", "after-beep"] = "speak"
-    """What `call` does when an answering machine takes it."""
+    """Action of `call` when an answering machine takes it."""
     answering: AnsweringSettings = field(default_factory=AnsweringSettings)
     """Thresholds of answering machine detection."""
 
@@ -149,10 +149,10 @@ class PhoneConfig:
     speech: SpeechConfig = field(default_factory=SpeechConfig)
     safety: SafetyConfig = field(default_factory=SafetyConfig)
     records: RecordSettings = field(default_factory=RecordSettings)
-    """What is kept of calls."""
+    """Records and recordings."""
     outbound: OutboundConfig = field(default_factory=OutboundConfig)
     remarks: tuple[SettingsWarning, ...] = field(default=(), compare=False)
-    """What is probably not meant as it is written; not part of the file."""
+    """Warnings; not part of the file."""
 
     def settings(self) -> PhoneSettings:
         media, speech, safety = self.media, self.speech, self.safety
