@@ -28,15 +28,9 @@ from qwen3tts_engine.qwen3.voices.recording import Source
 from qwen3tts_engine.request_text import check_text
 from qwen3tts_engine.text_plan import LAYOUTS, GenerationText, PlanMode, TextPlan, mode_for
 from qwen3tts_wire.errors import BadRequest, BadText
+from qwen3tts_wire.fields import kinds
 from qwen3tts_wire.messages import Sampling
 
-SAMPLING_RANGES = {
-    "temperature": (0, 2, False),
-    "top_p": (0, 1, False),
-    "top_k": (0, 10_000, True),
-    "repetition_penalty": (0.5, 2, False),
-}
-"""Least, most, and whether it is an integer: those of the wire's ``Sampling``."""
 TEXT_MAX = 1_000_000
 """Code points of a whole text, some 18 hours of speech."""
 
@@ -98,17 +92,15 @@ def check_sampling(sampling: Sampling) -> None:
             f"sampling={sampling!r:.80} is not a Sampling.",
             remedy="Give qwen3tts_wire.messages.Sampling(...) or None.",
         )
-    for name, (low, high, whole) in SAMPLING_RANGES.items():
+    for name, (kind, _) in kinds(Sampling).items():
         value = getattr(sampling, name)
-        if value is None:
-            continue
-        right = type(value) is int if whole else type(value) in (int, float)
-        if not right or not low <= value <= high:
-            kind = "a whole number" if whole else "a number"
+        try:
+            kind.check(value, name)
+        except BadRequest:
+            allowed = kind.describe().replace("null", "None")
             raise BadRequest(
-                f"{name}={value!r:.80} is not {kind} from {low:g} to {high:g}.",
-                remedy=f"Give {kind} from {low:g} to {high:g}, or None.",
-            )
+                f"{name}={value!r:.80} is invalid.", remedy=f"Expected: {allowed}."
+            ) from None
 
 
 def check_whole_text(text: object) -> None:
