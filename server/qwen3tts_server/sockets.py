@@ -161,21 +161,14 @@ class BoundedConfig(uvicorn.Config):
         self.sockets = sockets
 
 
-class BoundedWebSocket(TurnedProtocol, WebSocketsSansIOProtocol):
-    """WebSocket with a time bound on a client that does not read."""
+class BoundedProtocol(TurnedProtocol):
+    """Mixin for uvicorn's protocols: counts the socket, and bounds a client that does not read."""
 
-    def __init__(self, config: BoundedConfig, *args: Any, **options: Any) -> None:
-        super().__init__(config, *args, **options)
-        self.sockets = config.sockets
-        self.address: str | None = None
-        """As counted by the HTTP connection that became this."""
-        self.timers: _Timers | None = None
-        self.pong: bytes | None = None
-        """Waits until the client reads."""
-
-    def connection_made(self, transport: Any) -> None:
-        self.timers = _Timers(self.loop)
-        super().connection_made(transport)
+    transport: Any
+    sockets: SocketCounter
+    address: str | None = None
+    """As the socket was counted."""
+    timers: _Timers | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.timers is not None:
@@ -184,17 +177,6 @@ class BoundedWebSocket(TurnedProtocol, WebSocketsSansIOProtocol):
             self.sockets.went(self.address)
             self.address = None
         super().connection_lost(exc)
-
-    def take(self, data: bytes) -> None:
-        super().take(data)
-        if self.conn.handshake_exc is not None and not self.handshake_initiated:
-            # This parser is stricter than HTTP's, and closes without an answer.
-            self.handshake_initiated = True
-            remedy = "Send RFC 6455's handshake: no body, header lines of at most 8 KiB."
-            what = "This is no request for a WebSocket."
-            self.transport.write(_answer(400, "bad_request", f"{what} {remedy}"))
-            self.transport.close()
-            self.loop.call_later(GRACE_S, self.transport.abort)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -207,6 +189,34 @@ class BoundedWebSocket(TurnedProtocol, WebSocketsSansIOProtocol):
         super().resume_writing()
         if self.timers is not None:
             self.timers.stop("unread")
+
+
+class BoundedWebSocket(BoundedProtocol, WebSocketsSansIOProtocol):
+    """WebSocket with a time bound on a client that does not read."""
+
+    def __init__(self, config: BoundedConfig, *args: Any, **options: Any) -> None:
+        super().__init__(config, *args, **options)
+        self.sockets = config.sockets
+        self.pong: bytes | None = None
+        """Waits until the client reads."""
+
+    def connection_made(self, transport: Any) -> None:
+        self.timers = _Timers(self.loop)
+        super().connection_made(transport)
+
+    def take(self, data: bytes) -> None:
+        super().take(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            # This parser is stricter than HTTP's, and closes without an answer.
+            self.handshake_initiated = True
+            remedy = "Send RFC 6455's handshake: no body, header lines of at most 8 KiB."
+            what = "This is no request for a WebSocket."
+            self.transport.write(_answer(400, "bad_request", f"{what} {remedy}"))
+            self.transport.close()
+            self.loop.call_later(GRACE_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
         pong, self.pong = self.pong, None
         if pong is not None and self.conn.state is State.OPEN:
             self.transport.write(pong)
@@ -256,15 +266,13 @@ class BoundedWebSocket(TurnedProtocol, WebSocketsSansIOProtocol):
             self.timers.start("gone", GRACE_S, self.transport.abort)
 
 
-class BoundedHttp(TurnedProtocol, H11Protocol):
+class BoundedHttp(BoundedProtocol, H11Protocol):
     """HTTP connection with time bounds on a request's head and body."""
 
     def __init__(self, config: BoundedConfig, *args: Any, **options: Any) -> None:
         super().__init__(config, *args, **options)
         self.conn = _OneLength(h11.SERVER, HEAD_BYTES)
         self.sockets = config.sockets
-        self.address: str | None = None
-        self.timers: _Timers | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -275,14 +283,6 @@ class BoundedHttp(TurnedProtocol, H11Protocol):
         self.address = address
         self.timers = _Timers(self.loop)
         self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.timers is not None:
-            self.timers.stop()
-        if self.address is not None:
-            self.sockets.went(self.address)
-            self.address = None
-        super().connection_lost(exc)
 
     def take(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -337,18 +337,6 @@ class BoundedHttp(TurnedProtocol, H11Protocol):
             remedy = "Send HTTP/1.1 with a head of at most 16 KiB."
             self.transport.write(_answer(400, "bad_request", f"{msg} {remedy}"))
         self.transport.close()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        if self.timers is not None:
-            self.timers.start(
-                "unread", self.sockets.settings.unread_timeout_s, self.transport.abort
-            )
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self.timers is not None:
-            self.timers.stop("unread")
 
 
 class _OneLength(h11.Connection):

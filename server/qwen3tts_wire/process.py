@@ -1,4 +1,4 @@
-"""The process: garbage collection, open descriptors and the environment of child processes."""
+"""The process: garbage collection, descriptors, children's environment, files replaced whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import gc
 import logging
 import os
 import resource
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 DUE = 10
@@ -150,6 +152,41 @@ log = logging.getLogger(__name__)
 
 OTHER_FILES = 512
 """Pipes to workers, files of voices, of records and of the libraries."""
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Write a file of mode 0600 beside its place, then rename it: readers see all of it or none.
+
+    Args:
+        path: place of the file; its folder exists.
+        data: the whole content.
+        durable: whether content and name survive a power cut when this returns.
+
+    Raises:
+        OSError: it cannot be written; the old file stays.
+    """
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        Path(beside).replace(path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def raise_descriptor_limit(wanted: int) -> int:

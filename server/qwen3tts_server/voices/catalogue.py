@@ -6,14 +6,13 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace as replaced
 
-from qwen3tts_engine.base import Engine, LoadedVoice, Mode, PcmChunk, SynthesisRequest, Voice
+from qwen3tts_engine.base import CLONE, Engine, LoadedVoice, Mode, PcmChunk, SynthesisRequest, Voice
 from qwen3tts_engine.wrapped import WrappedEngine, cloning, embedder_of, task_of
 from qwen3tts_server.keys import EVERYTHING, Grant
 from qwen3tts_server.settings import VoiceSettings
 from qwen3tts_server.voices.fetch import Fetcher
 from qwen3tts_server.voices.library import VoiceLibrary
 from qwen3tts_server.voices.names import (
-    CLONE,
     DEFAULT,
     OPENAI_NAMES,
     QWEN_NAMES,

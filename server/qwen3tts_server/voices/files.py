@@ -7,7 +7,6 @@ import errno
 import fcntl
 import importlib
 import os
-import tempfile
 import threading
 import time
 import urllib.parse
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from qwen3tts_wire.errors import EngineUnavailable, ServerBusy
+from qwen3tts_wire.process import replace_file, sync_folder
 
 FOLDERS = ("voices", "names")
 """What a store is divided into."""
@@ -142,23 +142,13 @@ class FolderFiles:
         """Write beside the file, then rename."""
         place = self._path(folder, name)
         with _told():
-            handle, beside = tempfile.mkstemp(dir=place.parent, prefix=".", suffix=".part")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(beside).replace(place)
-            except BaseException:
-                Path(beside).unlink(missing_ok=True)
-                raise
-            _sync(place.parent)
+            replace_file(place, data, durable=True)
 
     def remove(self, folder: str, name: str) -> None:
         place = self._path(folder, name)
         with _told():
             place.unlink(missing_ok=True)
-            _sync(place.parent)
+            sync_folder(place.parent)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -287,14 +277,6 @@ def _lock(file: int) -> None:
             return  # A file system without locks is used without.
         else:
             return
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -7,13 +7,11 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 
-from qwen3tts_engine.base import Engine, Voice
+from qwen3tts_engine.base import CLONE, Engine, Voice
 from qwen3tts_engine.model_names import SPEAKERS
 from qwen3tts_engine.starter.engine import FindVoice, starters_of
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
 
-CLONE = "clone:"
-"""May stand before the name of an uploaded voice."""
 DEFAULT = "default"
 """What clients send who want none in particular."""
 NAME_MAX = 64

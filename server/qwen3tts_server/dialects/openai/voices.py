@@ -7,12 +7,13 @@ from typing import Any, get_args
 
 from starlette.requests import Request
 
+from qwen3tts_engine.base import CLONE
 from qwen3tts_server.dialects.http_bodies import Form, form
 from qwen3tts_server.dialects.http_errors import VoiceNotFound, about
 from qwen3tts_server.dialects.qwen_fields import check_embedding, embedding_in, words_asked_for
 from qwen3tts_server.keys import Grant, grant_of
 from qwen3tts_server.service import Service
-from qwen3tts_server.voices.names import CLONE, checked_name
+from qwen3tts_server.voices.names import checked_name
 from qwen3tts_server.voices.stored import Kind, StoredVoice
 from qwen3tts_wire.errors import BadRequest, ServerBusy, UnknownVoice
 
