@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qwen3tts_agent.budget import RequestLimits
+from qwen3tts_settings.constraints import bounded, check_fields
 from qwen3tts_speech.utterance import VoiceOptions
 
 HANDED_ON = "[The call has been transferred to another person, who hears you now.]"
@@ -33,7 +33,7 @@ class AgentSettings:
     """Spoken in rotation while the model, or a tool, lets the caller wait: *One moment, please.*
     The server speaks them from memory where its starters have them (docs/starters.md).
     """
-    filler_after_s: float = 1.5
+    filler_after_s: float = bounded(0.0, 60.0, default=1.5)
     """Silence before a filler."""
     apology: str = "I am sorry, something went wrong here. Could you say that again?"
     """Spoken when the model fails; the call goes on."""
@@ -41,56 +41,56 @@ class AgentSettings:
     """Spoken when the recogniser fails."""
     reprompt: str = "Are you still there?"
     """Spoken when the caller says nothing for ``quiet_s``, at most ``reprompts`` times in a row."""
-    quiet_s: float = 10.0
+    quiet_s: float = bounded(0.0, 86_400.0, default=10.0)
     """Silence of the caller before a reprompt; 0 = never."""
-    reprompts: int = 2
+    reprompts: int = bounded(0, 100, default=2)
     hang_up_when_quiet: bool = False
     """Whether the call is ended when the caller says nothing after the last ``reprompt`` either."""
     goodbye: str = ""
     """Spoken before the agent ends a call for silence or the time limit."""
-    max_minutes: float = 60.0
+    max_minutes: float = bounded(0.001, 1_440.0, default=60.0)
     """Time limit of a call, which ends after the reply that is under way."""
-    retries: int = 1
+    retries: int = bounded(0, 10, default=1)
     """Retries of a request that failed before its first word, if the failure is retryable."""
-    retry_wait_s: float = 0.4
+    retry_wait_s: float = bounded(0.0, 60.0, default=0.4)
     hang_up_tool: bool = False
     """Whether the model gets the tool ``hang_up``; what it has written is heard before."""
     transfers: Mapping[str, str] = field(default_factory=dict)
     """Targets of the tool ``transfer``: names and addresses. The model sees the names alone, and
     can call no other number.
     """
-    tool_timeout_s: float = 15.0
+    tool_timeout_s: float = bounded(0.001, 3_600.0, default=15.0)
     """Time limit of a tool that has none of its own."""
-    max_tool_rounds: int = 8
+    max_tool_rounds: int = bounded(1, 100, default=8)
     """Rounds of tools in one turn; then the model must answer."""
-    max_result_chars: int = 20_000
+    max_result_chars: int = bounded(100, 1_000_000, default=20_000)
     """Longest result of a tool; the rest is cut off, which the model is sent."""
-    queue_chars: int = 2000
+    queue_chars: int = bounded(1, 1_000_000, default=2000)
     """Text read ahead of the voice; then the model waits (backpressure)."""
-    history_chars: int = 200_000
+    history_chars: int = bounded(1_000, 10_000_000, default=200_000)
     """Longest prompt: the oldest turns are left out of a request that would be longer."""
-    stopped_s: float = 30.0
+    stopped_s: float = bounded(0.1, 600.0, default=30.0)
     """Wait of an interrupted reply for the turn that interrupted it; then it is given up."""
-    requests_minute: int = 90
+    requests_minute: int = bounded(0, 10**15, default=90)
     """Requests to the model per call in any 60 s; a person with tools needs fewer than 40. Beyond
     that the agent says ``too_many``, and answers when the minute allows it. 0 = no limit, as in
     the next seven.
     """
-    requests_call: int = 5_000
+    requests_call: int = bounded(0, 10**15, default=5_000)
     """Requests per call; beyond that the agent says ``used_up`` and ends the call."""
-    prompt_chars_minute: int = 4_000_000
+    prompt_chars_minute: int = bounded(0, 10**15, default=4_000_000)
     """Characters of prompt (messages and tools) per call in any 60 s; not below ``history_chars``.
     """
-    prompt_chars_call: int = 100_000_000
+    prompt_chars_call: int = bounded(0, 10**15, default=100_000_000)
     """Characters of prompt per call."""
-    process_requests_minute: int = 3_000
+    process_requests_minute: int = bounded(0, 10**15, default=3_000)
     """Requests of all calls of the process in any 60 s."""
-    process_requests: int = 0
+    process_requests: int = bounded(0, 10**15, default=0)
     """Requests of all calls since the process started; beyond that every call ends. No limit by
     default: a service may run for months.
     """
-    process_prompt_chars_minute: int = 100_000_000
-    process_prompt_chars: int = 0
+    process_prompt_chars_minute: int = bounded(0, 10**15, default=100_000_000)
+    process_prompt_chars: int = bounded(0, 10**15, default=0)
     too_many: str = "I need a moment before I can answer more. Please stay on the line."
     """Spoken once when the requests of a minute are used up."""
     used_up: str = "I am sorry, I cannot answer any more in this call. Thank you for calling."
@@ -111,28 +111,9 @@ class AgentSettings:
         if isinstance(filler, str):
             raise ValueError("filler is one string, and must be a tuple of sentences")
         object.__setattr__(self, "filler", tuple(each for each in self.filler if each.strip()))
-        for name, least, most in (
-            ("filler_after_s", 0.0, 60.0),
-            ("quiet_s", 0.0, 86_400.0),
-            ("max_minutes", 0.001, 1_440.0),
-            ("retry_wait_s", 0.0, 60.0),
-            ("tool_timeout_s", 0.001, 3_600.0),
-            ("stopped_s", 0.1, 600.0),
-            ("reprompts", 0, 100),
-            ("retries", 0, 10),
-            ("max_tool_rounds", 1, 100),
-            ("max_result_chars", 100, 1_000_000),
-            ("queue_chars", 1, 1_000_000),
-            ("history_chars", 1_000, 10_000_000),
-            *((name, 0, 10**15) for name in _BUDGETS),
-        ):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and least <= value <= most):
-                raise ValueError(f"{name}={value} is not between {least:g} and {most:g}")
-        for name in _BUDGETS:
-            if not isinstance(getattr(self, name), int):
-                raise ValueError(f"{name}={getattr(self, name)!r} is no whole number")
-            if "chars" in name and 0 < getattr(self, name) < self.history_chars:
+        check_fields(self)
+        for name in _PROMPT_CHARS:
+            if 0 < getattr(self, name) < self.history_chars:
                 raise ValueError(
                     f"{name}={getattr(self, name)} is below history_chars={self.history_chars}:"
                     " a long conversation could never be answered; raise it, or lower that"
@@ -161,13 +142,9 @@ class AgentSettings:
         )
 
 
-_BUDGETS = (
-    "requests_minute",
-    "requests_call",
+_PROMPT_CHARS = (
     "prompt_chars_minute",
     "prompt_chars_call",
-    "process_requests_minute",
-    "process_requests",
     "process_prompt_chars_minute",
     "process_prompt_chars",
 )

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
+from qwen3tts_settings.constraints import bounded, check_fields, matching, one_of
 from qwen3tts_wire.whisper.model import DTYPES
 from qwen3tts_wire.whisper.models import AUTO, is_name
 
 LANGUAGE = re.compile(r"[A-Za-z]{2,20}", re.ASCII)
-DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?", re.ASCII)
+DEVICE = r"auto|cpu|cuda(:[0-9]{1,2})?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +34,22 @@ class WhisperSettings:
     """Codes or English names of the languages that callers may speak (``("en", "de")``): one is not
     detected; of several, the likeliest; none = any that the model knows.
     """
-    device: str = "auto"
+    device: str = matching(DEVICE, "auto, cpu, cuda or cuda:N", default="auto")
     """``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:1``."""
-    dtype: str = "auto"
+    dtype: str = one_of(DTYPES, default="auto")
     """``auto`` (float16 on a GPU, else int8), ``int8``, ``float32``, ``float16``, ``bfloat16`` or
     ``int8_float16``."""
-    threads: int = 0
+    threads: int = bounded(0, 1024, default=0)
     """CPU threads of the model; 0 = all but one, which the calls keep."""
     early: bool = True
     """Begin while the caller speaks and at their pauses, not only when their turn is over."""
-    timeout_s: float = 15.0
+    timeout_s: float = bounded(above=0, high=86_400, unit="seconds", default=15.0)
     """Time limit of a turn's text after its end."""
-    load_timeout_s: float = 900.0
+    load_timeout_s: float = bounded(above=0, high=86_400, unit="seconds", default=900.0)
     """Time limit of loading or downloading the model."""
-    stall_s: float = 60.0
+    stall_s: float = bounded(above=0, high=86_400, unit="seconds", default=60.0)
     """Time limit of one piece; then the process is replaced."""
-    most_waiting: int = 64
+    most_waiting: int = bounded(1, 10_000, default=64)
     """Pieces of all calls that may wait for the model."""
     offline: bool = False
     """Download nothing: the model must be there."""
@@ -63,17 +64,7 @@ class WhisperSettings:
             LANGUAGE.fullmatch(each) for each in self.languages
         ):
             raise ValueError(f"languages={self.languages!r}: a tuple of codes, such as ('en',)")
-        if not DEVICE.fullmatch(self.device):
-            raise ValueError(f"device={self.device!r}: auto, cpu, cuda or cuda:N")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"dtype={self.dtype!r}: one of {', '.join(DTYPES)}")
-        if not 0 <= self.threads <= 1024:
-            raise ValueError(f"threads={self.threads} is not between 0 and 1024")
-        if not 1 <= self.most_waiting <= 10_000:
-            raise ValueError(f"most_waiting={self.most_waiting} is not between 1 and 10000")
-        for name in ("timeout_s", "load_timeout_s", "stall_s"):
-            if not 0 < getattr(self, name) <= 86_400:
-                raise ValueError(f"{name}={getattr(self, name)} is not above 0, up to a day")
+        check_fields(self)
 
     @property
     def folder(self) -> str:
@@ -110,6 +101,14 @@ def check_service_url(
     return parts
 
 
+def _check_service(api_key: str | None, languages: object) -> None:
+    if api_key and not all("!" <= char <= "~" for char in api_key):
+        raise ValueError("api_key holds other than visible ASCII characters")
+    if not isinstance(languages, tuple) or len(languages) > 100:
+        raise ValueError("languages is not a tuple of codes, such as ('en',)")
+
+
+MODEL_NAME = r"[^\x00-\x1f\x7f-\x9f]{1,256}"
 API_KEY_ENV = "QWEN3TTS_STT_KEY"
 """Environment variable for the key of a recogniser's server."""
 
@@ -127,34 +126,25 @@ class SocketSettings:
     """Bearer token; None = the environment's ``QWEN3TTS_STT_KEY``, if any."""
     languages: tuple[str, ...] = ()
     """Languages that callers may speak (``("en", "de")``); none = the server detects them."""
-    rate_hz: int = 16_000
+    rate_hz: int = bounded(4000, 48_000, default=16_000)
     """Rate of the samples that are sent."""
-    audio: Literal["turns", "all"] = "turns"
+    audio: Literal["turns", "all"] = one_of(("turns", "all"), default="turns")
     """Audio that is sent: that of turns only, or all of the caller's."""
-    open_timeout_s: float = 5.0
+    open_timeout_s: float = bounded(above=0, high=3600, unit="seconds", default=5.0)
     """Time limit of connection and greeting."""
-    answer_timeout_s: float = 10.0
+    answer_timeout_s: float = bounded(above=0, high=3600, unit="seconds", default=10.0)
     """Time limit of a turn's text after its end, reconnecting included."""
-    behind_s: float = 10.0
+    behind_s: float = bounded(above=0, high=3600, unit="seconds", default=10.0)
     """Audio that may wait to be sent (backpressure); beyond that the turn is lost."""
-    longest_s: float = 300.0
+    longest_s: float = bounded(above=0, high=3600, unit="seconds", default=300.0)
     """Audio of one turn that is kept for retransmission after a lost connection."""
 
     def __post_init__(self) -> None:
         check_service_url(
             self.url, ("ws", "wss"), "a WebSocket", "ws://HOST:PORT/PATH", API_KEY_ENV
         )
-        if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
-            raise ValueError("api_key holds other than visible ASCII characters")
-        if not isinstance(self.languages, tuple) or len(self.languages) > 100:
-            raise ValueError("languages is not a tuple of codes, such as ('en',)")
-        if not 4000 <= self.rate_hz <= 48_000:
-            raise ValueError(f"rate_hz={self.rate_hz} is not between 4000 and 48000")
-        if self.audio not in ("turns", "all"):
-            raise ValueError(f"audio={self.audio!r} is neither turns nor all")
-        for name in ("open_timeout_s", "answer_timeout_s", "behind_s", "longest_s"):
-            if not 0 < getattr(self, name) <= 3600:
-                raise ValueError(f"{name}={getattr(self, name)} is not above 0, up to 3600")
+        _check_service(self.api_key, self.languages)
+        check_fields(self)
 
     @property
     def shown(self) -> str:
@@ -224,7 +214,7 @@ class TranscriptionSettings:
 
     url: str = OPENAI
     """Up to and including the version, such as ``http://127.0.0.1:8000/v1``."""
-    model: str = "whisper-1"
+    model: str = matching(MODEL_NAME, "a model's name", default="whisper-1")
     """Name of the model at that server."""
     api_key: str | None = field(default=None, repr=False)
     """Bearer token; None = the environment's ``OPENAI_API_KEY`` at api.openai.com, and
@@ -234,7 +224,7 @@ class TranscriptionSettings:
     """Languages that callers may speak; a single one is not detected by the server."""
     prompt: str = field(default="", repr=False)
     """Names and words that callers are likely to say, as running text."""
-    response_format: Literal["json", "verbose_json", "text"] = "json"
+    response_format: Literal["json", "verbose_json", "text"] = one_of(FORMATS, default="json")
     """``verbose_json`` reports the language and lets hallucinations be found, where the model has
     it (Whisper does).
     """
@@ -242,35 +232,23 @@ class TranscriptionSettings:
     """Request at a pause in the caller's speech, not only when the turn is over: the text comes
     earlier, and a service that is paid by the minute hears some turns twice.
     """
-    connect_s: float = 5.0
+    connect_s: float = bounded(above=0, high=3600, unit="seconds", default=5.0)
     """Time limit of connecting."""
-    timeout_s: float = 15.0
+    timeout_s: float = bounded(above=0, high=3600, unit="seconds", default=15.0)
     """Time limit of a turn's text after its end, the second attempt included."""
-    at_once: int = 8
+    at_once: int = bounded(1, 10_000, default=8)
     """Concurrent requests of all calls."""
-    most_waiting: int = 32
+    most_waiting: int = bounded(0, 10_000, default=32)
     """Turns of all calls that may wait for one of these."""
 
     def __post_init__(self) -> None:
         where = "a server", "http://HOST:PORT/v1", "the environment"
         if check_service_url(self.url, ("http", "https"), *where).query:
             raise ValueError("url is not an address of a server; write http://HOST:PORT/v1")
-        if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
-            raise ValueError("api_key holds other than visible ASCII characters")
-        if not (self.model and self.model.isprintable() and len(self.model) <= 256):
-            raise ValueError("model is not a name of a model")
-        if not isinstance(self.languages, tuple) or len(self.languages) > 100:
-            raise ValueError("languages is not a tuple of codes, such as ('en',)")
+        _check_service(self.api_key, self.languages)
         if len(self.prompt) > 4000:
             raise ValueError("prompt is longer than 4000 characters")
-        if self.response_format not in FORMATS:
-            raise ValueError(f"response_format={self.response_format!r}: {', '.join(FORMATS)}")
-        for name in ("connect_s", "timeout_s"):
-            if not 0 < getattr(self, name) <= 3600:
-                raise ValueError(f"{name}={getattr(self, name)} is not above 0, up to 3600")
-        for name, least in (("at_once", 1), ("most_waiting", 0)):
-            if not least <= getattr(self, name) <= 10_000:
-                raise ValueError(f"{name}={getattr(self, name)} is not between {least} and 10000")
+        check_fields(self)
 
     @property
     def route(self) -> str:
@@ -340,29 +318,29 @@ class DeepgramSettings:
     """``wss://HOST/v1/listen``. Its query is sent along (``smart_format=true``) and precedes
     ``model``, ``languages`` and ``endpointing_ms``.
     """
-    model: str = "nova-3"
+    model: str = matching(MODEL_NAME, "a model's name", default="nova-3")
     api_key: str | None = field(default=None, repr=False)
     """``Authorization: Token``; None = the environment's ``DEEPGRAM_API_KEY`` at api.deepgram.com,
     and ``QWEN3TTS_STT_KEY`` anywhere else.
     """
     languages: tuple[str, ...] = ()
     """Languages that callers may speak: one code, or with none or several Deepgram's ``multi``."""
-    rate_hz: int = 16_000
+    rate_hz: int = bounded(8000, 48_000, default=16_000)
     """Rate of the samples that are sent."""
-    endpointing_ms: int = 300
+    endpointing_ms: int = bounded(10, 5000, default=300)
     """Silence after which Deepgram makes the words so far final by itself."""
-    open_timeout_s: float = 5.0
+    open_timeout_s: float = bounded(above=0, high=3600, unit="seconds", default=5.0)
     """Time limit of connecting."""
-    answer_timeout_s: float = 10.0
+    answer_timeout_s: float = bounded(above=0, high=3600, unit="seconds", default=10.0)
     """Time limit of a turn's text after its end, reconnecting included."""
-    settle_s: float = 1.5
+    settle_s: float = bounded(above=0, high=3600, unit="seconds", default=1.5)
     """Time after a turn when its words so far count: Deepgram does not answer every ``Finalize``.
     """
-    keep_alive_s: float = 4.0
+    keep_alive_s: float = bounded(above=0, high=3600, unit="seconds", default=4.0)
     """Interval of ``KeepAlive`` while nothing is sent; after 10 s without Deepgram closes."""
-    behind_s: float = 10.0
+    behind_s: float = bounded(above=0, high=3600, unit="seconds", default=10.0)
     """Audio that may wait to be sent (backpressure); beyond that the turn is lost."""
-    longest_s: float = 300.0
+    longest_s: float = bounded(above=0, high=3600, unit="seconds", default=300.0)
     """Audio of one turn that is kept for retransmission after a lost connection."""
 
     def __post_init__(self) -> None:
@@ -370,20 +348,8 @@ class DeepgramSettings:
         parts = check_service_url(self.url, ("ws", "wss"), *where)
         if taken := sorted(RESERVED_PARAMETERS.intersection(dict(parse_qsl(parts.query)))):
             raise ValueError(f"url: {', '.join(taken)} cannot be set there; leave it out")
-        if self.api_key and not all("!" <= char <= "~" for char in self.api_key):
-            raise ValueError("api_key holds other than visible ASCII characters")
-        if not (self.model and self.model.isprintable() and len(self.model) <= 256):
-            raise ValueError("model is not a name of a model")
-        if not isinstance(self.languages, tuple) or len(self.languages) > 100:
-            raise ValueError("languages is not a tuple of codes, such as ('en',)")
-        if not 8000 <= self.rate_hz <= 48_000:
-            raise ValueError(f"rate_hz={self.rate_hz} is not between 8000 and 48000")
-        if not 10 <= self.endpointing_ms <= 5000:
-            raise ValueError(f"endpointing_ms={self.endpointing_ms} is not between 10 and 5000")
-        times = ("open_timeout_s", "answer_timeout_s", "settle_s", "keep_alive_s")
-        for name in (*times, "behind_s", "longest_s"):
-            if not 0 < getattr(self, name) <= 3600:
-                raise ValueError(f"{name}={getattr(self, name)} is not above 0, up to 3600")
+        _check_service(self.api_key, self.languages)
+        check_fields(self)
 
     @property
     def shown(self) -> str:

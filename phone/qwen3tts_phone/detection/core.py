@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_codecs.resample import Resampler
+from qwen3tts_codecs.resample import RateConverter
 from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.detection.echo import EchoGuard
 from qwen3tts_phone.detection.endpointing import Endpointer
@@ -62,7 +62,7 @@ class SpeechDetectionCore:
         self._detector = detector or make_detector(settings.detector)
         self._window = self._detector.window
         self._steadiness = SteadySoundDetector(self._window / RATE_HZ)
-        self._resampler: Resampler | None = None
+        self._to_8_khz = RateConverter(RATE_HZ)
         self._held: Samples = np.zeros(0, np.int16)  # of a window that is not complete
         self._trusted = True  # whether none of it is concealed
         self._loudest = FAINT_DBFS
@@ -86,7 +86,7 @@ class SpeechDetectionCore:
         now = frame.at if now is None else now
         self._sent(sent)
         self._last_at = frame.at
-        samples = self._at_8_khz(frame)
+        samples = self._to_8_khz.push(frame.samples, frame.rate_hz)
         if not len(samples):
             return []
         if self.guard is not None:
@@ -125,14 +125,6 @@ class SpeechDetectionCore:
                 self.turns.agent_audible(frame.at)
             if self.guard is not None:
                 self.guard.sent(frame)
-
-    def _at_8_khz(self, frame: HeardFrame) -> Samples:
-        if frame.rate_hz == RATE_HZ:
-            self._resampler = None
-            return frame.samples
-        if self._resampler is None or self._resampler.from_hz != frame.rate_hz:
-            self._resampler = Resampler(frame.rate_hz, RATE_HZ)
-        return self._resampler.push(frame.samples)
 
     def _voiced(self, piece: Samples) -> bool:
         signal = piece.astype(np.float32)

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_codecs.resample import Resampler
+from qwen3tts_codecs.resample import RateConverter
 from qwen3tts_phone.audio.frames import SentFrame
 from qwen3tts_phone.detection.echo_canceller import TAPS, EchoCanceller, HighPass, SampleTimeline
 from qwen3tts_phone.detection.echo_search import (
@@ -108,7 +108,7 @@ class EchoGuard:
         self._sent = SampleTimeline(2 * RATE_HZ)
         self._heard = SampleTimeline(RATE_HZ)
         self._sent_above, self._heard_above = HighPass(), HighPass()
-        self._resampler: Resampler | None = None
+        self._converter = RateConverter(RATE_HZ)
         self._rate_hz = 0
         """Rate of the last frame sent; 0 = none."""
         self._last_sound: int | None = None
@@ -156,10 +156,7 @@ class EchoGuard:
             self._doubted = round(CODEC_CHANGE_DOUBT_S * RATE_HZ)
             self._anywhere.reset()
         self._rate_hz = frame.rate_hz
-        if frame.rate_hz != RATE_HZ:
-            if self._resampler is None or self._resampler.from_hz != frame.rate_hz:
-                self._resampler = Resampler(frame.rate_hz, RATE_HZ)
-            samples = self._resampler.push(samples)
+        samples = self._converter.push(samples, frame.rate_hz)
         if not len(samples):
             return
         at = round(frame.at * RATE_HZ)

@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
+from qwen3tts_settings.constraints import bounded, check_fields, matching
+
 DetectorName = Literal["silero", "webrtc", "level"]
 DETECTORS: tuple[DetectorName, ...] = get_args(DetectorName)
 
@@ -26,62 +28,57 @@ class ListenSettings:
 
     detector: DetectorName = "silero"
     """Voice activity detector; see `qwen3tts_phone.detection.vad`."""
-    threshold: float = 0.5
+    threshold: float = bounded(0.05, 0.95, default=0.5)
     """Probability from which audio is speech; 0.05 to 0.95. Higher: fewer false onsets, more soft
     words missed.
     """
-    onset_ms: int = 30
+    onset_ms: int = bounded(10, 1000, default=30)
     """Speech within a short time that is an onset: a turn begins. 10 to 1000."""
     barge_in: bool = True
     """Whether an onset silences the agent."""
-    barge_in_ms: int = 60
+    barge_in_ms: int = bounded(10, 3000, default=60)
     """Speech that silences the agent; not below ``onset_ms``. More lets a cough or a "mhm" pass,
     and delays the silence by as much.
     """
-    grace_ms: int = 200
+    grace_ms: int = bounded(0, 5000, default=200)
     """Time after the agent has become audible when it cannot be silenced: the caller's last words
     may reach into its first. Speech that still lasts silences it at the end of that time. 0 = no
     grace.
     """
-    pause_ms: int = 600
+    pause_ms: int = bounded(100, 5000, default=600)
     """Silence that ends the turn. Shorter answers faster and cuts more people off. 100 to 5000."""
-    notice_ms: int = 200
+    notice_ms: int = bounded(20, 5000, default=200)
     """Silence after which the recogniser begins to work and a turn detector is asked; not above
     ``pause_ms``.
     """
-    longest_pause_ms: int = 2500
+    longest_pause_ms: int = bounded(100, 30_000, default=2500)
     """Longest pause that a turn detector may allow; not below ``pause_ms``."""
-    min_speech_ms: int = 120
+    min_speech_ms: int = bounded(0, 2000, default=120)
     """Audio with less speech than this is noise and no turn (a click, a short cough). A turn is
     reported nevertheless when it has silenced the agent (``Turn.why`` is ``noise``).
     """
-    max_turn_s: float = 60.0
+    max_turn_s: float = bounded(1.0, 600.0, default=60.0)
     """Longest turn; it ends even in mid-word, and the next begins immediately. 1 to 600."""
     echo_guard: bool = True
     """Whether the echo of what we have sent is removed before detection."""
-    quiet_s: float = 0.0
+    quiet_s: float = bounded(0.0, 3600.0, default=0.0)
     """Silence of both caller and agent that is reported (`CallerQuiet`), once each time; 0 = never.
     """
     keys: bool = True
     """Whether pressed keys make turns (``Turn.keys``)."""
     keys_interrupt: bool = True
     """Whether a key silences the agent."""
-    keys_pause_ms: int = 1500
+    keys_pause_ms: int = bounded(100, 30_000, default=1500)
     """Time after the last key that ends a turn of keys alone. 100 to 30000."""
-    keys_until: str = "#"
+    keys_until: str = matching("[0-9*#A-D]?", "a key (0-9, *, #, A-D), or empty", default="#")
     """Key that ends a turn of keys immediately; empty = none."""
-    max_keys: int = 64
+    max_keys: int = bounded(1, 1000, default=64)
     """Most keys of a turn, which ends with the last. 1 to 1000."""
 
     def __post_init__(self) -> None:
         if self.detector not in DETECTORS:
-            raise ValueError(f"detector={self.detector!r} is none of {', '.join(DETECTORS)}")
-        for name, (least, most) in _RANGES.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ValueError(f"{name}={value!r} is no number")
-            if not least <= value <= most:
-                raise ValueError(f"{name}={value} is not between {least:g} and {most:g}")
+            raise ValueError(f"detector={self.detector!r} must be one of {', '.join(DETECTORS)}")
+        check_fields(self)
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(field.default, bool) and not isinstance(value, bool):
@@ -94,21 +91,3 @@ class ListenSettings:
             raise ValueError(
                 f"longest_pause_ms={self.longest_pause_ms} is below pause_ms={self.pause_ms}"
             )
-        if len(self.keys_until) > 1 or self.keys_until not in "0123456789*#ABCD":
-            raise ValueError(f"keys_until={self.keys_until!r} is no key: 0-9, *, #, A-D, or empty")
-
-
-_RANGES: dict[str, tuple[float, float]] = {
-    "threshold": (0.05, 0.95),
-    "onset_ms": (10, 1000),
-    "barge_in_ms": (10, 3000),
-    "grace_ms": (0, 5000),
-    "pause_ms": (100, 5000),
-    "notice_ms": (20, 5000),
-    "longest_pause_ms": (100, 30_000),
-    "min_speech_ms": (0, 2000),
-    "max_turn_s": (1.0, 600.0),
-    "quiet_s": (0.0, 3600.0),
-    "keys_pause_ms": (100, 30_000),
-    "max_keys": (1, 1000),
-}

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_codecs.resample import Resampler
+from qwen3tts_codecs.resample import RateConverter
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.detection.events import Turn, TurnEnded
@@ -58,22 +58,6 @@ class GapMeter:
         self._clock_hz = frame.clock_hz
         self._last_at = frame.at
         return min(hole, MAX_GAP_S)
-
-
-class RateConverter:
-    """Converter of samples of any rate to one rate (pure)."""
-
-    def __init__(self, rate_hz: int) -> None:
-        self.rate_hz = rate_hz
-        self._resampler: Resampler | None = None
-
-    def take(self, samples: Samples, rate_hz: int) -> Samples:
-        if rate_hz == self.rate_hz:
-            self._resampler = None
-            return samples
-        if self._resampler is None or self._resampler.from_hz != rate_hz:
-            self._resampler = Resampler(rate_hz, self.rate_hz)
-        return self._resampler.push(samples)
 
 
 logger = logging.getLogger(__name__)
@@ -197,9 +181,9 @@ class TurnTranscriber:
             # Samples at the rates of later codecs are brought to that of the first.
             self._buffer = TurnBuffer(rate_hz, longest_s=self._longest_s)
             self._to_buffer = RateConverter(rate_hz)
-        self._buffer.push(self._to_buffer.take(samples, rate_hz), at)
+        self._buffer.push(self._to_buffer.push(samples, rate_hz), at)
         if self._recognition is not None and self._at_rate is not None:
-            taken = self._at_rate.take(samples, rate_hz)
+            taken = self._at_rate.push(samples, rate_hz)
             if len(taken):
                 self._recognition.push(taken, at)
 

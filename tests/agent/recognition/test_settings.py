@@ -46,7 +46,7 @@ async def test_a_server_by_its_address() -> None:
         ("deepgram:wss://[::1", {}, "url is not an address"),
         ("deepgram:wss://me:secret@host/", {}, "url holds a password"),
         ("deepgram", {"endpointing_ms": 0}, "endpointing_ms"),
-        ("deepgram:nova\n3", {}, "model is not a name"),
+        ("deepgram:nova\n3", {}, "model=.* must be a model's name"),
         ("openai:", {}, "names no recogniser"),
         ("openai:http://host/v1?temprature=0", {}, "no option '.temprature'"),
         ("openai:http://host/v1?response_format=srt", {}, "response_format"),
