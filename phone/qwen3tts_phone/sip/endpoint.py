@@ -333,7 +333,6 @@ class SipEndpoint:
     # For calls
 
     def now(self) -> float:
-        """Return the clock's time in seconds."""
         return self._clock.now()
 
     def flush(self) -> None:
@@ -342,7 +341,6 @@ class SipEndpoint:
         self._time.look()
 
     async def until_over(self, call: Call) -> None:
-        """Wait until the user agent has forgotten a call."""
         if call in self.agent.calls:
             await self._over.setdefault(call, asyncio.Event()).wait()
 

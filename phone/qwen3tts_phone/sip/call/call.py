@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 from qwen3tts_phone.errors import BadSip, CalleeUnreachable, CallError, CallRefused, WrongState
-from qwen3tts_phone.sip.call.modification import SessionModification
+from qwen3tts_phone.sip.call.modification import SessionModification, no_response
 from qwen3tts_phone.sip.call.state import (
     CALL_TRANSITIONS,
     By,
@@ -17,6 +17,7 @@ from qwen3tts_phone.sip.call.state import (
     Ended,
     reasons,
 )
+from qwen3tts_phone.sip.core.failure import call_refused
 from qwen3tts_phone.sip.core.ua_core import UserAgentCore
 from qwen3tts_phone.sip.message.fields import CallHeaders, check_headers, check_secure, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response, reply
@@ -30,6 +31,9 @@ from qwen3tts_phone.sip.transaction.client_request import (
 from qwen3tts_phone.sip.transaction.dialog import Dialog, DialogId, Due, SessionTimer
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction
+
+UPDATE_UNKNOWN = (405, 420, 501)
+"""Responses to an UPDATE from a far end that does not support it after all."""
 
 
 class Call:
@@ -74,6 +78,8 @@ class Call:
         self.open_referrals = 0
         """REFERs of theirs that are not over."""
         self._allow: frozenset[str] | None = None
+        self._update_unknown = False
+        self._updating = False
         self._told_end = False
 
     @property
@@ -270,9 +276,42 @@ class Call:
             )
         elif due is Due.REFRESH and self.state is CallState.UP:
             try:
-                self.modification.refresh(now)
+                self._refresh(now)
             except BadSip:
                 self.timer.refresh_failed(now)
+
+    def _refresh(self, now: float) -> None:
+        # RFC 4028 section 7.4: by an UPDATE without a body where they allow it.
+        if self._update_unknown or not self.allows_explicitly("UPDATE"):
+            self.modification.refresh(now)
+            return
+        if self.dialog is None or self._updating:
+            self.timer.refresh_failed(now)
+            return
+        request = self.dialog.request("UPDATE")
+        self.agent.describe(request)
+        self.timer.ask(request)
+        self._updating = True
+        self.send_in_dialog(request, OutcomeListener(self._refreshed), now)
+
+    def _refreshed(self, outcome: Response | Failure, now: float) -> None:
+        self._updating = False
+        if isinstance(outcome, Failure):
+            self.dialog_lost(now, no_response())
+        elif outcome.status < 300:
+            with contextlib.suppress(BadSip):
+                if self.dialog is not None:
+                    self.refresh_target(self.dialog, outcome)
+            self.learn_capabilities(outcome)
+            self.timer.answered(outcome, now)
+        elif outcome.status in UPDATE_UNKNOWN:
+            self._update_unknown = True
+            self.modification.refresh(now)
+        elif outcome.status in (408, 481):
+            error = call_refused(outcome, self.digest, what="refresh of the session")
+            self.dialog_lost(now, error)
+        else:
+            self.timer.refresh_failed(now)
 
 
 class DialogUsage(Protocol):

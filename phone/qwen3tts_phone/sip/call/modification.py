@@ -26,7 +26,6 @@ from qwen3tts_phone.sip.message.message import Request, Response, checked_sdp, r
 from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_phone.sip.transaction.client_request import (
     ClientRequest,
-    OutcomeListener,
     ResponseListener,
 )
 from qwen3tts_phone.sip.transaction.dialog import Dialog, SessionTimer
@@ -43,8 +42,6 @@ RESPOND_WITHIN_S = 30.0
 """A re-INVITE of theirs that the owner has not answered by then is refused with 500."""
 UPDATE_WITHIN_S = 10.0
 """The same for an UPDATE or PRACK, which the far end gives up after 32 s (RFC 3261 timer F)."""
-UPDATE_UNKNOWN = (405, 420, 501)
-"""Responses to an UPDATE from a far end that does not support it after all."""
 
 Done = Callable[[str | CallError], None]
 Offer = str | Callable[[], str]
@@ -62,7 +59,6 @@ class ModifiedCall(Protocol):
     agent: UserAgentCore
     state: CallState
     direction: Literal["in", "out"]
-    dialog: Dialog | None
     digest: Digest | None
     timer: SessionTimer
     local_sdp: str | None
@@ -71,7 +67,6 @@ class ModifiedCall(Protocol):
     def session_dialog(self) -> Dialog | None: ...
     def may_update_early(self) -> bool: ...
     def initial_offer(self, dialog: Dialog) -> Literal["ours", "theirs", "done"]: ...
-    def allows_explicitly(self, method: str) -> bool: ...
     def learn_capabilities(self, message: Request | Response) -> None: ...
     def refresh_target(self, dialog: Dialog, message: Request | Response) -> None: ...
     def dialog_lost(self, now: float, error: CallError) -> None: ...
@@ -98,9 +93,6 @@ class SessionModification:
         self._glares = 0
         self._retry_at: float | None = None
         self._acks: dict[str, tuple[Request, Hop]] = {}
-        # Refreshes by UPDATE
-        self._update_unknown = False
-        self._updating = False
         # Theirs
         self._incoming: Transaction | None = None
         self._respond_by: float | None = None
@@ -216,7 +208,7 @@ class SessionModification:
         if self.phase is not ModificationState.SENT:
             return
         self.move(ModificationEvent.DONE)
-        error = _no_response()
+        error = no_response()
         self._finish(error)
         self._call.dialog_lost(now, error)
 
@@ -231,32 +223,14 @@ class SessionModification:
             self._acks = {key: ack}
         self._call.agent.layer.send_statelessly(*self._acks[key])
 
-    # Refreshes (RFC 4028)
-
     def refresh(self, now: float) -> None:
-        """Refresh by an UPDATE without a body where allowed (section 7.4), else by a re-INVITE."""
-        call = self._call
-        if self._update_unknown or not call.allows_explicitly("UPDATE"):
-            self._refresh_by_reinvite(now)
-            return
-        dialog = call.dialog
-        if dialog is None or self._updating:
-            call.timer.refresh_failed(now)
-            return
-        request = dialog.request("UPDATE")
-        call.agent.describe(request)
-        call.timer.ask(request)
-        self._updating = True
-        call.send_in_dialog(request, OutcomeListener(self._refreshed_by_update), now)
-
-    def _refresh_by_reinvite(self, now: float) -> None:
+        """Offer the session as it is once more (RFC 4028); a change under way refreshes as well."""
         call = self._call
         if (
             call.local_sdp is None
             or self.phase is not ModificationState.IDLE
             or self._done is not None
         ):
-            # A change under way refreshes as well.
             call.timer.refresh_failed(now)
             return
 
@@ -265,25 +239,6 @@ class SessionModification:
                 call.timer.refresh_failed(call.agent.now())
 
         self._begin(call.local_sdp, done, now, "INVITE", refreshing=True)
-
-    def _refreshed_by_update(self, outcome: Response | Failure, now: float) -> None:
-        call = self._call
-        self._updating = False
-        if isinstance(outcome, Failure):
-            call.dialog_lost(now, _no_response())
-        elif outcome.status < 300:
-            with contextlib.suppress(BadSip):
-                if call.dialog is not None:
-                    call.refresh_target(call.dialog, outcome)
-            call.learn_capabilities(outcome)
-            call.timer.answered(outcome, now)
-        elif outcome.status in UPDATE_UNKNOWN:
-            self._update_unknown = True
-            self._refresh_by_reinvite(now)
-        elif outcome.status in (408, 481):
-            call.dialog_lost(now, call_refused(outcome, call.digest, what="refresh of the session"))
-        else:
-            call.timer.refresh_failed(now)
 
     # Theirs
 
@@ -487,7 +442,7 @@ class SessionModification:
             done(result)
 
 
-def _no_response() -> CalleeUnreachable:
+def no_response() -> CalleeUnreachable:
     return CalleeUnreachable(
         "The far end no longer answers.",
         remedy="Check the network, then call again.",
