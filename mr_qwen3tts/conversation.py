@@ -18,7 +18,7 @@ from weakref import WeakSet
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import ChooseVoice, Speaker, Spoken, Utterance
-from qwen3tts_text.markdown import PlainText
+from qwen3tts_text.plain_text import PlainText
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
 
 from .host_turn import InterruptedTurn, cancelled, finishing

@@ -13,7 +13,7 @@ from typing import Any
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_speech.link import Connect
-from qwen3tts_text.markdown import PlainText
+from qwen3tts_text.plain_text import PlainText
 from qwen3tts_wire.errors import BadRequest, SpeechError
 from qwen3tts_wire.process import heap
 

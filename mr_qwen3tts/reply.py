@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qwen3tts_speech.line import ChooseVoice, Utterance
-from qwen3tts_text.markdown import PlainText
+from qwen3tts_text.plain_text import PlainText
 
 from .partials import Growth
 

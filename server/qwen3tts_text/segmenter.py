@@ -125,11 +125,10 @@ class Segment:
     """
 
     text: str
-    """What is spoken. Empty when the span holds nothing to speak: then there is nothing to
-    synthesize, but the span counts as covered."""
+    """Spoken text; empty when nothing in the span is spoken."""
     offsets: tuple[int, ...]
-    """``len(text) + 1`` positions in the original text (code points), never decreasing: that of
-    every character of ``text``, then one past the last of them. All are within the span."""
+    """Position in the original (code points) of each character of ``text``, and one past the last;
+    never decreasing, within the span."""
     start: int
     """First code point of the original text that this segment covers."""
     end: int
@@ -137,7 +136,7 @@ class Segment:
     final: bool = False
     """Whether the text has ended with this segment."""
     live: bool = False
-    """Whether its text, or the beginning of it, was there for ``take_live`` while it grew."""
+    """Whether its text, or its beginning, was there for ``take_live`` while it grew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,26 +148,23 @@ class SegmenterSettings:
     """
 
     sentence_min: tuple[int, ...] = (2, 12, 24)
-    """Shorter sentences join the next one. The first is free: *Yes.* is an answer, and to say it
-    gives the next piece time. Later, pieces of a few words only break up the intonation."""
+    """Shorter sentences join the next one, except the first (*Yes.* is an answer): pieces of a few
+    words break up the intonation."""
     clause_min: tuple[int, ...] = (11, 32, 80)
-    """From here a comma or another clause mark may end a piece. *Good morning,* and *No problem,*
-    are worth a first piece, *Well,* is not: its sound would be over before the next is there. Once
-    sound is ahead of the listener, whole sentences sound better than clauses."""
+    """From here a clause mark may end a piece: *Good morning,* is worth a first piece, *Well,* is
+    over before the next is there. With sound ahead, whole sentences sound better than clauses."""
     whole_max: tuple[int, ...] = (60, 120, 240)
     """From here the best white space ends a piece, so that the first sound waits for some 15
-    tokens at most, and a context cancelled has little work in progress."""
+    tokens at most."""
     hard_max: int = 300
-    """No piece is much heavier: text without any white space is cut between two graphemes. In
-    scripts that need no spaces this happens at twice ``whole_max``. A live piece ends at the next
-    white space from twice ``whole_max``."""
+    """No piece is much heavier: text without white space is cut between two graphemes, in scripts
+    without spaces at twice ``whole_max``; a live piece at white space from twice ``whole_max``."""
     speak_code: bool = False
-    """Whether blocks of code are spoken; their span is covered without sound otherwise."""
+    """Whether blocks of code are spoken; else their span is covered without sound."""
     unspaced_max: tuple[int, ...] = ()
-    """Where text of scripts that need no spaces is cut at the latest; none: see ``hard_max``."""
+    """Where text of scripts that need no spaces is cut at the latest; empty: see ``hard_max``."""
     opening_counts: bool = False
-    """Whether an opening counts as the first segment. Else the next is a first one again: an
-    opening is short, so what follows it is due soon."""
+    """Whether an opening counts as the first segment; else the next is a first one again."""
 
     def __post_init__(self) -> None:
         for name in ("sentence_min", "clause_min", "whole_max", "unspaced_max"):

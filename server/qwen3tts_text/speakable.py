@@ -175,6 +175,10 @@ class Speakable(MarkdownReader):
         return markup.BROAD_INFO if self._spoken.fresh else markup.INFO
 
     @property
+    def _tildes_fence(self) -> bool:
+        return self._spoken.fresh
+
+    @property
     def _opens_at_end(self) -> bool:
         return self._spoken.fresh
 

@@ -12,7 +12,7 @@ from mr_qwen3tts.partials import Growth, words_of
 from mr_qwen3tts.settings import Settings, SettingsError
 from mr_qwen3tts.variables import PREFIX, SHOWN_CHARS
 from qwen3tts_phone.dialling.numbers import EMERGENCY_EVERYWHERE
-from qwen3tts_text.markdown import PlainText
+from qwen3tts_text.plain_text import PlainText
 from tests.fuzz.target import Target, steps, story
 
 CLOSERS = ("", "]", '"}]', "\ud83d")

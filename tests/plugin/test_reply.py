@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mr_qwen3tts.reply import MAX_CHARS, Deltas, Reply, cut, heard_chars, left_s
-from qwen3tts_text.markdown import PlainText
+from qwen3tts_text.plain_text import PlainText
 
 
 class Said:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_text.markdown import PlainText
 from qwen3tts_text.markup import HOLD
+from qwen3tts_text.plain_text import PlainText
 
 
 def plain(*pieces: str) -> str:
