@@ -27,7 +27,7 @@ from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.errors import SpeechError
 from tests.engine.fake_engine import CloningEngine
 from tests.fuzz.target import Target
-from tests.server.openai.recogniser import FakeRecogniser
+from tests.server.openai.caller import FakeRecogniser
 
 SETTINGS = OpenAISettings()
 VOICES = VoiceCatalogue(CloningEngine())

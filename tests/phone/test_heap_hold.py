@@ -20,7 +20,7 @@ from qwen3tts_speech.link import SpeechLink
 from qwen3tts_wire.process import DUE, heap
 from tests.fakes import FakeClock, settle
 from tests.softphone.served import served
-from tests.wire.test_heap import Ring
+from tests.wire.test_process import Ring
 
 pytestmark = pytest.mark.network
 

@@ -22,7 +22,7 @@ from qwen3tts_wire.errors import BadRequest, ConnectionLost, SpeechError
 from qwen3tts_wire.process import DUE, Heap
 from tests.fakes import FakeClock, settle
 from tests.speech.fakes import FakeClient
-from tests.wire.test_heap import Ring
+from tests.wire.test_process import Ring
 
 TEXT = "Good morning. How are you today?"
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Sequence
 from typing import Any, cast
 
+import httpx
 from starlette.websockets import WebSocket
 
+from qwen3tts_engine.base import Mode, Voice
+from qwen3tts_engine.wrapped import WrappedEngine
 from qwen3tts_server.app import create_app
 from qwen3tts_server.dialects.native.connection import serve_speech
-from qwen3tts_server.dialects.native.greeting import Greetings
+from qwen3tts_server.dialects.native.greeting import Greeting, Greetings
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_wire.messages import PROTOCOL
+from qwen3tts_wire.messages import PROTOCOL, Limits
 from tests.engine.fake_engine import FakeEngine
 from tests.fakes import settle
 from tests.server.test_connection import FakeSocket
@@ -94,4 +99,71 @@ async def test_starting_twice_is_starting_once() -> None:
     await service.start()
     assert not engine.started
     await service.close()
+    await service.close()
+
+
+class Growing(FakeEngine):
+    """Counts how often its voices' modes are asked for, and can have one more voice."""
+
+    asked = 0
+    extra: tuple[Voice, ...] = ()
+
+    def voices(self) -> tuple[Voice, ...]:
+        return (*super().voices(), *self.extra)
+
+    def modes(self, voice: str | None) -> Sequence[Mode]:
+        self.asked += 1
+        return ("clause",)
+
+
+def test_the_same_offer_is_written_once() -> None:
+    engine = Growing()
+    greeting = Greeting(engine, Limits())
+    first = greeting.text()
+    asked = engine.asked
+    assert greeting.text() is first
+    assert engine.asked == asked
+
+
+def test_a_new_voice_and_a_new_model_are_told_to_the_next_client() -> None:
+    engine = Growing()
+    greeting = Greeting(engine, Limits())
+    before = json.loads(greeting.text())
+    engine.extra = (Voice("new", "New", "en"),)
+    after = json.loads(greeting.text())
+    assert [each["id"] for each in after["voices"]] == [
+        *(each["id"] for each in before["voices"]),
+        "new",
+    ]
+    engine.model = "other tones"
+    assert json.loads(greeting.text())["model"] == "other tones"
+
+
+class Away(FakeEngine):
+    there = True
+
+    def healthy(self) -> bool:
+        return self.there
+
+
+async def test_ready_follows_the_start_the_engines_health_and_the_drain() -> None:
+    engine = Away()
+    app = create_app(WrappedEngine(engine))
+    service = app.state.service
+
+    async def asked() -> tuple[int, str]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            answer = await client.get("/ready")
+            assert (await client.get("/health")).status_code == 200
+        return answer.status_code, answer.json()["status"]
+
+    assert await asked() == (503, "starting")
+    await service.start()
+    assert await asked() == (200, "ready")
+    engine.there = False
+    assert await asked() == (503, "engine away")
+    engine.there = True
+    await service.drain(0)
+    assert await asked() == (503, "draining")
     await service.close()

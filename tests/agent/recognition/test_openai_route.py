@@ -26,8 +26,7 @@ from qwen3tts_phone.detection.recogniser import (
 from qwen3tts_wire.errors import EngineUnavailable
 from tests.agent.recognition.sounds import RATE, Talk, quiet, tone
 from tests.fakes import FakeClock, settle
-from tests.server.openai.caller import calling
-from tests.server.openai.recogniser import Hearing
+from tests.server.openai.caller import Hearing, calling
 
 URL = "http://recogniser.test/v1"
 Handler = Callable[[httpx.Request], httpx.Response]

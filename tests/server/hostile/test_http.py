@@ -10,13 +10,13 @@ import pytest
 from qwen3tts_server.dialects.openai.request import SpeechRequest
 from qwen3tts_server.settings import OpenAISettings
 from tests.engine.fake_engine import FakeEngine
-from tests.server.hostile.values import messages
 from tests.server.hostile.world import (
     NATIVE,
     SPEECH,
     VOICES,
     attacked,
     frame,
+    messages,
     request,
     text,
     upgrade,

@@ -15,7 +15,6 @@ from qwen3tts_server.settings import VllmOmniSettings
 from qwen3tts_wire.fields import kinds
 from qwen3tts_wire.messages import CLIENT_MESSAGES
 from tests.engine.fake_engine import tone
-from tests.server.hostile.values import messages
 from tests.server.hostile.world import (
     BINARY,
     NATIVE,
@@ -26,6 +25,7 @@ from tests.server.hostile.world import (
     Attacker,
     attacked,
     frame,
+    messages,
     text,
 )
 

@@ -18,8 +18,7 @@ from qwen3tts_server.settings import OpenAISettings, ServerSettings
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, SpeechError
 from tests.conftest import require_package
 from tests.engine.fake_engine import FakeEngine
-from tests.server.openai.caller import Answer, Call, Caller, calling
-from tests.server.openai.recogniser import Hearing
+from tests.server.openai.caller import Answer, Call, Caller, Hearing, calling
 
 PATH = "/v1/audio/transcriptions"
 FORM = {"content-type": "multipart/form-data; boundary=limit"}

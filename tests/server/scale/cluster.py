@@ -10,13 +10,20 @@ import signal
 import socket
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import yaml
+
+from qwen3tts_server.ray_app import speech_application
+from tests.server.voices.world import Cloner
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+
 
 ROOT = Path(__file__).resolve().parents[3]
 QUIET = {
@@ -164,3 +171,7 @@ def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+def application(args: Mapping[str, Any]) -> Application:
+    return speech_application(args, lambda _: Cloner())

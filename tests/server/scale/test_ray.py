@@ -192,7 +192,7 @@ async def test_a_voice_brought_to_one_replica_speaks_on_the_other_also_when_that
     cluster: Cluster,
 ) -> None:
     before = cluster.replicas()
-    cluster.deploy(2, import_path="tests.server.scale.cloning:application")
+    cluster.deploy(2, import_path="tests.server.scale.cluster:application")
     first, _ = await two(cluster, before)
     async with await SpeechClient.connect(cluster.url, open_timeout=30) as client:
         voice = (await client.load_voice(wav(), "Hello.")).voice_id

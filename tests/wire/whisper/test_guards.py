@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_wire.whisper.guards import (
+    BY_NAME,
+    CODES,
     Decoding,
+    UnknownLanguage,
+    code_of,
+    codes_of,
     is_plausible,
     repeated_tail,
     silent,
@@ -17,6 +22,7 @@ from qwen3tts_wire.whisper.guards import (
     without_repetition,
 )
 from tests.agent.recognition.sounds import RATE, quiet, tone
+from tests.conftest import require_package
 
 
 def test_a_line_without_speech_is_silent() -> None:
@@ -132,3 +138,26 @@ def test_a_long_turn_may_have_more_tokens() -> None:
 
 def test_what_was_heard_is_in_no_repr() -> None:
     assert "secret" not in repr(Decoding("secret"))
+
+
+@pytest.mark.parametrize(
+    ("language", "code"), [("German", "de"), ("de-AT", "de"), ("FR", "fr"), ("Valencian", "ca")]
+)
+def test_a_language_by_name_code_or_tag(language: str, code: str) -> None:
+    assert code_of(language) == code
+
+
+@pytest.mark.parametrize("language", ["klingon", "", "xx", "e n"])
+def test_a_language_that_whisper_does_not_know(language: str) -> None:
+    with pytest.raises(UnknownLanguage):
+        code_of(language)
+
+
+def test_each_once() -> None:
+    assert codes_of(("en", "English", "de")) == ("en", "de")
+
+
+def test_they_are_those_of_the_library() -> None:
+    library = require_package("faster_whisper.tokenizer", "pip install faster-whisper")
+    assert set(library._LANGUAGE_CODES) == CODES
+    assert all(name == name.lower() for name in BY_NAME)
