@@ -293,8 +293,8 @@ class Toolbox:
         except ToolError as error:
             return f"Error: {str(error)[:MOST_ERROR_CHARS]}", False
         except Exception as error:
-            # Whatever breaks in a tool of the program's. No words: they may be the caller's, and
-            # what a database or a far end says is not for the model either.
+            # A tool may raise anything. Its text is not shown: it may hold the caller's words, or
+            # what a database or a far end says.
             logger.warning("the tool %s failed\n%s", found.name, traceback_without_message(error))
             return f"Error: the tool failed ({type(error).__name__[:64]}).", False
         return self._text(value), True

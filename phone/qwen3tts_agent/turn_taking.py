@@ -91,7 +91,7 @@ TRANSITIONS: dict[tuple[Phase, TurnEvent], tuple[Phase, tuple[TurnAction, ...]]]
     (_P.WAITING, _H.OVERTIME): (_P.OVER, (_A.HANG_UP,)),
     (_P.REPLYING, _H.WORDS): (_P.REPLYING, (_A.DROP, _A.ASK)),
     (_P.REPLYING, _H.NOISE): (_P.REPLYING, _NOTHING),
-    # We are speaking, so the caller hears that somebody is there; to say it again is up to them.
+    # The caller hears us speak, and may say it again.
     (_P.REPLYING, _H.NOT_UNDERSTOOD): (_P.REPLYING, _NOTHING),
     (_P.REPLYING, _H.BARGE_IN): (_P.INTERRUPTED, _NOTHING),
     (_P.REPLYING, _H.REPLIED): (_P.WAITING, _NOTHING),
@@ -107,7 +107,7 @@ TRANSITIONS: dict[tuple[Phase, TurnEvent], tuple[Phase, tuple[TurnAction, ...]]]
     (_P.INTERRUPTED, _H.FAREWELL): (_P.LEAVING_INTERRUPTED, _NOTHING),
     (_P.INTERRUPTED, _H.TIME_UP): (_P.INTERRUPTED, _NOTHING),
     (_P.INTERRUPTED, _H.OVERTIME): (_P.OVER, (_A.DROP, _A.HANG_UP)),
-    # Who speaks to an agent that takes leave wants something; the time that is over comes again.
+    # A caller who speaks during the farewell gets a reply; the time limit strikes again later.
     (_P.LEAVING, _H.WORDS): (_P.REPLYING, (_A.DROP, _A.ASK)),
     (_P.LEAVING, _H.NOISE): (_P.LEAVING, _NOTHING),
     (_P.LEAVING, _H.NOT_UNDERSTOOD): (_P.REPLYING, (_A.DROP, _A.APOLOGISE)),

@@ -112,7 +112,7 @@ def prepare(source: ReplySource) -> None:
         return
     try:
         ready()
-    except Exception as error:  # it is the program's, and a request may work all the same
+    except Exception as error:  # the program's own; a request may work nevertheless
         logger.error(
             "prepare() of the source of the replies failed\n%s", traceback_without_message(error)
         )

@@ -215,7 +215,7 @@ def text_of(message: JSON) -> str:
     """Return the text of a delta or a message; raises ProtocolError."""
     content = message.get("content")
     if content is None:
-        content = message.get("refusal")  # what a model says that does not want to answer
+        content = message.get("refusal")  # a refusal to answer
     if content is None:
         return ""
     if isinstance(content, list):  # parts, of which text is one kind

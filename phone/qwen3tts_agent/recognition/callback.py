@@ -103,8 +103,8 @@ class CallbackRecogniser:
                 answer = await self._ask(samples)
         except SpeechError:
             raise
-        # Whatever a function of somebody else's raises: it costs the turn, not the call. Its text
-        # is not shown, as it may hold what the caller said.
+        # The program's function may raise anything, which costs the turn, not the call. Its text
+        # is not shown: it may hold what the caller said.
         except Exception as error:
             raise RecognitionFailed(
                 f"The recogniser's function failed: {type(error).__name__}.",

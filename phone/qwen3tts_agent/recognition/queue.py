@@ -230,7 +230,7 @@ class RecognitionQueue:
                 piece.work.cancel()
             _fail(piece, RecognitionFailed("The recogniser was closed."))
             raise
-        except Exception as error:  # a defect of ours: it costs this piece, not all that follow
+        except Exception as error:  # a defect here costs this piece only
             log.exception("a piece of speech could not be heard")
             _fail(piece, RecognitionFailed(f"The recogniser broke: {type(error).__name__}."))
 

@@ -221,7 +221,7 @@ class TurnRecognition:
         if turn is None or turn.guess is not None or not self._rules.early:
             return
         if (known := self._known(turn, at)) is not None:
-            turn.guess = known  # and has been told, or will be
+            turn.guess = known  # reported already, or when done
             return
         if turn.partial is not None:
             turn.partial.cancel()

@@ -225,7 +225,7 @@ class SocketRecognition:
             return
         try:
             self._on_partial(transcript)
-        except Exception as error:  # somebody else's function: the connection goes on
+        except Exception as error:  # of the program's function: the connection goes on
             log.error("on_partial failed\n%s", traceback_without_message(error))
 
     def _fail(self, number: int | None, error: SpeechError) -> None:
@@ -367,7 +367,7 @@ def _stream(settings: SocketSettings) -> TurnStream:
 
 def _looked_at(text: asyncio.Future[Transcript]) -> None:
     if not text.cancelled():
-        text.exception()  # whether or not anybody waits for it
+        text.exception()  # retrieved, so that asyncio does not log it
 
 
 def _over() -> RecognitionFailed:

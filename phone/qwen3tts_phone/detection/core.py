@@ -132,7 +132,7 @@ class SpeechDetectionCore:
         dbfs = 10 * math.log10(power / 32768.0**2 + 1e-12)
         steady = self._steadiness.push(dbfs)
         probabilities = self._detector.push(piece)
-        # A detector that is not asked in silence is late after it: its state is of what was before.
+        # A detector that skips silence is late after it: its state is out of date.
         if steady or not self._trusted or not probabilities:
             return False
         wanted = self.settings.threshold - (HYSTERESIS if self.turns.speaking else 0.0)

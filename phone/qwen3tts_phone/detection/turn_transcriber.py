@@ -83,7 +83,7 @@ class TurnTranscriber:
         self._longest_s = most_s + 2 * PRE_ROLL_S
         self._buffer: TurnBuffer | None = None
         self._to_buffer: RateConverter | None = None
-        self._continuous = GapMeter()
+        self._gaps = GapMeter()
         self._at_rate = RateConverter(recogniser.rate_hz) if recogniser is not None else None
         self._last: asyncio.Task[None] | None = None
         """Delivery of the newest turn, after all before it."""
@@ -102,7 +102,7 @@ class TurnTranscriber:
                 self._failure = error
 
     def push(self, frame: HeardFrame) -> None:
-        hole_s = self._continuous.hole_s(frame)
+        hole_s = self._gaps.hole_s(frame)
         if hole_s:
             silence = np.zeros(round(hole_s * frame.rate_hz), np.int16)
             self._push(silence, frame.rate_hz, frame.at - frame.duration_s)
