@@ -222,3 +222,20 @@ class Resampler:
         self._fill = end - used
         self._given = known - groups * table.outputs
         return samples
+
+
+class RateConverter:
+    """Converts a stream whose rate may change to one rate; a change restarts the filter."""
+
+    def __init__(self, to_hz: int) -> None:
+        self.to_hz: Final = to_hz
+        self._resampler: Resampler | None = None
+
+    def push(self, samples: Pcm, from_hz: int) -> Pcm:
+        """Take int16 samples of shape [n] at ``from_hz``; return those that are ready."""
+        if from_hz == self.to_hz:
+            self._resampler = None
+            return samples
+        if self._resampler is None or self._resampler.from_hz != from_hz:
+            self._resampler = Resampler(from_hz, self.to_hz)
+        return self._resampler.push(samples)

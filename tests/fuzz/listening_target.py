@@ -6,12 +6,13 @@ import struct
 
 import numpy as np
 
+from qwen3tts_codecs.resample import RateConverter
 from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, TurnEnded
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.turn_buffer import TurnBuffer
-from qwen3tts_phone.detection.turn_transcriber import MAX_GAP_S, GapMeter, RateConverter
+from qwen3tts_phone.detection.turn_transcriber import MAX_GAP_S, GapMeter
 from tests.fuzz.target import Target, steps, story
 
 HEAD = struct.Struct("!BhB")
@@ -47,7 +48,7 @@ def run_listening(data: bytes) -> None:
         else:
             frame = HeardFrame(samples, now, kind == "c", rate_hz, timestamp, rate_hz)
             assert 0.0 <= gaps.hole_s(frame) <= MAX_GAP_S
-            buffer.push(converter.take(samples, rate_hz), now)
+            buffer.push(converter.push(samples, rate_hz), now)
             events += core.push(frame, sent)
             sent.clear()
     assert len(buffer.samples()) <= MOST_S * buffer.rate_hz

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_codecs.resample import Resampler
+from qwen3tts_codecs.resample import RateConverter
 from qwen3tts_phone.audio.concealment import Concealer, measure_noise
 from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.pitch import MIN_LIKENESS, lengthen, shorten
@@ -179,7 +179,7 @@ class Playout:
         self._queued = 0  # samples in the queue
         self._ready: Samples = np.zeros(0, np.int16)
         self._head = 0  # media time of the first sample that is ready
-        self._resampler: Resampler | None = None
+        self._converter = RateConverter(rate_hz)
         self._anchor: tuple[int, int, int] | None = None  # timestamp, its clock, media time
         self._stamp: int | None = None  # timestamp of the last frame
         self._end = 0  # media time behind the last piece
@@ -233,7 +233,7 @@ class Playout:
                 self._origin = min(self._origin, self._first.at + hold_s - early_s)
 
     def _arrive(self, frame: HeardFrame, at: float) -> None:
-        samples = self._resampled(frame)
+        samples = self._converter.push(frame.samples, frame.rate_hz)
         if not len(samples):
             return
         start = self._placed(frame, at)
@@ -264,14 +264,6 @@ class Playout:
         return frames
 
     # --- taking frames
-
-    def _resampled(self, frame: HeardFrame) -> Samples:
-        if frame.rate_hz == self.rate_hz:
-            self._resampler = None
-            return frame.samples
-        if self._resampler is None or self._resampler.from_hz != frame.rate_hz:
-            self._resampler = Resampler(frame.rate_hz, self.rate_hz)
-        return self._resampler.push(frame.samples)
 
     def _placed(self, frame: HeardFrame, at: float) -> int:
         """Return the frame's media time in samples; a jump of the timestamps continues at its

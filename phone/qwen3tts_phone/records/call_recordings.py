@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_codecs.resample import Resampler
+from qwen3tts_codecs.resample import RateConverter
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.frames import HeardFrame, OutboundAudio, SentFrame
 from qwen3tts_phone.audio.inbound import InboundAudio
@@ -124,14 +124,14 @@ class RecordingTracks:
         self._agent_end = 0
         self._playout = Playout(recorder.rate_hz, settings=PLAYOUT)
         self._caller_from: int | None = None
-        self._resampler: Resampler | None = None
+        self._converter = RateConverter(recorder.rate_hz)
 
     @property
     def error(self) -> OSError | None:
         return self._recorder.error
 
     def sent(self, frame: SentFrame) -> None:
-        samples = self._resampled(frame)
+        samples = self._converter.push(frame.samples, frame.rate_hz)
         position = round((frame.at - self._origin) * self._rate_hz)
         if abs(position - self._agent_end) <= SNAP_S * self._rate_hz:
             position = self._agent_end
@@ -159,14 +159,6 @@ class RecordingTracks:
         position = self._caller_from + frame.timestamp
         if position >= 0:
             self._recorder.caller(frame.samples, position)
-
-    def _resampled(self, frame: SentFrame) -> Samples:
-        if frame.rate_hz == self._rate_hz:
-            self._resampler = None
-            return frame.samples
-        if self._resampler is None or self._resampler.from_hz != frame.rate_hz:
-            self._resampler = Resampler(frame.rate_hz, self._rate_hz)
-        return self._resampler.push(frame.samples)
 
 
 logger = logging.getLogger(__name__)
