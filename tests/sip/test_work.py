@@ -27,7 +27,7 @@ from qwen3tts_phone.sip.message.message import (
     parse_message,
 )
 from qwen3tts_phone.sip.message.network import Hop
-from qwen3tts_phone.sip.scheduling import LATE_MOST_S, LOOK_SHARE, TimerScheduler
+from qwen3tts_phone.sip.scheduling import LATE_MOST_S, SEARCH_SHARE, TimerScheduler
 from qwen3tts_phone.sip.transport.udp import MAX_TURN_S, TransportCallbacks, UdpTransport
 from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.sip.wire import OFFER
@@ -270,11 +270,11 @@ async def test_looks_that_take_long_are_made_less_often(monkeypatch: pytest.Monk
     waits: list[float] = []
     monkeypatch.setattr(loop, "call_later", lambda wait_s, _: waits.append(wait_s))
     keeper = TimerScheduler(LoopClock(), slow, lambda: None)
-    keeper.look()
+    keeper.reschedule()
     await asyncio.sleep(0)
     assert len(looks) == 1
-    keeper.look()
-    assert waits == [pytest.approx(0.004 / LOOK_SHARE)]
+    keeper.reschedule()
+    assert waits == [pytest.approx(0.004 / SEARCH_SHARE)]
     assert waits[0] <= LATE_MOST_S
     keeper.stop()
 
@@ -288,7 +288,7 @@ async def test_looks_that_take_no_time_are_made_as_they_are_asked_for() -> None:
 
     keeper = TimerScheduler(LoopClock(), quick, lambda: None)
     for _ in range(5):
-        keeper.look()
+        keeper.reschedule()
         await asyncio.sleep(0)
     assert len(looks) >= 1
     keeper.stop()

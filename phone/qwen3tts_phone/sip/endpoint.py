@@ -338,7 +338,7 @@ class SipEndpoint:
     def flush(self) -> None:
         """Send what the user agent has to send, and set the timer."""
         self._send_out()
-        self._time.look()
+        self._time.reschedule()
 
     async def until_over(self, call: Call) -> None:
         if call in self.agent.calls:

@@ -13,9 +13,9 @@ from qwen3tts_phone.sip.sip_call import SipCall
 
 log = logging.getLogger(__name__)
 
-LOOK_SHARE = 0.05
+SEARCH_SHARE = 0.05
 """Most of the time spent on finding deadlines; with many calls timers fire a little later."""
-LOOK_FREE_S = 0.0005
+SEARCH_FREE_S = 0.0005
 """A search that takes no longer is never delayed."""
 LATE_MOST_S = 0.1
 """Longest delay of a search; a fifth of T1."""
@@ -32,29 +32,29 @@ class TimerScheduler:
         self._tick = tick
         self._task: asyncio.Task[None] | None = None
         self._wakes_at = 0.0
-        self._look_due: asyncio.Handle | None = None
+        self._pending: asyncio.Handle | None = None
         self._stopped = False
         self._not_before = 0.0  # of time.perf_counter()
 
-    def look(self) -> None:
-        if self._look_due is None and not self._stopped:
+    def reschedule(self) -> None:
+        if self._pending is None and not self._stopped:
             # Once for all datagrams of a burst: it visits every call.
             loop = asyncio.get_running_loop()
             wait_s = self._not_before - time.perf_counter()
-            self._look_due = (
+            self._pending = (
                 loop.call_later(wait_s, self._set) if wait_s > 0 else loop.call_soon(self._set)
             )
 
     def stop(self) -> None:
         self._stopped = True
-        if self._look_due is not None:
-            self._look_due.cancel()
+        if self._pending is not None:
+            self._pending.cancel()
         if self._task is not None:
             self._task.cancel()
 
     def _set(self) -> None:
-        self._look_due = None
-        deadline = self._find()
+        self._pending = None
+        deadline = self._find_deadline()
         running = self._task is not None and not self._task.done()
         if deadline is None or (running and self._wakes_at <= deadline):
             return
@@ -63,17 +63,17 @@ class TimerScheduler:
         self._wakes_at = deadline
         self._task = asyncio.get_running_loop().create_task(self._keep_time())
 
-    def _find(self) -> float | None:
+    def _find_deadline(self) -> float | None:
         began = time.perf_counter()
         deadline = self._next_deadline()
         ended = time.perf_counter()
         took_s = ended - began
-        free = took_s < LOOK_FREE_S
-        self._not_before = 0.0 if free else ended + min(LATE_MOST_S, took_s / LOOK_SHARE)
+        free = took_s < SEARCH_FREE_S
+        self._not_before = 0.0 if free else ended + min(LATE_MOST_S, took_s / SEARCH_SHARE)
         return deadline
 
     async def _keep_time(self) -> None:
-        while (deadline := self._find()) is not None:
+        while (deadline := self._find_deadline()) is not None:
             self._wakes_at = deadline
             put_off_s = max(0.0, self._not_before - time.perf_counter())
             await self._clock.sleep_until(max(deadline, self._clock.now() + put_off_s))

@@ -240,7 +240,7 @@ class UserAgentServer(UserAgentCore):
             # Statelessly: the matching CANCEL may still come, and looks the same.
             self.layer.send_statelessly(refuse(request, 481), hop)
             return
-        if (again_s := self._no_room_s(request)) > 0:
+        if (again_s := self._retry_after_s(request)) > 0:
             # Statelessly: a short response leaves time for the calls that there are.
             busy = ("Retry-After", str(again_s))
             self.layer.send_statelessly(refuse(request, 503, busy), hop)
@@ -269,7 +269,7 @@ class UserAgentServer(UserAgentCore):
             return
         local_tag = request.to.tag
         if local_tag is not None:
-            self._receive_inside(request, transaction, local_tag, now)
+            self._receive_in_dialog(request, transaction, local_tag, now)
         elif self.layer.is_merged(request):
             transaction.send_response(refuse(request, 482), now)
         elif method == "OPTIONS":
@@ -281,7 +281,7 @@ class UserAgentServer(UserAgentCore):
             status = 403 if method == "REFER" else 481
             transaction.send_response(refuse(request, status), now)
 
-    def _no_room_s(self, request: Request) -> int:
+    def _retry_after_s(self, request: Request) -> int:
         if request.method == "ACK" or self.layer.find(request) is not None:
             return 0
         new_call = request.method == "INVITE" and request.to.tag is None
@@ -307,7 +307,7 @@ class UserAgentServer(UserAgentCore):
             if inside.modification.cancelled(invite, now):
                 return
 
-    def _receive_inside(
+    def _receive_in_dialog(
         self, request: Request, transaction: Transaction, local_tag: str, now: float
     ) -> None:
         found = self.registry.find(request.call_id, local_tag, request.from_.tag or "")

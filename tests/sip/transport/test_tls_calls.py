@@ -274,7 +274,7 @@ def test_connections_that_wait_to_be_taken_all_at_once_are_bounded_as_well(
             most = 0
             for _ in range(200):
                 await asyncio.sleep(0)
-                most = max(most, len(transport._shaking))
+                most = max(most, len(transport._handshakes))
             assert most == 3
 
     asyncio.run(taking())

@@ -80,7 +80,7 @@ class Call:
         self._allow: frozenset[str] | None = None
         self._update_unknown = False
         self._updating = False
-        self._told_end = False
+        self._end_reported = False
 
     @property
     def hop(self) -> Hop:
@@ -110,9 +110,9 @@ class Call:
         message: Request | Response | None = None,
     ) -> None:
         """Report, once, that the call is over; ``message`` is theirs that ended it."""
-        if self._told_end:
+        if self._end_reported:
             return
-        self._told_end = True
+        self._end_reported = True
         self.timer.stop()
         self.modification.abort()
         moved_to = ""
@@ -230,7 +230,7 @@ class Call:
         dialog = dialog or self.dialog
         if dialog is None:
             raise WrongState("There is no dialog yet.")
-        return self.agent.exchange(
+        return self.agent.send_request(
             request,
             self.agent.in_dialog_hop(dialog),
             listener,

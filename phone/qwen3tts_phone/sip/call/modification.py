@@ -89,7 +89,7 @@ class SessionModification:
         self._sdp = ""
         self._refreshing = False
         self._queued: tuple[Offer, Done, Method] | None = None
-        self._exchange: ClientRequest | None = None
+        self._client_request: ClientRequest | None = None
         self._glares = 0
         self._retry_at: float | None = None
         self._acks: dict[str, tuple[Request, Hop]] = {}
@@ -137,15 +137,15 @@ class SessionModification:
         self._call.timer.ask(request)
         self._sdp = self._offer if isinstance(self._offer, str) else self._offer()
         request.set_body(self._sdp)
-        self._exchange = self._call.send_in_dialog(request, self, now, dialog)
+        self._client_request = self._call.send_in_dialog(request, self, now, dialog)
         if self._method == "INVITE":
-            self._exchange.limit(now + ANSWERED_WITHIN_S)
+            self._client_request.limit(now + ANSWERED_WITHIN_S)
 
     def on_provisional(self, response: Response, now: float) -> None: ...
 
     def on_final(self, response: Response, now: float) -> None:
         dialog = self._dialog
-        exchange = self._exchange
+        exchange = self._client_request
         if dialog is None or exchange is None:
             return
         # A 2xx to an earlier change is retransmitted where our ACK was lost: it is not awaited.
@@ -213,7 +213,7 @@ class SessionModification:
         self._call.dialog_lost(now, error)
 
     def _acknowledge(self, response: Response) -> None:
-        dialog, exchange = self._dialog, self._exchange
+        dialog, exchange = self._dialog, self._client_request
         if dialog is None or exchange is None:
             return
         key = str(response.cseq)
@@ -388,8 +388,8 @@ class SessionModification:
             # Section 15.1.2.
             self.refuse(487, now)
         self._respond_by = self._answer = None
-        if self._exchange is not None:
-            self._exchange.may_retry = False
+        if self._client_request is not None:
+            self._client_request.may_retry = False
         self.move(ModificationEvent.ABORT)
         self._retry_at = None
         queued, self._queued = self._queued, None

@@ -59,7 +59,7 @@ class EarlyDialog:
         except BadSip:
             return cls(None)
 
-    def takes(self, rseq: int) -> bool:
+    def accepts(self, rseq: int) -> bool:
         """Return whether a reliable response is the next in order."""
         # Section 4: others are neither processed nor acknowledged.
         if self._rseq is not None and rseq != self._rseq + 1:
@@ -116,13 +116,13 @@ class OutgoingCall(Call):
         self._request = request
         self.local_sdp = request.sdp
         self.timer.ask(request)
-        self._exchange: ClientRequest | None = None
+        self._client_request: ClientRequest | None = None
         self.redirection = Redirection(self, request.uri)
         self.servers: frozenset[str] = frozenset()
         """Addresses of the servers of the account that placed it."""
 
     def start(self, now: float) -> None:
-        self._exchange = self.agent.exchange(
+        self._client_request = self.agent.send_request(
             self._request, self._hop, self, now, next_cseq=self.next_cseq, digest=self.digest
         )
 
@@ -162,7 +162,7 @@ class OutgoingCall(Call):
             if branch.dialog is not None:
                 self.registry.remember(self, branch.dialog)
         rseq = rseq_of(response)
-        if rseq is not None and not branch.takes(rseq):
+        if rseq is not None and not branch.accepts(rseq):
             return
         self.learn_capabilities(response)
         self._tell(response)
@@ -270,7 +270,7 @@ class OutgoingCall(Call):
             self.report_end("timeout", error=unheard)
             return
         hop = self.hop
-        cause = self._exchange.cause if self._exchange is not None else None
+        cause = self._client_request.cause if self._client_request is not None else None
         if failure is Failure.UNREACHABLE:
             error = cause or CalleeUnreachable(
                 f"Nothing listens for SIP at {hop.words}.",
@@ -305,7 +305,7 @@ class OutgoingCall(Call):
             # Another branch of a fork answered as well; one call is enough.
             bye = dialog.request("BYE")
             hop = self.agent.in_dialog_hop(dialog)
-            self.agent.exchange(
+            self.agent.send_request(
                 bye, hop, NullListener(), now, next_cseq=dialog.next_cseq, digest=self.digest
             )
             return
@@ -351,22 +351,22 @@ class OutgoingCall(Call):
         self.step(CallStep.CANCEL)
         self._ring_until = None
         self._cancel_lines = lines
-        if self._exchange is not None:
-            self._exchange.may_retry = False
+        if self._client_request is not None:
+            self._client_request.may_retry = False
         if self.redirection.stop():
             self._unanswered(Failure.TIMED_OUT)
         elif proceeding:
             self._send_cancel(now)
 
     def _send_cancel(self, now: float) -> None:
-        if self._cancel_sent or self._exchange is None:
+        if self._cancel_sent or self._client_request is None:
             return
         self._cancel_sent = True
         # Section 9.1: without a final response 64*T1 after the CANCEL, the INVITE is given up.
-        self._exchange.limit(now + self.agent.settings.timers.timeout)
+        self._client_request.limit(now + self.agent.settings.timers.timeout)
         cancel = cancel_for(self._sent)
         cancel.add_all(self._cancel_lines)
-        self.agent.layer.send(cancel, self._exchange.hop, NullListener(), now)
+        self.agent.layer.send(cancel, self._client_request.hop, NullListener(), now)
 
     def next_deadline(self) -> float | None:
         own = (super().next_deadline(), self._ring_until)
@@ -382,11 +382,11 @@ class OutgoingCall(Call):
 
     @property
     def hop(self) -> Hop:
-        return self._exchange.hop if self._exchange is not None else self._hop
+        return self._client_request.hop if self._client_request is not None else self._hop
 
     @property
     def _sent(self) -> Request:
-        return self._exchange.request if self._exchange is not None else self._request
+        return self._client_request.request if self._client_request is not None else self._request
 
     def _stop_ringing(self) -> None:
         self._ring_until = None

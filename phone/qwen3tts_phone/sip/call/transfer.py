@@ -158,12 +158,12 @@ class OutgoingRefer:
             request.add("Referred-By", f"<{call.local_uri}>")
         call.agent.describe(request)
         request.add_all(lines)
-        self._exchange: ClientRequest = call.send_in_dialog(request, self, now, dialog)
+        self._client_request: ClientRequest = call.send_in_dialog(request, self, now, dialog)
         call.registry.subscribe(self)
 
     @property
     def cseq(self) -> int:
-        return self._exchange.request.cseq
+        return self._client_request.request.cseq
 
     # The REFER
 
@@ -219,7 +219,7 @@ class OutgoingRefer:
                 self._listener.over(status)
                 self._deadline = now + self._timeout_s
         if last:
-            self._end(_unknown())
+            self._end(_outcome_unknown())
 
     def call_over(self, now: float) -> None:
         if self._deadline is not None:
@@ -233,7 +233,7 @@ class OutgoingRefer:
 
     def tick(self, now: float) -> None:
         if self._deadline is not None and now >= self._deadline:
-            self._end(_unknown())
+            self._end(_outcome_unknown())
 
     def _end(self, outcome: int | CallError) -> None:
         if self.stage is OutgoingReferState.OVER:
@@ -246,7 +246,7 @@ class OutgoingRefer:
             self._listener.over(outcome)
 
 
-def _unknown() -> TransferFailed:
+def _outcome_unknown() -> TransferFailed:
     return TransferFailed(408, "No Notice", message=NO_NOTICE, remedy=NO_NOTICE_REMEDY)
 
 

@@ -157,7 +157,7 @@ class UserAgentCore:
 
     # Requests
 
-    def exchange(
+    def send_request(
         self,
         request: Request,
         hop: Hop,

@@ -61,11 +61,11 @@ class OptionsRequest:
         self._target = target
         self._secret = secret
         self._cseq = 0
-        self._exchange: ClientRequest | None = None
+        self._client_request: ClientRequest | None = None
 
     @property
     def hop(self) -> Hop:
-        return self._exchange.hop if self._exchange is not None else self._hop
+        return self._client_request.hop if self._client_request is not None else self._hop
 
     def start(self, now: float) -> None:
         account = self._account
@@ -87,13 +87,13 @@ class OptionsRequest:
         digest = None
         if account is not None and account.password and self._secret:
             digest = self._agent.digest_for(account)
-        self._exchange = self._agent.exchange(
+        self._client_request = self._agent.send_request(
             request, self._hop, self, now, next_cseq=self._next_cseq, digest=digest
         )
 
     def abandon(self) -> None:
-        if self._exchange is not None:
-            self._exchange.abandon()
+        if self._client_request is not None:
+            self._client_request.abandon()
 
     def on_provisional(self, response: Response, now: float) -> None: ...
 
@@ -103,11 +103,11 @@ class OptionsRequest:
 
     def on_failure(self, failure: Failure, now: float) -> None:
         self.failure = failure
-        self.cause = self._exchange.cause if self._exchange is not None else None
+        self.cause = self._client_request.cause if self._client_request is not None else None
         self._done(None, now)
 
     def round_trip_s(self, now: float) -> float:
-        return now - self._exchange.sent_at if self._exchange is not None else 0.0
+        return now - self._client_request.sent_at if self._client_request is not None else 0.0
 
     def _next_cseq(self) -> int:
         self._cseq += 1
@@ -227,7 +227,7 @@ class Keepalive:
             return
         self._at = None
         if self._pinged is not None:
-            self._heard(*self._pinged, now)
+            self._check_pong(*self._pinged, now)
         elif self._account.keepalive == "crlf":
             hop = self._current() or self.hop
             if hop is not None:
@@ -241,7 +241,7 @@ class Keepalive:
         if self._stopped:
             return
         if not hops:
-            self._is(
+            self._report(
                 False,
                 now,
                 CalleeUnreachable(
@@ -269,7 +269,7 @@ class Keepalive:
             moved = self.hop is not None and self.hop != probe.hop
             self.hop = probe.hop
             back = self.reachable is False
-            self._is(True, now, None)
+            self._report(True, now, None)
             if back or moved:
                 self.returned(now)
             return
@@ -285,7 +285,7 @@ class Keepalive:
             remedy="Check its address and port, and the network.",
             why="refused" if probe.failure is Failure.UNREACHABLE else "timeout",
         )
-        self._is(False, now, probe.cause or error)
+        self._report(False, now, probe.cause or error)
 
     def _ping(self, hop: Hop, now: float) -> None:
         # Send a CRLF ping: over a connection it is answered, over UDP it only keeps the NAT open.
@@ -295,14 +295,14 @@ class Keepalive:
             self._pinged = (hop, now)
             self._at = now + PONG_S
         else:
-            self._again(now, soon=False)
+            self._schedule(now, soon=False)
 
-    def _heard(self, hop: Hop, since: float, now: float) -> None:
+    def _check_pong(self, hop: Hop, since: float, now: float) -> None:
         self._pinged = None
         heard = self._wires.heard_at(hop)
         if heard is not None and heard >= since:
             back = self.reachable is False
-            self._is(True, now, None)
+            self._report(True, now, None)
             if back:
                 self.returned(now)
             return
@@ -314,17 +314,17 @@ class Keepalive:
             remedy="Check the network; a new one is made.",
             why="timeout",
         )
-        self._is(False, now, error)
+        self._report(False, now, error)
 
-    def _is(self, reachable: bool, now: float, error: CallError | None) -> None:
+    def _report(self, reachable: bool, now: float, error: CallError | None) -> None:
         self.error = error
         news = reachable is not self.reachable
         self.reachable = reachable
-        self._again(now, soon=not reachable)
+        self._schedule(now, soon=not reachable)
         if news:
             self.changed()
 
-    def _again(self, now: float, *, soon: bool) -> None:
+    def _schedule(self, now: float, *, soon: bool) -> None:
         period = self._account.keepalive_s
         if soon:
             period = min(period, AGAIN_S)

@@ -135,7 +135,7 @@ class RegistrationCore:
         self._call_id = new_call_id()
         self._tag = new_tag()
         self._cseq = 0
-        self._exchange: ClientRequest | None = None
+        self._client_request: ClientRequest | None = None
         self._attempt = 0
         self._due_at: float | None = None
         self._return_at: float | None = None
@@ -154,7 +154,7 @@ class RegistrationCore:
 
     def start(self, now: float) -> None:
         self._move(E.START)
-        self._begin(now)
+        self._start_attempt(now)
 
     def stop(self, now: float) -> None:
         if self.state in (S.ENDED, S.UNREGISTERING, S.IDLE):
@@ -163,9 +163,9 @@ class RegistrationCore:
         self._move(E.STOP)
         self._due_at = self._return_at = None
         self._attempt += 1
-        if self._exchange is not None:
+        if self._client_request is not None:
             # The response to it is not that of the attempt to unregister.
-            self._exchange.abandon()
+            self._client_request.abandon()
         if self.hop is None or nothing_there:
             # No binding exists: there is nothing to be removed.
             self._end(E.REFUSED)
@@ -189,13 +189,13 @@ class RegistrationCore:
             self._returned_at = self._due_at = at
 
     def address_changed(self, now: float) -> None:
-        if self.state is not S.REGISTERED or self.hop is None or self._exchange is None:
+        if self.state is not S.REGISTERED or self.hop is None or self._client_request is None:
             return
         if self._contact(self.hop) == self._bound:
             return
         if self._moves < MAX_MOVES:
             # Immediately for the first time: a NAT is noticed by the first response.
-            at = max(now, self._exchange.sent_at + MOVE_EVERY_S) if self._moves else now
+            at = max(now, self._client_request.sent_at + MOVE_EVERY_S) if self._moves else now
             self._moves += 1
             self._due_at = at if self._due_at is None else min(self._due_at, at)
 
@@ -213,14 +213,14 @@ class RegistrationCore:
             self._due_at = None
             self._move(E.DUE)
             self._raises = 0
-            self._begin(now)
+            self._start_attempt(now)
 
     # One attempt
 
     def _fixed(self, located: Located) -> None:
         located(self._hops, None, self._agent.now())
 
-    def _begin(self, now: float, first: Hop | None = None) -> None:
+    def _start_attempt(self, now: float, first: Hop | None = None) -> None:
         self._attempt += 1
         attempt = self._attempt
 
@@ -261,7 +261,7 @@ class RegistrationCore:
             request.add("Contact", f"{self._bound};expires=0")
         request.add("Expires", str(expires))
         self._agent.describe(request)
-        self._exchange = self._agent.exchange(
+        self._client_request = self._agent.send_request(
             request, hop, self, now, next_cseq=self._next_cseq, digest=self._digest
         )
 
@@ -270,19 +270,19 @@ class RegistrationCore:
     def on_provisional(self, response: Response, now: float) -> None: ...
 
     def on_final(self, response: Response, now: float) -> None:
-        if self._exchange is not None:
-            self.hop = self._exchange.hop
+        if self._client_request is not None:
+            self.hop = self._client_request.hop
             self._learn(self.hop, response)
         if response.status < 300:
             self._granted(response, now)
-        elif response.status == 423 and self._raise(response, now):
+        elif response.status == 423 and self._raise_expiry(response, now):
             return
         else:
             wait = delta_seconds(response.get("Retry-After"), MAX_EXPIRES_S)
             self._failed(registration_refused(response, self._account), now, wait)
 
     def on_failure(self, failure: Failure, now: float) -> None:
-        exchange = self._exchange
+        exchange = self._client_request
         if exchange is None:
             return
         self.hop = exchange.hop
@@ -295,7 +295,7 @@ class RegistrationCore:
             self.expires_at = None
             self._end()
             return
-        exchange = self._exchange
+        exchange = self._client_request
         sent = exchange.request.headers.getlist("Contact")[0] if exchange is not None else ""
         granted = self._granted_seconds(response, sent)
         moved = self._bound not in (None, sent)
@@ -331,7 +331,7 @@ class RegistrationCore:
         seconds = delta_seconds(response.get("Expires"), MAX_EXPIRES_S)
         return max(1, self._expires if seconds is None else seconds)
 
-    def _raise(self, response: Response, now: float) -> bool:
+    def _raise_expiry(self, response: Response, now: float) -> bool:
         # Retry a 423 with the registrar's Min-Expires (section 10.2.8).
         least = delta_seconds(response.get("Min-Expires"), MAX_EXPIRES_S)
         if least is None or least <= self._expires or self._raises >= MAX_RAISES:
@@ -379,7 +379,7 @@ class RegistrationCore:
             self._due_at = None
             self._move(E.DUE)
             self._raises = 0
-            self._begin(now, first=best)
+            self._start_attempt(now, first=best)
 
         self._probe = OptionsRequest(self._agent, self._account, best, answered)
         self._probe.start(now)

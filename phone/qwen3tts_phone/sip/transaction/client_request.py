@@ -154,7 +154,7 @@ class ClientRequest:
         self.sent_at = 0.0
         """When it was last sent, in seconds."""
         self._context = context
-        self._small: tuple[Hop, list[str]] | None = None
+        self._udp_fallback: tuple[Hop, list[str]] | None = None
         """The hop by UDP, and our Contacts there, while TCP is tried for a large request."""
         self._stays_udp = False
         self._health = context.health
@@ -191,7 +191,7 @@ class ClientRequest:
         self._listener = NullListener()
 
     def on_response(self, response: Response, now: float) -> None:
-        self._small = None
+        self._udp_fallback = None
         if response.status == 503:
             self._health.failed(self.hop, now)
         else:
@@ -207,9 +207,9 @@ class ClientRequest:
                 if self.request.to.tag is None and response.to.tag is not None:
                     self._reached = True
             self._listener.on_provisional(response, now)
-        elif response.status in FAILOVER_STATUSES and self._fails_over(now):
+        elif response.status in FAILOVER_STATUSES and self._fail_over(now):
             return
-        elif not self._retries(response, now):
+        elif not self._retry(response, now):
             self._listener.on_final(response, now)
 
     def on_failure(self, failure: Failure, now: float) -> None:
@@ -217,37 +217,37 @@ class ClientRequest:
         self._health.failed(self.hop, now)
         if self._falls_back_to_udp(failure, now):
             return
-        if not self._fails_over(now):
+        if not self._fail_over(now):
             self._listener.on_failure(failure, now)
 
-    def _fails_over(self, now: float) -> bool:
+    def _fail_over(self, now: float) -> bool:
         if not self._others or not self.may_retry:
             return False
         self.hop = self._others.pop(0)
         self._proceeding = False
-        self._small, self._stays_udp = None, False
+        self._udp_fallback, self._stays_udp = None, False
         self._answered.clear()
-        request = self._once_more()
+        request = self._copy_request()
         contacts = request.headers.getlist("Contact")
         if contacts:
-            contacts[0] = self._fitting(contacts[0])
+            contacts[0] = self._contact_for_hop(contacts[0])
         self._send(request, now)
         return True
 
-    def _once_more(self) -> Request:
+    def _copy_request(self) -> Request:
         request = Request(self.request.method, self.request.uri, body=self.request.body)
         request.copy_headers(self.request, without=("via", "authorization", "proxy-authorization"))
         return request
 
     def _falls_back_to_udp(self, failure: Failure, now: float) -> bool:
         # Retry by UDP where TCP is refused (RFC 3261 section 18.1.1).
-        small, self._small = self._small, None
+        small, self._udp_fallback = self._udp_fallback, None
         if small is None or failure is not Failure.UNREACHABLE or not self.may_retry:
             return False
         self.hop, contacts = small
         self.cause = None
         self._stays_udp = True
-        request = self._once_more()
+        request = self._copy_request()
         request.headers.getlist("Contact")[:] = contacts
         self._send(request, now)
         return True
@@ -257,16 +257,16 @@ class ClientRequest:
         if hop is None or self._health.is_down(hop, now):
             return False
         contacts = request.headers.getlist("Contact")
-        self._small = (self.hop, list(contacts))
+        self._udp_fallback = (self.hop, list(contacts))
         self.hop = hop
         if contacts:
-            fitting = self._fitting(contacts[0])
+            fitting = self._contact_for_hop(contacts[0])
             # A mapped address of UDP is not known for TCP.
             if fitting != contacts[0] and _host(fitting) == _host(contacts[0]):
                 contacts[0] = fitting
         return True
 
-    def _fitting(self, contact: str) -> str:
+    def _contact_for_hop(self, contact: str) -> str:
         try:
             return self._context.contact(
                 self.hop, user=parse_uri(parse_address(contact).uri).user or ""
@@ -274,7 +274,7 @@ class ClientRequest:
         except BadSip:
             return contact
 
-    def _retries(self, response: Response, now: float) -> bool:
+    def _retry(self, response: Response, now: float) -> bool:
         if response.status in (401, 407):
             return self._answer_challenge(response, now)
         return response.status == 422 and self._raise_interval(response, now)
@@ -303,7 +303,7 @@ class ClientRequest:
         if any(not c.stale and c.space in self._answered for c in asked):
             return False
         self._answered |= {challenge.space for challenge in asked}
-        self._again({}, now)
+        self._retry_with({}, now)
         return True
 
     def _raise_interval(self, response: Response, now: float) -> bool:
@@ -312,10 +312,10 @@ class ClientRequest:
         if not self.may_retry or self._retries_left <= 0 or asked is None or least <= asked[0]:
             return False
         role = f";refresher={asked[1]}" if asked[1] else ""
-        self._again({"Session-Expires": f"{least}{role}", "Min-SE": str(least)}, now)
+        self._retry_with({"Session-Expires": f"{least}{role}", "Min-SE": str(least)}, now)
         return True
 
-    def _again(self, changes: dict[str, str], now: float) -> None:
+    def _retry_with(self, changes: dict[str, str], now: float) -> None:
         self._retries_left -= 1
         old = self.request
         request = Request(old.method, old.uri, body=old.body)

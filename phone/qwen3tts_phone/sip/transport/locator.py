@@ -46,7 +46,7 @@ _Key = tuple[str, str, int, str, tuple[str, ...]]
 
 
 @dataclass(slots=True)
-class _Found:
+class _CachedServers:
     hops: tuple[Hop, ...]
     until: float
     """Expiry in seconds of our clock."""
@@ -74,10 +74,10 @@ class Locator:
         self._records = records or SystemResolver(self._settings)
         self._strangers = records or SystemResolver(self._settings)
         """For names of others: slow ones delay none of ours."""
-        self._asking: dict[_Side, asyncio.Task[DnsAnswer[Any]]] = {}
+        self._queries: dict[_Side, asyncio.Task[DnsAnswer[Any]]] = {}
         """Queries under way, shared."""
         self._random = rng or random.SystemRandom()
-        self._found: dict[_Key, _Found] = {}
+        self._found: dict[_Key, _CachedServers] = {}
         self._answers: dict[_Side, tuple[DnsAnswer[Any], float]] = {}
 
     def known(self, hop: Hop, transports: Sequence[str] = ()) -> tuple[Hop, ...] | None:
@@ -105,7 +105,7 @@ class Locator:
         return turned
 
     def close(self) -> None:
-        for task in self._asking.values():
+        for task in self._queries.values():
             task.cancel()
         for records in (self._records, self._strangers):
             if isinstance(records, SystemResolver):
@@ -137,7 +137,7 @@ class Locator:
             raise OSError("it has no address")
         ours = not theirs or (old is not None and old.ours)
         _make_room(self._found, [each for each, found in self._found.items() if found.ours is ours])
-        self._found[key] = _Found(hops, began + max(ttl, LEAST_TTL_S), ours=ours)
+        self._found[key] = _CachedServers(hops, began + max(ttl, LEAST_TTL_S), ours=ours)
         return hops
 
     async def _locate(
@@ -147,14 +147,16 @@ class Locator:
         domain = hop.host.rstrip(".")
         nowhere = "." not in domain or domain.endswith(_NOWHERE)
         if hop.lookup == "address" or nowhere or not self._settings.srv:
-            return await self._hosts(records, hop, [(hop.transport, hop.host, hop.port, 0)])
+            return await self._addresses(records, hop, [(hop.transport, hop.host, hop.port, 0)])
         if hop.lookup == "srv":
             transports = (hop.transport,)
         services, ttl = await self._services(
             records, domain, transports, naptr=hop.lookup == "naptr"
         )
         if not services:
-            hops, least = await self._hosts(records, hop, [(hop.transport, hop.host, hop.port, 0)])
+            hops, least = await self._addresses(
+                records, hop, [(hop.transport, hop.host, hop.port, 0)]
+            )
             return hops, min(ttl, least)
         if all(not record.target for _, record in services):
             raise OSError("its domain says that it offers no such service")
@@ -166,20 +168,20 @@ class Locator:
             for transport, record in services
             if record.target and record.port
         ]
-        hops, least = await self._hosts(records, hop, targets[:MAX_HOPS])
+        hops, least = await self._addresses(records, hop, targets[:MAX_HOPS])
         return hops, min(ttl, least)
 
     async def _services(
         self, records: Resolver, domain: str, transports: tuple[str, ...], *, naptr: bool
     ) -> tuple[list[tuple[str, SrvRecord]], float]:
         asked = await _gather(
-            [self._ask(records, "SRV", PREFIXES[t] + domain, records.srv) for t in transports]
+            [self._query(records, "SRV", PREFIXES[t] + domain, records.srv) for t in transports]
         )
-        names = await self._ways(records, domain, transports) if naptr else None
+        names = await self._naptr_services(records, domain, transports) if naptr else None
         if names is not None:
             ways, ttl = names
             answers = await _gather(
-                [self._ask(records, "SRV", name, records.srv) for _, name in ways]
+                [self._query(records, "SRV", name, records.srv) for _, name in ways]
             )
             chosen = [(transport, a) for (transport, _), a in zip(ways, answers, strict=True) if a]
             found = self._ordered(chosen)
@@ -190,10 +192,10 @@ class Locator:
         ttl = min((answer.ttl_s for _, answer in chosen), default=NEGATIVE_S)
         return self._ordered(chosen), ttl
 
-    async def _ways(
+    async def _naptr_services(
         self, records: Resolver, domain: str, transports: tuple[str, ...]
     ) -> tuple[list[tuple[str, str]], float] | None:
-        (answer,) = await _gather([self._ask(records, "NAPTR", domain, records.naptr)])
+        (answer,) = await _gather([self._query(records, "NAPTR", domain, records.naptr)])
         if answer is None:
             return None
         usable = [
@@ -215,13 +217,13 @@ class Locator:
             for record in order_srv(answer.records, self._random)
         ]
 
-    async def _hosts(
+    async def _addresses(
         self, records: Resolver, hop: Hop, targets: list[tuple[str, str, int, int]]
     ) -> tuple[tuple[Hop, ...], float]:
         failures: list[OSError] = []
         asked = await _gather(
             [
-                self._ask(records, "A", host, lambda name: records.addresses(name, self.families))
+                self._query(records, "A", host, lambda name: records.addresses(name, self.families))
                 for _, host, _, _ in targets
                 if not is_ip(host)
             ],
@@ -251,7 +253,7 @@ class Locator:
             raise failures[0]
         return tuple(dict.fromkeys(hops))[:MAX_HOPS], ttl
 
-    async def _ask(
+    async def _query(
         self,
         records: Resolver,
         kind: str,
@@ -265,12 +267,12 @@ class Locator:
         if kept is not None and now < kept[1]:
             answer: DnsAnswer[Record] = kept[0]
             return DnsAnswer(answer.records, kept[1] - now)
-        task = self._asking.get(question)
+        task = self._queries.get(question)
         if task is None:
-            if sum(each[2] is ours for each in self._asking) >= MAX_ASKED:
+            if sum(each[2] is ours for each in self._queries) >= MAX_ASKED:
                 raise OSError(f"{MAX_ASKED} names are being looked up already")
             task = asyncio.ensure_future(ask(name))
-            self._asking[question] = task
+            self._queries[question] = task
             task.add_done_callback(lambda done: self._answered(question, done, now))
         # A caller that gives up does not take the answer from the others.
         return await asyncio.shield(task)
@@ -278,7 +280,7 @@ class Locator:
     def _answered(
         self, question: _Side, task: asyncio.Task[DnsAnswer[Any]], asked_at: float
     ) -> None:
-        self._asking.pop(question, None)
+        self._queries.pop(question, None)
         if task.cancelled() or task.exception() is not None:
             return
         answer = task.result()

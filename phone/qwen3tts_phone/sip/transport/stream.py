@@ -100,7 +100,7 @@ class StreamTransport:
         """Names on the certificates of these addresses."""
         self._connecting: set[asyncio.Task[None]] = set()
         self._accepted_tasks: set[asyncio.Task[None]] = set()
-        self._shaking: dict[asyncio.Task[None], str] = {}
+        self._handshakes: dict[asyncio.Task[None], str] = {}
         """Handshakes under way with the far end's address, oldest first."""
         self._flows = flows or itertools.count(1)
         self._lines = TokenBucket(1 / LOG_EVERY_S, LOG_BURST, self._now())
@@ -148,7 +148,7 @@ class StreamTransport:
 
     async def close(self) -> None:
         stopped = [self._accepting] if self._accepting is not None else []
-        stopped += [*self._connecting, *self._shaking]
+        stopped += [*self._connecting, *self._handshakes]
         for task in stopped:
             task.cancel()
         for connection in list(self._connections.values()):
@@ -251,29 +251,29 @@ class StreamTransport:
                     await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
             host = peer[0]
-            hosts = [*(c.host for c in self._connections.values()), *self._shaking.values()]
+            hosts = [*(c.host for c in self._connections.values()), *self._handshakes.values()]
             if not self._admit(host, hosts):
                 taken.close()
                 continue
-            if len(self._shaking) >= MAX_HANDSHAKES:
+            if len(self._handshakes) >= MAX_HANDSHAKES:
                 # A handshake takes a moment; long ones are suspicious.
-                oldest = next(iter(self._shaking))
-                del self._shaking[oldest]
+                oldest = next(iter(self._handshakes))
+                del self._handshakes[oldest]
                 oldest.cancel()
-            task = loop.create_task(self._taken(taken, host, peer[1]))
-            self._shaking[task] = host
-            task.add_done_callback(self._gone)
+            task = loop.create_task(self._serve_accepted(taken, host, peer[1]))
+            self._handshakes[task] = host
+            task.add_done_callback(self._accepted_ended)
             self._accepted_tasks.add(task)
             # With a long accept queue, this lets other tasks run.
             await asyncio.sleep(0)
 
-    def _gone(self, task: asyncio.Task[None]) -> None:
+    def _accepted_ended(self, task: asyncio.Task[None]) -> None:
         self._accepted_tasks.discard(task)
-        self._shaking.pop(task, None)
+        self._handshakes.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a SIP connection broke\n%s", traceback_without_message(error))
 
-    async def _taken(self, sock: socket.socket, host: str, port: int) -> None:
+    async def _serve_accepted(self, sock: socket.socket, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
@@ -296,7 +296,7 @@ class StreamTransport:
         finally:
             task = asyncio.current_task()
             if task is not None:
-                self._shaking.pop(task, None)
+                self._handshakes.pop(task, None)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
             transport.abort()
@@ -341,7 +341,7 @@ class StreamTransport:
                 async with asyncio.timeout(IDLE_LIMIT_S):
                     data = await reader.read(65536)
                 if not data or self._connections.pop(connection.flow, None) is None:
-                    cause = self._shut(connection)
+                    cause = self._silent_close_error(connection)
                     return
                 self._connections[connection.flow] = connection
                 connection.heard_at = self._now()
@@ -361,7 +361,7 @@ class StreamTransport:
             # With TLS 1.3 a server refuses our certificate only after the handshake.
             cause = handshake_error(error, connection.hop(self.transport))
         except (OSError, TimeoutError):
-            cause = self._shut(connection)
+            cause = self._silent_close_error(connection)
             return
         except BadSip as error:
             if self._lines.take(self._now()):
@@ -377,7 +377,7 @@ class StreamTransport:
             if self.find(hop) is None and not coming:
                 self._failed(hop, cause)
 
-    def _shut(self, connection: Connection) -> CallError | None:
+    def _silent_close_error(self, connection: Connection) -> CallError | None:
         if connection.heard or not connection.name:
             return None
         return CalleeUnreachable(
