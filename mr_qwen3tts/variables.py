@@ -234,7 +234,7 @@ def names() -> Rule:
             isinstance(each, str) and (each == "*" or each.isidentifier()) for each in value
         )
 
-    return Rule("Write names with commas between them; * is all, none is none.", read, good)
+    return Rule("Write names with commas between them; * is all, none is no command.", read, good)
 
 
 def wrong(variable: str, rule: Rule, value: object, *, secret: bool = False) -> SettingsError:
