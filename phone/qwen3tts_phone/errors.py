@@ -1,22 +1,4 @@
-"""Errors of a phone call: each says what happened, and what to do about it.
-
-CallError                       the base; a SpeechError
-├── CallRefused                 the far end answered with a failure (status and reason)
-├── CalleeUnreachable           no answer came from that address
-├── PortBusy                    a local port is taken by another program
-├── NoCommonCodec               no codec is common to both ends
-├── BadSdp                      a session description that cannot be used
-├── BadSip                      a SIP message, address or URI that cannot be used
-├── BadCertificate              a TLS certificate of ours or of the far end is not valid
-├── CallNotAllowed              the guard forbids that call (destination, rate, number)
-├── RegistrationFailed          the registrar refused, or did not answer
-├── WrongState                  the call cannot do that now (over, or not yet answered)
-├── NotPossible                 the kind of line cannot do that at all
-├── TransferFailed              the far end did not reach the target
-├── MissingEncryption           encrypted calls are required, and not available here
-├── MachineAnswered             an answering machine took the call, and gets no message
-└── StreamLost                  the media stream that was the call broke off
-"""
+"""Errors of a phone call, all below `CallError`: each says what happened, and what to do."""
 
 from __future__ import annotations
 

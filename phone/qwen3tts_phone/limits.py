@@ -84,9 +84,9 @@ class PendingLimits:
 class PendingConnections:
     """Connections of one port from acceptance until they begin a call (pure).
 
-    TLS, the request, the start message or token have one deadline. Where too many are pending, the
-    oldest
-    of the address with the most of them is closed: one address cannot keep others out.
+    Where too many are pending, the oldest of the address with the most of them is closed: one
+    address
+    cannot keep others out.
     """
 
     def __init__(self, limits: PendingLimits) -> None:

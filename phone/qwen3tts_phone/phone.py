@@ -119,16 +119,13 @@ class Phone(PhoneStatus):
     """SIP endpoint, media process and speech connection; an async context manager.
 
     Settings come as ``settings``, as fields of `PhoneSettings` by name, or both: ``Phone(port=5060,
-    voice="alba")``; ValueError for invalid ones. Iterating over it gives the incoming calls.
-
-    Without a speech server (``server_url``) it starts one in a process of its own, which ends with
-    the
-    phone. ``announce`` is given lines for people: that start, readiness, and each incoming call; by
-    default they go to standard error.
-
-    A ``link`` of the caller's own may be shared: it is not checked at the start, and not closed at
-    the
-    end. ``on_account`` is called when a registration or a trunk comes and goes.
+    voice="alba")``. Iterating over it gives the incoming calls. Without a speech server it starts
+    one in a
+    process that ends with the phone. ``announce`` is given lines for people, by default on standard
+    error.
+    A ``link`` of the caller's own may be shared: it is neither checked nor closed here.
+    ``on_account`` is
+    called when a registration or a trunk comes and goes.
 
     Entering it raises PortBusy, BadCertificate, RegistrationFailed, CalleeUnreachable (the
     registrar),

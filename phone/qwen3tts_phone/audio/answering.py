@@ -1,8 +1,7 @@
 """Answering machine detection by the length and pauses of the greeting (pure).
 
-A short greeting and then quiet is a person; long speech, or a beep, is a machine. Accuracy is
-measured by benchmarks/answering_machine.py, with which the times below were chosen. A decision may
-be corrected later: speech after *silence*, a beep after *human*.
+A short greeting and then quiet is a person; long speech, or a beep, is a machine. A decision may be
+corrected later. The thresholds are tuned with benchmarks/answering_machine.py.
 """
 
 from __future__ import annotations

@@ -2,10 +2,7 @@
 
 The delay follows a high quantile of the packets' lateness (as in WebRTC's NetEQ). Late packets are
 concealed and played all the same; surplus and shortage are corrected by whole pitch periods, first
-in pauses. A clock that is 200 ppm fast costs one period every half minute.
-
-For recordings, ``hold_s`` makes the delay long and constant: the length is changed in the middle of
-pauses, in speech only on underrun or overflow.
+in pauses. ``hold_s`` makes the delay long and constant, for recordings.
 """
 
 from __future__ import annotations

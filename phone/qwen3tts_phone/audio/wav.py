@@ -65,12 +65,11 @@ def recording_path(path: Path, number: int) -> Path:
 
 
 class StereoRecorder:
-    """Recorder of a call: the caller on the left, the agent on the right.
+    """Recorder of a call: the caller on the left, the agent on the right (mode 0600).
 
-    The latest `WINDOW_S` seconds may be written in any order. They are saved every `SAVE_S` seconds
-    with a matching header, so the file can be played at any moment, also after the process was
-    killed.
-    Mode 0600. A full disk does not end a call: it is logged once and kept in ``error``.
+    The latest `WINDOW_S` seconds may be written in any order, and are saved every `SAVE_S` seconds,
+    so the
+    file can be played at any moment. A full disk is logged once and kept in ``error``.
     """
 
     def __init__(

@@ -127,11 +127,8 @@ class CallControl:
                 self.core.start(self._await_caller(), "wait for the caller")
 
     async def _await_caller(self) -> None:
-        """Pause media to an address that may not have asked for it.
-
-        A forged source of an INVITE would have our sound sent to a third party until our answer
-        times out
-        for want of an ACK (32 s).
+        """Pause media to a caller without an ACK: a forged source would have it sent to a third
+        party.
         """
         await self._phone.clock.sleep_until(self._now() + CALLER_WITHIN_S)
         if self.core.up.done() or self.core.speaks_early or self._leg.stats().received:

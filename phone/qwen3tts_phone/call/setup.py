@@ -91,9 +91,8 @@ def srtp_of(settings: PhoneSettings, suites: tuple[str, ...], account: Account |
 def media_host(offer: str | None, local: str, srtp: str) -> str:
     """Return our address for media: ``local``, that of signalling, if the offer has its family.
 
-    Else this machine's address towards the offered one, if it has one of that family (IPv6 media
-    over
-    IPv4 signalling). A phone bound to the loopback address opens nothing else.
+    Else this machine's address towards the offered one. A phone bound to the loopback address opens
+    nothing else.
     """
     if offer is None:
         return local

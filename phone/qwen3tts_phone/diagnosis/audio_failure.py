@@ -1,7 +1,5 @@
-"""Diagnosis of a call's audio: tables of conditions over its facts and counters.
-
-RTP of a SIP call, a media stream and WebRTC have tables of their own; packet loss, delay and
-underruns are judged alike on all of them.
+"""Diagnosis of a call's audio: tables for RTP, media streams and WebRTC over its facts and
+counters.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Diagnosis of a call: what was wrong, and the remedy; the first finding stands in its record.
-
-    for finding in diagnose(facts):
-        print(finding)
-
-It judges by the call's facts alone, and says "probably" where it infers.
-"""
+"""Diagnosis of a call from its facts: what was wrong, and the remedy."""
 
 from __future__ import annotations
 

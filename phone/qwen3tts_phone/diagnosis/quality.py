@@ -1,9 +1,7 @@
 """Call quality from its counters: the E-model, ITU-T G.107 (06/2015), pure.
 
-The rating R falls from 93.2 (G.711 without delay) with delay, loss and the codec; the mean opinion
-score follows from it (Annex B): above 4.0 people are content, below 3.1 nearly all complain. What
-only a telephone set could tell has the default of table 2. One narrow-band scale for all codecs: a
-wide-band codec does not rate above G.711.
+The rating R falls from 93.2 with delay, loss and the codec; the mean opinion score follows from it
+(Annex B). One narrow-band scale for all codecs: a wide-band codec does not rate above G.711.
 """
 
 from __future__ import annotations
@@ -121,11 +119,7 @@ def burst_ratio(missing: int, bursts: int, expected: int) -> float:
 def call_quality(stats: LegStats, codec: str, ptime_ms: int = 20) -> CallQuality:
     """Rate both directions from a call's counters.
 
-    The delay is half the round trip, a packet, the codec's own, and the jitter buffer (theirs is
-    taken as
-    `FAR_BUFFER_MS`). Without RTCP reports the outbound direction is not rated, and the network's
-    delay
-    counts as 0.
+    Without RTCP reports the outbound direction is not rated, and the network's delay counts as 0.
     """
     rating = rating_of(codec)
     network_ms = (stats.round_trip_ms or 0.0) / 2

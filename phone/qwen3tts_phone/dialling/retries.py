@@ -128,8 +128,7 @@ async def place_with_retries(
         policy: the redial policy.
         now: the clock, seconds.
         sleep_until: waits for a time of that clock.
-        number: the callee; with ``log`` the bound per number holds for all callers of this
-            function.
+        number: the callee, whose recent calls in ``log`` count.
         log: recent calls to all numbers.
         waiting: called before each wait with the outcome and the seconds.
     """

@@ -110,11 +110,9 @@ PLAYOUT = PlayoutSettings(max_delay_s=1.5, hold_s=HOLD_S)
 class RecordingTracks:
     """Both directions of a call on the time axis of a `StereoRecorder`.
 
-    Outbound frames lie where they went out. Inbound audio passes a `Playout` with a long constant
-    delay:
-    it lies where it would have come on a line at rest, without gaps, and clock drift is corrected
-    in
-    pauses. The recording keeps its rate when a codec changes in mid-call.
+    Outbound frames lie where they went out; inbound audio passes a `Playout` with a long constant
+    delay,
+    which corrects clock drift in pauses. The recording keeps its rate when a codec changes.
     """
 
     def __init__(self, recorder: StereoRecorder, origin: float) -> None:

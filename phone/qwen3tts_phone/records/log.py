@@ -23,13 +23,10 @@ DAY_S = 86_400.0
 
 
 class CallRecordLog:
-    """Appender of call records to a file (mode 0600).
+    """Appender of call records to a file (mode 0600), shared by any number of processes.
 
-    Each line is one ``write`` in append mode under a lock, so several processes may share a log,
-    also
-    during rotation (``NAME.1`` is the newest). A full disk does not end a call: failed writes are
-    counted
-    in ``lost`` and logged once.
+    Each line is one ``write`` in append mode under a lock, also during rotation (``NAME.1`` is the
+    newest). A full disk does not end a call: failed writes are counted in ``lost`` and logged once.
     """
 
     def __init__(

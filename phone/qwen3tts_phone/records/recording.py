@@ -132,16 +132,14 @@ SUFFIXES = (".wav", *ENCODED)
 
 
 class Recording(os.PathLike[str]):
-    """A stereo recording of a call, the caller on the left; of `Call.record`.
+    """A stereo recording of a call, the caller on the left (0600); of `Call.record`.
 
-    ``await recording`` waits until it begins: immediately, or when the call is answered and the
-    notice of
-    the settings' ``consent`` was heard. It ends with the call, or before:
+    ``await recording`` waits until it begins. It ends with the call, or before:
 
     >>> async with call.record("call.wav"):
     ...     await call.say("This part is kept.")
 
-    Mode 0600. A WAV can be played while it grows; another format is encoded from one at the end.
+    A WAV can be played while it grows; another format is encoded from one at the end.
     """
 
     def __init__(

@@ -60,22 +60,13 @@ class _Format:
 class SdpSession:
     """Our side of a call's offers and answers: version, order of media lines, SRTP keys.
 
-    Args:
-        host: where our RTP is received, a numeric address of either family.
-        port: its port; RTCP is one above it.
-        codecs: in order of preference.
-        ptime_ms: packet time that we ask for, and send where the far end asks for none.
-        telephone_event: whether RFC 4733 events are offered.
-        srtp: ``off``; ``accept`` = where the far end offers a key; ``require`` = SRTP alone.
-        srtp_suites: suites that we offer and take, in order.
-        comfort_noise: ``off``; ``accept`` = where the far end offers it; ``offer``.
-        rtcp_mux: ``off`` or ``accept`` = where the far end offers it.
-        maxptime_ms: longest packet time that we take.
-        opus_fmtp: fmtp of Opus in place of the codec table's.
-
-    Raises ValueError for invalid settings. A description that cannot be used is BadSdp, a codec or
-    an
-    encryption that we lack NoCommonCodec.
+    ``host`` and ``port`` are where our RTP is received; ``srtp``: ``off``, ``accept`` (where the
+    far end
+    offers a key) or ``require``; ``comfort_noise``: ``off``, ``accept`` or ``offer``; ``rtcp_mux``:
+    ``off``
+    or ``accept``. Raises ValueError for invalid settings; a description that cannot be used is
+    BadSdp, a
+    missing codec or encryption NoCommonCodec.
     """
 
     def __init__(

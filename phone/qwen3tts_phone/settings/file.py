@@ -1,8 +1,7 @@
-"""Reader of the phone's settings file: listen, accounts, trunks, media, speech, safety, records.
+"""Reader of the phone's settings file.
 
-Each setting has its default in the code, and only there. An unknown name is refused with its line
-and
-similar names, and everything that can be checked without a network is checked before any bind.
+An unknown name is refused with its line and similar names; everything that can be checked without a
+network is checked before any bind.
 """
 
 from __future__ import annotations
