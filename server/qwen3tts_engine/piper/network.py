@@ -24,7 +24,8 @@ from qwen3tts_engine.piper.graph import (
     Seam,
     find_seam,
 )
-from qwen3tts_engine.piper.stream import FRAMES, SOUND, StreamGraph, stream_graph
+from qwen3tts_engine.piper.stream import StreamGraph, stream_graph
+from qwen3tts_engine.piper.stream_builder import FRAMES, SOUND
 from qwen3tts_wire.errors import BadRequest, EngineFailed
 
 MAX_BYTES = 1 << 30
