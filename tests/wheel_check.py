@@ -25,12 +25,14 @@ PACKAGES = {
     "mr_qwen3tts",
     "qwen3tts_codecs",
     "qwen3tts_pacer",
+    "qwen3tts_text",
     "qwen3tts_wire",
     "qwen3tts_settings",
     "qwen3tts_engine",
     "qwen3tts_server",
     "qwen3tts_speech",
     "qwen3tts_phone",
+    "qwen3tts_agent",
     "qwen3tts_cli",
 }
 LIGHT = (
@@ -40,8 +42,8 @@ LIGHT = (
     "assert not heavy, heavy"
 )
 FULL = (
-    "import qwen3tts_server.app, qwen3tts_engine.embedded.engine, qwen3tts_phone.phone, sys; "
-    "assert 'torch' not in sys.modules"
+    "import qwen3tts_server.app, qwen3tts_engine.embedded.engine, qwen3tts_phone.phone, "
+    "qwen3tts_agent.agent, sys; assert 'torch' not in sys.modules"
 )
 # Only the plugin's host can import it; elsewhere it says what is missing.
 PLUGIN = """

@@ -30,7 +30,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Sleeps:
-    """Nothing comes for so long; for measurements, not for tests."""
+    """Delay without data, for measurements and not for tests."""
 
     seconds: float
 

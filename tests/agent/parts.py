@@ -78,7 +78,7 @@ class WordClient(FakeClient):
 
 
 class WordSink(FakeSink):
-    """Plays at once, or so many words as the test says, and speaks again after an interruption."""
+    """Plays immediately, or as many words as the test says; speaks on after an interruption."""
 
     at_once = True
     last_at: float | None = None
@@ -234,14 +234,14 @@ class ScriptedCall(Call):
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds; for what comes over a socket, and tells nobody."""
+    """Poll until a condition holds, for what comes over a socket."""
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
 class Turns:
-    """Every turn that an agent tells of, for whoever waits for one."""
+    """Turns that an agent reports, for tests that wait for one."""
 
     def __init__(self) -> None:
         self.records: list[TurnRecord] = []

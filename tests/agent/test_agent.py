@@ -27,7 +27,7 @@ from tests.fakes import FakeClock, settle
 
 
 class Model:
-    """Writes a delta whenever the test gives one; each reply anew."""
+    """Model that writes a delta whenever the test gives one, in each reply."""
 
     def __init__(self, *replies: str) -> None:
         self.asked: list[list[tuple[str, str]]] = []

@@ -95,7 +95,7 @@ class CallbackRecogniser:
         if self._running >= self._most:
             raise RecogniserBusy(
                 f"{self._running} turns are being recognised or wait for it.",
-                remedy="Allow more at once (at_once), or take fewer calls.",
+                remedy="Allow more concurrent calls (at_once), or take fewer calls.",
             )
         self._running += 1
         try:

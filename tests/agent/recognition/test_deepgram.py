@@ -67,7 +67,7 @@ async def test_only_the_sound_of_turns_is_sent_and_each_gets_its_own_words() -> 
             assert (await recognition.end_turn(talk.turn(tone(seconds)))).text == (
                 f"{round(seconds * 10)} tenths"
             )
-            talk.say(tone(1.0))  # nobody's turn
+            talk.say(tone(1.0))  # between turns
         assert sum(there.seconds) == pytest.approx(3.5 + 3 * 0.7, abs=0.1)
         assert there.asked[0]["language"] == ["multi"]
 
@@ -176,7 +176,13 @@ async def test_what_it_should_not_say_makes_another_connection(
     ("refuses", "key", "kind", "match", "remedy"),
     [
         (None, "another", RecogniserUnavailable, "asks for a key", "QWEN3TTS_STT_KEY"),
-        ((402, "ASR_PAYMENT"), "a-key", RecogniserUnavailable, "requires payment .402.: ASR_PAYMENT", ""),
+        (
+            (402, "ASR_PAYMENT"),
+            "a-key",
+            RecogniserUnavailable,
+            "requires payment .402.: ASR_PAYMENT",
+            "",
+        ),
         (
             (400, "No such model"),
             *("a-key", RecogniserUnavailable, "refused the request .400.: No such model", "model"),

@@ -37,7 +37,7 @@ def said(text: str = "Good morning.", **more: Any) -> httpx.Response:
 
 
 class Peer:
-    """A server that answers as it is told, in order, and remembers the requests."""
+    """Server with scripted answers that remembers the requests."""
 
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         self.answers = list(answers)

@@ -20,7 +20,7 @@ PIECE = tone(0.1)
 
 
 class FakeWorker:
-    """Answers when it is told to."""
+    """Worker that answers on command."""
 
     def __init__(self) -> None:
         self.on_gone: Callable[[], None] = lambda: None
@@ -256,7 +256,7 @@ async def test_why_there_is_no_worker_is_logged_only_where_it_is_not_raised(
 async def test_a_partial_text_is_made_when_there_is_nothing_else_to_do() -> None:
     house = House()
     with pytest.raises(RecogniserBusy):
-        await house.ask(spare=True)  # no worker yet: nobody loads a model for it
+        await house.ask(spare=True)  # no worker yet, and none is started for it
     assert house.starts == 0
     await house.desk.ready()
     spare = house.ask(spare=True)

@@ -47,7 +47,7 @@ def test_a_confidence_is_told_only_if_every_part_has_one() -> None:
 
 
 class Work:
-    """Answers when it is told to; the text is how long the sound was, in frames."""
+    """Recogniser that answers on command; the text is the length of the audio, in frames."""
 
     def __init__(self) -> None:
         self.asked: list[Samples] = []
@@ -245,7 +245,7 @@ def ahead(work: Work, spare: Work, heard: list[str]) -> tuple[TurnRecognition, T
 
 
 async def begun(recognition: TurnRecognition, talk: Talk, seconds: float) -> None:
-    """A turn of so much speech, with the event loop's turn after each frame."""
+    """Speak a turn, with a step of the event loop after each frame."""
     talk.say(quiet(0.5))
     recognition.begin_turn(talk.at)
     await said(talk, tone(seconds))
@@ -324,7 +324,7 @@ async def test_partials_take_half_of_the_time_at_most() -> None:
     work, spare, heard = Work(), Work(), list[str]()
     recognition, talk = ahead(work, spare, heard)
     await begun(recognition, talk, 1.0)
-    await said(talk, tone(1.5))  # so long the first takes
+    await said(talk, tone(1.5))  # the duration of the first
     spare.answer("slow")
     await said(talk, tone(1.4))
     assert len(spare.asked) == 1

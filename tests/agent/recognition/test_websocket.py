@@ -28,13 +28,13 @@ from tests.fakes import FakeClock, settle
 pytestmark = pytest.mark.network
 
 BOUND_S = 20.0
-"""Nothing here takes so long; a test that does has failed."""
+"""A test that takes longer has failed."""
 
 Behaviour = Callable[["Peer", ServerConnection], Awaitable[None]]
 
 
 class Peer:
-    """A recogniser's server that does as it is told and remembers what it was sent."""
+    """Scripted recogniser's server that remembers what it was sent."""
 
     def __init__(self) -> None:
         self.calls: list[list[dict[str, Any] | bytes]] = []

@@ -31,7 +31,7 @@ from tests.conftest import require_package
 pytestmark = pytest.mark.network
 
 BOUND_S = 120.0
-"""A start takes seconds, most of them imports; a test that takes so long has failed."""
+"""A start takes seconds, most of them imports; a test that takes longer has failed."""
 TEXT = "What time do you open tomorrow?"
 
 

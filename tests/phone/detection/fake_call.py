@@ -64,7 +64,7 @@ class FakeCall:
     # --- what the test plays
 
     async def say(self, seconds: float, *, loud: bool = True) -> None:
-        """The caller is loud, or quiet, for so long."""
+        """Feed loud, or quiet, audio of this length."""
         for _ in range(round(seconds * 50)):
             await self.clock.advance(0.02)
             frame = HeardFrame(
@@ -75,7 +75,7 @@ class FakeCall:
             await settle()
 
     async def rest(self, seconds: float) -> None:
-        """The caller is quiet for so long."""
+        """Feed quiet audio of this length."""
         await self.say(seconds, loud=False)
 
     async def press(self, keys: str) -> None:

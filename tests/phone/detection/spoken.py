@@ -50,7 +50,7 @@ def on_the_line(sound: NDArray[np.float64]) -> Samples:
 
 
 def quiet(seconds: float, seed: int = 1) -> Samples:
-    """A line on which nobody speaks."""
+    """Return audio of a line without speech."""
     hiss = np.random.default_rng(seed).normal(0.0, 8.0, round(seconds * 50) * 160)
     return on_the_line(hiss)
 

@@ -43,7 +43,7 @@ class Talk:
         self.events: list[ListenEvent] = []
 
     def take(self, voiced: bool, milliseconds: int) -> list[ListenEvent]:
-        """Let it be voiced or not for so long; what is told meanwhile."""
+        """Feed voiced or unvoiced pieces of this length; return the events."""
         told: list[ListenEvent] = []
         for _ in range(milliseconds // 10):
             begins, self.now = self.now, round(self.now + PIECE, 6)

@@ -272,11 +272,11 @@ async def answers(text: object) -> object:
     return text
 
 
-@pytest.mark.parametrize("kind", ["no coroutine", "raises at once", "no number"])
+@pytest.mark.parametrize("kind", ["no coroutine", "raises", "no number"])
 async def test_a_turn_detector_that_is_none_costs_no_turn(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = {"no coroutine": True, "raises at once": KeyError("x"), "no number": answers("yes")}
+    given = {"no coroutine": True, "raises": KeyError("x"), "no number": answers("yes")}
     call = FakeCall()
     async with listening(call, turn_detector=Plain(given[kind])) as (_, turns):
         await call.say(0.4)
