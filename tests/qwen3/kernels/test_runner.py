@@ -34,7 +34,7 @@ def prompt(model: Qwen3Model, text: str = "Good morning.") -> torch.Tensor:
     return model.embed(build_prompt(model.config, text_ids=ids, speaker="ryan", layout="full"))
 
 
-def joined(runner: Runner, slot: int, embeds: torch.Tensor, **fields: object) -> None:
+def prefilled(runner: Runner, slot: int, embeds: torch.Tensor, **fields: object) -> None:
     values = {"sampling": GREEDY, "seed": 1, **fields}
     runner.prefill([PrefillRow(slot, embeds, **values)])  # type: ignore[arg-type]
 
@@ -57,7 +57,7 @@ def test_rows_that_share_a_step_have_the_codes_they_have_alone(
     texts = ["Good morning.", "This is the line, and it works."]
     alone = []
     for text in texts:
-        joined(runner, 0, prompt(model, text))
+        prefilled(runner, 0, prompt(model, text))
         alone.append(frames(runner, [0], 12)[0])
         runner.free(0)
     runner.prefill(
@@ -69,11 +69,11 @@ def test_rows_that_share_a_step_have_the_codes_they_have_alone(
 
 
 def test_a_row_that_skips_steps_goes_on_where_it_was(runner: Runner, model: Qwen3Model) -> None:
-    joined(runner, 2, prompt(model))
+    prefilled(runner, 2, prompt(model))
     whole = frames(runner, [2], 10)[0]
     runner.free(2)
-    joined(runner, 2, prompt(model))
-    joined(runner, 0, prompt(model, "Another."))
+    prefilled(runner, 2, prompt(model))
+    prefilled(runner, 0, prompt(model, "Another."))
     parts = [frames(runner, [2], 4)[0]]
     frames(runner, [0], 5)
     parts.append(frames(runner, [2, 0], 6)[0])
@@ -82,19 +82,19 @@ def test_a_row_that_skips_steps_goes_on_where_it_was(runner: Runner, model: Qwen
 
 def test_a_prompts_kept_beginning_changes_nothing(runner: Runner, model: Qwen3Model) -> None:
     embeds = prompt(model)
-    joined(runner, 0, embeds)
+    prefilled(runner, 0, embeds)
     whole = frames(runner, [0], 10)
     kept = runner.prefill_prefix(1, embeds[:6])
     assert kept.length == 6
     assert kept.bytes > 0
-    joined(runner, 1, embeds[6:], prefix=kept)
+    prefilled(runner, 1, embeds[6:], prefix=kept)
     assert np.array_equal(frames(runner, [1], 10), whole)
 
 
 def test_sound_is_that_of_the_whole_decode_however_it_is_cut(
     runner: Runner, model: Qwen3Model
 ) -> None:
-    joined(runner, 0, prompt(model))
+    prefilled(runner, 0, prompt(model))
     codes = frames(runner, [0], 15)[0]
     parts = [sound(runner, 0, first, count) for first, count in ((0, 1), (1, 2), (3, 4), (7, 8))]
     whole = model.decoder.decode(torch.from_numpy(codes)).numpy()
@@ -102,7 +102,7 @@ def test_sound_is_that_of_the_whole_decode_however_it_is_cut(
 
 
 def test_the_ring_of_codes_goes_round(runner: Runner, model: Qwen3Model) -> None:
-    joined(runner, 0, prompt(model))
+    prefilled(runner, 0, prompt(model))
     heard, codes = [], []
     for first in range(0, 100, 20):
         codes.append(frames(runner, [0], 20)[0])
@@ -114,7 +114,7 @@ def test_the_ring_of_codes_goes_round(runner: Runner, model: Qwen3Model) -> None
 def test_a_replay_is_the_same_sound_and_leaves_the_same_state(
     runner: Runner, model: Qwen3Model
 ) -> None:
-    joined(runner, 0, prompt(model))
+    prefilled(runner, 0, prompt(model))
     codes = frames(runner, [0], 40)[0]
     first = sound(runner, 0, 0, 30)
     # As a decode that broke off would leave it.
@@ -125,42 +125,42 @@ def test_a_replay_is_the_same_sound_and_leaves_the_same_state(
 
 
 def test_a_slot_that_was_used_starts_over(runner: Runner, model: Qwen3Model) -> None:
-    joined(runner, 0, prompt(model))
+    prefilled(runner, 0, prompt(model))
     first = frames(runner, [0], 8)
     heard = sound(runner, 0, 0, 8)
     frames(runner, [0], 30)
     runner.free(0)
-    joined(runner, 0, prompt(model))
+    prefilled(runner, 0, prompt(model))
     assert np.array_equal(frames(runner, [0], 8), first)
     assert np.abs(sound(runner, 0, 0, 8) - heard).max() < 1e-5
 
 
 def test_after_a_fault_it_starts_over(runner: Runner, model: Qwen3Model) -> None:
-    joined(runner, 0, prompt(model))
+    prefilled(runner, 0, prompt(model))
     first = frames(runner, [0], 8)
     runner.reset()
-    joined(runner, 0, prompt(model))
+    prefilled(runner, 0, prompt(model))
     assert np.array_equal(frames(runner, [0], 8), first)
 
 
 def test_a_row_that_needs_all_scores_gets_them(runner: Runner, model: Qwen3Model) -> None:
     sampling = Sampling(temperature=0.7, top_k=0, top_p=0.9)
     assert sampling.needs_full_sort
-    joined(runner, 0, prompt(model), sampling=sampling)
-    joined(runner, 1, prompt(model))
+    prefilled(runner, 0, prompt(model), sampling=sampling)
+    prefilled(runner, 1, prompt(model))
     greedy = frames(runner, [0, 1], 6)[1]
-    joined(runner, 2, prompt(model))
+    prefilled(runner, 2, prompt(model))
     assert np.array_equal(frames(runner, [2], 6)[0], greedy)
 
 
 def test_it_is_warm_without_a_trace(runner: Runner, model: Qwen3Model) -> None:
     told: list[tuple[str, int, int]] = []
-    joined(runner, 0, prompt(model))
+    prefilled(runner, 0, prompt(model))
     first = frames(runner, [0], 8)
     runner.free(0)
     runner.warmup(lambda *what: told.append(what))
     runner.warmup()
-    joined(runner, 0, prompt(model))
+    prefilled(runner, 0, prompt(model))
     assert np.array_equal(frames(runner, [0], 8), first)
     assert told
     assert told[-1][1] == told[-1][2]

@@ -38,7 +38,7 @@ class Spoken:
 
 
 class Stage:
-    """A KV cache and a model; rows join, step and leave."""
+    """A KV cache and a model; rows are prefilled, stepped and finished."""
 
     def __init__(self, model: Qwen3Model, *, slots: int, positions: int = 96) -> None:
         self.model = model
@@ -46,7 +46,7 @@ class Stage:
         self.scripts: dict[int, Script] = {}
         self.spoken: dict[int, Spoken] = {}
 
-    def join(self, rows: dict[int, Script], *, pad: int = 0, padding_rows: int = 0) -> None:
+    def prefill(self, rows: dict[int, Script], *, pad: int = 0, padding_rows: int = 0) -> None:
         """Prefill slots together; ``pad`` positions more than the longest needs."""
         for slot, script in rows.items():
             self.kv_cache.reset(slot, script.sampling, script.seed)
@@ -88,7 +88,7 @@ class Stage:
 def alone(model: Qwen3Model, script: Script, frames: int) -> Spoken:
     """A row that shares nothing with anybody."""
     stage = Stage(model, slots=1)
-    stage.join({0: script})
+    stage.prefill({0: script})
     for _ in range(frames):
         stage.step([0])
     return stage.spoken[0]

@@ -51,13 +51,13 @@ def test_rows_that_are_admitted_skipped_and_finished_change_no_other_codes(
     waiting, running = list(range(ROWS)), dict[int, int]()
     for _ in range(3 * FRAMES):
         free = [slot for slot in range(SLOTS) if slot not in running]
-        joining = plan.draw(st.lists(st.sampled_from(free), unique=True)) if free else []
-        joins = {slot: waiting.pop(0) for slot in joining if waiting}
-        if joins:
+        admitting = plan.draw(st.lists(st.sampled_from(free), unique=True)) if free else []
+        admitted = {slot: waiting.pop(0) for slot in admitting if waiting}
+        if admitted:
             pads = plan.draw(st.integers(0, 3)), plan.draw(st.integers(0, 2))
-            rows = {slot: lonely[row][0] for slot, row in joins.items()}
-            stage.join(rows, pad=pads[0], padding_rows=pads[1])
-            running |= joins
+            rows = {slot: lonely[row][0] for slot, row in admitted.items()}
+            stage.prefill(rows, pad=pads[0], padding_rows=pads[1])
+            running |= admitted
         if not running:
             break
         order = plan.draw(st.permutations(sorted(running)))
@@ -79,9 +79,9 @@ def test_what_is_drawn_does_not_depend_on_place_neighbours_or_padding(model: Qwe
     ]
     expected = [torch.stack(alone(model, row, FRAMES).codes) for row in rows]
     stage = Stage(model, slots=5)
-    stage.join({4: rows[0], 2: rows[1]}, pad=2, padding_rows=1)
+    stage.prefill({4: rows[0], 2: rows[1]}, pad=2, padding_rows=1)
     stage.step([2, 4], padding_rows=3)
-    stage.join({0: rows[2], 3: rows[3]})
+    stage.prefill({0: rows[2], 3: rows[3]})
     for _ in range(FRAMES):
         going = [slot for slot in (3, 4, 0, 2) if len(stage.spoken[slot].codes) < FRAMES]
         stage.step(going)
@@ -101,7 +101,7 @@ def test_late_text_is_early_text(model: Qwen3Model) -> None:
     """A row that waits for its text speaks as one that had it: nothing happens in between."""
     rows = {slot: script(model, 10 + slot, 12) for slot in range(3)}
     stage = Stage(model, slots=3)
-    stage.join(rows)
+    stage.prefill(rows)
     # Text comes every 1, 2 and 3 rounds.
     for turn in range(36):
         going = [
@@ -142,7 +142,7 @@ def test_a_tiny_checkpoint_speaks_and_ends_by_itself(model: Qwen3Model) -> None:
 def test_a_prefix_restored_is_a_prefix_computed(model: Qwen3Model) -> None:
     whole = script(model, 5, FRAMES)
     stage = Stage(model, slots=3)
-    stage.join({0: Script(whole.embeds[:3], [0])})
+    stage.prefill({0: Script(whole.embeds[:3], [0])})
     snapshot = stage.kv_cache.snapshot(0, 3)
     assert snapshot.length == 3
     assert snapshot.bytes == snapshot.kv.nbytes
@@ -168,7 +168,7 @@ def test_a_prefix_restored_is_a_prefix_computed(model: Qwen3Model) -> None:
 def test_how_far_attention_looks_changes_nothing(model: Qwen3Model, kv_len: int) -> None:
     row = script(model, 8, FRAMES)
     stage = Stage(model, slots=1)
-    stage.join({0: row})
+    stage.prefill({0: row})
     for _ in range(FRAMES):
         stage.step([0], kv_len=kv_len)
     close(stage.spoken[0], alone(model, row, FRAMES))
@@ -205,14 +205,14 @@ class TestEnd:
 def test_a_broken_row_harms_no_other_and_its_slot_is_clean_afterwards(model: Qwen3Model) -> None:
     good, other = script(model, 20, FRAMES), script(model, 21, FRAMES)
     stage = Stage(model, slots=2)
-    stage.join({0: good, 1: other})
+    stage.prefill({0: good, 1: other})
     stage.step([0, 1])
     stage.kv_cache.logits[1] = torch.nan
     stage.kv_cache.kv[:, 1, 0] = torch.nan
     for _ in range(2):
         stage.step([1, 0])
     assert int(stage.spoken[1].codes[-1][0]) == NOT_FINITE
-    stage.join({1: other})
+    stage.prefill({1: other})
     while len(stage.spoken[0].codes) < FRAMES:
         stage.step([0, 1])
     close(stage.spoken[0], alone(model, good, FRAMES))
@@ -229,7 +229,7 @@ def test_codes_stay_in_the_ring_and_state_keeps_its_place(model: Qwen3Model) -> 
         *(kv_cache.counters, kv_cache.knobs, kv_cache.codes),
     )
     places = [part.data_ptr() for part in parts]
-    stage.join({1: row})
+    stage.prefill({1: row})
     for _ in range(frames):
         stage.step([1])
     said = stage.codes(1)
@@ -245,8 +245,8 @@ def test_codes_stay_in_the_ring_and_state_keeps_its_place(model: Qwen3Model) -> 
 def test_a_row_past_the_last_position_harms_no_other(model: Qwen3Model) -> None:
     row, other = script(model, 30, 40), script(model, 31, 40)
     stage = Stage(model, slots=2, positions=16)
-    stage.join({0: row})
-    stage.join({1: Script(other.embeds[:2], other.text)})
+    stage.prefill({0: row})
+    stage.prefill({1: Script(other.embeds[:2], other.text)})
     before = stage.kv_cache.kv[:, 1].clone()
     for _ in range(30):
         stage.step([0], kv_len=16)
@@ -318,7 +318,7 @@ def test_half_precision_speaks(tiny: dict[str, Path], dtype: torch.dtype) -> Non
     assert model.talker.table.dtype == dtype
     row = script(exact, 50, FRAMES)
     stage = Stage(model, slots=2)
-    stage.join({0: row})
+    stage.prefill({0: row})
     spoken = alone(exact, row, 1)
     scale = float(spoken.logits[0].std())
     error = float((stage.kv_cache.logits[0] - spoken.logits[0]).std())

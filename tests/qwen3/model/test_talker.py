@@ -91,7 +91,7 @@ def test_a_prompt_and_a_frame_find_their_text(
 
 def test_prefill_and_steps_are_the_plain_layers(model: Qwen3Model, weights: Weights) -> None:
     stage, row = Stage(model, slots=3), script(model, 1, 20)
-    stage.join({1: row}, pad=3, padding_rows=2)
+    stage.prefill({1: row}, pad=3, padding_rows=2)
     inputs, head = row.embeds, weights["talker.codec_head.weight"]
     talker, plain = model.talker, weights.under("talker.model.")
     for number in range(6):
@@ -108,9 +108,9 @@ def test_prefill_and_steps_are_the_plain_layers(model: Qwen3Model, weights: Weig
 def test_prompts_of_all_lengths_together(model: Qwen3Model) -> None:
     rows = [script(model, seed, 1) for seed in range(5)]
     together, stage = Stage(model, slots=5), Stage(model, slots=5)
-    together.join(dict(enumerate(rows)), pad=1)
+    together.prefill(dict(enumerate(rows)), pad=1)
     for slot, row in enumerate(rows):
-        stage.join({slot: row})
+        stage.prefill({slot: row})
         torch.testing.assert_close(
             together.kv_cache.logits[slot], stage.kv_cache.logits[slot], rtol=1e-4, atol=1e-4
         )
@@ -123,7 +123,7 @@ def test_a_prompt_that_fills_the_slot_to_the_last_position(model: Qwen3Model) ->
     length = len(row.embeds)
     tight, wide = Stage(model, slots=1, positions=length), Stage(model, slots=1)
     for stage in (tight, wide):
-        stage.join({0: row}, pad=5)
+        stage.prefill({0: row}, pad=5)
     torch.testing.assert_close(tight.kv_cache.kv[:, 0], wide.kv_cache.kv[:, 0, :length])
     torch.testing.assert_close(tight.kv_cache.logits[0], wide.kv_cache.logits[0])
 
@@ -138,7 +138,7 @@ def test_a_missing_tensor_is_named(weights: Weights) -> None:
 
 def test_scratch_takes_what_padding_writes(model: Qwen3Model) -> None:
     stage = Stage(model, slots=2)
-    stage.join({0: Script(script(model, 2, 1).embeds, [0])}, padding_rows=3)
+    stage.prefill({0: Script(script(model, 2, 1).embeds, [0])}, padding_rows=3)
     stage.step([0], padding_rows=3)
     kv_cache: KvCache = stage.kv_cache
     assert kv_cache.kv[:, kv_cache.scratch].any()
