@@ -211,15 +211,10 @@ class SipEndpoint:
     ) -> SipCall:
         """Place a call; returns immediately, follow its events or await ``answered()``.
 
-        With an account the target may be a bare number or name of its registrar. Where DNS or the
-        account names several servers, the next is tried when one does not answer, refuses the
-        connection or returns 503. Only the account's servers and allowed networks may ask for its
-        password.
-
-        Raises BadSip for an unusable address, CalleeUnreachable for a host without an address,
-        WrongState while the endpoint drains. ``check`` raises CallError for a redirection target
-        that may not be called (settings ``follow_redirects``). ``theirs``: a far end names the
-        target; see `Locator.locate`.
+        With an account the target may be a bare number or name of its registrar. ``check`` raises
+        CallError for a redirection target that may not be called. ``theirs``: a far end names the
+        target; see `Locator.locate`. Raises BadSip, CalleeUnreachable for a host without an
+        address, WrongState while the endpoint drains.
         """
         self._check_open()
         if self.draining:

@@ -1,10 +1,7 @@
 """Admission of requests: limits for each source, and overload control by queueing delay (pure).
 
-A user agent is neither registrar nor proxy: it forwards nothing and asks for no password. What a
-stranger must not get is the time of this process, the names that can be called, and call after
-call. Trusted sources (the accounts' servers, this machine) are exempt from the limits; what a local
-proxy forwards is judged by where it had that from. UDP source addresses can be forged: so a ban is
-short, and never holds for trusted sources.
+A stranger must not get the time of this process, the names that can be called, nor call after call.
+UDP source addresses can be forged: so a ban is short, and never holds for trusted sources.
 """
 
 from __future__ import annotations
@@ -344,14 +341,13 @@ class OverloadState(Enum):
 
 
 class OverloadControl:
-    """Overload control of one endpoint by queueing delay; times are seconds of its clock.
+    """Overload control of one endpoint by queueing delay; times are seconds of its clock."""
 
-    Above the rate that this process can set up, messages queue in the socket until the kernel drops
-    them, and callers retransmit. So while the queue does not drain (its least delay tells, as in
-    CoDel, RFC 8289), an INVITE gets 503 with Retry-After (RFC 3261 section 21.5.4). A socket buffer
-    of the common size (net.core.rmem_max of 212,992) holds 100 to 185 INVITEs, which are read
-    sooner than that: there the kernel's count of dropped datagrams tells.
-    """
+    # Above the rate that this process can set up, messages queue in the socket until the kernel
+    # drops them, and callers retransmit. So while the queue does not drain (its least delay tells,
+    # as in CoDel, RFC 8289), an INVITE gets 503 with Retry-After (RFC 3261 section 21.5.4). A
+    # socket buffer of the common size (net.core.rmem_max of 212,992) holds 100 to 185 INVITEs,
+    # which are read sooner than that: there the kernel's count of dropped datagrams tells.
 
     def __init__(self) -> None:
         self.state = OverloadState.OPEN

@@ -45,12 +45,7 @@ class Timed(Protocol):
 class UserAgentCore:
     """What a user agent's client and server sides share (the "core" of RFC 3261 section 6).
 
-    Args:
-        settings: of the endpoint.
-        now: the clock, in seconds.
-        local: host and port by which the far end of a hop knows us.
-        rng: source of random waits.
-        flush: sends what is in the outbox.
+    ``local`` gives the address by which the far end of a hop knows us; ``flush`` sends the outbox.
     """
 
     def __init__(
