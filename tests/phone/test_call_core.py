@@ -1,12 +1,14 @@
-"""What every call has, driven as a line drives it, without a network."""
+"""The core of a call: events, keys, recordings, the end; and incoming calls that no program answers."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import wave
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +17,16 @@ from qwen3tts_codecs import PCMA, PCMU, Payload
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, Tap
 from qwen3tts_phone.call.core import CallCore, CallVoice
-from qwen3tts_phone.call.events import CallAnswered, CallEnded, CodecChanged
+from qwen3tts_phone.call.events import (
+    MAX_UNREAD_EVENTS,
+    CallAnswered,
+    CallEnded,
+    CodecChanged,
+    EventStream,
+    InfoHeard,
+    TimedEvent,
+)
+from qwen3tts_phone.call.incoming import RETRY_AFTER_S, refuse_with_retry_after
 from qwen3tts_phone.errors import StreamLost, WrongState
 from qwen3tts_phone.facts import MAX_NOTED_KEYS, CallFacts, EndFacts
 from qwen3tts_phone.media.dtmf import KEYS_BURST
@@ -207,3 +218,71 @@ async def test_nothing_is_recorded_after_the_end(tmp_path: Path) -> None:
     core.begin(PCMU, HastySink(clock))
     assert core.recordings.automatic is None
     assert list((tmp_path / "audio").iterdir()) == []
+
+
+async def test_a_far_end_cannot_fill_the_memory_of_a_program_that_does_not_listen() -> None:
+    news = EventStream()
+    for number in range(3 * MAX_UNREAD_EVENTS):
+        news.publish(InfoHeard(float(number), "text/plain", "x"))
+    news.publish(CallEnded(9.0, "they hung up"))
+    news.close()
+    heard: list[TimedEvent] = [event async for event in news.all()]
+    assert len(heard) == MAX_UNREAD_EVENTS + 1
+    assert [event.at for event in heard[:3]] == [0.0, 1.0, 2.0]
+    assert isinstance(heard[-1], CallEnded)
+
+
+async def test_who_follows_a_call_misses_nothing_from_when_he_asks() -> None:
+    news = EventStream()
+    news.publish(InfoHeard(1.0, "text/plain", "before"))
+    first = news.following()
+    news.publish(InfoHeard(2.0, "text/plain", "not read yet"))
+    second = news.following()
+    news.publish(CallEnded(3.0, "they hung up"))
+    news.close()
+    assert [event.at async for event in first] == [2.0, 3.0]
+    assert [event.at async for event in second] == [3.0]
+    assert [event.at async for event in news.all()] == [1.0, 2.0, 3.0]
+    assert [event async for event in first] == []
+    assert [event async for event in news.following()] == []
+
+
+async def test_who_follows_no_more_is_forgotten() -> None:
+    news = EventStream()
+    async for _ in _one(news):
+        break
+    gc.collect()
+    assert len(news._followers) == 0
+
+
+def _one(news: EventStream) -> AsyncIterator[TimedEvent]:
+    following = news.following()
+    news.publish(InfoHeard(1.0, "text/plain", "x"))
+    return following
+
+
+class Sip:
+    """A call that came in, as far as it is refused."""
+
+    def __init__(self, over: bool = False) -> None:
+        self.refused: tuple[int, dict[str, str]] | None = None
+        self._over = over
+
+    async def reject(
+        self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        if self._over:
+            raise WrongState("The call is over.")
+        self.refused = status, dict(headers or {})
+
+
+async def test_a_call_for_which_nothing_is_free_is_told_when_to_come_again() -> None:
+    sip = Sip()
+    await refuse_with_retry_after(cast(Any, sip))
+    assert sip.refused == (503, {"Retry-After": str(RETRY_AFTER_S)})
+
+
+async def test_a_call_that_is_over_is_not_refused_again() -> None:
+    sip = Sip(over=True)
+    await refuse_with_retry_after(cast(Any, sip))
+    assert sip.refused is None
