@@ -117,7 +117,7 @@ class Qwen3TTS:
 
     @property
     def sample_rate(self) -> int:
-        """Of all audio, hertz."""
+        """Sample rate of all audio, hertz."""
         return SAMPLE_RATE
 
     def voices(self) -> list[Voice]:
@@ -375,11 +375,6 @@ class Qwen3TTS:
             self._release(speech)
 
     def _release(self, speech: Speech) -> None:
-        """Close a speech that is no longer read.
-
-        A forgotten iterator is closed where it is garbage-collected, possibly on the loop's own
-        thread, which must not wait for itself.
-        """
         if threading.current_thread() is self._thread:
             self._on_loop(speech.close())
         else:

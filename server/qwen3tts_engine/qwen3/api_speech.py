@@ -184,7 +184,7 @@ class Speech:
 
     @property
     def closed(self) -> bool:
-        """Whether reading is no longer possible."""
+        """True if reading is no longer possible."""
         return self._task.done()
 
     async def next(self) -> PcmChunk | None:
@@ -251,8 +251,7 @@ class Speech:
 
 
 class TextReader(threading.Thread):
-    """Thread that reads an iterator of text until it or its speech ends; passes errors to the
-    speech."""
+    """Thread that reads an iterator of text for a speech, until either ends."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, speech: Speech, pieces: Iterable[str]

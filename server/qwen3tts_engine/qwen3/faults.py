@@ -40,8 +40,7 @@ def public_error(error: Exception) -> SpeechError:
 
 
 def safe_traceback(error: BaseException) -> str:
-    """Format an exception for the log without a caller's text: messages of device and file errors
-    only."""
+    """Format an exception for the log without a caller's text."""
     where = "".join(traceback.format_tb(error.__traceback__))
     says = f": {error}" if isinstance(error, RuntimeError | OSError) else ""
     return f"{where}{type(error).__name__}{says}"

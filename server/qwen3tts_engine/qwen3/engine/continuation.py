@@ -45,8 +45,7 @@ class Regeneration:
         """End of the last reported word in the original text."""
 
     def chunk(self, chunk: PcmChunk) -> PcmChunk:
-        """Convert a generation's chunk to the request's: word times from its first sample, each
-        word once."""
+        """Convert a generation's chunk to the request's: word times, each word once."""
         self._samples += chunk.samples
         words: list[Word] = []
         for word in chunk.words:

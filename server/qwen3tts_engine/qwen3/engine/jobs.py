@@ -85,7 +85,7 @@ class OutputSink(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether reading is no longer possible."""
+        """True if reading is no longer possible."""
         ...
 
     def put(self, chunk: PcmChunk) -> None: ...
@@ -186,7 +186,7 @@ class Job:
         return self.end == "frame_cap" and self.bound is not None and self.total == self.bound
 
     def eos_allowed(self) -> bool:
-        """Whether EOS is allowed at the next frame; depends on the text, not on its arrival
+        """Return whether EOS is allowed at the next frame, by the text and not its arrival
         times."""
         if self.launched < MIN_FRAMES:
             return False

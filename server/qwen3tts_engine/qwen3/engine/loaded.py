@@ -356,8 +356,7 @@ class LoadedModel:
             )
 
     def _sampling(self, wanted: Wanted | None, others: PredictorSampling | None) -> Sampling:
-        """Checkpoint's sampling with the request's overrides; temperature 0 applies to all codes of
-        a frame."""
+        """Checkpoint's sampling with the request's overrides; temperature 0 is for all codes."""
         own = self.config.generation
         if wanted is None:
             wanted = Wanted()

@@ -69,7 +69,7 @@ class TextTrack:
 
     @property
     def ready(self) -> bool:
-        """Whether speech can start: something to say, and all of it unless it grows."""
+        """True if speech can start: something to say, and all of it unless it grows."""
         return self.speakable and bool(self.ids) and (self.streaming or self.ended)
 
     @property
@@ -101,8 +101,7 @@ class TextTrack:
             self._live.on_change = None
 
     def original(self, start: int, end: int) -> tuple[int, int]:
-        """Return the position of ``text[start:end]`` in the context's original text
-        (base.original)."""
+        """Return the position of ``text[start:end]`` in the context's original text."""
         if start >= end:
             return (self._offsets[start],) * 2
         return self._offsets[start], min(self._offsets[end - 1] + 1, self._offsets[-1])

@@ -162,8 +162,7 @@ class Worker:
                 done.set_exception(self._over)
 
     def turn(self, now: float) -> float | None:
-        """Run one iteration; return when the next is due (``now``: immediately; None: at an
-        event)."""
+        """Run one iteration; return when the next is due (None: at an event)."""
         try:
             return self._turn(now)
         except Exception as error:

@@ -160,7 +160,7 @@ class Runner:
 
     @property
     def reads_lengths(self) -> bool:
-        """Whether attention reads each row's length, so that one graph fits all."""
+        """True if attention reads each row's length, so that one graph fits all."""
         return self.model.kernels.decode_attention is not TORCH_KERNELS.decode_attention
 
     @property

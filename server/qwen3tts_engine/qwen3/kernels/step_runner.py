@@ -58,12 +58,11 @@ class Ticket(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether ``wait`` returns immediately."""
+        """True if ``wait`` returns immediately."""
         ...
 
     def wait(self) -> NDArray[Any]:
-        """Return codes [B, 16] int64 of a step, or samples [B, frames * 1920] float32 of a
-        decode."""
+        """Return codes [B, 16] int64 of a step, samples [B, frames * 1920] of a decode."""
         ...
 
 

@@ -204,8 +204,7 @@ SHARD = re.compile(r"[\w][\w.-]*\.safetensors", re.ASCII)
 
 
 def find_checkpoint(name: str, *, cache: Path | None = None) -> Path:
-    """Return a checkpoint's folder: a local one, or a hub id fetched into ``cache`` (None: the
-    hub's)."""
+    """Return a checkpoint's folder: a local one, or a hub id fetched into ``cache``."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder

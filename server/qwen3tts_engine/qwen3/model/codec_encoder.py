@@ -169,8 +169,7 @@ class CodecEncoder:
 
     @torch.no_grad()
     def encode(self, samples: Tensor) -> Tensor:
-        """Return the codes of samples [N >= 1] in ±1 at 24 kHz: [ceil(N / 1920), quantizers]
-        int64."""
+        """Return the codes [ceil(N / 1920), quantizers] of samples [N >= 1] in ±1 at 24 kHz."""
         weight = self._first.weight
         x = self._convolve(samples.to(weight.device, weight.dtype))[None].transpose(1, 2)
         rope = self._rope(x.shape[1], x)

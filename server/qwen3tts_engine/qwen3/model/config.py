@@ -250,6 +250,5 @@ class ModelConfig:
 
     @property
     def takes_instructions(self) -> bool:
-        """Whether the checkpoint was trained on instructions: neither the small CustomVoice nor
-        Base."""
+        """True if trained on instructions: neither the small CustomVoice nor Base."""
         return self.task == "voice_design" or (self.task == "custom_voice" and self.size != "0b6")

@@ -55,7 +55,7 @@ class JsonFields:
         return self._values.get(name) is not None
 
     def known(self, name: str) -> bool:
-        """Whether the field is set or has a default."""
+        """Return whether the field is set or has a default."""
         return name in self or name in self._defaults
 
     def __iter__(self) -> Iterator[str]:

@@ -56,8 +56,7 @@ class KvCache:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Allocate ``slots`` and the scratch slot; EngineUnavailable if there is too little
-        memory."""
+        """Allocate; EngineUnavailable if there is too little memory."""
         longest = config.talker.max_positions
         if slots < 1 or not 1 <= positions <= longest:
             raise EngineUnavailable(
@@ -163,8 +162,7 @@ class KvCache:
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return zeros; on a CPU in memory committed page by page when written, unlike NumPy's huge
-    pages."""
+    """Return zeros; on a CPU in small pages, committed when written."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     # Windows knows neither; what it maps is private as well.

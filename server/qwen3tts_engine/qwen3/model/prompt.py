@@ -83,8 +83,7 @@ def find_language(config: ModelConfig, language: str | None) -> str | None:
 
 
 def find_speaker(config: ModelConfig, speaker: str | None) -> str:
-    """Return the checkpoint's name of a speaker, in any case; UnknownVoice suggests similar
-    names."""
+    """Return the checkpoint's name of a speaker, in any case; UnknownVoice."""
     known = config.talker.speakers
     wanted = "" if speaker is None else speaker.strip().lower()
     for name in (wanted, wanted.replace(" ", "_").replace("-", "_")):

@@ -153,8 +153,7 @@ class SpeakerEncoder:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> SpeakerEncoder:
-        """Load ``speaker_encoder.*``; keep it on the CPU, see CodecEncoder. Raises
-        BadCheckpoint."""
+        """Load ``speaker_encoder.*``; keep it on the CPU, see CodecEncoder."""
         at = weights.under("speaker_encoder.")
         channels = config.enc_channels
 

@@ -98,7 +98,7 @@ class TextNormalizer:
 
 
 def _begins(char: str) -> bool:
-    """Whether ``char`` is a normalization boundary: no mark, and NFC_Quick_Check is not Maybe.
+    """Return whether ``char`` is a normalization boundary: no mark, NFC_Quick_Check not Maybe.
 
     Characters unknown to this Python's Unicode count as marks.
     """
@@ -165,8 +165,7 @@ class StreamingTokenizer:
         return given
 
     def end(self) -> list[tuple[int, int]]:
-        """End the text; return the remaining tokens. BadText if it ends in half a surrogate
-        pair."""
+        """End the text; return the remaining tokens. BadText if half a pair remains."""
         self._text.end()
         return self._give(None)
 
@@ -285,8 +284,7 @@ class Tokenizer:
     """Text side of a checkpoint's vocabulary; special tokens in a text are ordinary text."""
 
     def __init__(self, folder: Path) -> None:
-        """Read ``vocab.json``, ``merges.txt`` and ``config.json``; BadCheckpoint if missing or
-        damaged."""
+        """Read ``vocab.json``, ``merges.txt`` and ``config.json``; BadCheckpoint if damaged."""
         names = JsonFields.read(folder / "vocab.json")
         vocab = {name: names.integer(name, 0) for name in names}
         for char in ALPHABET:

@@ -27,7 +27,7 @@ FOLD_ROWS = 128
 
 
 def has_fused_norm(device: torch.device) -> bool:
-    """Whether RMSNorm is one kernel: on CUDA, in newer torch."""
+    """Return whether RMSNorm is one kernel: on CUDA, in newer torch."""
     fused = getattr(torch.ops.aten, "_fused_rms_norm", None)
     # Before CUDA had it, an operation of that name gave one tensor.
     return device.type == "cuda" and fused is not None and len(fused.default._schema.returns) == 2
@@ -115,8 +115,10 @@ class DecoderStack:
         return qkv.view(-1, config.kv_heads, self.queries + 2, config.head_dim)
 
     def rotations(self, angles: Tensor) -> Tensor:
-        """Return rotation times norm weights: [N, 2, 2, head_dim / 2] to [layers, N, 1, queries +
-        1, 2, 2, head_dim / 2]."""
+        """Return rotation times norm weights.
+
+        [N, 2, 2, head_dim / 2] to [layers, N, 1, queries + 1, 2, 2, head_dim / 2].
+        """
         return angles[:, None, None] * self.head_weights
 
     def rotations_of(self, layer: int, angles: Tensor) -> Tensor:

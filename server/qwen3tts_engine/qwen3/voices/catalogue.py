@@ -75,8 +75,7 @@ class VoiceCatalogue:
         )
 
     def language(self, language: str | None) -> str | None:
-        """Return the checkpoint's name of a language; None: automatic. UnknownVoice if
-        unsupported."""
+        """Return the checkpoint's name of a language; None: automatic. UnknownVoice."""
         return find_language(self._config, language)
 
     def _first(self, language: str | None) -> str:

@@ -34,8 +34,7 @@ class _Entry:
 
 
 class VoiceCache:
-    """Voices by id, bounded in bytes; the least recently used unpinned ones are evicted.
-    Thread-safe."""
+    """Voices by id, bounded in bytes; evicts the least recently used unpinned ones."""
 
     def __init__(self, bound_bytes: int) -> None:
         self.bound_bytes = bound_bytes
@@ -192,7 +191,7 @@ class VoiceFiles:
             return None
 
     def has_reference(self, voice_id: str) -> bool | None:
-        """Whether the voice has words and codes; None if absent."""
+        """Return whether the voice has words and codes; None if absent."""
         try:
             with self._file(voice_id).open("rb") as opened:
                 # A safetensors file begins with the length of its header.

@@ -309,7 +309,7 @@ class VoiceStore:
         return await _result(self._begin(self._load, name, self._files))
 
     def has_reference(self, name: str) -> bool:
-        """Whether a voice continues reference speech; loads nothing."""
+        """Return whether a voice continues reference speech; loads nothing."""
         key = self._key(name)
         voice = self.cache.get(key)
         if voice is not None:

@@ -46,8 +46,7 @@ class Transcriber(Protocol):
 
 
 class WhisperTranscriber:
-    """Whisper of the extra ``stt``, in this process; loaded at first use, one recording at a
-    time."""
+    """Whisper of the extra ``stt``, in this process, loaded at first use."""
 
     def __init__(self, model: str, *, language: str | None = None) -> None:
         self.model = model
