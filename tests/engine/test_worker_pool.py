@@ -1,4 +1,4 @@
-"""Who gets which worker, with workers that are none."""
+"""The pool of workers: which job gets which worker, and what a job gives to its reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from qwen3tts_engine.playout import UNPACED_LEAD_MS, PlayoutLead
 from qwen3tts_engine.workers import pool as pool_module
 from qwen3tts_engine.workers.messages import Ready, Say, Sound
 from qwen3tts_engine.workers.pool import NEW_S, WorkerPool
-from qwen3tts_engine.workers.process import BYTES_PER_S, UNREAD_S, SpeechJob, WorkerState
+from qwen3tts_engine.workers.process import (
+    BYTES_PER_S,
+    TOGETHER,
+    UNREAD_S,
+    JobOutcome,
+    SpeechJob,
+    WorkerState,
+)
 from qwen3tts_wire.child.process import StartFailed
 from qwen3tts_wire.errors import EngineFailed
 from tests.fakes import settle
@@ -346,3 +353,39 @@ async def test_a_download_is_not_kept_waiting_by_its_lead(workers: list[FakeWork
     workers[0].pause()
     assert len(workers[0].turns) == 3
     await pool.close()
+
+
+# --- one job, as its reader sees it
+
+
+async def test_the_first_sound_comes_alone_and_then_what_has_piled_up_together() -> None:
+    saying = SpeechJob(1, lambda _: None)
+    saying.add(Sound(1, b"\0\0"))
+    saying.add(Sound(1, b"\1\0", ((0, 0),)))
+    saying.add(Sound(1, b"\2\0\3\0"))
+    saying.add(Sound(1, b"\4\0", ((5, 3), (7, 3))))
+    saying.end(JobOutcome.SAID)
+    assert await saying.next() == Sound(1, b"\0\0")
+    assert await saying.next() == Sound(1, b"\1\0\2\0\3\0\4\0", ((0, 0), (5, 3), (7, 3)))
+    assert await saying.next() is None
+
+
+async def test_a_long_pile_is_read_in_parts() -> None:
+    saying = SpeechJob(1, lambda _: None)
+    for _ in range(11):
+        saying.add(Sound(1, bytes(TOGETHER // 2)))
+    saying.end(JobOutcome.SAID)
+    sizes = []
+    while (sound := await saying.next()) is not None:
+        sizes.append(len(sound.pcm))
+    assert sizes == [TOGETHER // 2] + [TOGETHER] * 5
+
+
+async def test_a_saying_that_is_stopped_gives_nothing_more() -> None:
+    told: list[SpeechJob] = []
+    saying = SpeechJob(1, told.append)
+    saying.add(Sound(1, b"\1\0"))
+    saying.stop()
+    assert await saying.next() is None
+    assert told == [saying]
+    assert saying.outcome is JobOutcome.STOPPED

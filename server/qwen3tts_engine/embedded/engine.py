@@ -38,7 +38,7 @@ _RATES = (
     (2.5, 385),
 )
 """(speed, words a minute). The library's rate is not in proportion to the length of its sound; this
-is the inverse of what tests/engine/test_embedded_voices.py measures."""
+is the inverse of what tests/engine/embedded/test_embedded_voices.py measures."""
 
 
 def default_workers() -> int:
