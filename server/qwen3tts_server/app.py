@@ -209,10 +209,10 @@ def add_profiler_routes(app: FastAPI, folder: Path) -> None:
 
 def _answer(act: Any) -> JSONResponse:
     try:
-        told = act() or {}
+        answer = act() or {}
     except (RuntimeError, OSError) as error:
         message = error.strerror or "" if isinstance(error, OSError) else str(error)
-        told = {"message": f"{message} Nothing was changed.", "type": "invalid_request_error"}
-        told |= {"param": None, "code": "profiler"}
-        return JSONResponse({"error": told}, status_code=409)
-    return JSONResponse({"status": "ok", **told})
+        answer = {"message": f"{message} Nothing was changed.", "type": "invalid_request_error"}
+        answer |= {"param": None, "code": "profiler"}
+        return JSONResponse({"error": answer}, status_code=409)
+    return JSONResponse({"status": "ok", **answer})

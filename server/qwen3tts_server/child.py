@@ -32,10 +32,10 @@ def main() -> int:
     answers = os.dup(1)
     os.dup2(2, 1)  # what a library prints is no answer
 
-    def answer(kind: str, told: dict[str, Any]) -> None:
+    def answer(kind: str, details: dict[str, Any]) -> None:
         # Without a reader the parent has gone; standard input says so, too.
         with contextlib.suppress(BrokenPipeError):
-            os.write(answers, json.dumps({kind: told}).encode() + b"\n")
+            os.write(answers, json.dumps({kind: details}).encode() + b"\n")
 
     try:
         asked = json.loads(sys.stdin.buffer.readline() or b"{}")
@@ -78,8 +78,8 @@ async def _serve(key: str, port: int, answer: Callable[[str, dict[str, Any]], No
         sentence = f"The voice is {engine.model}."
         if configuration.engine.name == "auto":
             sentence = default_engine().sentence
-        told = " ".join([sentence, *getattr(engine, "notes", ())])
-        answer("ready", {"url": running.url, "engine": told})
+        details = " ".join([sentence, *getattr(engine, "notes", ())])
+        answer("ready", {"url": running.url, "engine": details})
         await _end_of_input()
 
 

@@ -121,9 +121,9 @@ def load_configuration(
     entry = merged(entry, from_environment(env))
     for variable, setting in KEYS_ENV.items():
         if keys := env.get(variable, "").split():
-            told = Entry(",".join(keys), f"the environment variable {variable}", text=True)
-            access = Entry({"access": Entry({setting: told}, told.where)}, told.where)
-            entry = merged(entry, Entry({"server": access}, told.where))
+            given = Entry(",".join(keys), f"the environment variable {variable}", text=True)
+            access = Entry({"access": Entry({setting: given}, given.where)}, given.where)
+            entry = merged(entry, Entry({"server": access}, given.where))
     return configuration_from(merged(entry, from_overrides(overrides)))
 
 
@@ -141,8 +141,6 @@ NATURAL = ("onnxruntime", "onnx", "espeakng_loader")
 
 @dataclass(frozen=True, slots=True)
 class DefaultEngine:
-    """Engine used where none is named."""
-
     name: Literal["piper", "embedded"]
     """For ``engine.name``."""
     sentence: str
@@ -188,7 +186,6 @@ def build_engine(configuration: Configuration, progress: Progress | None = None)
 
 
 def engine_name(configuration: Configuration) -> str:
-    """Return ``engine.name``, with ``auto`` resolved."""
     name = configuration.engine.name
     return default_engine().name if name == "auto" else name
 

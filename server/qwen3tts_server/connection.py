@@ -34,8 +34,6 @@ STOPPING = "the server is stopping; connect again"
 
 @dataclass(frozen=True)
 class Close:
-    """Command: close the connection once everything is written."""
-
     code: int
     reason: str
 
@@ -392,6 +390,5 @@ async def put(socket: WebSocket, messages: Sequence[Data]) -> bool:
 
 
 async def close(socket: WebSocket, code: int, reason: str) -> None:
-    """Close with a frame, unless the client is gone."""
     with contextlib.suppress(*GONE):
         await socket.close(code, reason)

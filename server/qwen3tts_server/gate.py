@@ -41,8 +41,6 @@ KEY_SUBPROTOCOL = "bearer."
 
 @dataclass(frozen=True)
 class Refusal:
-    """A refused request: HTTP status and OpenAI's error."""
-
     status: int
     code: str
     """OpenAI's ``error.code``."""
@@ -267,7 +265,7 @@ def group_of(address: str) -> str:
 request_log = logging.getLogger("qwen3tts_server.settings")
 
 QUIET = frozenset({"/health", "/ready", "/metrics"})
-"""Asked for every few seconds; told at debug level alone."""
+"""Polled every few seconds; logged at debug level only."""
 MAX_PATH_CHARS = 128
 _GOOD_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
@@ -367,8 +365,8 @@ class _Entry:
             "bytes_out": self._out,
             "client": client[0] if client else "",
         }
-        told = {"fields": fields, "request": self.id}
-        request_log.log(level, "%s %s", method[:16], shown, extra=told)
+        extra = {"fields": fields, "request": self.id}
+        request_log.log(level, "%s %s", method[:16], shown, extra=extra)
 
 
 _ID_HEADER = b"x-request-id"

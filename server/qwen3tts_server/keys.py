@@ -46,8 +46,6 @@ WORDS: Mapping[str, Role] = {role.word: role for role in Role}
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Owner and role of a request."""
-
     role: Role
     owner: str
     """What stands for the key with the voices that were uploaded with it; empty: no key."""
@@ -64,7 +62,6 @@ _SCOPE_KEY = "qwen3tts.grant"
 
 
 def owner_of(digest: bytes) -> str:
-    """Return the hash that represents a key in the store of voices."""
     return hashlib.sha256(b"qwen3tts voice owner 1\n" + digest).hexdigest()[:32]
 
 
@@ -174,7 +171,6 @@ class ApiKeys:
         return cls(roles, access.api_key_file)
 
     def accepts(self, key: str) -> bool:
-        """Return whether a key is valid, in constant time."""
         return self.grant(key) is not None
 
     def grant(self, key: str) -> Grant | None:

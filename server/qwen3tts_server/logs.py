@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 TEXT_LOG = "qwen3tts_server.text"
-"""The one logger that may be told what callers hear; silent unless ``log_text``."""
+"""Logger of what callers hear; silent unless ``log_text``."""
 MAX_CHARS = 2000
 """Of one message; MAX_TRACEBACK_CHARS of how an error came about."""
 MAX_TRACEBACK_CHARS = 20_000
@@ -33,8 +33,6 @@ _text_log.setLevel(_NEVER)
 
 @dataclass(frozen=True)
 class LogSettings:
-    """Settings of the log."""
-
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The least that is written."""
     form: Literal["text", "json"] = "text"

@@ -45,7 +45,7 @@ class ServerMetrics:
             registry=registry,
         )
         self._errors = Counter(
-            "qwen3tts_errors", "Errors told to clients.", (*labels, "code"), registry=registry
+            "qwen3tts_errors", "Errors sent to clients.", (*labels, "code"), registry=registry
         )
         self._first_audio = Histogram(
             "qwen3tts_first_audio_seconds",
@@ -116,7 +116,6 @@ class ServerMetrics:
         self._errors.labels("gate", code).inc()
 
     def exposition(self, accept: str, *, ready: bool) -> tuple[bytes, str]:
-        """Return all metrics in the form that ``accept`` asks for, and its content type."""
         self._ready.set(ready)
         self._info.info(
             {"version": _version(), "engine": self._engine.name, "model": self._engine.model}

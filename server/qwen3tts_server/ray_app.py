@@ -39,8 +39,6 @@ Details = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Identity:
-    """Identity of a replica."""
-
     application: str
     deployment: str
     replica: str
@@ -74,7 +72,6 @@ async def drain_when_told(
     drain: Callable[[float], Awaitable[None]],
     sleep: Callable[[], Awaitable[None]],
 ) -> None:
-    """Poll the controller until this replica is to stop, then drain."""
     silent = False
     while True:
         await sleep()
@@ -101,8 +98,6 @@ DEPLOYMENT = "Speech"
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments (``args``) of the Ray application."""
-
     config: str | None = None
     """A file of settings, as ``mr-qwen3tts serve --config`` takes; it must be on every node."""
     overrides: tuple[str, ...] = ()
@@ -165,9 +160,9 @@ def replica_app(
     @contextlib.asynccontextmanager
     async def lifespan(of: FastAPI) -> AsyncIterator[Any]:
         async with inner(of) as state:
-            # Without secrets, and so that two replicas can be told to be alike.
-            told = {"hash": configuration.hash(), "settings": configuration.resolved()}
-            log.info("a replica is ready", extra={"fields": told})
+            # Without secrets, and so that two replicas can be compared.
+            fields = {"hash": configuration.hash(), "settings": configuration.resolved()}
+            log.info("a replica is ready", extra={"fields": fields})
             task = None if watch is None else asyncio.create_task(watch(service))
             try:
                 yield state
@@ -181,7 +176,6 @@ def replica_app(
 
 
 def application(args: Mapping[str, Any]) -> Application:
-    """Build the application from the configuration's ``args``, as Ray Serve calls it."""
     return speech_application(args, build_engine)
 
 

@@ -146,7 +146,6 @@ def _answered(answer: dict[str, Any]) -> tuple[float, Sequence[TranscribedStretc
 
 
 def main(fd: int, model: str) -> None:
-    """Transcribe for as long as the parent lives."""
     from qwen3tts_engine.qwen3.voices.transcribe import WhisperTranscriber
 
     # Ctrl-C goes to the whole group; the parent finishes what is being said.

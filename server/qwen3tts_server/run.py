@@ -34,9 +34,9 @@ def notify(state: str, env: Mapping[str, str] | None = None) -> bool:
     if address.startswith("@"):  # Linux: a name that is in no file system
         address = "\0" + address[1:]
     with contextlib.suppress(OSError):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-            told.settimeout(1)
-            told.sendto(state.encode(), address)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+            notifier.settimeout(1)
+            notifier.sendto(state.encode(), address)
         return True
     return False
 
@@ -59,8 +59,6 @@ class AddressBusy(SpeechError):
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A listening server."""
-
     url: str
     """Where a SpeechClient connects."""
     port: int
@@ -194,7 +192,6 @@ async def serve_until_signal(
 
 
 def settle_heap() -> None:
-    """Freeze imported objects, whose collection takes 50 ms in which no audio moves."""
     heap.hold()
 
 

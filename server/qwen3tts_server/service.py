@@ -77,12 +77,11 @@ class Service:
             await self.engine.close()
 
     async def drain(self, within_s: float | None = None) -> None:
-        """Let everything finish within so many seconds, then close all connections."""
         if within_s is None:
             within_s = self.settings.drain_timeout_s
         self.draining = True
-        for told in list(self._under_way.values()):
-            told(within_s)
+        for on_drain in list(self._under_way.values()):
+            on_drain(within_s)
         late = asyncio.get_running_loop().call_later(within_s, self._end_speaking)
         try:
             with contextlib.suppress(TimeoutError):

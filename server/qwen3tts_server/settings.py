@@ -79,7 +79,6 @@ class AccessSettings:
 
 
 def good_key(key: str) -> bool:
-    """Return whether a header can hold a key."""
     return bool(key) and all("!" <= char <= "~" for char in key)
 
 
@@ -252,7 +251,7 @@ class ServerSettings:
     max_connections: int = bounded(1, default=256)
     """Concurrent connections; further ones are closed with 1013."""
     limits: Limits = field(default_factory=Limits)
-    """Bounds told to every client."""
+    """Bounds announced to every client."""
     pause_flush_ms: float = bounded(0, default=250.0)
     """A pause in a context's text of this length is a flush; 0 never is."""
     pause_flush_lead_ms: float = bounded(0, default=500.0)

@@ -60,7 +60,6 @@ def utterance_for(
     segmenter: SegmenterSettings,
     now: float,
 ) -> Utterance:
-    """Return the state of a new context, segmented for this engine and voice."""
     if isinstance(engine, VoiceCatalogue):
         # To its end, though the name be given to another voice meanwhile.
         order = replace(order, voice=engine.bound(order.voice, order.language))

@@ -73,9 +73,10 @@ def _loaded(settings: AccessSettings) -> ssl.SSLContext:
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         verified = getattr(error, "verify_message", None)
         reason = error.reason if isinstance(error, ssl.SSLError) else None
-        told = verified or reason or getattr(error, "strerror", None) or str(error)
+        reason_given = verified or reason or getattr(error, "strerror", None) or str(error)
         raise BadRequest(
-            f"The TLS certificate {certificate} or its key cannot be used: {told}.", remedy=_REMEDY
+            f"The TLS certificate {certificate} or its key cannot be used: {reason_given}.",
+            remedy=_REMEDY,
         ) from error
     _check_dates(certificate, fields["notBefore"], fields["notAfter"])
     return context

@@ -98,7 +98,6 @@ class Transcoder:
         """Context samples given out."""
 
     def push(self, pcm: bytes) -> bytes:
-        """Convert engine samples (s16le) to context samples."""
         self._in += len(pcm) // 2
         if self._resampler is not None:
             return self._encode(self._resampler.push(from_bytes(pcm)))
@@ -116,7 +115,6 @@ class Transcoder:
 
     @property
     def engine_position(self) -> int:
-        """Engine samples since the last flush: where the next request begins."""
         return self._in
 
     def word(self, word: Word, origin: int) -> Word:

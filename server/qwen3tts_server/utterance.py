@@ -31,15 +31,11 @@ _BY_WEIGHT: tuple[EndReason, ...] = ("text_end", "dry", "silence", "frame_cap", 
 
 @dataclass(frozen=True)
 class Words:
-    """Alignment to send before the audio that follows."""
-
     words: tuple[Word, ...]
 
 
 @dataclass(frozen=True)
 class Sound:
-    """Samples to send, in the context's format."""
-
     data: bytes
     flags: int = 0
 
@@ -103,7 +99,7 @@ class Utterance:
         self._last_append = now
         self._plan = TextPlan(mode, segmenter, language=opened.language, openings=openings)
         self._lead = PlayoutLead(opened.lead_ms)
-        self._told: set[str] = set()
+        self._engine_marks: set[str] = set()
         self._transcoder = Transcoder(engine_hz, opened.format)
         self._origin = 0
         self._flags = 0
@@ -148,7 +144,6 @@ class Utterance:
         return "starter" in self.marks
 
     def mark(self, name: str, now: float) -> None:
-        """Record the first time of an event, in milliseconds."""
         self.marks.setdefault(name, _ms(now))
 
     # --- text in ---
@@ -235,8 +230,8 @@ class Utterance:
         if chunk.end is not None:
             self.reason = max(self.reason, chunk.end, key=_BY_WEIGHT.index)
         for name, at in chunk.marks.items():
-            if name in ENGINE_MARKS and name not in self._told:
-                self._told.add(name)
+            if name in ENGINE_MARKS and name not in self._engine_marks:
+                self._engine_marks.add(name)
                 self.marks[name] = _ms(at)
 
     def generated_clause(self, now: float) -> None:
@@ -286,7 +281,6 @@ class Utterance:
     # --- sound out ---
 
     def take(self, now: float) -> Item | None:
-        """Return the next item to send, within the client's credit."""
         if not self._queue:
             return None
         item = self._queue[0]
@@ -315,16 +309,13 @@ class Utterance:
 
     @property
     def full(self) -> bool:
-        """Whether enough audio is queued for the engine to pause (backpressure)."""
         return self._queued >= self._ahead
 
     @property
     def drained(self) -> bool:
-        """Whether the queue is low enough for the engine to go on."""
         return 2 * self._queued <= self._ahead
 
     def release(self) -> None:
-        """Free all but what a cancel after the end needs."""
         self._queue.clear()
         self._plan.close()
         self.context = ContextVoice()
@@ -339,7 +330,6 @@ class Utterance:
         self._lead.report(self._engine_samples(self._played), report.state != "held", now)
 
     def played(self, now: float) -> int:
-        """Return the playout position: as reported, else as if played at arrival."""
         if self._played_at is not None:
             passed = (now - self._played_at) if self._moving else 0.0
             return min(self.sent, self._played + int(passed * self.opened.format.sample_rate))
@@ -349,15 +339,12 @@ class Utterance:
         return max(0, min(self.sent, int(passed * self.opened.format.sample_rate)))
 
     def lead_s(self, now: float) -> float:
-        """Return the seconds of generated audio that the listener has not heard."""
         return (self.generated - self.played(now)) / self.opened.format.sample_rate
 
     def _engine_samples(self, samples: int) -> int:
         return samples * SAMPLE_RATE // self.opened.format.sample_rate
 
     def cut(self, played: int | None) -> tuple[int, Heard]:
-        """Return the playout position (the cancel's, else the last report's) and the text cut
-        there."""
         position = self._played if played is None else min(played, self.sent)
         total = self.generated if self.over and self._ended and not self._queue else None
         return position, heard(self.text, self.words, position, total=total)
@@ -366,7 +353,6 @@ class Utterance:
 
     @property
     def waiting(self) -> bool:
-        """Whether text is held that only a flush, more text or its end releases."""
         return self._waiting_text and not self.over
 
     def flush_deadline(self, now: float) -> float | None:

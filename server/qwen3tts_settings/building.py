@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
 
-from qwen3tts_settings.constraints import is_secret
+from qwen3tts_settings.constraints import FieldError, is_secret
 from qwen3tts_settings.entries import BadConfiguration, Entry, from_text, value_of
 
 T = TypeVar("T")
@@ -56,10 +56,13 @@ def build(kind: type[T], entry: Entry, path: str = "") -> T:
     try:
         return kind(**values)
     except ValueError as error:
-        told = str(error)
-        at = next((inner for name, inner in entry.value.items() if told.startswith(name)), entry)
+        message = str(error)
+        if isinstance(error, FieldError):
+            at = entry.value.get(error.name, entry)
+        else:
+            at = next((it for name, it in entry.value.items() if message.startswith(name)), entry)
         raise BadConfiguration(
-            f"{path}: {told} ({at.where}).", remedy="Change it there."
+            f"{path}: {message} ({at.where}).", remedy="Change it there."
         ) from error
 
 
@@ -129,7 +132,7 @@ def _converted(kind: Any, entry: Entry, path: str, secret: bool) -> Any:
                 return each
             if isinstance(value, bool) and each == ("on" if value else "off"):
                 return each  # YAML 1.1 reads these words as true and false
-        raise _wrong(path, entry, f"must be {_told(kind)}", secret)
+        raise _wrong(path, entry, f"must be {_kind_name(kind)}", secret)
     if origin in (tuple, list, frozenset, set) or (
         isinstance(origin, type) and issubclass(origin, typing.Sequence)
     ):
@@ -157,7 +160,7 @@ def _scalar(kind: Any, entry: Entry, path: str, secret: bool) -> Any:
             return float(value)
         elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
-    raise _wrong(path, entry, f"must be {_told(kind)}", secret)
+    raise _wrong(path, entry, f"must be {_kind_name(kind)}", secret)
 
 
 def _many(kind: Any, entry: Entry, path: str, secret: bool) -> Any:
@@ -193,8 +196,8 @@ def _one_of(kinds: tuple[Any, ...], entry: Entry, path: str, secret: bool) -> An
             return _converted(each, entry, path, secret)
         except BadConfiguration:
             continue
-    told = " or ".join([*map(_told, others), *(["null"] if optional else [])])
-    raise _wrong(path, entry, f"must be {told}", secret)
+    expected = " or ".join([*map(_kind_name, others), *(["null"] if optional else [])])
+    raise _wrong(path, entry, f"must be {expected}", secret)
 
 
 def _takes_text(kind: Any) -> bool:
@@ -211,7 +214,7 @@ def _read(kind: Any, entry: Entry, path: str) -> Entry:
     return Entry(from_text(text, entry.where), entry.where)
 
 
-def _told(kind: Any) -> str:
+def _kind_name(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(map(str, get_args(kind)))
     if isinstance(kind, type) and issubclass(kind, Enum):

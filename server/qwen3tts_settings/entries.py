@@ -62,7 +62,6 @@ def entry_of(value: Any, where: str) -> Entry:
 
 
 def value_of(entry: Entry) -> Any:
-    """Return the plain value of an entry."""
     if isinstance(entry.value, dict):
         return {name: value_of(each) for name, each in entry.value.items()}
     if isinstance(entry.value, list):
@@ -71,7 +70,6 @@ def value_of(entry: Entry) -> Any:
 
 
 def section(where: str) -> Entry:
-    """Return an empty section."""
     return Entry({}, where)
 
 
@@ -141,7 +139,6 @@ def _is_scalar(node: yaml.Node) -> bool:
 
 
 def from_text(text: str, where: str) -> Any:
-    """Parse a text as YAML's number, list or null."""
     try:
         entry = _parsed(text, where)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -159,7 +156,6 @@ def _placed(entry: Entry, where: str) -> Entry:
 
 
 def from_environment(env: Mapping[str, str]) -> Entry:
-    """Return the variables ``QWEN3TTS__…``, ordered by name."""
     top: dict[str, Entry] = {}
     where = "the environment"
     for name in sorted(env):

@@ -111,7 +111,6 @@ def check_address(url: str) -> None:
 
 
 def frame_log() -> logging.Logger:
-    """Return a logger for websockets that never logs messages."""
     client = logging.getLogger("qwen3tts_wire.client")
     frames = client.getChild("frames")
     frames.setLevel(max(logging.INFO, client.getEffectiveLevel()))
@@ -161,7 +160,6 @@ def handshake_error(url: str, status: int) -> SpeechError:
 
 
 def tls_error(url: str, error: ssl.SSLError) -> SpeechError:
-    """Return the error for a failed TLS handshake."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConnectionLost(
             f"The certificate at {url} is not trusted: {error.verify_message}.",

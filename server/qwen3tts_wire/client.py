@@ -151,7 +151,6 @@ class SpeechClient:
 
     @property
     def session(self) -> SessionCreated:
-        """The server's greeting: engine, model, voices, formats, limits."""
         if self.protocol.session is None:
             raise ProtocolError("The server has not greeted yet.")
         return self.protocol.session
@@ -193,7 +192,6 @@ class SpeechClient:
 
     @property
     def clock_offset_s(self) -> float:
-        """The server's monotonic clock minus this client's, seconds."""
         return self._connection.offset_s
 
     @property

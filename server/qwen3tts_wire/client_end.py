@@ -119,7 +119,6 @@ class ClientProtocol(Endpoint[ClientEvent]):
         return rest
 
     def send_report(self, context_no: int, played: int, state: str = "playing") -> None:
-        """Report the playout position, in samples."""
         kinds(PlayoutReport)["state"][0].check(state, "playout.report.state")
         context = self._move(context_no, PlayoutReport.type)
         self.outbox.put(encode(PlayoutReport(context.opened.context_id, played, state)))

@@ -72,7 +72,7 @@ class Context:
         self, connection: ContextConnection, opened: ContextOpen, *, resumable: bool = False
     ) -> None:
         self._connection: ContextConnection | None = connection
-        """The connection that it is on; None while there is none."""
+        """Its connection; None while it waits for another server."""
         self._opened = opened
         self._attempt = ContextAttempt(opened)
         self._tail = UnalignedTail(opened.format) if resumable else None
@@ -116,7 +116,6 @@ class Context:
 
     @property
     def text(self) -> str:
-        """All text so far."""
         return str(self._replay)
 
     @property
@@ -164,7 +163,6 @@ class Context:
             await self._connection.flush_out()
 
     async def end(self) -> None:
-        """End the text."""
         self._check_open()
         rest = self._replay.end()
         if self._connection is not None:
@@ -436,7 +434,6 @@ class Context:
         self._opened = replace(self._opened, voice=voice, language=language)
 
     def give_up(self) -> None:
-        """Cancel at a server that brings nothing."""
         if self._connection is not None and self._stoppable:
             self._connection.protocol.send_cancel(self.context_no)
             self._connection.wake()

@@ -13,7 +13,7 @@ from qwen3tts_wire.heard import Word, heard
 from qwen3tts_wire.messages import ContextOpen
 
 TAIL_S = 5.0
-"""Sound kept for the match; words that are told so late count as not told."""
+"""Audio kept for the match; words that arrive later count as unaligned."""
 JOIN_TIMEOUT_S = 2.0
 """Audio beyond the tail's length without a word, after which the cut is made by length alone."""
 MARGIN_S = 0.02
@@ -69,7 +69,7 @@ class ResumePoint:
     char: int
     """The rest of the text begins here."""
     words: int
-    """So many of the words told were received."""
+    """How many of the aligned words were received."""
     fragment: int
     """Samples received of the word that is said again, less than half of it."""
     tail_start: int
@@ -86,7 +86,6 @@ class ResumePoint:
         return self.tail_end - self.tail_start
 
     def nothing_left(self, text: str) -> bool:
-        """Return whether nothing speakable follows in ``text``."""
         return not any(
             each.isalnum() or unicodedata.category(each).startswith("S")
             for each in text[self.char :]
@@ -151,12 +150,10 @@ class ResumeJoin:
 
     @property
     def words(self) -> list[Word]:
-        """Words of the new audio that follow."""
         return self._known[self._taken :]
 
     @property
     def pieces(self) -> list[tuple[int, bytes, int]]:
-        """New audio that follows: offset, samples, flags."""
         width = self._form.bytes_per_sample
         rest = []
         for each in self._pieces:
@@ -237,7 +234,7 @@ class ContextAttempt:
 
     def __init__(self, opened: ContextOpen) -> None:
         self.opened = opened
-        """What this server was told."""
+        """The ``context.open`` sent to this server."""
         self.base = 0
         """Position in the context at which the sound of this server begins."""
         self.char = 0
@@ -264,17 +261,14 @@ class ContextAttempt:
         return 0 if self.pending_join is not None else max(0, position - self.base + self._skip)
 
     def position(self, there: int) -> int:
-        """Convert this server's position to the context's."""
         return (
             self.base if self.pending_join is not None else self.base + max(0, there - self._skip)
         )
 
     def here(self, word: Word) -> Word:
-        """Convert this server's word to the context's."""
         return self.in_text(word.moved(self.base - self._skip))
 
     def in_text(self, word: Word) -> Word:
-        """Place a word in the whole text."""
         return replace(
             word, char_start=word.char_start + self.char, char_end=word.char_end + self.char
         )

@@ -82,7 +82,7 @@ class Cancelled:
 class Resumed:
     """The server was lost; following audio comes from another connection.
 
-    Positions go on. Words behind ``offset`` told before are told again.
+    Positions go on. Words behind ``offset`` are sent again.
     """
 
     offset: int

@@ -111,16 +111,16 @@ def language_name(tag: str) -> str:
     if not name:
         return tag
     private = False
-    told = []
+    parts_named = []
     for part in rest:
         if part == "x" and not private:
             private = True
             continue
         known = _PRIVATE if private else _SUBTAGS
-        told.append(known.get(part, part if private else part.upper()))
-    if private and len(told) > 1 and primary == "en":
-        told = told[-1:]  # what is said of the accent names its country
-    return f"{name} ({', '.join(told)})" if told else name
+        parts_named.append(known.get(part, part if private else part.upper()))
+    if private and len(parts_named) > 1 and primary == "en":
+        parts_named = parts_named[-1:]  # what is said of the accent names its country
+    return f"{name} ({', '.join(parts_named)})" if parts_named else name
 
 
 def tag_of(name: str) -> str | None:

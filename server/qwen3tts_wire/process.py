@@ -181,7 +181,6 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -199,7 +199,6 @@ class ServerProtocol(Endpoint[ServerEvent]):
         self.send_greeting(encode(message))
 
     def send_greeting(self, text: str) -> None:
-        """Send an encoded ``session.created``."""
         self.outbox.put(text)
 
     def send_voice_ready(self, message: VoiceReady) -> None:
@@ -235,21 +234,18 @@ class ServerProtocol(Endpoint[ServerEvent]):
         self.forget(message.context_id)
 
     def send_failure(self, context_id: str, error: SpeechError) -> None:
-        """End a context with an error."""
         self._move(context_id, FAILURE)
         error.context_id = context_id
         self.forget(context_id)
         self._refuse(context_id, error)
 
     def send_error(self, error: SpeechError, *, request_id: str | None = None) -> None:
-        """Report an error that ends nothing."""
         self._answer(error, request_id=request_id)
 
     def send_draining(self, leave_within_ms: float) -> None:
         self.outbox.put(encode(ServerDraining(leave_within_ms)))
 
     def forget(self, context_id: str) -> None:
-        """Forget a context that is done or over."""
         self._contexts.pop(context_id, None)
 
     def _move(self, context_id: str, message: str) -> ContextRecord:

@@ -121,7 +121,6 @@ def about(param: str) -> Iterator[None]:
 
 
 def code_of(error: SpeechError) -> str:
-    """Return an error's stable name, also of one about a field."""
     return error.code
 
 
@@ -134,7 +133,6 @@ def status_of(error: SpeechError) -> int:
 def error_body(
     status: int, code: str, message: str, *, remedy: str = "", param: str | None = None
 ) -> dict[str, Any]:
-    """Return the body of an error, in OpenAI's shape."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     text = f"{message} {remedy}".rstrip()
     return {"error": {"message": text, "type": kind, "param": param, "code": code}}
@@ -157,7 +155,6 @@ def error_response(
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """Return a refusal in OpenAI's shape, for use before any route."""
     body = error_body(status, code, message, remedy=remedy, param=param)
     return JSONResponse(body, status_code=status, headers=_headers(status, headers))
 
@@ -168,7 +165,6 @@ def speech_error_response(error: SpeechError) -> JSONResponse:
 
 
 def handle_errors(app: FastAPI) -> None:
-    """Answer all errors of all routes in OpenAI's shape, an unknown path's too."""
     app.add_exception_handler(SpeechError, _speech_error)
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(RequestValidationError, _validation_error)

@@ -47,7 +47,6 @@ def language_tag(language: str | None) -> str | None:
 
 
 def seed_of(seed: int | None) -> int | None:
-    """Return a signed 64-bit seed as the unsigned one that engines take."""
     return None if seed is None else seed % MAX_SEED
 
 
@@ -156,7 +155,6 @@ def _check_task(voices: VoiceCatalogue, task: str | None) -> None:
 
 @contextlib.contextmanager
 def words_asked_for() -> Iterator[None]:
-    """Name these dialects' fields in errors about a missing transcript."""
     try:
         yield
     except WordsMissing as error:

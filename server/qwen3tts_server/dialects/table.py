@@ -34,5 +34,4 @@ class Dialect(Protocol):
 
 
 def dialects() -> list[Dialect]:
-    """Import the modules of the table."""
     return [cast(Dialect, importlib.import_module(name)) for name in DIALECTS]

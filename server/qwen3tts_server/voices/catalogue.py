@@ -205,11 +205,9 @@ class VoiceCatalogue(WrappedEngine):
     # --- what an engine does ---
 
     def voices(self) -> Sequence[Voice]:
-        """Return the engine's voices and the loaded ones, the default first."""
         return self.voices_for(EVERYTHING)
 
     def voices_for(self, grant: Grant) -> Sequence[Voice]:
-        """Return ``voices``, of the uploaded ones only those that ``grant`` manages."""
         listed = list(self.inner.voices())
         ids = {each.id for each in listed}
         listed += [
@@ -357,8 +355,6 @@ class VoiceCatalogue(WrappedEngine):
         return found if content is None else (await self._library.ready(content)).voice_id
 
     def stored(self, grant: Grant = EVERYTHING) -> Sequence[StoredVoice]:
-        """Return the uploaded voices that ``grant`` manages, oldest first, as of the last
-        ``refresh``."""
         return tuple(filter(grant.may_manage, self._library.index.names.values()))
 
     async def refresh(self) -> None:

@@ -26,8 +26,6 @@ _HOST = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A validated address to fetch."""
-
     secure: bool
     host: str
     """A name or an IP address, without brackets."""
@@ -123,7 +121,6 @@ _TLS.minimum_version = ssl.TLSVersion.TLSv1_2
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Resolve a name by the system, in a thread pool of its own."""
     ask = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     found = await asyncio.get_running_loop().run_in_executor(_NAMES, ask)
     return list(dict.fromkeys(str(each[4][0]) for each in found))

@@ -35,23 +35,17 @@ class Files(Protocol):
     shared: bool
     """Whether others may write here."""
 
-    def listed(self, folder: str) -> dict[str, int]:
-        """Return the names of a folder's files, with their sizes in bytes."""
-        ...
+    def listed(self, folder: str) -> dict[str, int]: ...
 
     def read(self, folder: str, name: str, most: int) -> bytes | None:
         """Return the content; None: no such file, or more than ``most`` bytes."""
         ...
 
-    def write(self, folder: str, name: str, data: bytes) -> None:
-        """Create or replace a file durably."""
-        ...
+    def write(self, folder: str, name: str, data: bytes) -> None: ...
 
     def remove(self, folder: str, name: str) -> None: ...
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
-        """Keep other writers out, as far as the store can."""
-        ...
+    def locked(self) -> contextlib.AbstractContextManager[None]: ...
 
 
 def open_files(store: str | None) -> Files:
@@ -118,7 +112,7 @@ class FolderFiles:
 
     def listed(self, folder: str) -> dict[str, int]:
         found = {}
-        with _told(), os.scandir(self.root / folder) as entries:
+        with _store_errors(), os.scandir(self.root / folder) as entries:
             for entry in entries:
                 # What vanishes meanwhile was removed.
                 with contextlib.suppress(FileNotFoundError):
@@ -128,7 +122,7 @@ class FolderFiles:
 
     def read(self, folder: str, name: str, most: int) -> bytes | None:
         path = self._path(folder, name)
-        with _told():
+        with _store_errors():
             try:
                 with path.open("rb") as file:
                     data = file.read(most + 1)
@@ -139,22 +133,20 @@ class FolderFiles:
         return data if len(data) <= most else None
 
     def write(self, folder: str, name: str, data: bytes) -> None:
-        """Write beside the file, then rename."""
         place = self._path(folder, name)
-        with _told():
+        with _store_errors():
             replace_file(place, data, durable=True)
 
     def remove(self, folder: str, name: str) -> None:
         place = self._path(folder, name)
-        with _told():
+        with _store_errors():
             place.unlink(missing_ok=True)
             sync_folder(place.parent)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock across processes."""
         with self._lock:
-            with _told():
+            with _store_errors():
                 file = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 _lock(file)
@@ -204,7 +196,7 @@ class UrlFiles:
 
     def listed(self, folder: str) -> dict[str, int]:
         path = f"{self._root}/{folder}"
-        with _told():
+        with _store_errors():
             try:
                 self._system.invalidate_cache(path)
                 entries = self._system.ls(path, detail=True)
@@ -220,7 +212,7 @@ class UrlFiles:
 
     def read(self, folder: str, name: str, most: int) -> bytes | None:
         path = self._path(folder, name)
-        with _told():
+        with _store_errors():
             try:
                 data = bytes(self._system.cat_file(path, start=0, end=most + 1))
             except FileNotFoundError:
@@ -237,17 +229,16 @@ class UrlFiles:
     def write(self, folder: str, name: str, data: bytes) -> None:
         """Write. A half-written file does not match its hash and is not used."""
         path = self._path(folder, name)
-        with _told():
+        with _store_errors():
             self._system.pipe_file(path, data)
 
     def remove(self, folder: str, name: str) -> None:
         path = self._path(folder, name)
-        with _told(), contextlib.suppress(FileNotFoundError):
+        with _store_errors(), contextlib.suppress(FileNotFoundError):
             self._system.rm_file(path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock within this process only."""
         with self._lock:
             yield
 
@@ -280,7 +271,7 @@ def _lock(file: int) -> None:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _store_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:

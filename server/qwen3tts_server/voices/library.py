@@ -41,7 +41,7 @@ LOADED_MOST = 16_384
 NOTE_MAX = 1024
 """Code points of a description, and of a note on consent."""
 FORGET_AFTER_S = 60.0
-"""A deleted voice is taken from the engine when nobody has spoken with it for so long: texts that
+"""Idle time after which a deleted voice leaves the engine: texts that
 are being spoken are finished with it."""
 
 
@@ -151,11 +151,9 @@ class VoiceLibrary:
         return self._contents.get(voice_id) or self.index.content_of(voice_id)
 
     def here(self, content: str) -> str | None:
-        """Return the engine's id of a content that is loaded here."""
         return self._here.get(content)
 
     def touch(self, voice_id: str) -> None:
-        """Keep a voice loaded, deleted or not, as it is in use."""
         if voice_id in self._leaving:
             self._used[voice_id] = asyncio.get_running_loop().time()
 

@@ -45,18 +45,15 @@ _ID = re.compile(r"[0-9a-f]{64}")
 
 
 def key_of(name: str) -> str:
-    """Return a name's key: case, blanks, hyphens and underscores do not distinguish names."""
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
     return re.sub(r"[\s_-]+", "_", folded.strip())
 
 
 def bare(name: str) -> str:
-    """Return a name without its prefix ``clone:``."""
     return name.removeprefix(CLONE)
 
 
 def is_content_id(name: str) -> bool:
-    """Return whether a name has the form of a content hash."""
     return _ID.fullmatch(name) is not None
 
 

@@ -31,8 +31,6 @@ _BLANKS = str.maketrans("", "", "\r\n\t ")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference recording: its bytes, or its address."""
-
     kind: Kind
     text: str
     """Base64, or the address."""

@@ -47,8 +47,6 @@ Manages = Callable[[StoredVoice], bool]
 
 @dataclass(frozen=True)
 class Index:
-    """Immutable snapshot of the store."""
-
     names: Mapping[str, StoredVoice] = field(default_factory=dict)
     """By ``key_of`` their name, the oldest first."""
     contents: Mapping[str, RecordingFile] = field(default_factory=dict)
@@ -61,7 +59,6 @@ class Index:
     """All recordings together."""
 
     def content_of(self, voice_id: str) -> str | None:
-        """Return the content hash for an id: an engine's, or the hash itself."""
         return voice_id if voice_id in self.contents else self.ids.get(id_hash(voice_id))
 
 

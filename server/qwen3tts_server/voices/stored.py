@@ -53,7 +53,6 @@ class VoiceContent:
 
     @property
     def hash(self) -> str:
-        """SHA-256 of all of it, in hexadecimal."""
         digest = hashlib.sha256(_HASHED_AS[self.kind])
         words = _words(self)
         said = b"-" if words is None else b"+" + words.encode("utf-8", "surrogatepass")
@@ -65,8 +64,6 @@ class VoiceContent:
 
 @dataclass(frozen=True, slots=True)
 class RecordingFile:
-    """A recording's file, as its name describes it."""
-
     file: str
     content: str
     """Its hash."""
@@ -78,7 +75,6 @@ class RecordingFile:
 
 
 def id_hash(voice_id: str) -> str:
-    """Return the hash that represents an engine's id in a file name."""
     return hashlib.sha256(voice_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -130,8 +126,6 @@ def _words(content: VoiceContent) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StoredVoice:
-    """Public record of an uploaded voice."""
-
     name: str
     voice_id: str
     """The id that its engine gave it: the hash of its whole content, for Qwen3-TTS."""
@@ -168,8 +162,6 @@ _ENTRY_NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{64})-([0-9]{13})\.json")
 
 @dataclass(frozen=True, slots=True)
 class NameFile:
-    """An entry's file, as its name describes it."""
-
     file: str
     key_hash: str
     content: str
@@ -177,12 +169,10 @@ class NameFile:
 
     @property
     def order(self) -> tuple[int, str]:
-        """Sort key: of several files for one name the greatest counts."""
         return self.created_ms, self.content
 
 
 def key_hash(name: str) -> str:
-    """Return the hash that represents a voice's name in a file name."""
     return hashlib.sha256(key_of(name).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

@@ -51,12 +51,10 @@ class Decoding:
 
     @property
     def confidence(self) -> float:
-        """0 to 1."""
         return math.exp(min(0.0, self.logprob))
 
 
 def silent(samples: Samples, rate_hz: int, threshold_dbfs: float = SILENT_DBFS) -> bool:
-    """Return whether samples [n] are too quiet for speech."""
     frame = max(1, rate_hz // 50)
     whole = samples[: len(samples) // frame * frame].reshape(-1, frame).astype(np.float64)
     if not len(whole):

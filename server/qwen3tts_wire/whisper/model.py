@@ -248,5 +248,5 @@ class WhisperModel:
 
 
 def window_s(seconds: float) -> int:
-    """Return the encoder's window for so much audio, in seconds."""
+    """Return the encoder's window for audio of this length, in seconds."""
     return min(WINDOW_S, max(LEAST_WINDOW_S, math.ceil(seconds + SPARE_S)))

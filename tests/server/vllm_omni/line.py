@@ -139,7 +139,7 @@ class Line:
             VllmOmniSettings(**settings),
             now=self.now,
             find_model=find_model,
-            told=self.told.append,
+            on_error=self.told.append,
         )
         self.order = Order()
         self.saying: Unit | None = None

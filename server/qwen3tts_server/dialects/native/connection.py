@@ -40,7 +40,6 @@ ROUTES = {(WEBSOCKET, SPEECH_PATH): Role.SPEAK}
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """Add the dialect's route to ``app``."""
     greetings = Greetings(service.voices, service.settings.limits)
 
     @app.websocket(SPEECH_PATH)
@@ -157,7 +156,6 @@ async def _load_voice(engine: Engine, message: VoiceLoad) -> LoadedVoice:
 
 
 def _from_base64(text: str) -> bytes:
-    """Decode base64, alone or in a ``data:`` address as other protocols have it."""
     head, comma, body = text.partition(",")
     if comma and head[:5].lower() == "data:" and head[-7:].lower() == ";base64":
         text = body

@@ -20,7 +20,6 @@ GREETINGS_KEPT = 64
 
 
 def features(engine: Engine) -> tuple[str, ...]:
-    """Return the engine's capabilities by the protocol's names."""
     has = {
         # A Base checkpoint's voices are brought later; some of them take live text.
         "live_text": task_of(engine) == "base" or _live_now(engine),

@@ -73,7 +73,6 @@ class VoiceLoads:
         return len(self._open)
 
     def end(self, request_id: str) -> bool:
-        """Return whether the request was still pending."""
         return self._open.pop(request_id, 0) is None
 
     def end_all(self) -> list[str]:
@@ -92,8 +91,6 @@ class StartSynthesis:
 
 @dataclass(frozen=True)
 class StopSynthesis:
-    """Cancel a context's clause immediately."""
-
     context_no: int
 
 
@@ -106,8 +103,6 @@ class PauseSynthesis:
 
 @dataclass(frozen=True)
 class ResumeSynthesis:
-    """Ask the engine for more of this context again."""
-
     context_no: int
 
 
@@ -177,7 +172,6 @@ class Session(ConnectionSession[Command]):
         return self._protocol.outbox.size
 
     def data_to_send(self, now: float) -> list[Data]:
-        """Return answers first, then one piece of audio, contexts in turn."""
         data = self._protocol.data_to_send()
         if not data and not self._closed:
             self._send_one(now)

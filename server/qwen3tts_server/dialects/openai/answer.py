@@ -91,7 +91,6 @@ def usage(utterance: Utterance) -> dict[str, Any]:
 
 
 def usage_headers(utterance: Utterance) -> dict[str, str]:
-    """Return the usage as headers, by vLLM-Omni's names."""
     used = usage(utterance)
     details = used["input_token_details"]
     numbers = {
@@ -105,7 +104,6 @@ def usage_headers(utterance: Utterance) -> dict[str, str]:
 
 
 def word_times(utterance: Utterance) -> list[dict[str, Any]]:
-    """Return the words with their times in milliseconds."""
     rate = utterance.opened.format.sample_rate
     return [
         {

@@ -186,8 +186,8 @@ class BatchAnswer(Response):
         except SpeechError as error:
             self._failed += 1
             within = f".{error.param}" if isinstance(error, FieldRefused) else ""
-            told = error.error if isinstance(error, FieldRefused) else error
-            details = speech_error_body(FieldRefused(told, f"items[{index}]{within}"))["error"]
+            cause = error.error if isinstance(error, FieldRefused) else error
+            details = speech_error_body(FieldRefused(cause, f"items[{index}]{within}"))["error"]
             failed = {"status": "error", "error": details["message"], "error_details": details}
             return {"index": index, **failed}, b""
 

@@ -329,7 +329,6 @@ def _delivery(asked: SpeechRequest, settings: OpenAISettings, accept: str) -> De
 
 
 def asks_for_events(accept: str) -> bool:
-    """Return whether an Accept header takes ``text/event-stream`` (not q=0)."""
     for each in accept.lower().split(","):
         kind, *params = (part.strip() for part in each.split(";"))
         if kind == "text/event-stream":

@@ -42,8 +42,6 @@ TranscriptForm = Literal["json", "text", "verbose_json"]
 
 @dataclass(frozen=True)
 class TranscriptionRequest:
-    """A recording, and the form of its transcript."""
-
     recogniser: Recogniser
     audio: bytes
     language: str | None

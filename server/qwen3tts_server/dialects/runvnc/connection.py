@@ -186,12 +186,10 @@ ROUTES = {(WEBSOCKET, "/{path:path}"): Role.SPEAK}
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """Add the route, which must be the last WebSocket route of ``app``."""
-
     @app.websocket("/{path:path}")
     async def runvnc(socket: WebSocket, path: str) -> None:
-        # Its clients ask for no subprotocol, and their servers have no versioned paths: whoever
-        # does meant another protocol, and gets what an unknown path gets: HTTP 403.
+        # Its clients ask for no subprotocol, and their servers have no versioned paths; a client
+        # that does meant another protocol, and gets what an unknown path gets: HTTP 403.
         if socket.scope.get("subprotocols") or path.startswith("v1/"):
             await _refuse(socket)
             return

@@ -38,7 +38,6 @@ class FrameQueue:
         self._rest = data[whole:]
 
     def finish(self) -> None:
-        """Pad the last frame."""
         if self._rest:
             self._waiting.append(self._rest.ljust(FRAME, SILENCE))
             self._rest = b""
@@ -60,7 +59,6 @@ class FrameQueue:
         return self._begun + self._taken * self._step_s
 
     def take(self, most: int, now: float) -> list[bytes]:
-        """Return at most ``most`` frames that are due."""
         taken: list[bytes] = []
         while len(taken) < most and (due := self.due(now)) is not None and due <= now:
             taken.append(self._waiting.popleft())
@@ -77,8 +75,6 @@ Tokens = Annotated[int, Whole(0, 10_000)]
 
 @dataclass(frozen=True)
 class Init:
-    """Choose the voice of this connection."""
-
     type: ClassVar[str] = "init"
     ref_audio_base64: Annotated[str, Text(0, _MOST)] | None = None
     """A sound file in base64, or as a data URL."""
@@ -121,8 +117,6 @@ class Generate(GenerateStream):
 
 @dataclass(frozen=True)
 class TextPiece:
-    """A delta of growing text."""
-
     type: ClassVar[str] = "text"
     text: Words
     final: Annotated[bool, Flag()] = False
@@ -132,15 +126,11 @@ class TextPiece:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Stop speaking."""
-
     type: ClassVar[str] = "cancel"
 
 
 @dataclass(frozen=True)
 class Ping:
-    """Keepalive."""
-
     type: ClassVar[str] = "ping"
 
 

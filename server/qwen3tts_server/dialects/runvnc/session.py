@@ -57,8 +57,6 @@ class Start:
 
 @dataclass(frozen=True)
 class Append:
-    """Append text to the current speech."""
-
     text: str
 
 
@@ -342,7 +340,6 @@ class RunvncSession(ConnectionSession[Command]):
         return self._finish(no, say("audio_end"))
 
     def failed(self, no: int, error: SpeechError) -> list[Command]:
-        """Send what the engine made before it failed, then the error."""
         return self._finish(no, error_message(error, "speech"))
 
     def _finish(self, no: int, last: str) -> list[Command]:

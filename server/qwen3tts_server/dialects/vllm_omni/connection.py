@@ -56,7 +56,7 @@ class VllmOmniConnection(Connection[Command]):
             now=clock(),
             backlog_bytes=service.settings.backlog_bytes,
             find_model=Models(service).find,
-            told=self._observer.errored,
+            on_error=self._observer.errored,
         )
         super().__init__(socket, self._session, NAME, clock)
         self._orders = UnitRequests(service.voices)

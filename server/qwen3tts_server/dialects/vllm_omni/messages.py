@@ -1,4 +1,4 @@
-"""Messages of vLLM-Omni's WebSocket, and a configuration as an order to the engine."""
+"""Messages of vLLM-Omni's WebSocket, the states in which they are legal, and unit requests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, Any, NoReturn
 
 from qwen3tts_engine.base import MAX_FIRST_CHUNK, SAMPLE_RATE, SPEED_MAX, SPEED_MIN, Engine
@@ -24,7 +25,7 @@ from qwen3tts_server.dialects.qwen_fields import (
 from qwen3tts_server.settings import VllmOmniSettings
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_text.surrogates import clean
-from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
+from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, SpeechError
 from qwen3tts_wire.fields import Flag, Many, OneOf, Real, Text, Whole, kinds, read
 from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import ContextOpen
@@ -190,7 +191,6 @@ def text_of(fields: Mapping[str, Any]) -> str:
 
 
 def message(kind: str, **fields: object) -> str:
-    """Return an answer as JSON text that is valid Unicode."""
     return clean(json.dumps({"type": kind, **fields}, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -213,7 +213,6 @@ def timed(word: Word) -> dict[str, object]:
 
 
 def milliseconds(count: int) -> int:
-    """Return the duration of so many bytes of samples."""
     return round(count * 1000 / (2 * SAMPLE_RATE))
 
 
@@ -335,3 +334,50 @@ class UnitRequests:
             config.ref_text or None,
             x_vector_only=config.x_vector_only_mode or False,
         )
+
+
+class State(Enum):
+    """State of a client's conversation."""
+
+    NEW = "no session.config yet"
+    IDLE = "no utterance is open"
+    OPEN = "an utterance is open"
+    LEAVING = "the client has sent session.close"
+    CLOSED = "nothing more is read"
+
+
+MOVES: dict[tuple[State, str], State] = {
+    (State.NEW, "session.config"): State.IDLE,
+    (State.IDLE, "session.config"): State.IDLE,
+    (State.IDLE, "input.text"): State.OPEN,
+    (State.OPEN, "input.text"): State.OPEN,
+    (State.IDLE, "input.commit"): State.IDLE,
+    (State.OPEN, "input.commit"): State.OPEN,
+    (State.IDLE, "input.done"): State.IDLE,
+    (State.OPEN, "input.done"): State.IDLE,
+    (State.IDLE, "input.cancel"): State.IDLE,
+    (State.OPEN, "input.cancel"): State.IDLE,
+    (State.IDLE, "session.close"): State.LEAVING,
+    (State.OPEN, "session.close"): State.LEAVING,
+}
+"""A pair that is missing is an error; so is the type, where it is in no pair."""
+TYPES = tuple(dict.fromkeys(kind for _, kind in MOVES))
+
+
+def move(state: State, kind: str) -> State:
+    """Return the state after a message of this type; ProtocolError where it is illegal."""
+    after = MOVES.get((state, kind))
+    if after is not None:
+        return after
+    if state is State.NEW:
+        raise ProtocolError(
+            f"Expected session.config, got: {kind[:40]!a}.", remedy="Send session.config first."
+        )
+    if kind not in TYPES:
+        raise ProtocolError(
+            f"Unknown message type: {kind[:40]!a}.", remedy=f"There are {', '.join(TYPES)}."
+        )
+    raise ProtocolError(
+        f"{kind} cannot be applied while an utterance is in progress.",
+        remedy="Send input.done first.",
+    )

@@ -7,14 +7,11 @@ the queue.
 
 from __future__ import annotations
 
-import base64
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import Enum
 from typing import Any, cast
 
-from qwen3tts_engine.base import SAMPLE_RATE
 from qwen3tts_server.connection import (
     IDLE,
     RESTART,
@@ -27,8 +24,9 @@ from qwen3tts_server.connection import (
 from qwen3tts_server.dialects.http_errors import code_of
 from qwen3tts_server.dialects.vllm_omni import messages
 from qwen3tts_server.dialects.vllm_omni import text as growing
-from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig, message
+from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig, State, message, move
 from qwen3tts_server.dialects.vllm_omni.text import (
+    Answers,
     Command,
     Commit,
     DeferredAnswer,
@@ -46,136 +44,6 @@ from qwen3tts_server.settings import VllmOmniSettings
 from qwen3tts_wire.endpoint import Data
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, ServerBusy, SpeechError
 from qwen3tts_wire.heard import Word
-
-
-class Answers:
-    """Queue of unwritten messages, and the progress of the current unit."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        """Bytes of audio of the unit being said, so far."""
-        self._chunks = 0
-        self._out: deque[tuple[str | bytes, int]] = deque()
-        """What is to be written, with the bytes of audio in it."""
-        self._writing = False
-        """Whether some of it is on its way: what comes next waits until the client has taken it."""
-
-    @property
-    def unread(self) -> bool:
-        return self._writing or bool(self._out)
-
-    def announce(self, unit: Unit) -> None:
-        self.bytes = self._chunks = 0
-        config = unit.config
-        more: dict[str, object] = {}
-        if config.stream_audio:
-            more["sample_rate"] = SAMPLE_RATE
-        if config.word_timestamps:
-            more["word_timestamps"] = True
-        more = {"format": config.response_format, **more}
-        self.put(message("audio.start", **unit.where, sentence_text=unit.text.strip(), **more))
-
-    def chunk(
-        self,
-        unit: Unit,
-        data: bytes,
-        timestamps: Sequence[object] | None,
-        start_ms: int,
-        count: int = 0,
-    ) -> None:
-        chunk = message(
-            "audio.chunk",
-            **unit.where,
-            chunk_id=self._chunks,
-            chunk_start_ms=start_ms,
-            chunk_end_ms=messages.milliseconds(self.bytes),
-            sample_rate=SAMPLE_RATE,
-            audio_b64=base64.b64encode(data).decode("ascii"),
-            timestamps=timestamps,
-        )
-        self._chunks += 1
-        self._out.append((chunk, count))
-
-    def done(self, unit: Unit, *, error: bool, **more: object) -> None:
-        self.put(message("audio.done", **unit.where, total_bytes=self.bytes, error=error, **more))
-
-    def session_done(self, utterance: Utterance, **more: object) -> None:
-        index, sentences = utterance.index, utterance.sentences
-        self.put(message("session.done", utterance_index=index, total_sentences=sentences, **more))
-
-    def put(self, text: str) -> None:
-        self._out.append((text, 0))
-
-    def audio(self, data: bytes) -> None:
-        self._out.append((data, len(data)))
-
-    def drop_audio(self) -> None:
-        self.bytes -= sum(count for _, count in self._out)
-        self._out = deque(each for each in self._out if not each[1])
-
-    @property
-    def backlog(self) -> int:
-        return sum(len(data) for data, _ in self._out)
-
-    def __len__(self) -> int:
-        return len(self._out)
-
-    def sent(self) -> None:
-        self._writing = False
-
-    def data_to_send(self) -> list[str | bytes]:
-        data = [each for each, _ in self._out]
-        self._out.clear()
-        self._writing = bool(data)
-        return data
-
-
-class State(Enum):
-    """State of a client's conversation."""
-
-    NEW = "no session.config yet"
-    IDLE = "no utterance is open"
-    OPEN = "an utterance is open"
-    LEAVING = "the client has sent session.close"
-    CLOSED = "nothing more is read"
-
-
-MOVES: dict[tuple[State, str], State] = {
-    (State.NEW, "session.config"): State.IDLE,
-    (State.IDLE, "session.config"): State.IDLE,
-    (State.IDLE, "input.text"): State.OPEN,
-    (State.OPEN, "input.text"): State.OPEN,
-    (State.IDLE, "input.commit"): State.IDLE,
-    (State.OPEN, "input.commit"): State.OPEN,
-    (State.IDLE, "input.done"): State.IDLE,
-    (State.OPEN, "input.done"): State.IDLE,
-    (State.IDLE, "input.cancel"): State.IDLE,
-    (State.OPEN, "input.cancel"): State.IDLE,
-    (State.IDLE, "session.close"): State.LEAVING,
-    (State.OPEN, "session.close"): State.LEAVING,
-}
-"""A pair that is missing is an error; so is the type, where it is in no pair."""
-TYPES = tuple(dict.fromkeys(kind for _, kind in MOVES))
-
-
-def move(state: State, kind: str) -> State:
-    """Return the state after a message of this type; ProtocolError where it is illegal."""
-    after = MOVES.get((state, kind))
-    if after is not None:
-        return after
-    if state is State.NEW:
-        raise ProtocolError(
-            f"Expected session.config, got: {kind[:40]!a}.", remedy="Send session.config first."
-        )
-    if kind not in TYPES:
-        raise ProtocolError(
-            f"Unknown message type: {kind[:40]!a}.", remedy=f"There are {', '.join(TYPES)}."
-        )
-    raise ProtocolError(
-        f"{kind} cannot be applied while an utterance is in progress.",
-        remedy="Send input.done first.",
-    )
-
 
 POLICY, UNACCEPTABLE = 1008, 1003
 """Close codes of RFC 6455 section 7.4.1."""
@@ -198,9 +66,9 @@ class VllmOmniSession(ConnectionSession[Command]):
         now: float,
         backlog_bytes: int = 1 << 20,
         find_model: Callable[[str], object] = lambda name: name,
-        told: Callable[[str], None] = lambda _: None,
+        on_error: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take ``find_model``, which raises for an unknown name, and ``told``, called with error
+        """Take ``find_model``, which raises for an unknown name, and ``on_error``, called with
         codes."""
         bounds = ConnectionBounds(
             message=max(settings.max_config_chars, settings.max_message_chars),
@@ -212,7 +80,7 @@ class VllmOmniSession(ConnectionSession[Command]):
         self._answers = Answers()
         self._settings = settings
         self._find_model = find_model
-        self._told = told
+        self._on_error = on_error
         self._state = State.NEW
         self._config = SessionConfig()
         self._utterance: Utterance | None = None
@@ -370,11 +238,11 @@ class VllmOmniSession(ConnectionSession[Command]):
         if self._state is State.NEW:
             self._fatal(error, code, "session.config is to come first")
         else:
-            self._told(code_of(error))
+            self._on_error(code_of(error))
             self._wait(DeferredAnswer(messages.error(error)))
 
     def _fatal(self, error: SpeechError, code: int, reason: str) -> None:
-        self._told(code_of(error))
+        self._on_error(code_of(error))
         if self._unit is None:
             self._answers.put(messages.error(error))
         else:
@@ -474,7 +342,6 @@ class VllmOmniSession(ConnectionSession[Command]):
         self._commands.append(Start(unit))
 
     def audio(self, unit: Unit, data: bytes, now: float) -> list[Command]:
-        """Queue samples (s16le, SAMPLE_RATE), or the unit's whole file."""
         if unit is self._unit:
             self._note_activity(now)
             first, self._answers.bytes = self._answers.bytes, self._answers.bytes + len(data)
@@ -547,7 +414,7 @@ class VllmOmniSession(ConnectionSession[Command]):
         if self._unit is not None:
             self._commands.append(Stop(self._unit))
             late = ServerBusy("The server stopped before the end of the text.")
-            self._told(late.code)
+            self._on_error(late.code)
             self._broken(self._unit, late)
         self._close(RESTART, STOPPING)
 

@@ -1,11 +1,14 @@
-"""Text of vLLM-Omni's WebSocket: utterances, their units, and growing units."""
+"""Utterances of vLLM-Omni's WebSocket: text, units, growing units, and their answers."""
 
 from __future__ import annotations
 
+import base64
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from qwen3tts_engine.base import ContextVoice
+from qwen3tts_engine.base import SAMPLE_RATE, ContextVoice
 from qwen3tts_server.connection import Close
 from qwen3tts_server.dialects.vllm_omni import messages
 from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig
@@ -104,7 +107,6 @@ class Splitter:
         return last if self.ended and self._start < last else None
 
     def _in_number(self, at: int) -> bool:
-        """Whether it is the mark in ``3.14`` or ``1,000``."""
         chars = self._chars
         return (
             chars[at] in ".,"
@@ -131,8 +133,6 @@ def _of_word(char: str) -> bool:
 
 @dataclass(eq=False)
 class Utterance:
-    """The text up to an ``input.done``."""
-
     index: int
     config: SessionConfig
     splitter: Splitter
@@ -155,8 +155,6 @@ class Utterance:
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """A piece of text spoken as one."""
-
     config: SessionConfig
     text: str
     utterance_index: int
@@ -180,15 +178,11 @@ class Start:
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop this unit immediately."""
-
     unit: Unit
 
 
 @dataclass(frozen=True)
 class More:
-    """Append text to a growing unit."""
-
     unit: Unit
     text: str
     flush: bool = False
@@ -202,16 +196,12 @@ Command = Start | More | Stop | Close
 
 @dataclass(frozen=True)
 class MoreText:
-    """Text that arrived while another utterance is spoken."""
-
     utterance: Utterance
     parts: list[str]
 
 
 @dataclass(frozen=True)
 class EndOfText:
-    """The end of an utterance's text."""
-
     utterance: Utterance
     dropped: bool = False
     """Whether what was not committed is not to be said."""
@@ -219,23 +209,17 @@ class EndOfText:
 
 @dataclass(frozen=True)
 class Commit:
-    """Speak what has arrived of a growing unit."""
-
     utterance: Utterance
     commit_id: str | None
 
 
 @dataclass(frozen=True)
 class DeferredAnswer:
-    """A message to send after the current speech."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class GrowthStep:
-    """Outcome of a message for a growing unit."""
-
     text: str = ""
     """To be said; it has a character that is no white space, where it begins the unit."""
     flush: bool = False
@@ -249,7 +233,6 @@ def nothing_to_commit() -> BadRequest:
 
 
 def append_step(utterance: Utterance, text: str) -> GrowthStep:
-    """Add text: spoken with ``token_level``, held with ``sentence_commit``."""
     utterance.held.append(utterance.joiner.push(text))
     if utterance.config.streaming_mode == "sentence_commit":
         return GrowthStep()
@@ -257,7 +240,6 @@ def append_step(utterance: Utterance, text: str) -> GrowthStep:
 
 
 def commit_step(utterance: Utterance, commit_id: str | None) -> GrowthStep:
-    """Speak all held text."""
     text = _held(utterance)
     if not text:
         return GrowthStep(answer=messages.error(nothing_to_commit()))
@@ -271,7 +253,6 @@ def commit_step(utterance: Utterance, commit_id: str | None) -> GrowthStep:
 
 
 def end_step(utterance: Utterance, *, dropped: bool) -> GrowthStep:
-    """End the text: the rest is spoken, or dropped where it was not committed."""
     utterance.held.append(utterance.joiner.finish())
     utterance.splitter.end()
     commits = utterance.config.streaming_mode == "sentence_commit"
@@ -299,3 +280,95 @@ def _held(utterance: Utterance) -> str:
         return ""
     utterance.held.clear()
     return text
+
+
+class Answers:
+    """Queue of unwritten messages, and the progress of the current unit."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """Bytes of audio of the unit being said, so far."""
+        self._chunks = 0
+        self._out: deque[tuple[str | bytes, int]] = deque()
+        """What is to be written, with the bytes of audio in it."""
+        self._writing = False
+        """Whether some of it is on its way: what comes next waits until the client has taken it."""
+
+    @property
+    def unread(self) -> bool:
+        return self._writing or bool(self._out)
+
+    def announce(self, unit: Unit) -> None:
+        self.bytes = self._chunks = 0
+        config = unit.config
+        more: dict[str, object] = {}
+        if config.stream_audio:
+            more["sample_rate"] = SAMPLE_RATE
+        if config.word_timestamps:
+            more["word_timestamps"] = True
+        more = {"format": config.response_format, **more}
+        self.put(
+            messages.message("audio.start", **unit.where, sentence_text=unit.text.strip(), **more)
+        )
+
+    def chunk(
+        self,
+        unit: Unit,
+        data: bytes,
+        timestamps: Sequence[object] | None,
+        start_ms: int,
+        count: int = 0,
+    ) -> None:
+        chunk = messages.message(
+            "audio.chunk",
+            **unit.where,
+            chunk_id=self._chunks,
+            chunk_start_ms=start_ms,
+            chunk_end_ms=messages.milliseconds(self.bytes),
+            sample_rate=SAMPLE_RATE,
+            audio_b64=base64.b64encode(data).decode("ascii"),
+            timestamps=timestamps,
+        )
+        self._chunks += 1
+        self._out.append((chunk, count))
+
+    def done(self, unit: Unit, *, error: bool, **more: object) -> None:
+        self.put(
+            messages.message(
+                "audio.done", **unit.where, total_bytes=self.bytes, error=error, **more
+            )
+        )
+
+    def session_done(self, utterance: Utterance, **more: object) -> None:
+        index, sentences = utterance.index, utterance.sentences
+        self.put(
+            messages.message(
+                "session.done", utterance_index=index, total_sentences=sentences, **more
+            )
+        )
+
+    def put(self, text: str) -> None:
+        self._out.append((text, 0))
+
+    def audio(self, data: bytes) -> None:
+        self._out.append((data, len(data)))
+
+    def drop_audio(self) -> None:
+        self.bytes -= sum(count for _, count in self._out)
+        self._out = deque(each for each in self._out if not each[1])
+
+    @property
+    def backlog(self) -> int:
+        return sum(len(data) for data, _ in self._out)
+
+    def __len__(self) -> int:
+        return len(self._out)
+
+    def sent(self) -> None:
+        self._writing = False
+
+    def data_to_send(self) -> list[str | bytes]:
+        data = [each for each, _ in self._out]
+        self._out.clear()
+        self._writing = bool(data)
+        return data
