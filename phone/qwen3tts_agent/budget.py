@@ -85,10 +85,7 @@ class CallBudget:
             self._meters.append((process, process_limits or RequestLimits()))
 
     def take(self, chars: int, now: float) -> float:
-        """Count a request and return ``now``; where a limit forbids it, count nothing.
-
-        Returns the time from which it may be tried again, or `NEVER`.
-        """
+        """Count a request and return ``now``, or the time when a limit admits it, or `NEVER`."""
         at = max(meter.earliest(chars, limits, now) for meter, limits in self._meters)
         if at > now:
             return at

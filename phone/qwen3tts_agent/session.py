@@ -35,7 +35,7 @@ OnTurn = Callable[[Conversation, TurnRecord], None]
 
 
 class TurnLog:
-    """Turns of one conversation, each recorded, written to the log and handed to ``on_turn``."""
+    """Log of the turns of one conversation."""
 
     def __init__(
         self, conversation: Conversation, log: ConversationLog | None, on_turn: OnTurn | None
@@ -48,7 +48,6 @@ class TurnLog:
         self._work: set[asyncio.Task[None]] = set()
 
     def begin(self, kind: TurnKind, turn: Turn | None, now: float) -> TurnRecord:
-        """Begin the record of a reply to a turn of the caller's, or of speech of our own."""
         record = TurnRecord(len(self._conversation.turns) + 1, kind)
         self._conversation.turns.append(record)
         if turn is None:

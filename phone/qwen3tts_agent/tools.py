@@ -264,10 +264,7 @@ class Toolbox:
         self._most_chars = most_chars
 
     async def use(self, call: ToolCall) -> tuple[str, bool]:
-        """Run a tool; return its result as text for the model, and whether it succeeded.
-
-        Cancelled, it cancels an asynchronous tool; a thread goes on.
-        """
+        """Run a tool; return its result for the model, and whether it succeeded."""
         found = self.tools.get(call.name)
         if found is None:
             known = ", ".join(self.tools) or "none"

@@ -85,11 +85,7 @@ class TurnRecord:
     done: bool = False
 
     def mark(self, stage: str, at: float | None) -> None:
-        """Note the time of a stage; the first one counts.
-
-        Raises:
-            ValueError: there is no such stage.
-        """
+        """Note the time of a stage, the first time; raises ValueError for an unknown one."""
         if stage not in STAGES:
             raise ValueError(f"no stage is called {stage!r}")
         if at is not None:
@@ -100,9 +96,8 @@ class TurnRecord:
         self.error = self.error or error
 
     def ms(self, stage: str) -> float | None:
-        """Return the milliseconds from the caller's last voiced sample to a stage; None = unknown.
-
-        Where the caller said nothing before, they count from the beginning of the turn.
+        """Return the milliseconds from the caller's last voiced sample, else from the turn's
+        beginning.
         """
         origin = self.times.get("caller_end", self.times.get("turn_end"))
         at = self.times.get(stage)

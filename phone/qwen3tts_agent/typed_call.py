@@ -143,10 +143,7 @@ class TypedCall(Call):
     # --- the caller
 
     def type(self, text: str) -> None:
-        """Take a turn that the caller types: it interrupts the reply, and gets one.
-
-        Raises WrongState before `hear` and after the call's end.
-        """
+        """Take a turn that the caller types, which interrupts the reply; raises WrongState."""
         self._core.check_up()
         if self._listening is None:
             raise WrongState("No agent listens yet.", remedy="Await call.heard() first.")

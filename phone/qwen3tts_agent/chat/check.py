@@ -99,10 +99,7 @@ async def measure_model(
     limit_s: float = 4 * CHECK_S,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> ModelSpeed:
-    """Measure one reply of at most `SPEED_TOKENS` tokens; ask `check_model` before.
-
-    Raises as `check_model`; ModelStalled also for a reply without text.
-    """
+    """Measure one reply of at most `SPEED_TOKENS` tokens. Raises as `check_model`."""
     extra = {"max_tokens": SPEED_TOKENS, **settings.extra}
     settings = replace(_for_check(settings, limit_s), extra=extra)
     try:

@@ -58,9 +58,7 @@ class ChatConnection:
         self._closed = False
 
     def prepare(self) -> None:
-        """Open a connection for a request that is likely, unless one was idle just now; never
-        blocks or raises.
-        """
+        """Open a connection for a likely request, unless one is idle; never blocks or raises."""
         if self._closed or not self._settings.connect_ahead or self._opening is not None:
             return
         now = asyncio.get_running_loop().time()
@@ -70,14 +68,10 @@ class ChatConnection:
         self._opening = self._start(self._open(), "open the model's connection")
 
     def taken(self) -> None:
-        """Note that a request takes the connection, and may not give it back."""
         self._idle_since = None
 
     def keep(self, response: httpx.Response, chunks: AsyncIterator[bytes]) -> None:
-        """Keep the connection of a complete ``response`` for the next request; never blocks.
-
-        ``chunks``: the iterator of its body.
-        """
+        """Keep the connection of a complete ``response``, whose body iterator is ``chunks``."""
         self._start(self._read_rest(response, chunks), "end of the model's answer")
 
     async def close(self) -> None:
@@ -195,10 +189,7 @@ class ChatClient:
         await self.close()
 
     async def models(self) -> tuple[str, ...]:
-        """Return the names of the models at the address (``GET /models``); empty = no list came.
-
-        The first 1 MiB of an answer is read, for at most `REFUSAL_S`.
-        """
+        """Return the names of the models (``GET /models``); empty = no list within `REFUSAL_S`."""
         try:
             async with asyncio.timeout(REFUSAL_S):
                 async with self._http.stream("GET", self.settings.models_url) as response:
@@ -210,9 +201,7 @@ class ChatClient:
         return tuple(one_line(name) for name in names if isinstance(name, str))
 
     async def reply(self, messages: Sequence[ChatMessage]) -> AsyncGenerator[str, None]:
-        """Yield the model's answer as text deltas; it is offered no tools. Raises as
-        :meth:`stream`.
-        """
+        """Yield the answer as text deltas, without tools. Raises as :meth:`stream`."""
         async with aclosing(self.stream(messages)) as events:
             async for event in events:
                 if isinstance(event, str):
@@ -403,10 +392,7 @@ async def _read_some(response: httpx.Response, limit: int) -> bytes:
 async def _stalling(
     chunks: AsyncIterator[bytes], stall_s: float
 ) -> AsyncGenerator[ChatEvent, None]:
-    """Yield the events of a stream; TimeoutError when none comes for ``stall_s``.
-
-    Comments that keep the connection open are no events, and neither is reasoning.
-    """
+    """Yield the events of a stream; TimeoutError when none but reasoning comes for ``stall_s``."""
     loop = asyncio.get_running_loop()
     stream = ChatStream()
     deadline = loop.time() + stall_s

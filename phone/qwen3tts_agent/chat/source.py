@@ -41,9 +41,9 @@ class ReplySource(Protocol):
         *,
         must_speak: bool = False,
     ) -> AsyncGenerator[ChatEvent, None]:
-        """Yield a reply as it is written: text, then tool calls; closed early, it stops.
+        """Yield a reply as it is written: text, then tool calls. Raises SpeechError.
 
-        ``must_speak``: no tool may be used. Raises SpeechError; what came before is spoken.
+        ``must_speak``: no tool may be used.
         """
         ...
 

@@ -224,7 +224,7 @@ class DeepgramStream:
         return []
 
     def drop_turn(self) -> Outgoing:
-        """Drop a noise: its words are made final, so that none of them falls into the next turn."""
+        """Drop noise; its words are made final, so that none falls into the next turn."""
         turn, self._turn = self._turn, None
         self._audio.end()
         return self._flush(turn) if turn is not None and self.ready else []

@@ -27,7 +27,7 @@ from qwen3tts_wire.errors import BadRequest
 
 @dataclass(frozen=True, slots=True)
 class RecogniserKind:
-    """One kind of recogniser: how a setting names it, its settings, its class and its check."""
+    """Kind of recognisers: name, settings, class, check."""
 
     name: str
     written: str
@@ -117,11 +117,7 @@ WRITTEN = "; ".join(kind.written for kind in KINDS)
 
 
 def kind_named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]:
-    """Return the kind that a setting names, and its settings with these options.
-
-    Raises:
-        BadRequest: no recogniser has that name, or an option is wrong.
-    """
+    """Return the kind that a setting names, and its settings; raises BadRequest."""
     for kind in KINDS:
         if (found := kind.options(text.strip())) is not None:
             return kind, kind.settings({**found, **options})
@@ -148,9 +144,5 @@ async def check_recogniser(text: str, **options: Any) -> RecogniserReport:
 
 
 def recogniser_of(given: str | Recognise) -> Recogniser:
-    """Return a recogniser for a name, as `recogniser_named`, or for a function of a turn's sound.
-
-    Raises:
-        BadRequest: there is no recogniser of that name.
-    """
+    """Return the recogniser of a name or of a function of a turn's samples; raises BadRequest."""
     return recogniser_named(given) if isinstance(given, str) else CallbackRecogniser(given)

@@ -53,7 +53,7 @@ class _Piece:
 
 
 class RecognitionQueue:
-    """Queue that hands pieces to a worker in turn, and replaces the worker when it ends."""
+    """Queue that hands pieces to one worker, which is replaced when it ends."""
 
     def __init__(
         self, start: Callable[[], Awaitable[RecognitionWorker]], clock: Clock, *, most_waiting: int

@@ -163,11 +163,7 @@ class SocketSettings:
         return API_KEY_ENV
 
     def headers(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the header with the key, if there is one.
-
-        Raises:
-            ValueError: no header can hold the environment's key.
-        """
+        """Return the header with the key, if there is one; raises ValueError."""
         key = self.api_key
         if key is None:
             key = (os.environ if environ is None else environ).get(API_KEY_ENV, "").strip()
@@ -381,11 +377,7 @@ class DeepgramSettings:
         return key_variable(self.url)
 
     def headers(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the header with the key, if there is one.
-
-        Raises:
-            ValueError: no header can hold the key, or Deepgram needs one.
-        """
+        """Return the header with the key, if there is one; raises ValueError."""
         key = key_for(self.url, self.api_key, environ)
         return {"Authorization": f"Token {key}"} if key else {}
 

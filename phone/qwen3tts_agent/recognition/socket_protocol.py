@@ -155,11 +155,6 @@ class TurnStream:
         return [json.dumps(start)]
 
     def greeted(self) -> tuple[Outgoing, list[int]]:
-        """Return the messages of unfinished turns for a server that is ready, and the turns given
-        up.
-
-        A turn is given up after `TRIES` connections.
-        """
         self.ready = True
         out: Outgoing = []
         given_up = []
@@ -319,9 +314,7 @@ def one_line(said: object) -> str:
 
 
 class RecognitionStream(Protocol):
-    """One call's turns as messages of a protocol (pure): events of a `Recognition` in, messages
-    out.
-    """
+    """Turns of a call as messages of a protocol (pure)."""
 
     def greeted(self) -> tuple[Outgoing, list[int]]:
         """Return the messages of unfinished turns for a server that is ready, and the turns given

@@ -59,12 +59,7 @@ class ServiceRecogniser:
         return self._service.rate_hz
 
     async def warm(self) -> None:
-        """Check that the server is there and ready.
-
-        Raises:
-            RecogniserUnavailable: key, path, certificate or protocol is wrong.
-            RecognitionFailed: nothing answers, or not now.
-        """
+        """Check that the server is ready; raises RecogniserUnavailable, RecognitionFailed."""
         socket = await self._service.dial()
         await socket.close()
 

@@ -1,8 +1,4 @@
-"""The process that runs Whisper: ``python -m qwen3tts_agent.recognition.whisper_worker OPTIONS``.
-
-It recognises one piece after the other and ends with its parent; see `whisper_process` for the
-messages.
-"""
+"""The process that runs Whisper; see `whisper_process` for its messages."""
 
 from __future__ import annotations
 

@@ -193,10 +193,7 @@ class EchoGuard:
         return left
 
     def may_be_ours(self, length_s: float) -> bool:
-        """Return whether what was pushed last may be our own voice.
-
-        Asked of what sounds like speech, ``length_s`` of it.
-        """
+        """Return whether the last ``length_s`` of speech may be our own voice."""
         if self._last_sound is None:
             return False
         if not self._pieces:  # the path has just been found
@@ -302,10 +299,7 @@ class EchoGuard:
         return CALLER_FACTOR * float(10 ** (NEW_PATH_MARGIN_DB / 10 * new))
 
     def _may_be_another(self) -> bool:
-        """Return whether what was heard last may be an echo by an unknown or a changed path.
-
-        A path that merely changes returns about as much as before.
-        """
+        """Return whether what was heard last may be an echo by an unknown or a changed path."""
         if self.canceller is None:
             return not self._above(CALLER_FACTOR)
         if not self._proved:

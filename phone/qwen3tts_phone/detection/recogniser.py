@@ -106,10 +106,7 @@ class Recognition(Protocol):
         ...
 
     def begin_turn(self, at: float) -> None:
-        """Begin a turn, whose first voiced sample, pushed before, was ``at``.
-
-        Some audio before it belongs to the turn. A turn that was not ended is given up.
-        """
+        """Begin a turn, whose first voiced sample, pushed before, was ``at``."""
         ...
 
     def pause(self, at: float) -> None:
@@ -149,9 +146,7 @@ class Recogniser(Protocol):
     async def warm(self) -> None:
         """Load or reach what is needed, so that no caller waits for it; may take minutes.
 
-        Raises:
-            RecogniserUnavailable: it cannot work here; with the remedy.
-            RecognitionFailed: not now.
+        Raises RecogniserUnavailable, RecognitionFailed.
         """
         ...
 
@@ -186,17 +181,13 @@ class RecogniserReport:
 
 
 class RecogniserCheck(Protocol):
-    """Function ``check`` in the module of each kind of recogniser, called with its settings.
-
-    It loads the model or asks the server as a call would, and releases both.
+    """Function ``check`` of a recogniser's module: loads the model or asks the server as a call
+    would.
     """
 
     async def __call__(self, settings: Any, /) -> RecogniserReport:
-        """Check the recogniser with these settings.
-
-        Raises:
-            RecogniserUnavailable: package, model, key or address is missing; with the remedy.
-            RecognitionFailed: not now.
+        """Check the recogniser with these settings; raises RecogniserUnavailable,
+        RecognitionFailed.
         """
         ...
 

@@ -66,12 +66,8 @@ Deliver = Callable[[Turn], None]
 
 
 class TurnTranscriber:
-    """Transcriber of one call's turns.
-
-    Args:
-        recogniser: None = turns have no text.
-        clock: the call's.
-        most_s: the longest turn.
+    """Transcriber of one call's turns, of at most ``most_s``; without a recogniser they have no
+    text.
     """
 
     def __init__(self, recogniser: Recogniser | None, clock: Clock, most_s: float) -> None:

@@ -57,7 +57,7 @@ LEAST_DBFS: Final = -50.0
 
 
 class LevelDetector:
-    """VAD by level above the line's noise: any sound is speech, and numpy is all it needs."""
+    """VAD by level above the line's noise, for which any sound is speech; needs numpy alone."""
 
     window = WINDOW
 
