@@ -66,7 +66,6 @@ class FrameCap:
     """A text that is usually said in this time or less is short."""
 
     def frames(self, usual_s: float, tokens: int = 0) -> int:
-        """Return the most frames (80 ms) of a text that usually takes ``usual_s``."""
         if usual_s <= self.short_s:
             return self.most
         slow = math.ceil((self.slowest * usual_s + self.base_s) / FRAME_S)
@@ -197,7 +196,6 @@ class SoundGuard:
 
     @property
     def dropped(self) -> int:
-        """Samples dropped at the start; grows until the first sample goes out."""
         return self.trim.dropped
 
     @property

@@ -262,7 +262,6 @@ class PauseAligner:
     # --- anchors ---
 
     def _match(self, pause: Pause, length: int, found: list[AlignedWord]) -> None:
-        """Anchor at the pause if it fits a stop in the text."""
         passed = pause.voiced - self._anchor
         if passed <= 0:
             return
@@ -348,7 +347,6 @@ class PauseAligner:
             self._anchor_syllables = bisect_right(self.syllables.peaks, voiced)
 
     def _place(self, length: float) -> float:
-        """Return where ``length`` ends, between the even rate and its syllables."""
         even = self._anchor + length
         peaks = self.syllables.peaks
         # By the syllables heard in a block of this sound, so that only the unevenness counts.

@@ -100,7 +100,6 @@ class PlayoutLead:
         return int(self._listener.position_at(now))
 
     def seconds(self, now: float) -> float:
-        """Return the sound made and not played; 0 for a listener in underrun."""
         return max(0.0, self._made - self._listener.position_at(now)) / SAMPLE_RATE
 
     def urgency(self, now: float) -> float:

@@ -127,7 +127,6 @@ class Row:
         )
 
     def can_step(self, room: int) -> bool:
-        """Return whether there is text, room in the ring and a reader."""
         return (
             self.state is not RowState.DRAINING
             and self.has_text
@@ -185,7 +184,6 @@ class ChunkRamp:
         return self.sizes[-1]
 
     def at_most(self, frames: float) -> int:
-        """Return the largest size up to ``frames``, at least the smallest."""
         return self.sizes[max(0, bisect_right(self.sizes, frames) - 1)]
 
     def open(self, row: Row, initial: int | None) -> None:
@@ -194,7 +192,6 @@ class ChunkRamp:
         row.keep_s = min(self._margin_s, row.reach_s / 2)
 
     def take(self, row: Row, frames: int, now: float) -> None:
-        """Set the next chunk of a row whose ``frames`` go to the codec."""
         row.taken += frames
         row.decoding.append((frames, now))
         row.ripe_since = None
@@ -209,7 +206,6 @@ class ChunkRamp:
         return self.at_most((row.low_s - self._margin_s) / FRAME_S)
 
     def due(self, row: Row, latency_s: float) -> bool:
-        """Return whether a decode that waits for another frame would be late."""
         return row.reach_s - latency_s <= row.keep_s + EPSILON_S
 
     def due_at(self, row: Row, latency_s: float, now: float) -> float | None:
@@ -219,7 +215,6 @@ class ChunkRamp:
         return row.lead.falls_to(lead_s, now) if lead_s >= 0 else None
 
     def ready(self, row: Row, latency_s: float, may_step: bool) -> int:
-        """Return the frames of a row to decode now, 0 for none."""
         waiting = row.undecoded
         if waiting == 0 or row.stalled:
             return 0

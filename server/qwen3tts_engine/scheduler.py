@@ -140,7 +140,6 @@ class Scheduler:
         return len(self._waiting)
 
     def taken(self, job: Job) -> int:
-        """Return the frames of a running job that plans gave to decode."""
         return self._running[job].taken
 
     def finished(self, job: Job) -> bool:
@@ -265,7 +264,6 @@ class Scheduler:
     # --- what to do ---
 
     def plan(self, now: float) -> Plan:
-        """Return the work of this turn; empty if nothing is due before ``next_wake``."""
         self._now = now
         self.times.turn(now)
         self._look(now)
@@ -389,7 +387,6 @@ def _rank(row: Row) -> tuple[bool, float, int, int]:
 
 
 def _prefill_rank(row: Row) -> tuple[bool, float, int]:
-    """Sort key: listeners without sound, the longest silence first, then the least lead."""
     if row.dry_since is not None:
         return False, row.dry_since, row.order
     return True, row.reach_s, row.order

@@ -111,11 +111,9 @@ class TextPlan:
     # Writing
 
     def append(self, text: str) -> None:
-        """Add text; any ``str`` is good."""
         self._add(self._segmenter.push(text))
 
     def flush(self) -> None:
-        """Have everything so far spoken; the text may go on, in another generation."""
         self._add(self._segmenter.flush())
 
     def end(self) -> None:

@@ -60,12 +60,10 @@ class MarkdownReader:
 
     @property
     def position(self) -> int:
-        """Code points read so far."""
         return self._whole.position
 
     @property
     def held(self) -> int:
-        """Characters held back."""
         return len(self._text)
 
     @property
@@ -86,11 +84,9 @@ class MarkdownReader:
     # --- what the writers decide
 
     def _is_rule(self, marks: str) -> bool:
-        """Return whether a line of these is a rule."""
         return sum(map(marks.count, "-*_=")) >= FENCE
 
     def _write(self, words: str, count: int) -> bool:
-        """Write words for the next characters, and move on."""
         raise NotImplementedError
 
     def _write_code(self, count: int) -> bool:
@@ -110,7 +106,6 @@ class MarkdownReader:
         """Part this line from its neighbours: a heading, an item, a block of code."""
 
     def _read_inline(self) -> bool:
-        """Read what stands within a line."""
         raise NotImplementedError
 
     # --- reading
@@ -121,7 +116,6 @@ class MarkdownReader:
             self._read()
 
     def _end(self) -> None:
-        """Read what is held as if nothing followed."""
         self._hold(*self._whole.flush())
         self._last = True
         self._read()
@@ -150,14 +144,12 @@ class MarkdownReader:
         return self._read_inline()
 
     def _drop(self, count: int) -> bool:
-        """Leave out the next characters."""
         if count:
             self._at += count
             self._before = self._text[self._at - 1]
         return True
 
     def _awaits(self, end: int, open_markup: re.Pattern[str], start: int) -> bool:
-        """Return whether what begins at ``start`` may become markup that ends before ``end``."""
         text = self._text
         return not self._last and len(text) < end and bool(open_markup.fullmatch(text, start))
 
@@ -165,11 +157,9 @@ class MarkdownReader:
         return self._last or end < len(self._text)
 
     def _char(self, at: int) -> str:
-        """Return the character there; a line's end where the text ends."""
         return self._text[at] if at < len(self._text) else "\n"
 
     def _end_of(self, chars: str, start: int) -> int:
-        """Return where a run of these ends, at most `HOLD` characters on."""
         text, end = self._text, start
         most = min(len(text), start + HOLD)
         while end < most and text[end] in chars:
@@ -208,7 +198,6 @@ class MarkdownReader:
         return self._drop_indent(indent - self._at)
 
     def _read_bullet(self, bullet: int) -> bool:
-        """Drop an item's mark, with its box; another item may begin in it."""
         end = self._end_of(" \t", bullet)
         if not self._sees(end) or self._awaits(end + 4, markup.OPEN_BOX, end):
             return False

@@ -111,7 +111,6 @@ class OpeningGate:
             self._decide(closing=False)
 
     def flush(self, position: int) -> None:
-        """Decide: no text follows that belongs to what is held."""
         if not self.open:
             self._decide(closing=True, position=position)
 

@@ -89,7 +89,6 @@ class EmbeddedEngine(PoolEngine[EspeakCatalogue]):
         self._rate = 0
 
     def variants(self) -> Sequence[str]:
-        """Return what may follow ``+`` in a voice."""
         return self._started()[1].variants
 
     async def _new_pool(self) -> WorkerPool:

@@ -183,7 +183,6 @@ class EspeakLibrary:
         return (self._data / f"{dictionary}_dict").exists()
 
     def speak(self, text: str, voice: str, rate: int, pause: bool, on_sound: OnSound) -> bool:
-        """Speak until ``on_sound`` returns False; returns whether it got to the end."""
         lib = self._lib
         # All of it again each time: what the last text did to the state must not be heard, and the
         # state, with the callback, is the process's: another EspeakLibrary may have set its own.

@@ -118,7 +118,6 @@ class EspeakAudio:
         self._rejoin = self._output.taken > self._base
 
     def sound(self, pcm: bytes, words: tuple[WordNumbers, ...] = ()) -> PcmChunk | None:
-        """Take samples at the library's rate, and words as (code point, sample)."""
         samples = np.frombuffer(pcm, np.int16)
         attempt = self._attempt
         attempt.heard += len(samples)

@@ -111,7 +111,6 @@ class EspeakCatalogue:
         self.variants = tuple(sorted({entry.identifier for entry in self._variants.values()}))
 
     def choose(self, voice: str | None, language: str | None) -> VoiceChoice:
-        """Return the voice that a request means."""
         wanted = (voice or "").strip().lower()
         base, plus, variant = wanted.partition("+")
         tag = wanted_tag(language)

@@ -76,7 +76,6 @@ class PiperCatalogue:
         """The default first."""
 
     def choose(self, voice: str | None, language: str | None) -> SpeakerChoice:
-        """Return the voice that a request means; voice and language must agree."""
         name, hash_, speaker = (voice or "").strip().partition(SPEAKER)
         tag = wanted_tag(language)
         if not name:

@@ -65,7 +65,6 @@ class VitsNetwork:
 
     @classmethod
     def load(cls, file: Path, threads: int = 1) -> VitsNetwork:
-        """Load a network and run it once."""
         model = _read(file)
         try:
             seam = find_seam(model)
@@ -88,7 +87,6 @@ class VitsNetwork:
         speaker: int,
         random: np.random.Generator,
     ) -> SentenceAudio:
-        """Predict the durations of a sentence, and begin its sound."""
         rounded, means, log_scales, *conditions = self._encode(ids, scales, speaker, random)
         durations = rounded.reshape(-1)
         if (

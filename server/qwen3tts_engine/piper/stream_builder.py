@@ -247,7 +247,6 @@ class GraphBuilder:
     def upsampled(
         self, value: MovingTensor, weight: Array, bias: Array | None, stride: int
     ) -> MovingTensor:
-        """Build a transposed convolution whose length is ``stride`` times the input's."""
         value = self.leave(value)
         weight = weight * np.float32(value.factor)
         channels, outputs, kernel = weight.shape

@@ -101,7 +101,6 @@ class PiperVoice:
 
     @classmethod
     def load(cls, files: VoiceFiles, *, threads: int = 1) -> PiperVoice:
-        """Load a voice."""
         config = read_config(files.config)
         try:
             from qwen3tts_engine.piper.network import VitsNetwork  # its libraries are an extra
@@ -180,7 +179,6 @@ class Clause:
 
     @property
     def words(self) -> tuple[ClauseWord, ...]:
-        """Words of the sentences begun, in order."""
         hop = self._voice.network.hop
         for sentence, ends, base in self._unplaced:
             for word in self._voice.phonemizer.words(sentence):
@@ -205,7 +203,6 @@ class Clause:
         return self._given == self.samples and not self._waiting
 
     def next(self, seconds: float | None = None) -> Sound:
-        """Return the next chunk [samples], float32 within +-1; empty at the end."""
         if self._given == self.samples:
             if not self._waiting:
                 return np.zeros(0, np.float32)

@@ -48,7 +48,6 @@ class VoiceConfig:
 
     @property
     def speaker_names(self) -> tuple[str, ...]:
-        """Names by the speakers' numbers; empty for one speaker."""
         if self.speaker_count == 1:
             return ()
         names = {number: name for name, number in self.speakers.items()}

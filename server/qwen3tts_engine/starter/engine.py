@@ -120,7 +120,6 @@ class StarterEngine(WrappedEngine):
     # --- speaking ---
 
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
-        """Synthesize from memory, with the mark ``starter``, or by the inner engine."""
         made_apart = request.layout is not None or task_of(self.inner) == "voice_design"
         if request.continued or made_apart:
             return self.inner.synthesize(request)
@@ -186,7 +185,6 @@ class StarterEngine(WrappedEngine):
     # --- preparing ---
 
     async def prepare_voice(self, name: str) -> None:
-        """Prepare the openings for one of ``settings.voices`` added after the start."""
         if self._prepared:
             await self._prepare((name,))
 
@@ -204,7 +202,6 @@ class StarterEngine(WrappedEngine):
         return found
 
     def forget_openings(self, voice: str) -> None:
-        """Remove the openings of a deleted voice, by the inner engine's id."""
         self._memory.drop(voice)
 
     def _note(self, note: str) -> None:

@@ -80,7 +80,6 @@ class CachedSound:
         return sum(each.samples for each in self.chunks)
 
     def said_for(self, request: SynthesisRequest) -> Iterator[PcmChunk]:
-        """Return its chunks as the answer to a request for the same text."""
         for chunk in self.chunks:
             words = []
             for word in chunk.words:
@@ -180,7 +179,6 @@ class OpeningCache:
         self.bytes = self._pinned_bytes = 0
 
     def phrases(self, style: SpeechStyle) -> Phrases | None:
-        """Return the openings in memory for a style: those spoken before other text."""
         found = self._phrases.get(style)
         if found is None:
             # What is remembered may have been cut anywhere, by a pause in the text.

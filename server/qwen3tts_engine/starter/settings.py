@@ -65,7 +65,6 @@ class StarterSettings:
         return bool(self.phrases) or self.remember or self.dual_segment
 
     def clauses(self, settings: SegmenterSettings) -> SegmenterSettings:
-        """Return the segmenter's settings; ``dual_segment`` begins with a short piece."""
         if not self.dual_segment:
             return settings
         (least, most), (main_least, main_most) = self.starter_chars, self.main_chars

@@ -48,7 +48,6 @@ class RequestSlots:
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Hold a slot."""
         if self._free.locked() and self._waiting >= self._most_waiting:
             raise ServerBusy(
                 f"{self._count} requests are at the upstream server and {self._waiting} wait.",
@@ -137,7 +136,6 @@ class UpstreamEngine:
         return self._started().offer.voices
 
     def check(self, voice: str | None, language: str | None) -> None:
-        """Refuse an unknown voice or language; an old list is fetched again."""
         server = self._started()
         try:
             server.offer.voice(voice)
@@ -223,7 +221,6 @@ class UpstreamEngine:
     async def _sound(
         self, server: UpstreamServer, order: SynthesisOrder, marks: dict[str, float]
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the sound; a failure before any of it is retried once."""
         settings = self.settings
         async with self._slots.one():
             begun = time.monotonic()

@@ -77,7 +77,6 @@ class UpstreamServer:
         return _OPTIONS[settings.kind]
 
     async def look(self) -> None:
-        """Fetch what it offers, and check whether speech can be requested."""
         await self._look_at_voices()
         if not self.settings.model:
             await self._look_at_models()
@@ -102,7 +101,6 @@ class UpstreamServer:
             self._probe = None
 
     def refresh_soon(self) -> None:
-        """Fetch the list of voices in the background, unless that was just done."""
         if self._own_list or self._refresh is not None:
             return
         if time.monotonic() - self._looked < self.settings.voices_refresh_s:

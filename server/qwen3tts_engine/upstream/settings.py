@@ -122,7 +122,6 @@ class UpstreamSettings:
 
     @property
     def kind(self) -> str:
-        """Protocol of the address: ``vllm_omni`` or ``openai``."""
         return _KINDS[urlsplit(self.url).scheme.lower()]
 
     def extra_fields(self) -> dict[str, Any]:
@@ -164,7 +163,6 @@ class ServerRoutes:
 
     @classmethod
     def of(cls, url: str) -> ServerRoutes:
-        """Derive the routes from a server's, an API's or a route's own address."""
         parts = urlsplit(url)
         scheme = parts.scheme.lower()
         path = parts.path.rstrip("/")

@@ -51,7 +51,6 @@ class PcmIntake:
         """Bytes of samples that a WAV file has left; None: any number."""
 
     def push(self, data: bytes) -> bytes:
-        """Take bytes; return the samples that are complete with them."""
         if self._head is not None:
             self._head += data
             if not self._known(self._head):
@@ -67,7 +66,6 @@ class PcmIntake:
         return data[:whole]
 
     def end(self) -> bytes:
-        """Return the rest, without half a sample."""
         if not self._head:
             return b""
         if len(self._head) >= 12:
@@ -145,7 +143,6 @@ class ReadAhead:
         return piece
 
     def fail(self, error: Exception) -> None:
-        """Drop what is held and give the reader ``error``."""
         self._task.cancel()
         self._pieces.clear()
         self.held = 0
@@ -246,11 +243,9 @@ class UpstreamAudio:
         or in silence."""
 
     def push(self, data: bytes) -> Iterator[PcmChunk]:
-        """Take bytes, in any cut."""
         yield from self._samples(self._intake.push(data))
 
     def end(self) -> Iterator[PcmChunk]:
-        """Return the rest, with the last chunk."""
         if self.ended is None:
             yield from self._samples(self._intake.end())
         if not self.given:

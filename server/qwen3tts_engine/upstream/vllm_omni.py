@@ -112,7 +112,6 @@ class OmniConnectionPool:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def take(self) -> OmniConnection:
-        """Return an idle connection, or a new one."""
         while self._idle:
             link = self._idle.pop()
             await link.wake()
@@ -122,7 +121,6 @@ class OmniConnectionPool:
         return await self.make()
 
     async def make(self) -> OmniConnection:
-        """Return a new connection; raises as ``take``."""
         settings = self._settings
         try:
             async with asyncio.timeout(settings.connect_timeout_s):
@@ -232,7 +230,6 @@ class UtteranceExchange:
         return self.state is ExchangeState.DONE
 
     def receive(self, data: Data) -> bytes:
-        """Take a message; return the sound in it."""
         if isinstance(data, bytes):
             return self._sound(data)
         try:
@@ -247,7 +244,6 @@ class UtteranceExchange:
         return b"" if handler is None else handler(message)
 
     def closed(self, code: int | None, reason: str = "") -> None:
-        """Note that the connection is closed."""
         if self.done:
             return
         # Servers of early 2026 end the connection after the last unit, properly.
@@ -326,7 +322,6 @@ class VllmOmni:
         await self.links.close()
 
     def config(self, order: SynthesisOrder) -> dict[str, Any]:
-        """Return ``session.config`` for an order."""
         fields = {
             "type": "session.config",
             "model": self._settings.model or None,

@@ -183,7 +183,6 @@ class Decoder:
     _decoder: child.Decoder = field(default_factory=child.Decoder)
 
     def push(self, data: bytes) -> list[Message]:
-        """Return the messages that are complete with ``data``."""
         return list(map(from_child, self._decoder.push(data)))
 
 

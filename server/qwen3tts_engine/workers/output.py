@@ -40,7 +40,6 @@ class ResampledOutput:
         return self._chunk(self._resampler.flush())
 
     def add(self, chars: tuple[int, int], samples: tuple[int, int], precision: str) -> None:
-        """Add a word: its characters in the request's text, its samples at SAMPLE_RATE."""
         char_start, char_end = self._request.original(*chars)
         text = self._request.text[chars[0] : chars[1]]
         self._words.append(Word(text, *samples, char_start, char_end, precision))

@@ -110,7 +110,6 @@ class WorkerPool:
         return sum(not job.worker.done() for job in self._waiting)
 
     async def start(self) -> Ready:
-        """Start all workers."""
         results = await asyncio.gather(
             *(self._start_one() for _ in range(self._size)), return_exceptions=True
         )

@@ -72,7 +72,6 @@ class PoolEngine(ABC, Generic[C]):
     model_ids = names_of(STAND_IN_IDS)
 
     def __init__(self, model: str, *, max_chars: int, attempts: int) -> None:
-        """Until it is started, ``model`` is its name for people."""
         self.model = model
         self._max_chars = max_chars
         self._attempts = attempts
@@ -122,7 +121,6 @@ class PoolEngine(ABC, Generic[C]):
         return EngineLoad(workers, workers - self.idle_workers, self.waiting)
 
     async def start(self) -> None:
-        """Start the workers."""
         if self._pool is not None:
             return
         self._pool = pool = await self._new_pool()

@@ -197,7 +197,6 @@ class Worker:
         return self._child.pid
 
     async def start(self, timeout_s: float) -> Ready:
-        """Start the process and wait until it can speak."""
         try:
             facts = await self._child.start(timeout_s)
         finally:
@@ -207,7 +206,6 @@ class Worker:
         return Ready(facts["facts"])
 
     def say(self, say: Say, lead: PlayoutLead | None = None) -> SpeechJob:
-        """Give it a job and its first turn; it must be idle."""
         self._job = (self._job + 1) & 0xFFFFFFFF
         speech = SpeechJob(self._job, self._stop, lead)
         self._begin(Say(speech.job, say.text, say.options), speech)
@@ -215,7 +213,6 @@ class Worker:
         return speech
 
     def go(self, speech: SpeechJob) -> None:
-        """Give one of its paused jobs another turn; it must be idle."""
         self._begin(Go(speech.job), speech)
 
     def _begin(self, order: Say | Go, speech: SpeechJob) -> None:
