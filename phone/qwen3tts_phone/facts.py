@@ -268,6 +268,6 @@ class CallFacts:
             self.transcript.append(TranscriptLine("caller", at, text))
 
 
-def follows(new: CallFacts, old: CallFacts) -> None:
+def link_successor(new: CallFacts, old: CallFacts) -> None:
     old.continued_by, new.continues = new.call_id, old.call_id
     new.handed_on = old.handed_on + 1

@@ -33,7 +33,7 @@ from qwen3tts_phone.call.setup import (
     media_host,
     new_facts,
     new_session,
-    ready_words,
+    ready_message,
     registration_facts,
     srtp_of,
     suites_for,
@@ -329,7 +329,7 @@ class Phone(PhoneStatus):
         """
         if not self._told_ready:
             self._told_ready = True
-            self._announce(ready_words(self.settings, self.uri))
+            self._announce(ready_message(self.settings, self.uri))
         async for sip in self._sip.incoming:
             if await self._outage.handle(sip):
                 continue

@@ -6,7 +6,12 @@ import asyncio
 
 import pytest
 
-from qwen3tts_phone.call.media import CONFIRM_WITHIN_S, LivenessProbe, confirm_within_s, sendable
+from qwen3tts_phone.call.media import (
+    CONFIRM_WITHIN_S,
+    LivenessProbe,
+    checked_media_host,
+    confirm_within_s,
+)
 from qwen3tts_phone.errors import BadSdp
 from tests.fakes import FakeClock, settle
 
@@ -88,20 +93,20 @@ OURS = "192.0.2.1"
 @pytest.mark.parametrize("peer", [OUTSIDE, "10.0.0.9", "2001:db8::9", ""])
 def test_no_peer_outside_has_such_an_address(host: str, kind: str, peer: str) -> None:
     with pytest.raises(BadSdp, match=kind) as refused:
-        sendable(host, "::", peer)
+        checked_media_host(host, "::", peer)
     assert refused.value.remedy
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
 def test_a_peer_on_this_machine_may_describe_its_loopback_address(host: str) -> None:
-    assert sendable(host, "::", "127.0.0.1")
+    assert checked_media_host(host, "::", "127.0.0.1")
     with pytest.raises(BadSdp, match="multicast"):
-        sendable("224.0.0.1", "::", "127.0.0.1")
+        checked_media_host("224.0.0.1", "::", "127.0.0.1")
 
 
 @pytest.mark.parametrize("host", ["192.0.2.77", "10.1.2.3", "0.0.0.0", "169.254.1.1"])
 def test_other_addresses_are_taken_and_nowhere_means_hold(host: str) -> None:
-    assert sendable(host, OURS, OUTSIDE) == host
+    assert checked_media_host(host, OURS, OUTSIDE) == host
 
 
 def test_only_the_signallings_own_host_and_trusted_peers_need_no_confirmation() -> None:

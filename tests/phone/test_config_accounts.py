@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_phone.settings import secrets
-from qwen3tts_phone.settings.accounts import check_apart, read_accounts, server_of, transport_of
+from qwen3tts_phone.settings.accounts import check_distinct, read_accounts, server_of, transport_of
 from qwen3tts_phone.settings.secrets import secret_files
 from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_settings.entries import BadConfiguration, Entry, from_yaml
@@ -159,7 +159,7 @@ def test_a_trunk_needs_its_server() -> None:
 def test_two_accounts_of_one_name_are_told_with_both_lines() -> None:
     pair = [Account("sip:a", "1", name="x"), Account("sip:b", "1", name="x")]
     with pytest.raises(BadConfiguration, match=r"'x': phone\.yaml:2 and phone\.yaml:6"):
-        check_apart(pair, ["phone.yaml:2", "phone.yaml:6"])
+        check_distinct(pair, ["phone.yaml:2", "phone.yaml:6"])
 
 
 @pytest.mark.parametrize(
@@ -173,13 +173,13 @@ def test_two_accounts_of_one_name_are_told_with_both_lines() -> None:
 def test_the_same_user_at_one_registrar_twice_is_told(one: str, other: str) -> None:
     pair = [Account(one, "100", name="x"), Account(other, "100", name="y")]
     with pytest.raises(BadConfiguration, match="same user '100'") as error:
-        check_apart(pair, ["f:2", "f:6"])
+        check_distinct(pair, ["f:2", "f:6"])
     assert "f:2" in error.value.message
     assert "f:6" in error.value.message
 
 
 def test_the_same_user_at_two_registrars_is_two_accounts() -> None:
-    check_apart([Account("sip:a", "100"), Account("sip:b", "100")], ["f:2", "f:6"])
+    check_distinct([Account("sip:a", "100"), Account("sip:b", "100")], ["f:2", "f:6"])
 
 
 def test_the_server_and_the_transport_of_an_account_are_those_it_names() -> None:

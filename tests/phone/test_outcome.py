@@ -8,11 +8,11 @@ from qwen3tts_phone.audio.tones import ToneKind
 from qwen3tts_phone.diagnosis.outcome import (
     OUTCOME_WORDS,
     Outcome,
+    describe_progress,
     outcome_of,
     outcome_of_error,
     outcome_of_status,
     outcome_of_tone,
-    progress_words,
 )
 from qwen3tts_phone.errors import (
     BadSdp,
@@ -28,10 +28,10 @@ from tests.phone.facts import call_facts, unanswered
 
 
 def test_each_stage_has_its_words() -> None:
-    assert progress_words(180) == "it rings"
-    assert progress_words(181) == "the call is being forwarded"
-    assert progress_words(182) == "the call is queued"
-    assert progress_words(150) == progress_words(100)
+    assert describe_progress(180) == "it rings"
+    assert describe_progress(181) == "the call is being forwarded"
+    assert describe_progress(182) == "the call is queued"
+    assert describe_progress(150) == describe_progress(100)
 
 
 def test_each_outcome_has_its_words() -> None:
@@ -115,5 +115,5 @@ def test_a_call_without_an_end_has_failed_so_far() -> None:
 
 @given(st.integers())
 def test_any_number_has_words_and_an_outcome(status: int) -> None:
-    assert progress_words(status)
+    assert describe_progress(status)
     assert outcome_of_status(status) in Outcome

@@ -14,15 +14,15 @@ from qwen3tts_phone.diagnosis.quality import (
     delay_impairment,
     effective_impairment,
     mos,
-    rate,
+    rate_direction,
 )
 from tests.phone.facts import leg_stats
 
 
 def test_a_call_without_any_trouble_has_the_default_rating_of_g107() -> None:
     # G.107 section 7.7: all defaults give R = 93.2.
-    assert rate("PCMU").r == pytest.approx(93.2, abs=0.05)
-    assert rate("PCMU").mos == pytest.approx(4.41, abs=0.005)
+    assert rate_direction("PCMU").r == pytest.approx(93.2, abs=0.05)
+    assert rate_direction("PCMU").mos == pytest.approx(4.41, abs=0.005)
 
 
 def test_the_rating_without_delay_and_loss_follows_from_the_defaults_of_g107() -> None:
@@ -64,11 +64,17 @@ def test_loss_costs_what_the_robustness_of_the_codec_says() -> None:
     assert effective_impairment(0, 25.1, 0.01) == pytest.approx(95 / 26.1)
     assert effective_impairment(0, 4.3, 0.01) == pytest.approx(95 / 5.3)
     assert effective_impairment(11, 19.0, 0.05) == pytest.approx(11 + 84 * 5 / 24)
-    assert rate("PCMU", loss=0.05).r - rate("PCMU", loss=0.05, concealed=False).r > 20
+    assert (
+        rate_direction("PCMU", loss=0.05).r - rate_direction("PCMU", loss=0.05, concealed=False).r
+        > 20
+    )
 
 
 def test_loss_in_bursts_costs_more_than_loss_at_random() -> None:
-    random, bursts = rate("PCMA", loss=0.05), rate("PCMA", loss=0.05, burst_ratio=3.0)
+    random, bursts = (
+        rate_direction("PCMA", loss=0.05),
+        rate_direction("PCMA", loss=0.05, burst_ratio=3.0),
+    )
     assert bursts.r < random.r
     assert burst_ratio(missing=100, bursts=25, expected=1000) == pytest.approx(4 * 0.9)
     assert burst_ratio(missing=10, bursts=10, expected=1000) == 1.0
@@ -79,17 +85,19 @@ def test_delay_hardly_matters_below_150_ms_and_much_beyond() -> None:
     # G.114: the knee lies between 150 and 200 ms.
     assert delay_impairment(150) < 4.5
     assert delay_impairment(400) > 25
-    assert rate("PCMU", one_way_ms=400).mos == pytest.approx(3.2, abs=0.1)
+    assert rate_direction("PCMU", one_way_ms=400).mos == pytest.approx(3.2, abs=0.1)
 
 
 @given(st.floats(0, 5000), st.floats(0, 1), st.floats(1, 20), st.sampled_from([*CODECS, "G729"]))
 def test_a_score_is_in_its_range_and_falls_with_delay_and_loss(
     delay: float, loss: float, burst: float, codec: str
 ) -> None:
-    score = rate(codec, one_way_ms=delay, loss=loss, burst_ratio=burst)
+    score = rate_direction(codec, one_way_ms=delay, loss=loss, burst_ratio=burst)
     assert 0 <= score.r <= 100
     assert 1 <= score.mos <= 4.5
-    worse = rate(codec, one_way_ms=delay + 50, loss=min(1.0, loss + 0.05), burst_ratio=burst)
+    worse = rate_direction(
+        codec, one_way_ms=delay + 50, loss=min(1.0, loss + 0.05), burst_ratio=burst
+    )
     assert worse.r <= score.r + 1e-9
 
 
@@ -117,7 +125,7 @@ def test_each_direction_has_the_loss_of_its_own() -> None:
 def test_packets_that_came_late_and_twice_are_not_counted_as_heard() -> None:
     stats = leg_stats(received=2000, late=500, duplicates=500, lost=1000)
     quality = call_quality(stats, "PCMU")
-    assert quality.heard == rate("PCMU", one_way_ms=15 + 20 + 20, loss=0.5)
+    assert quality.heard == rate_direction("PCMU", one_way_ms=15 + 20 + 20, loss=0.5)
 
 
 def test_nothing_is_said_of_a_direction_that_is_not_known() -> None:

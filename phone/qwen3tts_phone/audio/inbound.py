@@ -85,7 +85,7 @@ class InboundAudio:
         if self._over:
             queue.put_nowait(None)
         try:
-            frames = self._steady(queue) if steady else _as_they_come(queue)
+            frames = self._steady(queue) if steady else _on_arrival(queue)
             async for frame in frames:
                 yield frame
         finally:
@@ -118,7 +118,7 @@ class InboundAudio:
                 yield due
 
 
-async def _as_they_come(queue: asyncio.Queue[HeardFrame | None]) -> AsyncIterator[HeardFrame]:
+async def _on_arrival(queue: asyncio.Queue[HeardFrame | None]) -> AsyncIterator[HeardFrame]:
     while (frame := await queue.get()) is not None:
         yield frame
 

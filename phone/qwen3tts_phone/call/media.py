@@ -117,7 +117,7 @@ class CallMedia:
         ptime_ms = agreed.ptime_ms
         peer = self._facts.media.peer_host
         return RemoteMedia(
-            host=sendable(agreed.host, self.leg.local_host, peer),
+            host=checked_media_host(agreed.host, self.leg.local_host, peer),
             port=agreed.port,
             payload_type=agreed.payload_type,
             payload_name=agreed.payload_name,
@@ -179,7 +179,7 @@ def confirm_within_s(host: str, peer: str, *, trusted: bool) -> float:
     return 0.0 if trusted or same_address(host, peer) else CONFIRM_WITHIN_S
 
 
-def sendable(host: str, local: str, peer: str = "") -> str:
+def checked_media_host(host: str, local: str, peer: str = "") -> str:
     address = ipaddress.ip_address(host)
     ours = ipaddress.ip_address(local)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:

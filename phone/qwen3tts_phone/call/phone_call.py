@@ -11,7 +11,7 @@ from qwen3tts_phone.call.control import CallControl
 from qwen3tts_phone.call.core import CallCore
 from qwen3tts_phone.call.transfers import CallHost
 from qwen3tts_phone.errors import CallError, WrongState
-from qwen3tts_phone.facts import follows
+from qwen3tts_phone.facts import link_successor
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.types import LegStats
 from qwen3tts_phone.sdp.session import SdpSession
@@ -147,7 +147,7 @@ class PhoneCall(Call):
         # Our answer ends the other call: before that it is known that this one follows it.
         succession = replaced._core.succession
         succession.begin()
-        follows(self.facts, replaced.facts)
+        link_successor(self.facts, replaced.facts)
         try:
             await self._sip.answer(await self._control.describe(), headers)
             await self.answered()

@@ -75,7 +75,7 @@ def new_facts(
     )
 
 
-def ready_words(settings: PhoneSettings, uri: str) -> str:
+def ready_message(settings: PhoneSettings, uri: str) -> str:
     hosts = settings.sip_settings().hosts
     others = "" if not all(map(_is_loopback, hosts)) else " (this machine only; see host)"
     named = [each.name for each in settings.all_accounts if each.register]

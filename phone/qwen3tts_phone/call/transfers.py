@@ -18,7 +18,7 @@ from qwen3tts_phone.errors import (
     TransferFailed,
     WrongState,
 )
-from qwen3tts_phone.facts import CallFacts, follows
+from qwen3tts_phone.facts import CallFacts, link_successor
 from qwen3tts_phone.settings.phone import PhoneSettings
 from qwen3tts_phone.sip.call.state import ReferReceived
 from qwen3tts_phone.sip.sip_call import SipCall
@@ -211,7 +211,7 @@ class CallTransfers:
         except NOT_DIALLED:
             refer.notify(503, "Service Unavailable")
             raise
-        follows(new.facts, self._core.facts)
+        link_successor(new.facts, self._core.facts)
         telling = asyncio.create_task(
             self._notify_progress(new, refer), name="progress of a transfer"
         )

@@ -25,7 +25,7 @@ _PROGRESS = {
 }
 
 
-def progress_words(status: int) -> str:
+def describe_progress(status: int) -> str:
     return _PROGRESS.get(status, "the call is being set up")
 
 

@@ -49,7 +49,7 @@ class CallQuality:
     """Outbound direction, as the far end's RTCP reports say."""
 
 
-def rate(
+def rate_direction(
     codec: str,
     *,
     one_way_ms: float = 0.0,
@@ -127,14 +127,14 @@ def call_quality(stats: LegStats, codec: str, ptime_ms: int = 20) -> CallQuality
     heard = sent = None
     expected = stats.received - stats.duplicates - stats.late + stats.lost
     if stats.received and expected > 0:
-        heard = rate(
+        heard = rate_direction(
             codec,
             one_way_ms=fixed_ms + stats.jitter_wait_ms,
             loss=max(stats.lost, 0) / expected,
             burst_ratio=burst_ratio(stats.burst_lost, stats.loss_bursts, expected),
         )
     if stats.rtcp_in and stats.sent:
-        sent = rate(
+        sent = rate_direction(
             codec,
             one_way_ms=fixed_ms + FAR_BUFFER_MS,
             loss=max(0.0, stats.remote_lost / stats.sent),

@@ -171,7 +171,7 @@ def callee_of(target: str, home: frozenset[str] = frozenset()) -> Callee:
     text = target.strip()
     if text.lower().startswith("urn:service:sos"):
         # RFC 5031: an emergency service by its name.
-        return Callee(_shown(text), "112", ())
+        return Callee(_quoted(text), "112", ())
     if "@" not in text and (number := number_of(text)):
         return Callee(number, number, (number,))
     try:
@@ -199,7 +199,7 @@ def callee_of(target: str, home: frozenset[str] = frozenset()) -> Callee:
     names = [user, f"{user}@{host}"] if host else [user, number]
     if uri.port is not None:
         names.append(f"{user}@{host}:{uri.port}")
-    shown = number or _shown(f"{user}@{host}" if user else host)
+    shown = number or _quoted(f"{user}@{host}" if user else host)
     return Callee(shown, number, tuple(name for name in names if name), at_home)
 
 
@@ -246,7 +246,7 @@ def refuse_emergency(target: str) -> None:
     For a phone without a guard; ``GuardSettings.emergency`` allows them.
     """
     if is_emergency(callee_of(target).number, at_home=False):
-        raise _emergency(_shown(target))
+        raise _emergency(_quoted(target))
 
 
 def _emergency(shown: str) -> CallNotAllowed:
@@ -305,5 +305,5 @@ def _unreadable(message: str) -> CallNotAllowed:
     )
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -73,9 +73,9 @@ def _end(end: EndFacts | None) -> dict[str, Any] | None:
     return {
         "by": end.by,
         "status": end.status,
-        "reason": text_of(end.reason),
+        "reason": bounded_text(end.reason),
         "error": end.error.code if end.error is not None else None,
-        "words": text_of(end.words),
+        "words": bounded_text(end.words),
     }
 
 
@@ -158,7 +158,7 @@ def rounded(value: float | None, digits: int) -> float | None:
     return None if value is None or not math.isfinite(value) else round(value, digits)
 
 
-def text_of(text: str) -> str:
+def bounded_text(text: str) -> str:
     return text[:MAX_TEXT_CHARS]
 
 
@@ -167,7 +167,7 @@ TABLE: Final = (
     Field(
         "id",
         "the SIP Call-ID; of a stream the carrier's name of the call",
-        lambda e: text_of(e.facts.call_id),
+        lambda e: bounded_text(e.facts.call_id),
     ),
     Field(
         "line",
@@ -227,7 +227,7 @@ TABLE: Final = (
     Field(
         "user_agent",
         "what the other side's program calls itself",
-        lambda e: text_of(e.facts.user_agent) or None,
+        lambda e: bounded_text(e.facts.user_agent) or None,
     ),
     Field("codec", "what we sent", lambda e: e.media.codec or None),
     Field(
@@ -281,7 +281,7 @@ TABLE: Final = (
     Field(
         "odd",
         "what it sent that its protocol does not have, and how often",
-        lambda e: {text_of(what): count for what, count in e.facts.odd.items()},
+        lambda e: {bounded_text(what): count for what, count in e.facts.odd.items()},
     ),
     Field(
         "answered_by",
@@ -296,12 +296,12 @@ TABLE: Final = (
         "continues",
         "`id` of the call whose place this one has, after a transfer by the other side; null = "
         "none",
-        lambda e: text_of(e.facts.continues) or None,
+        lambda e: bounded_text(e.facts.continues) or None,
     ),
     Field(
         "continued_by",
         "`id` of the call that has the place of this one; null = none",
-        lambda e: text_of(e.facts.continued_by) or None,
+        lambda e: bounded_text(e.facts.continued_by) or None,
     ),
     Field(
         "diagnosis",
@@ -316,43 +316,43 @@ TABLE: Final = (
     Field(
         "local",
         "our address; this and the next four with `parties` only",
-        lambda e: text_of(e.facts.local_uri),
+        lambda e: bounded_text(e.facts.local_uri),
         only_with="parties",
     ),
     Field(
         "remote",
         "the other side's address",
-        lambda e: text_of(e.facts.remote_uri),
+        lambda e: bounded_text(e.facts.remote_uri),
         only_with="parties",
     ),
     Field(
         "dialled",
         "the address that was called",
-        lambda e: text_of(e.facts.dialled_uri),
+        lambda e: bounded_text(e.facts.dialled_uri),
         only_with="parties",
     ),
     Field(
         "identity",
         "the other side as asserted by a trusted server (RFC 3325)",
-        lambda e: text_of(e.facts.identity) or None,
+        lambda e: bounded_text(e.facts.identity) or None,
         only_with="parties",
     ),
     Field(
         "transferred_to",
         "where the call was handed on",
-        lambda e: text_of(e.facts.transferred_to) or None,
+        lambda e: bounded_text(e.facts.transferred_to) or None,
         only_with="parties",
     ),
     Field(
         "keys_in",
         "the first 1,000 keys pressed at the other side; with `keys` only",
-        lambda e: text_of(e.facts.keys_in),
+        lambda e: bounded_text(e.facts.keys_in),
         only_with="keys",
     ),
     Field(
         "keys_out",
         "the first 1,000 keys that we sent; with `keys` only",
-        lambda e: text_of(e.facts.keys_out),
+        lambda e: bounded_text(e.facts.keys_out),
         only_with="keys",
     ),
     Field(

@@ -104,12 +104,14 @@ def parse_crypto(value: str) -> CryptoAttribute | None:
         return None
 
 
-def choose(theirs: Sequence[CryptoAttribute], suites: Sequence[str]) -> CryptoAttribute | None:
+def choose_crypto(
+    theirs: Sequence[CryptoAttribute], suites: Sequence[str]
+) -> CryptoAttribute | None:
     """Return the first line whose suite is ours (section 5.1.2), or None."""
     return next((line for line in theirs if line.key.suite in suites), None)
 
 
-def confirmed(
+def confirmed_crypto(
     answer: Sequence[CryptoAttribute], offered: Sequence[CryptoAttribute]
 ) -> tuple[CryptoAttribute, CryptoAttribute] | None:
     """Return our line that an answer accepted, and its own (section 5.1.3: same tag and suite), or

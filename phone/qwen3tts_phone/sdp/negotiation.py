@@ -106,7 +106,7 @@ class Negotiated:
     """The far end's fmtp of the codec that we send with."""
 
 
-def answering(offered: Media, wanted: Direction = "sendrecv") -> Direction:
+def answer_direction(offered: Media, wanted: Direction = "sendrecv") -> Direction:
     """Return the direction of an answer (RFC 3264 section 6.1)."""
     # A hold by 0.0.0.0 still sends, as far as its direction says.
     send = offered.receives and wanted in ("sendrecv", "sendonly")

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from qwen3tts_codecs.payload import CodecSpec
 from qwen3tts_codecs.table import SDP_CODECS, codecs_by_name
 from qwen3tts_phone.errors import NoCommonCodec, WrongState
-from qwen3tts_phone.sdp.crypto import KEY_BYTES, SUITES, CryptoAttribute, SrtpKey, choose, confirmed
+from qwen3tts_phone.sdp.crypto import (
+    KEY_BYTES,
+    SUITES,
+    CryptoAttribute,
+    SrtpKey,
+    choose_crypto,
+    confirmed_crypto,
+)
 from qwen3tts_phone.sdp.description import (
     ENCRYPTED,
     Direction,
@@ -24,7 +31,7 @@ from qwen3tts_phone.sdp.negotiation import (
     AgreedPayload,
     LocalSide,
     Negotiated,
-    answering,
+    answer_direction,
     event_payload_types,
     negotiate,
 )
@@ -38,7 +45,7 @@ __all__ = [
     "PayloadOffer",
     "SdpSession",
     "SessionDescription",
-    "answering",
+    "answer_direction",
     "parse",
 ]
 
@@ -161,7 +168,7 @@ class SdpSession:
         remote = description.media[description.audio_line(wanted, self.host)]
         keys: tuple[SrtpKey, SrtpKey] | None = None
         if self._crypto and remote.encrypted:
-            pair = confirmed(remote.crypto, self._crypto)
+            pair = confirmed_crypto(remote.crypto, self._crypto)
             if pair is None:
                 raise NoCommonCodec(
                     "The far end's answer has a key for none of the suites that we offered.",
@@ -186,7 +193,7 @@ class SdpSession:
         remote = description.media[index]
         crypto: CryptoAttribute | None = None
         if self._srtp != "off" and remote.encrypted:
-            crypto = choose(remote.crypto, self._suites)
+            crypto = choose_crypto(remote.crypto, self._suites)
             if crypto is None:
                 offered_suites = ", ".join(line.key.suite for line in remote.crypto)
                 raise NoCommonCodec(
@@ -211,7 +218,7 @@ class SdpSession:
         described = agreed.telephone_event_pt
         if described is not None:
             self._event_pts = {agreed.telephone_event_hz: described}
-        body = self._write(answering(remote, wanted), events=described is not None)
+        body = self._write(answer_direction(remote, wanted), events=described is not None)
         self._agreed(agreed, remote)
         return body, agreed
 

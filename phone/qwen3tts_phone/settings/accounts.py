@@ -94,7 +94,7 @@ def _place_of_error(message: str, given: Mapping[str, Entry]) -> str:
     return max(scalars, key=lambda each: len(each.value)).where if scalars else ""
 
 
-def check_apart(accounts: list[Account], places: list[str]) -> None:
+def check_distinct(accounts: list[Account], places: list[str]) -> None:
     """Refuse accounts with the same name, or the same user at the same server.
 
     ``places``: file and line of each. Raises BadConfiguration.

@@ -25,7 +25,7 @@ MAX_NAME_BYTES = 255
 ANY = ("0.0.0.0", "::")
 
 
-def check_together(config: PhoneConfig, entry: Entry, places: list[str]) -> None:
+def check_combinations(config: PhoneConfig, entry: Entry, places: list[str]) -> None:
     """Refuse combinations that cannot work; ``entry`` and ``places`` give file and line.
 
     Raises:
@@ -227,7 +227,7 @@ def _may_write(path: Path) -> bool:
     return os.access(path, os.W_OK)
 
 
-def review(config: PhoneConfig, entry: Entry) -> list[SettingsWarning]:
+def settings_warnings(config: PhoneConfig, entry: Entry) -> list[SettingsWarning]:
     return [
         *_secrets(entry),
         *_certificate(config, entry),
@@ -238,7 +238,7 @@ def review(config: PhoneConfig, entry: Entry) -> list[SettingsWarning]:
     ]
 
 
-def called_by(listen: SipSettings) -> tuple[str, ...]:
+def advertised_names(listen: SipSettings) -> tuple[str, ...]:
     hosts = (listen.advertised_host, *(each.advertised_host for each in listen.listening()))
     named = tuple(dict.fromkeys(host for host in hosts if host))
     if named:
@@ -258,7 +258,7 @@ def _secrets(entry: Entry) -> Iterator[SettingsWarning]:
 def _certificate(config: PhoneConfig, entry: Entry) -> Iterator[SettingsWarning]:
     tls = config.listen.tls
     if tls is not None:
-        for warning in check_certificates(tls, called_by(config.listen)):
+        for warning in check_certificates(tls, advertised_names(config.listen)):
             yield SettingsWarning(warning.rstrip("."), "", entry.place("listen", "tls"))
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from qwen3tts_phone.settings.accounts import KINDS, check_apart, read_accounts
-from qwen3tts_phone.settings.checks import check_together, review
+from qwen3tts_phone.settings.accounts import KINDS, check_distinct, read_accounts
+from qwen3tts_phone.settings.checks import check_combinations, settings_warnings
 from qwen3tts_phone.settings.phone import PhoneSettings
 from qwen3tts_phone.settings.secrets import refuse_secret, take_secret
 from qwen3tts_phone.settings.sections import PhoneConfig
@@ -70,13 +70,13 @@ def config_from(entry: Entry, env: Mapping[str, str] | None = None) -> PhoneConf
             found = read_accounts(kind, listed, env)
             accounts += found
             places += [listed.place(i) for i in range(len(found))]
-    check_apart(accounts, places)
+    check_distinct(accounts, places)
     rest["listen"] = _listen(rest.get("listen", Entry(None, entry.where)), env)
     built = build(PhoneConfig, Entry(rest, entry.where))
     config = replace(built, accounts=tuple(accounts))
-    check_together(config, entry, places)
+    check_combinations(config, entry, places)
     _check_settings(config, entry)
-    return replace(config, remarks=tuple(review(config, entry)))
+    return replace(config, remarks=tuple(settings_warnings(config, entry)))
 
 
 def _listen(listen: Entry, env: Mapping[str, str]) -> Entry:

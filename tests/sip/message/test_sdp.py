@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qwen3tts_phone.call.media import sendable
+from qwen3tts_phone.call.media import checked_media_host
 from qwen3tts_phone.call.setup import media_host
 from qwen3tts_phone.errors import BadSdp, CallError, NoCommonCodec, NoCommonFamily, WrongState
 from qwen3tts_phone.sdp.addresses import alternatives
@@ -412,7 +412,7 @@ def test_two_c_lines_of_one_stream_are_both_known() -> None:
 def test_without_an_address_of_our_family_it_cannot_be_sent_to() -> None:
     _, host, _ = answer(LINPHONE.format(candidates=""))
     with pytest.raises(NoCommonFamily, match="not an IPv4 address"):
-        sendable(host, "192.0.2.2")
+        checked_media_host(host, "192.0.2.2")
 
 
 @pytest.mark.parametrize(
