@@ -25,7 +25,6 @@ from qwen3tts_phone.sip.message.message import Response, reply
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.uas import MAX_INFO_BYTES
 from qwen3tts_phone.sip.user_agent import CallOrigin
-from tests.sip.call.test_prack import invited, provisional, ringing
 from tests.sip.wire import (
     ANSWER,
     OFFER,
@@ -33,8 +32,11 @@ from tests.sip.wire import (
     Stranger,
     challenging,
     ended,
+    invited,
     pair,
+    provisional,
     request,
+    ringing,
     stranger_up,
 )
 

@@ -10,15 +10,18 @@ from qwen3tts_phone.errors import CalleeUnreachable, CallError, CallRefused
 from qwen3tts_phone.sip.call.modification import Method
 from qwen3tts_phone.sip.call.state import CallState, ReinviteReceived
 from qwen3tts_phone.sip.message.message import Request
-from tests.sip.call.test_prack import EARLY, invited, provisional, ringing
 from tests.sip.wire import (
     ANSWER,
+    EARLY,
     OFFER,
     Phone,
     Stranger,
     ended,
+    invited,
     pair,
+    provisional,
     request,
+    ringing,
     stranger_up,
     up,
 )

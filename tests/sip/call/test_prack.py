@@ -17,79 +17,27 @@ from qwen3tts_phone.sip.call.state import (
 from qwen3tts_phone.sip.message.message import Request, Response, reply
 from tests.sip.wire import (
     ANSWER,
+    EARLY,
     OFFER,
     Phone,
     Stranger,
     Wire,
     ended,
+    invited,
     is_up,
     lose,
     pair,
+    prack,
+    provisional,
+    reliably,
     request,
+    ringing,
 )
-
-RELIABLE = (("Supported", "100rel"),)
-EARLY = OFFER.replace("40000", "42000")
-
-
-def ringing(callee: Phone, sdp: str | None = None, **fields: object) -> None:
-    callee.calls[0].ring(callee.wire.now, sdp, **fields)  # type: ignore[arg-type]
-
-
-def invited(
-    stranger: Stranger, callee: Phone, *, sdp: str | None = OFFER, reliable: bool = True
-) -> None:
-    """A stranger's INVITE without an answer yet."""
-    callee.answers_with = None
-    extra = RELIABLE if reliable else ()
-    stranger.send(request("INVITE", callee, sdp=sdp, extra=extra), callee)
-    stranger.wire.run(0.1)
-
-
-def prack(
-    stranger: Stranger,
-    callee: Phone,
-    response: Response,
-    *,
-    cseq: int = 2,
-    rack: str = "",
-    sdp: str | None = None,
-) -> None:
-    """What a stranger sends to a reliable provisional answer."""
-    rack = rack or f"{response.get('RSeq')} {response.cseq} INVITE"
-    message = request(
-        "PRACK",
-        callee,
-        branch=f"z9hG4bKp{cseq}",
-        cseq=cseq,
-        to_tag=response.to.tag or "",
-        sdp=sdp,
-        extra=(("RAck", rack),),
-    )
-    stranger.send(message, callee)
-    stranger.wire.run(0.1)
-
-
-def provisional(stranger: Stranger) -> Response:
-    """The last answer above 100 and below 200."""
-    found = [m for m in stranger.got if isinstance(m, Response) and 100 < m.status < 200]
-    return found[-1]
 
 
 def caller_and_stranger() -> tuple[Wire, Phone, Stranger]:
     wire, caller, _ = pair()
     return wire, caller, Stranger(wire)
-
-
-def reliably(
-    request: Request, rseq: int, status: int = 183, sdp: str | None = None, tag: str = "x"
-) -> Response:
-    response = reply(request, status, to_tag=tag)
-    response.add("Require", "100rel")
-    response.add("RSeq", str(rseq))
-    response.add("Contact", "<sip:bob@10.0.0.9:5060>")
-    response.set_body(sdp)
-    return response
 
 
 # Our ringing

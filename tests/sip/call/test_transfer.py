@@ -15,8 +15,11 @@ from tests.sip.wire import (
     Stranger,
     Wire,
     ended,
+    invited,
     pair,
+    provisional,
     request,
+    ringing,
     stranger_up,
     up,
 )
@@ -544,7 +547,6 @@ def test_more_transfers_at_once_than_anybody_needs_are_refused() -> None:
 
 
 def test_a_transfer_before_the_answer_is_refused() -> None:
-    from tests.sip.call.test_prack import invited, provisional, ringing
 
     wire, _, callee = pair()
     stranger = Stranger(wire)

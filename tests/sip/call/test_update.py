@@ -7,16 +7,21 @@ import pytest
 from qwen3tts_phone.errors import BadSdp, CallError, CallRefused, WrongState
 from qwen3tts_phone.sip.call.state import CallState, ReinviteConfirmed, ReinviteReceived
 from qwen3tts_phone.sip.message.message import Request, Response, reply
-from tests.sip.call.test_prack import EARLY, invited, prack, provisional, reliably, ringing
 from tests.sip.wire import (
     ANSWER,
+    EARLY,
     OFFER,
     Phone,
     Stranger,
     Wire,
     accept_changes,
+    invited,
     pair,
+    prack,
+    provisional,
+    reliably,
     request,
+    ringing,
     stranger_up,
     up,
 )
