@@ -1,4 +1,4 @@
-"""Qwen3-TTS for programs without a server or an event loop.
+"""Qwen3-TTS for functions without a server or an event loop.
 
 >>> tts = Qwen3TTS.load("Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice")  # doctest: +SKIP
 >>> for pcm, rate in tts.stream("Good morning.", voice="ryan"):  # doctest: +SKIP

@@ -205,9 +205,9 @@ class CudaGraphBackend:
         cuda = self._cuda
         if stream not in self._places:
             self._places[stream] = cuda.Stream(self._device), cuda.graph_pool_handle()
-        stream, pool = self._places[stream]
+        side, pool = self._places[stream]
         cuda.synchronize(self._device)
-        with cuda.stream(stream):
+        with cuda.stream(side):
             for _ in range(WARM_RUNS):
                 for work in works:
                     work()
@@ -216,7 +216,7 @@ class CudaGraphBackend:
         for work in works:
             graph = cuda.CUDAGraph()
             # Other threads may use the device meanwhile: a voice is being made.
-            with cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            with cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
                 work()
             graphs.append(graph)
         return tuple(graph.replay for graph in graphs)

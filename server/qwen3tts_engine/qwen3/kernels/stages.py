@@ -86,7 +86,7 @@ class WorkBuilder:
 
     def __init__(self, model: Qwen3Model, kv_cache: KvCache, codec: CodecState) -> None:
         self._model, self._kv_cache, self._codec = model, kv_cache, codec
-        self.programs = ModelFunctions()
+        self.functions = ModelFunctions()
 
     def _integers(self, kinds: int, rows: int) -> Tensor:
         integers = torch.zeros(kinds, rows, dtype=torch.int64, device=self._kv_cache.device)
@@ -98,7 +98,7 @@ class WorkBuilder:
 
         Two works: the codes, then the talker, for which the codec does not wait.
         """
-        model, kv_cache, programs = self._model, self._kv_cache, self.programs
+        model, kv_cache, functions = self._model, self._kv_cache, self.functions
         integers = self._integers(3, key.rows)
         slots, text, may_end = integers.unbind(0)
         groups = model.config.talker.code_groups
@@ -106,21 +106,21 @@ class WorkBuilder:
         between: list[SampledCodes] = []
 
         def make_codes() -> None:
-            sampled = programs.sample_codes(
+            sampled = functions.sample_codes(
                 model, kv_cache, slots, may_end.bool(), full_sort=key.full_sort
             )
             output.copy_(sampled.codes)
             between[:] = [sampled]
 
         def make_logits() -> None:
-            programs.advance_talker(model, kv_cache, slots, text, between[0], key.kv_len)
+            functions.advance_talker(model, kv_cache, slots, text, between[0], key.kv_len)
             kv_cache.counters[kv_cache.scratch].zero_()
 
         return StaticWork(integers, output, (make_codes, make_logits))
 
     def prefill(self, key: PrefillKey) -> StaticWork:
         """Integers: slot, length, start. Floats: embeddings [rows, length, hidden]."""
-        model, kv_cache, programs = self._model, self._kv_cache, self.programs
+        model, kv_cache, functions = self._model, self._kv_cache, self.functions
         integers = self._integers(3, key.rows)
         integers[1].fill_(1)
         slots, lengths, starts = integers.unbind(0)
@@ -129,7 +129,7 @@ class WorkBuilder:
         embeds = torch.zeros(shape, dtype=kv_cache.dtype, device=kv_cache.device)
 
         def work() -> None:
-            programs.prefill(model, kv_cache, slots, embeds, lengths, starts, kv_len=key.kv_len)
+            functions.prefill(model, kv_cache, slots, embeds, lengths, starts, kv_len=key.kv_len)
             kv_cache.counters[kv_cache.scratch].zero_()
 
         return StaticWork(integers, embeds, (work,), embeds)
@@ -137,7 +137,7 @@ class WorkBuilder:
     def decode(self, key: DecodeKey) -> StaticWork:
         """Integers: slot, first frame. Output: samples [rows, frames * 1920] float32."""
         model, kv_cache, codec = self._model, self._kv_cache, self._codec
-        run = self.programs.decode or _run_decoder
+        run = self.functions.decode or _run_decoder
         integers = self._integers(2, key.rows)
         slots, first = integers.unbind(0)
         samples = key.frames * model.decoder.samples_per_frame
@@ -192,7 +192,7 @@ class Warmup:
         device = self._streams.device
         before = free_bytes(device)
         if self._compiles:
-            self._stages.programs = ModelFunctions().compiled()
+            self._stages.functions = ModelFunctions().compiled()
         try:
             for done, (stage, key) in enumerate(sizes):
                 tell("capturing graphs", done, len(sizes))
@@ -209,7 +209,7 @@ class Warmup:
             return error
         finally:
             # Sizes that were not captured run eagerly and must not be compiled then.
-            self._stages.programs = ModelFunctions()
+            self._stages.functions = ModelFunctions()
         tell("capturing graphs", len(sizes), len(sizes))
         after = free_bytes(device)
         if before is not None and after is not None:
@@ -223,12 +223,12 @@ class Warmup:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            programs = self._stages.programs
-            if programs == ModelFunctions():
+            functions = self._stages.functions
+            if functions == ModelFunctions():
                 raise
             log.warning("not compiled", exc_info=error)
             self.notes.append(
                 f"torch.compile failed ({type(error).__name__}) at {key}; it is not used."
             )
-            self._stages.programs = replace(ModelFunctions())
+            self._stages.functions = replace(ModelFunctions())
             stage.capture(key, self._backend)

@@ -248,7 +248,7 @@ def _launch(
         PLACES=places_of(heads.dtype) if slotted else FRAME_BLOCK,
         SLOTTED=slotted,
         num_warps=4,
-        # Two blocks of the cache in shared memory: four programs of 64 rows fit beside each other.
+        # Two blocks of the cache in shared memory: four functions of 64 rows fit beside each other.
         num_stages=2,
     )
     return out
