@@ -1,4 +1,4 @@
-"""The core of a call: events, keys, recordings, the end; and incoming calls that no program answers."""
+"""The core of a call: events, keys, recordings, the end; incoming calls without a program."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ from qwen3tts_phone.facts import MAX_NOTED_KEYS, CallFacts, EndFacts
 from qwen3tts_phone.media.dtmf import KEYS_BURST
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.link import SpeechLink, VoiceOptions
 from qwen3tts_speech.sink import Interruption, Played
-from qwen3tts_speech.utterance import VoiceOptions
 from tests.fakes import FakeClock, settle
 
 LOUD = np.full(160, 8000, np.int16)

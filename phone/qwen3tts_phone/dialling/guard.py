@@ -179,21 +179,21 @@ def callee_of(target: str, home: frozenset[str] = frozenset()) -> Callee:
             text = parse_address(text).uri
         uri = parse_uri(text)
     except BadSip as error:
-        raise _unreadable(f"{_shown(text)} cannot be called: it is no SIP address.") from error
+        raise _unreadable(f"{_quoted(text)} cannot be called: it is no SIP address.") from error
     if not text.isprintable() or uri.scheme not in ("sip", "sips", "tel"):
-        raise _unreadable(f"{_shown(text)} cannot be called: it is no SIP address.")
+        raise _unreadable(f"{_quoted(text)} cannot be called: it is no SIP address.")
     if "@" in text.partition("?")[2]:
         # RFC 3261 section 25.1: a user part may hold "?". Others read another host than we do.
-        raise _unreadable(f"{_shown(text)} cannot be called: its host can be read in two ways.")
+        raise _unreadable(f"{_quoted(text)} cannot be called: its host can be read in two ways.")
     if uri_parameter(uri, "maddr") is not None:
         # RFC 3261 section 19.1.1: it would go to another host than the checked one.
-        raise _unreadable(f"{_shown(text)} is sent elsewhere by its parameter maddr.")
+        raise _unreadable(f"{_quoted(text)} is sent elsewhere by its parameter maddr.")
     host = _host_of(uri.host)
     user = (uri.user or "").partition(";")[0]
     at_home = uri.scheme == "tel" or not home or host in home
     number = number_of(user) or (number_of(host) if not user else "")
     if uri.scheme == "tel" and not number:
-        raise _unreadable(f"{_shown(text)} holds no telephone number.")
+        raise _unreadable(f"{_quoted(text)} holds no telephone number.")
     # An "@" in the user part must not look like the host's.
     user = quote(user, safe=USER_CHARS).lower()
     names = [user, f"{user}@{host}"] if host else [user, number]
