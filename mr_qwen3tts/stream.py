@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from qwen3tts_codecs.g711 import PCMA, PCMU
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import SpeechLink, VoiceOptions
 from qwen3tts_wire.client import Audio, Context, SpeechClient
 from qwen3tts_wire.errors import BadRequest, ConnectionLost
 from qwen3tts_wire.events import Event

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import VoiceOptions
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, ServerBusy, SpeechError

@@ -37,7 +37,7 @@ from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.vad import make_detector
 from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_settings.constraints import UNSET, given
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, SpeechError, log_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from qwen3tts_agent.budget import RequestLimits
 from qwen3tts_settings.constraints import bounded, check_fields
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import VoiceOptions
 
 HANDED_ON = "[The call has been transferred to another person, who hears you now.]"
 

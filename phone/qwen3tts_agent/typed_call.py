@@ -31,8 +31,8 @@ from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.latency import Mark, UtteranceRecord
-from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.utterance import Spoken, Utterance, VoiceOptions
+from qwen3tts_speech.link import SpeechLink, VoiceOptions
+from qwen3tts_speech.utterance import Spoken, Utterance
 
 
 class TextUtterance:

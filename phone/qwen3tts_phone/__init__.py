@@ -89,11 +89,11 @@ _EXPORTS = {
     "qwen3tts_phone.streams.call": ("StreamCall",),
     "qwen3tts_phone.streams.server": ("Streams",),
     "qwen3tts_phone.streams.settings": ("StreamSettings",),
+    "qwen3tts_speech.link": ("VoiceOptions",),
     "qwen3tts_speech.sound": ("LiveSound",),
     "qwen3tts_speech.utterance": (
         "Spoken",
         "Utterance",
-        "VoiceOptions",
     ),
     "qwen3tts_wire.errors": ("SpeechError",),
 }
@@ -161,10 +161,10 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares them
     from qwen3tts_phone.streams.call import StreamCall as StreamCall
     from qwen3tts_phone.streams.server import Streams as Streams
     from qwen3tts_phone.streams.settings import StreamSettings as StreamSettings
+    from qwen3tts_speech.link import VoiceOptions as VoiceOptions
     from qwen3tts_speech.sound import LiveSound as LiveSound
     from qwen3tts_speech.utterance import Spoken as Spoken
     from qwen3tts_speech.utterance import Utterance as Utterance
-    from qwen3tts_speech.utterance import VoiceOptions as VoiceOptions
     from qwen3tts_wire.errors import SpeechError as SpeechError
 
 

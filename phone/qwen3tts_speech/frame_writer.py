@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
 from qwen3tts_codecs.payload import Payload
-from qwen3tts_codecs.pcm import to_bytes
+from qwen3tts_codecs.pcm import PcmBytes, to_bytes
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_speech.latency import Mark, UtteranceRecord
-
-if TYPE_CHECKING:
-    from qwen3tts_codecs.pcm import PcmBytes
-    from qwen3tts_speech.line import QueuedPlayout, Speaker
-
+from qwen3tts_speech.playout_queue import PlayoutQueue, QueuedPlayout
 
 BATCH = 8
 """Frames transcoded in one batch, up to 1 ms each: other calls wait meanwhile."""
@@ -113,7 +108,7 @@ class FrameWriter:
     """Writes the frames of one utterance or sound when its turn has come."""
 
     def __init__(
-        self, speaker: Speaker, owner: QueuedPlayout, from_hz: int, record: UtteranceRecord
+        self, speaker: PlayoutQueue, owner: QueuedPlayout, from_hz: int, record: UtteranceRecord
     ):
         self.begun = False
         """Whether the sink has begun the context."""

@@ -13,17 +13,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterable, Callable
-from typing import Protocol, TypeVar
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import Pcm
-from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_pacer.clock import Clock
 from qwen3tts_speech.latency import Mark, UtteranceRecord
-from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.link import ChooseVoice, SpeechLink, VoiceOptions
+from qwen3tts_speech.playout_queue import PlayoutQueue, QueuedPlayout
 from qwen3tts_speech.record_sinks import RecordSink
 from qwen3tts_speech.sink import FrameSink
-from qwen3tts_speech.sound import LiveSound, LiveSpell, Sound
-from qwen3tts_speech.utterance import ChooseVoice, Spoken, Utterance, VoiceOptions
+from qwen3tts_speech.sound import LiveSound, Sound
+from qwen3tts_speech.utterance import Spoken, Utterance
 from qwen3tts_speech.watchdog import StallWatchdog
 from qwen3tts_wire.errors import BadText
 
@@ -36,31 +36,7 @@ SETTLE_S = 5.0
 """Longest wait for a stopped utterance; the server's answer takes at most 2 s of it."""
 
 
-T = TypeVar("T", bound="QueuedPlayout")
-
-
-class QueuedPlayout(Protocol):
-    """Utterance or sound in progress or waiting."""
-
-    number: int
-    written: asyncio.Event
-    """Set when all frames are with the sink."""
-
-    @property
-    def stopped(self) -> bool: ...
-
-    def give_way(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def change(self) -> None: ...
-
-    def pump(self) -> None: ...
-
-    async def settled(self, most_s: float | None = None) -> None: ...
-
-
-class Speaker:
+class Speaker(PlayoutQueue):
     """Speaks utterances on one call, one after the other without a gap.
 
     Args:
@@ -93,13 +69,8 @@ class Speaker:
         stall_s: float | None = None,
         on_spoken: Callable[[Spoken, float], None] | None = None,
     ) -> None:
-        self.link = link
-        self.sink = sink
-        self.payload = payload
-        self.ptime_ms = ptime_ms
-        self.clock: Clock = clock or LoopClock()
-        StallWatchdog(stall_s)  # what is no time is refused here, not by the first utterance
-        self.stall_s = stall_s
+        StallWatchdog(stall_s)  # an invalid time is refused here, not by the first utterance
+        super().__init__(link, sink, payload, ptime_ms=ptime_ms, clock=clock, stall_s=stall_s)
         self.voice = voice or VoiceOptions()
         """Default options of utterances begun from now on."""
         self.followers: list[Callable[[Utterance], None]] = []
@@ -108,16 +79,13 @@ class Speaker:
         self._line = line
         self._log = log
         self._on_spoken = on_spoken
-        self.closed = False
-        self._number = 0
-        self._live: dict[int, QueuedPlayout] = {}
         self.utterances = 0
         self.interrupted = 0
 
     @property
     def speaking(self) -> bool:
         """Whether an utterance or a sound is in progress or waiting; live sound does not count."""
-        return any(not isinstance(each, LiveSpell) for each in self._live.values())
+        return any(not each.live for each in self._queued.values())
 
     def say(
         self,
@@ -153,7 +121,7 @@ class Speaker:
             options or self.voice,
             record,
         )
-        self._live[self._number] = utterance
+        self._queued[self._number] = utterance
         self.utterances += 1
         for follower in list(self.followers):
             follower(utterance)
@@ -163,7 +131,7 @@ class Speaker:
         """Begin to play int16 samples, shape [n], behind what is being said."""
         self._number += 1
         sound = Sound(self, self._number, samples, rate_hz)
-        self._live[self._number] = sound
+        self._queued[self._number] = sound
         return sound
 
     def live(self, *, gives_way: bool = True) -> LiveSound:
@@ -174,12 +142,12 @@ class Speaker:
         takes frames.
         """
         self.payload, self.ptime_ms = payload, ptime_ms
-        for each in list(self._live.values()):
+        for each in list(self._queued.values()):
             each.change()
 
     def pump(self) -> None:
         """Write what waits: the sink takes frames again after a change of the codec."""
-        for each in list(self._live.values()):
+        for each in list(self._queued.values()):
             each.pump()
 
     def interrupt(self) -> list[Utterance]:
@@ -188,10 +156,10 @@ class Speaker:
 
         Live sound loses a frame or two and goes on; alone on the line it is not touched.
         """
-        if self._live and not self.speaking and not self.closed:
+        if self._queued and not self.speaking and not self.closed:
             return []
         self.sink.interrupt()
-        stopped = list(self._live.values())
+        stopped = list(self._queued.values())
         utterances = [each for each in stopped if isinstance(each, Utterance)]
         self.interrupted += sum(not each.stopped for each in utterances)
         for each in stopped:
@@ -201,53 +169,22 @@ class Speaker:
     async def close(self) -> None:
         """Stop speaking for good and wait for the end of all utterances, `SETTLE_S` at most."""
         self.closed = True
-        stopped = list(self._live.values())
+        stopped = list(self._queued.values())
         self.interrupt()
         await asyncio.gather(*(each.settled(SETTLE_S) for each in stopped))
         for each in stopped:
-            if each.number in self._live:
+            if each.number in self._queued:
                 logger.warning(
                     "%s: the source of utterance %d's words does not end when it is stopped",
                     self._call_id,
                     each.number,
                 )
 
-    # --- for what is said
-
-    def history_key(self, voice: str | None) -> str:
-        """Return the key of the history of arrivals: server and voice."""
-        return f"{self.link.url} {voice or ''}"
-
-    async def turn_of(self, owner: QueuedPlayout) -> None:
-        for earlier in [each for each in self._live.values() if each.number < owner.number]:
-            earlier.give_way()
-        for earlier in [each for each in self._live.values() if each.number < owner.number]:
-            await earlier.written.wait()
-
-    def next_to_write(self, utterance: Utterance) -> bool:
-        return all(
-            each.written.is_set() for each in self._live.values() if each.number < utterance.number
-        )
-
-    def takes_live(self, before: int | None = None) -> bool:
-        """Return whether live sound can begin; only what is numbered below ``before`` counts."""
-        return not self.closed and all(
-            each.stopped or (isinstance(each, LiveSpell) and each.written.is_set())
-            for each in self._live.values()
-            if before is None or each.number < before
-        )
-
-    def begins(self, make: Callable[[int], T]) -> T:
-        self._number += 1
-        each = make(self._number)
-        self._live[self._number] = each
-        return each
-
-    def ended(self, each: QueuedPlayout) -> None:
-        self._live.pop(each.number, None)
-        if not isinstance(each, Utterance):
+    def ended(self, item: QueuedPlayout) -> None:
+        super().ended(item)
+        if not isinstance(item, Utterance):
             return
         if self._log is not None:
-            self._log.append(each.record)
+            self._log.append(item.record)
         if self._on_spoken is not None:
-            self._on_spoken(each.outcome(), self.clock.now())
+            self._on_spoken(item.outcome(), self.clock.now())

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
 
-from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.client import Resume, SpeechClient, Started
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, SpeechError
 from qwen3tts_wire.events import Audio
@@ -26,6 +27,20 @@ PROBE = "OK."
 SPARE = 2
 """Contexts left free on a connection, for questions about voices."""
 RESUMING: Connect = functools.partial(SpeechClient.connect, resume=RESUME)
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceOptions:
+    """Options of an utterance; None = the server's default."""
+
+    voice: str | None = None
+    language: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further fields of ``context.open``, such as ``speed``."""
+
+
+ChooseVoice = Callable[[SpeechClient], Awaitable[VoiceOptions]]
+"""Chooses options once there is a connection."""
 
 
 class SpeechLink:

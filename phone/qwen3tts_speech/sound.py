@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,11 +26,8 @@ from qwen3tts_pacer.slot import Frame
 from qwen3tts_pacer.states import PacerError
 from qwen3tts_speech.frame_writer import FrameWriter
 from qwen3tts_speech.latency import UtteranceRecord
+from qwen3tts_speech.playout_queue import PlayoutQueue
 from qwen3tts_wire.errors import SpeechError
-
-if TYPE_CHECKING:
-    from qwen3tts_speech.line import Speaker
-
 
 BLOCK_S = 0.1
 
@@ -38,7 +35,9 @@ BLOCK_S = 0.1
 class Sound:
     """Recording in progress; starts when its turn has come."""
 
-    def __init__(self, speaker: Speaker, number: int, samples: Pcm, rate_hz: int) -> None:
+    live = False
+
+    def __init__(self, speaker: PlayoutQueue, number: int, samples: Pcm, rate_hz: int) -> None:
         self.number = number
         self.written = asyncio.Event()
         """Set when all frames are with the sink."""
@@ -133,7 +132,7 @@ class LiveSound:
             closed.
     """
 
-    def __init__(self, speaker: Speaker, *, gives_way: bool = True) -> None:
+    def __init__(self, speaker: PlayoutQueue, *, gives_way: bool = True) -> None:
         self.gives_way = gives_way
         self.closed = False
         self.dropped_s = 0.0
@@ -278,7 +277,9 @@ class LiveSound:
 class LiveSpell:
     """Live sound for as long as it has the line: one context of the sink."""
 
-    def __init__(self, speaker: Speaker, sound: LiveSound, number: int) -> None:
+    live = True
+
+    def __init__(self, speaker: PlayoutQueue, sound: LiveSound, number: int) -> None:
         self.number = number
         self.written = asyncio.Event()
         """Set when nothing more of it follows."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterable
+from dataclasses import dataclass
 
 from qwen3tts_speech.frame_writer import FrameWriter
 from qwen3tts_speech.latency import Mark, UtteranceRecord
+from qwen3tts_speech.link import ChooseVoice, VoiceOptions
+from qwen3tts_speech.playout_queue import PlayoutQueue
 from qwen3tts_speech.sink import Played
 from qwen3tts_speech.text_feed import TextFeed
 from qwen3tts_speech.watchdog import PENDING_TEXT_CHARS, StallWatchdog
 from qwen3tts_wire.client import Audio, Context, Done, SpeechClient, Started
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
 from qwen3tts_wire.heard import Word
-
-if TYPE_CHECKING:
-    from qwen3tts_speech.line import Speaker
 
 RATE_HZ = 24_000
 """Rate of the engines, and of positions."""
@@ -43,26 +41,14 @@ class Spoken:
     record: UtteranceRecord
 
 
-@dataclass(frozen=True, slots=True)
-class VoiceOptions:
-    """Options of an utterance; None = the server's default."""
-
-    voice: str | None = None
-    language: str | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
-    """Further fields of ``context.open``, such as ``speed``."""
-
-
-ChooseVoice = Callable[[SpeechClient], Awaitable[VoiceOptions]]
-"""Chooses options once there is a connection."""
-
-
 class Utterance:
     """Utterance in progress: tasks feed the text, encode the audio and report the playout."""
 
+    live = False
+
     def __init__(
         self,
-        speaker: Speaker,
+        speaker: PlayoutQueue,
         number: int,
         words: str | AsyncIterable[str],
         options: VoiceOptions | ChooseVoice,

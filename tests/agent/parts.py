@@ -20,8 +20,7 @@ from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
-from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import SpeechLink, VoiceOptions
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.heard import Word
 from tests.fakes import FakeClock, settle

@@ -34,8 +34,7 @@ from qwen3tts_phone.call.events import CallEnded
 from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_server.run import running_server
-from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import SpeechLink, VoiceOptions
 from qwen3tts_wire.errors import BadRequest
 
 pytestmark = pytest.mark.network

@@ -9,8 +9,7 @@ import pytest
 from mr_qwen3tts.reply import MAX_CHARS
 from mr_qwen3tts.stream import FORMATS, TtsStream
 from qwen3tts_server.run import running_server
-from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import SpeechLink, VoiceOptions
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, EngineFailed
 from qwen3tts_wire.events import Audio

@@ -19,8 +19,7 @@ from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.softphone.webrtc.media import WebSink
-from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import SpeechLink, VoiceOptions
 from tests.fakes import FakeClock
 
 Samples = NDArray[np.int16]

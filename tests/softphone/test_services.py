@@ -11,7 +11,7 @@ from qwen3tts_phone.softphone.page_speech import MAX_QUEUED, Captions, PageVoice
 from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
 from qwen3tts_phone.softphone.webrtc.settings import IceServer
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
 from tests.fakes import FakeClock
 

@@ -16,8 +16,7 @@ from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.streams.call import StreamCall
 from qwen3tts_phone.streams.carriers.adapter import Message, StreamAdapter, StreamKind
 from qwen3tts_phone.streams.settings import StreamSettings
-from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import SpeechLink, VoiceOptions
 from tests.fakes import FakeClock, settle
 from tests.speech.fakes import FakeClient, FakeContext
 from tests.streams.far_end import FakeWire, PlainAdapter

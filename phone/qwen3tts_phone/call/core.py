@@ -29,9 +29,8 @@ from qwen3tts_phone.records.call_recordings import CallRecordings
 from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_speech.line import Speaker
-from qwen3tts_speech.link import SpeechLink
+from qwen3tts_speech.link import SpeechLink, VoiceOptions
 from qwen3tts_speech.record_sinks import EndOfCallSink, RecordSink
-from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import SpeechError, log_text
 
 

@@ -21,7 +21,8 @@ from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_phone.softphone.webrtc.call import WebCall
 from qwen3tts_phone.softphone.webrtc.report import Report
 from qwen3tts_phone.softphone.webrtc.statistics import TransportStatistics
-from qwen3tts_speech.utterance import Utterance, VoiceOptions
+from qwen3tts_speech.link import VoiceOptions
+from qwen3tts_speech.utterance import Utterance
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 
 if TYPE_CHECKING:

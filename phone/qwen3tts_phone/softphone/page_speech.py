@@ -14,7 +14,8 @@ from qwen3tts_phone.softphone.messages import ServerMessage
 from qwen3tts_phone.softphone.services import SoftphoneServices
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.line import Speaker
-from qwen3tts_speech.utterance import RATE_HZ, Utterance, VoiceOptions
+from qwen3tts_speech.link import VoiceOptions
+from qwen3tts_speech.utterance import RATE_HZ, Utterance
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 from qwen3tts_wire.heard import Word
 

@@ -22,8 +22,8 @@ from qwen3tts_phone.softphone.settings import SoftphoneSettings
 from qwen3tts_phone.softphone.webrtc.call import ArrivalHistory, WebCall, web_call_facts
 from qwen3tts_phone.softphone.webrtc.offer import CodecChoice
 from qwen3tts_phone.softphone.webrtc.settings import WebRtcSettings
+from qwen3tts_speech.link import VoiceOptions
 from qwen3tts_speech.record_sinks import RecordSink, open_records
-from qwen3tts_speech.utterance import VoiceOptions
 from qwen3tts_wire.errors import BadRequest, ServerBusy
 from qwen3tts_wire.process import heap
 

@@ -14,8 +14,8 @@ from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.message.network import networks
 from qwen3tts_phone.softphone.webrtc.settings import HOST, IceServer
+from qwen3tts_speech.link import VoiceOptions
 from qwen3tts_speech.spans import endpoint_of
-from qwen3tts_speech.utterance import VoiceOptions
 
 PORTS = {"http": 80, "https": 443}
 

@@ -16,8 +16,8 @@ from qwen3tts_phone.sip.core.settings import MAX_CALLS
 from qwen3tts_phone.streams.carriers import CARRIERS
 from qwen3tts_phone.streams.carriers.adapter import StreamKind
 from qwen3tts_phone.streams.carriers.audiosocket import TYPE_OF
+from qwen3tts_speech.link import VoiceOptions
 from qwen3tts_speech.spans import endpoint_of
-from qwen3tts_speech.utterance import VoiceOptions
 
 LOOPBACK = "127.0.0.1"
 MAX_LEAD_MS = 400

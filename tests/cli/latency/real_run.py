@@ -18,7 +18,7 @@ from qwen3tts_cli.latency.html import write_page
 from qwen3tts_cli.latency.reading import find_logs, read_columns
 from qwen3tts_cli.options.common import speech_server
 from qwen3tts_phone import Call, CallError, Phone
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import VoiceOptions
 from tests.softphone.browser import running_chromium
 
 CALLS = 24

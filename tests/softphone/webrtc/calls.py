@@ -21,8 +21,7 @@ from qwen3tts_phone.softphone.webrtc.offer import CodecChoice, Offer, OfferedCod
 from qwen3tts_phone.softphone.webrtc.peer import PacketTrack, Reporter
 from qwen3tts_phone.softphone.webrtc.settings import WebRtcSettings
 from qwen3tts_phone.softphone.webrtc.statistics import RemoteStatistics
-from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.utterance import VoiceOptions
+from qwen3tts_speech.link import SpeechLink, VoiceOptions
 from tests.fakes import FakeClock, settle
 from tests.softphone.far_browser import FarBrowser, far_browser
 from tests.speech.fakes import FakeClient

@@ -36,7 +36,8 @@ from qwen3tts_phone.softphone.webrtc.statistics import (
 )
 from qwen3tts_phone.softphone.webrtc.transport import WebRtcTransport
 from qwen3tts_speech.latency import Mark
-from qwen3tts_speech.utterance import Utterance, VoiceOptions
+from qwen3tts_speech.link import VoiceOptions
+from qwen3tts_speech.utterance import Utterance
 from qwen3tts_wire.errors import log_text
 
 __all__ = ["CodecChoice", "ArrivalHistory", "WebCall", "WebRtcSettings", "web_call_facts"]
