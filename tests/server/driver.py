@@ -87,7 +87,7 @@ class Driver:
         for command in commands:
             match command:
                 case StartSynthesis(no, request):
-                    assert no not in self.speaking, "two clauses of one context at once"
+                    assert no not in self.speaking, "two concurrent clauses of one context"
                     self.speaking[no] = request
                     self.requests.append((no, request))
                     self.session.began(no, self.now)

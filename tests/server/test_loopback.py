@@ -157,8 +157,8 @@ async def test_an_engine_that_breaks_ends_only_its_context(
 
 async def test_an_unknown_voice_is_an_error_of_the_context() -> None:
     async with talking() as (_, _, client):
-        context = await client.open(voice="nobody")
-        with pytest.raises(UnknownVoice, match="nobody"):
+        context = await client.open(voice="unlisted")
+        with pytest.raises(UnknownVoice, match="unlisted"):
             await all_of(context)
         assert not client.closed
 
@@ -167,7 +167,7 @@ async def test_a_context_that_nobody_reads_stalls_alone_and_its_engine_waits() -
     async with talking(ahead_ms=200) as (engine, _, client):
         stalled = await client.open(window_ms=100.0)
         await stalled.append(
-            "This is a long sentence that nobody is going to listen to, ever. " * 20
+            "This is a long sentence that no one is going to listen to, ever. " * 20
         )
         lively = await client.open()
         await lively.append("Hello there.")

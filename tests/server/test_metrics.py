@@ -56,7 +56,7 @@ async def test_what_becomes_of_utterances_is_counted() -> None:
             await until(said, Done)
             await said.report(1000, "starved")
             await said.cancel(2000)
-            broken = await client.open(voice="nobody")
+            broken = await client.open(voice="unlisted")
             with pytest.raises(SpeechError):
                 await until(broken, Done)
             failed = await client.open(voice="fail-late")

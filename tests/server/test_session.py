@@ -172,7 +172,7 @@ def test_a_format_that_is_not_served_ends_only_that_context() -> None:
 
 def test_an_unknown_voice_ends_the_context_at_once() -> None:
     line = Driver()
-    line.open(voice="nobody")
+    line.open(voice="unlisted")
     line.read()
     assert (line.error().code, line.error().ends) == ("unknown_voice", "context")
     assert line.error().remedy

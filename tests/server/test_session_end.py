@@ -195,7 +195,7 @@ def spoken(kept: Kept, text: str = "One two three. ") -> tuple[Driver, int]:
 
 
 def say(driver: Driver, no: int, text: str) -> None:
-    """So that the engine has it at once."""
+    """So that the engine has it immediately."""
     driver.say(no, text)
     driver.client.send_flush(no)
     driver.write()

@@ -1,4 +1,4 @@
-"""A pause in the text is a flush, while nobody waits in vain."""
+"""Pauses in the text become flushes."""
 
 from __future__ import annotations
 

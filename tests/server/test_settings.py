@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import pytest
 
-from qwen3tts_server.settings import ServerSettings
+from qwen3tts_server.settings import (
+    AccessSettings,
+    OpenAISettings,
+    RunvncSettings,
+    ServerSettings,
+    VllmOmniSettings,
+    VoiceSettings,
+)
 from qwen3tts_settings.building import build
 from qwen3tts_settings.constraints import (
     FieldError,
@@ -21,30 +29,86 @@ from qwen3tts_settings.entries import BadConfiguration, from_yaml
 from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.messages import Limits
 
+INF, NAN = float("inf"), float("nan")
+INVALID: dict[Callable[..., object], list[tuple[str, Any]]] = {
+    ServerSettings: [
+        ("port", 70_000),
+        ("port", -1),
+        ("frame_ms", 0.0),
+        ("frame_ms", 5000.0),
+        ("pause_flush_ms", -1.0),
+        ("drain_timeout_s", INF),
+        ("ahead_ms", 0.0),
+        ("max_connections", 0),
+        ("ping_interval_s", 0.0),
+        ("limits", Limits(max_window_ms=100_000)),
+        ("limits", Limits(max_window_ms=10)),
+        ("limits", Limits(max_append_chars=0)),
+        ("limits", Limits(max_text_chars=10**6)),
+    ],
+    AccessSettings: [
+        ("max_sockets", -1),
+        ("head_timeout_s", 0.0),
+        ("body_timeout_s", INF),
+        ("origins", ("example.org",)),
+        ("origins", ("https://example.org/",)),
+        ("open_paths", ("metrics",)),
+        ("api_keys", ("a b",)),
+        ("tls_key", "k"),
+        ("tls_min", "1.0"),
+    ],
+    VoiceSettings: [
+        ("max_bytes", 0),
+        ("fetch_timeout_s", NAN),
+        ("fetch_ports", (0,)),
+        ("fetch_hosts", ("a b",)),
+        ("fetch_hosts", "example.com"),
+        ("file_folders", ("media",)),
+        ("store", ""),
+        ("openai_voices", {"bob": "tone"}),
+    ],
+    OpenAISettings: [
+        ("stream_default", "both"),
+        ("default_format", "exe"),
+        ("max_input_chars", 0),
+        ("max_body_bytes", -1),
+        ("send_timeout_s", NAN),
+        ("model_aliases", "tts-1"),
+        ("model_aliases", ("",)),
+        ("whisper", ""),
+        ("max_recording_s", 3601.0),
+        ("batch_slots", 1.5),
+    ],
+    RunvncSettings: [
+        ("max_init_bytes", 0),
+        ("max_message_chars", 0),
+        ("max_waiting", 0),
+        ("idle_s", -1),
+        ("generate_frame_ms", NAN),
+    ],
+    VllmOmniSettings: [
+        *((name, value) for name in ("max_config_chars", "max_file_s") for value in (-1, 0, INF)),
+        *(("max_message_chars", value) for value in (-1, 0, INF)),
+        ("max_waiting_chars", 100),
+    ],
+}
+
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"port": 70_000},
-        {"port": -1},
-        {"frame_ms": 0.0},
-        {"frame_ms": 5000.0},
-        {"pause_flush_ms": -1.0},
-        {"drain_timeout_s": float("inf")},
-        {"ahead_ms": 0.0},
-        {"max_connections": 0},
-        {"ping_interval_s": 0.0},
-        {"limits": Limits(max_window_ms=100_000)},
-        {"limits": Limits(max_window_ms=10)},
-        {"limits": Limits(max_append_chars=0)},
-        {"limits": Limits(max_text_chars=10**6)},
-    ],
-    ids=str,
+    ("settings", "name", "value"),
+    [(settings, *row) for settings, rows in INVALID.items() for row in rows],
 )
-def test_a_setting_that_cannot_be_is_named(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(ValueError, match=name):
-        ServerSettings(**wrong)
+def test_an_invalid_value_is_refused_by_name(
+    settings: Callable[..., object], name: str, value: Any
+) -> None:
+    with pytest.raises(ValueError, match=name) as caught:
+        settings(**{name: value})
+    assert "a b" not in str(caught.value) or name != "api_keys"
+
+
+def test_zero_is_no_bound_where_that_is_documented() -> None:
+    assert VllmOmniSettings(idle_timeout_s=0, config_timeout_s=0).idle_timeout_s == 0
+    assert RunvncSettings(generate_frame_ms=0, idle_s=0).idle_s == 0
 
 
 def test_the_defaults_are_good() -> None:

@@ -21,7 +21,7 @@ PCM = AudioFormat()
 
 
 class Noted:
-    """An observer that keeps what it is told."""
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -114,7 +114,7 @@ async def test_what_breaks_in_the_engine_is_raised_after_its_sound(
 async def test_what_cannot_be_is_refused_before_anything_is_made() -> None:
     engine = await started(FakeEngine())
     with pytest.raises(UnknownVoice):
-        speaking(engine, voice="nobody")
+        speaking(engine, voice="unlisted")
     with pytest.raises(BadRequest):
         speaking(engine, format=AudioFormat("mulaw", 44100))
 

@@ -1,4 +1,4 @@
-"""Openings from memory in a context: at once, and then everything as without them."""
+"""Openings from memory in a context: played immediately, then everything as without them."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Manner:
     lengths: tuple[int, ...]
     pauses: tuple[int, ...]
     lag: int
-    """A word is told so many samples after its end; below zero, so many before it."""
+    """A word arrives this many samples after its end, or before it where negative."""
     lead_in: int = 0
     """Samples of silence before the first word."""
 

@@ -54,7 +54,7 @@ async def server(handler: Handler, subprotocol: str | None = PROTOCOL) -> AsyncI
 
 
 class Script:
-    """A server that greets, answers pings, and keeps what else it is told."""
+    """A server that greets, answers pings, and records all other messages."""
 
     def __init__(self) -> None:
         self.socket: ServerConnection | None = None

@@ -464,7 +464,7 @@ async def test_a_full_queue_gets_no_more_from_the_next_server_than_it_must() -> 
             assert isinstance(await anext(context), kind)
         while credit < 100:
             credit += (await servers.expect("audio.credit"))["window_ms"]
-        # What was sent while nobody took anything counts as taken once.
+        # What was sent while nothing was read counts as taken once.
         assert credit == 100
         await context.flush()
         await servers.expect("text.flush")

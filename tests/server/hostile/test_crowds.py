@@ -39,7 +39,7 @@ async def deaf(world: World, path: str, *messages: object) -> Attacker:
 async def test_contexts_without_number_from_one_who_reads_nothing() -> None:
     engine = FakeEngine()
     async with attacked(engine) as world:
-        for voice in ("tone", "stall", "nobody"):
+        for voice in ("tone", "stall", "unlisted"):
             await deaf(
                 world,
                 NATIVE,

@@ -217,7 +217,7 @@ async def test_vanishing_in_mid_speech_frees_the_engine(path: str) -> None:
                 await one.send(frame(CLOSE, (1001).to_bytes(2)))
             else:
                 await one.send(b"\xff" * 100)
-            # The honest caller's speech may be under way, and nobody else's.
+            # The honest caller's speech may be under way, and no other's.
             await world.until(lambda: engine.active == 0 and world.server.service.connections == 1)
             engine.requests.clear()
 

@@ -271,7 +271,7 @@ async def test_handshakes_that_are_none_have_an_answer_and_an_end() -> None:
             head = await one.reader.readline()
             status = int(head.split()[1])
             if status == 101:
-                # Nothing of our protocol: it is told by a close frame.
+                # Nothing of our protocol: a close frame says so.
                 await one.reader.readuntil(b"\r\n\r\n")
                 assert await one.close_code() == 1002
             else:

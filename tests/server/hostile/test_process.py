@@ -1,4 +1,4 @@
-"""The server as people start it, under attack from all sides at once."""
+"""The server as people start it, under several concurrent attacks."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def heard(client: SpeechClient) -> int:
 
 
 async def attacks(world: World) -> None:
-    """Everybody at once, none of whom waits for anything."""
+    """All clients concurrently, without waiting for anything."""
     key: dict[str, Any] = {"Authorization": f"Bearer {KEY}"}
     speech = json.dumps({"input": f"{SECRET}. " * 100, "response_format": "pcm"}).encode()
     posted = request("POST", SPEECH, speech, Content_Type="application/json", **key)

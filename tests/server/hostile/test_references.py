@@ -102,7 +102,7 @@ FILES = [
 
 @asynccontextmanager
 async def trap() -> AsyncIterator[tuple[int, list[object]]]:
-    """A port of this machine that nobody should come to, and who came."""
+    """A port of this machine that must not be contacted, and its visitors."""
     came: list[object] = []
 
     async def caught(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

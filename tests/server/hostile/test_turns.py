@@ -1,4 +1,4 @@
-"""What comes at once is taken a little at a time, in its order, and no more is read meanwhile."""
+"""A burst is taken a little at a time, in order, and no more is read meanwhile."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Call:
         self._news.set()
 
     async def some(self, pieces: int = 1) -> Answer:
-        """Wait until so much of the body has come."""
+        """Wait until this many bytes of the body have come."""
         while len(self.answer.pieces) < pieces:
             self._news.clear()
             await self._news.wait()

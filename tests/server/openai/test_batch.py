@@ -35,7 +35,7 @@ async def test_each_item_has_its_result_in_order_and_one_failure_loses_no_other(
             caller,
             {"input": "Hello."},
             {"input": ""},
-            {"input": "Hi there.", "voice": "nobody"},
+            {"input": "Hi there.", "voice": "unlisted"},
             {"input": "A.", "speed": "fast"},
             {"input": "Broken.", "voice": "fail-late"},
             "text",

@@ -404,7 +404,7 @@ async def test_openais_voices_speak_every_language() -> None:
         def check(self, voice: str | None, language: str | None) -> None:
             super().check(voice, language)
             if voice == "tone" and language == "de":
-                super().check("nobody", None)
+                super().check("unlisted", None)
 
     engine = Strict()
     async with calling(engine) as caller:

@@ -71,7 +71,7 @@ class Talk:
                     assert self.loading is None
                     self.loading = init
                 case Start(order):
-                    assert self.speaking is None, "two at once"
+                    assert self.speaking is None, "two concurrently"
                     self.orders.append(order)
                     self.speaking, self.text, self.ended = order.context_no, "", False
                 case Append(text):

@@ -212,7 +212,7 @@ async def test_without_cloning_an_init_with_a_recording_says_so() -> None:
         await line.say("init", ref_audio_base64=AUDIO, ref_text="Hi.")
         refused = await line.hear()
         assert (refused["type"], refused["code"]) == ("error", "bad_request")
-        await line.say("init", voice_id="nobody")
+        await line.say("init", voice_id="unlisted")
         assert (await line.hear())["code"] == "unknown_voice"
         await line.say("init", voice_id="tone")
         assert (await line.hear())["type"] == "ready"

@@ -25,7 +25,7 @@ MESSAGES = [
     message("init", ref_audio_base64=AUDIO),
     message("generate_stream", text="Hello."),
     message("generate_stream", text="Hello.", voice_id="tone"),
-    message("generate_stream", text="Hello.", voice_id="nobody"),
+    message("generate_stream", text="Hello.", voice_id="unlisted"),
     message("generate", text="Hello."),
     message("generate", text=""),
     message("text", text="Hel"),

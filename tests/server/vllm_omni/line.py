@@ -62,7 +62,7 @@ class Order:
         return message["utterance_index"], message["sentence_index"]
 
     def _audio_start(self, message: JSON) -> None:
-        assert self.unit is None, "two units at once"
+        assert self.unit is None, "two concurrent units"
         self.unit = self._where(message)
         assert self.unit == (self.utterance, self.sentences)
         assert message["sentence_text"] == message["sentence_text"].strip() != ""
@@ -157,7 +157,7 @@ class Line:
         for command in commands:
             match command:
                 case Start(unit):
-                    assert self.saying is None, "two units at once"
+                    assert self.saying is None, "two concurrent units"
                     self.saying = unit
                 case More(unit):
                     assert unit is self.saying

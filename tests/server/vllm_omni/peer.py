@@ -111,6 +111,6 @@ async def speaking(engine: FakeEngine) -> None:
 
 
 async def empty(server: RunningServer) -> None:
-    """Wait until nobody is connected."""
+    """Wait until no client is connected."""
     while server.service.connections:
         await settle()

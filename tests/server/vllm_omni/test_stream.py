@@ -264,7 +264,7 @@ async def test_a_recording_is_a_voice_read_once_for_each_configuration() -> None
 
 
 REFUSED: list[tuple[JSON, str, str | None]] = [
-    ({"voice": "nobody"}, "unknown_voice", "voice"),
+    ({"voice": "unlisted"}, "unknown_voice", "voice"),
     ({"language": "Klingon"}, "unknown_voice", "language"),
     ({"speed": 0.3}, "bad_request", "speed"),
     ({"speed": 1.5}, "bad_request", "speed"),

@@ -1,4 +1,4 @@
-"""Replicas that share a store, and clients that do several things at once."""
+"""Replicas that share a store, and concurrent operations of clients."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ async def test_a_voice_of_a_reference_is_found_by_its_id_on_another_replica(tmp_
     with pytest.raises(UnknownVoice):
         await said(other, "f" * 64)
     with pytest.raises(UnknownVoice):
-        await said(other, "clone:nobody")
+        await said(other, "clone:unlisted")
     with pytest.raises(UnknownVoice):
-        other.check("nobody", None)
+        other.check("unlisted", None)
     assert not again.stored()
     for each in (one, other, again):
         await each.close()
@@ -278,7 +278,7 @@ async def test_the_event_loop_never_waits_for_the_store(
     kept = await one.add("anna", wav())
     await one.add("anna", wav(1.5), replace=True)
     await one.load_voice(ref_audio=wav(1.7))
-    for name in ("clone:anna", kept.voice_id, "nobody", "tone", None):
+    for name in ("clone:anna", kept.voice_id, "unlisted", "tone", None):
         for each in (one, other):
             try:
                 each.check(name, "en")

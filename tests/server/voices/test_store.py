@@ -389,7 +389,7 @@ steps = st.lists(
 def test_two_replicas_see_the_same_voices(
     story: list[tuple[str, str, int]], who: list[bool]
 ) -> None:
-    """Whatever is done by whom: the names are as in a dictionary, and each has its recording."""
+    """For any operations by any owner names are as in a dictionary, with their recordings."""
     files, clock = MemoryFiles(), Clock()
     replicas = [VoiceStore(files, VoiceSettings(), clock) for _ in range(2)]
     model: dict[str, int] = {}
