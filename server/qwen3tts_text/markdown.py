@@ -279,7 +279,9 @@ class MarkdownReader:
                 return self._write_line_end(len(tag[0]), firm=True)
             return self._drop(len(tag[0]))
         if link := self.autolink.match(text, at, at + HOLD):
-            return self._write(link[1], len(link[0]))
+            self._drop(link.start(1) - at)
+            self._write(link[1], len(link[1]))
+            return self._drop(link.end() - link.end(1))
         return not self._awaits(at + HOLD, self.open_tag, at) and self._write("<", 1)
 
     def _read_entity(self) -> bool:
@@ -306,7 +308,8 @@ class MarkdownReader:
             return False
         after = self._char(self._at + 1)
         if markup.ESCAPED.match(after):
-            return self._write(after, 2)
+            self._drop(1)
+            return self._write(after, 1)
         return self._drop(1) if after == "\n" else self._write("\\", 1)
 
     def _leave_target(self) -> bool:

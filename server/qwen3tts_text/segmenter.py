@@ -1,13 +1,10 @@
 """Growing text cut into speakable segments, the same however the text was split into deltas.
 
-Each character passes two pure machines: ``speakable`` drops what is not said (Markdown, emoji,
-controls) and ``boundaries`` tells where a sentence or clause ends. A boundary is taken only when
-no later character can change it, so a dot waits for what follows. Look-ahead and look-back are
-bounded, so the work is linear in the text and the memory is that of one segment.
+``speakable`` drops what is not spoken, ``boundaries`` tells where a sentence or clause ends. A
+boundary is taken only when no later character can change it. Look-ahead and look-back are bounded.
 
-A segment may be *live*: what no later text can change of it is handed out while it grows
-(``take_live``). It ends where it would have ended otherwise, at a sentence or clause; one that is
-too long is cut at the next place instead of one behind, which may be spoken already.
+What no later text can change of a *live* segment is handed out while it grows (``take_live``); one
+that is too long is cut at the next place instead of one behind, which may be spoken already.
 """
 
 from __future__ import annotations

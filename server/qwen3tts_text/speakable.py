@@ -201,13 +201,9 @@ class Speakable(MarkdownReader):
                     spoken.say(char, edges[index], edges[index + 1])
                 else:
                     spoken.take(char, edges[index], edges[index + 1])
-        elif len(words) < count:
-            # An escape, an entity, a link: its last characters stand for themselves.
-            shift = at + count - len(words) - 1 if words[:1] == self._text[at + 1] else -1
-            for index, char in enumerate(words):
-                first = edges[at + 1 + index] if shift >= 0 else edges[at]
-                last = edges[at + 2 + index] if shift >= 0 else edges[at + count]
-                spoken.take(char, first, last)
+        else:  # an entity
+            for char in words:
+                spoken.take(char, edges[at], edges[at + count])
         return self._drop(count)
 
     def _drop(self, count: int) -> bool:
