@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.request_text import TextPiece
 from qwen3tts_engine.workers.messages import WordNumbers
-from qwen3tts_engine.workers.output import Pcm, ResampledOutput
+from qwen3tts_engine.workers.pool_engine import Pcm, ResampledOutput
 from qwen3tts_text.word_units import WordSpans
 
 TAIL_S = 0.015

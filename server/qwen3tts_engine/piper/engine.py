@@ -30,9 +30,8 @@ from qwen3tts_engine.piper.voice_files import (
 )
 from qwen3tts_engine.request_text import SENTENCE_ENDS, TextPiece
 from qwen3tts_engine.workers.messages import WordNumbers
-from qwen3tts_engine.workers.output import ResampledOutput
 from qwen3tts_engine.workers.pool import WorkerPool
-from qwen3tts_engine.workers.pool_engine import PoolEngine
+from qwen3tts_engine.workers.pool_engine import PoolEngine, ResampledOutput
 from qwen3tts_engine.workers.process import SpeechJob
 from qwen3tts_wire.child.process import StartFailed, command
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, SpeechError, error_from_wire

@@ -8,10 +8,15 @@ is lost is spoken again by another, and what was given out already is left out.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.resample import Resampler
 from qwen3tts_engine.base import (
     SAMPLE_RATE,
     Alignment,
@@ -28,6 +33,7 @@ from qwen3tts_engine.workers.pool import JobAudio, WorkerPool, speak_job
 from qwen3tts_engine.workers.process import SpeechJob
 from qwen3tts_wire.child.process import StartFailed
 from qwen3tts_wire.errors import EngineUnavailable, SpeechError
+from qwen3tts_wire.heard import Word
 
 
 class PieceAudio(JobAudio, Protocol):
@@ -184,3 +190,47 @@ class PoolEngine(ABC, Generic[C]):
                 f"The engine {self.name} has not been started.", remedy="Await its start() first."
             )
         return self._pool, self._catalogue
+
+
+Pcm = NDArray[np.int16]
+
+
+class ResampledOutput:
+    """Resamples one request's samples; returns chunks with the words that are complete."""
+
+    def __init__(self, request: SynthesisRequest, rate: int) -> None:
+        self._request = request
+        self._rate = rate
+        self._resampler = Resampler(rate, SAMPLE_RATE, aligned=True)
+        self.taken = 0
+        """Samples at the voice's rate that were taken."""
+        self._given = 0
+        """Samples given out."""
+        self._words: deque[Word] = deque()
+        """Complete, but their sound is not all given out."""
+
+    def take(self, samples: Pcm) -> PcmChunk | None:
+        """Take samples at the voice's rate; None: no chunk yet."""
+        self.taken += len(samples)
+        return self._chunk(self._resampler.push(samples))
+
+    def words(self) -> PcmChunk | None:
+        return self._chunk(np.zeros(0, np.int16))
+
+    def finish(self) -> PcmChunk | None:
+        return self._chunk(self._resampler.flush())
+
+    def add(self, chars: tuple[int, int], samples: tuple[int, int], precision: str) -> None:
+        char_start, char_end = self._request.original(*chars)
+        text = self._request.text[chars[0] : chars[1]]
+        self._words.append(Word(text, *samples, char_start, char_end, precision))
+
+    def scaled(self, sample: int) -> int:
+        return (2 * sample * SAMPLE_RATE + self._rate) // (2 * self._rate)
+
+    def _chunk(self, pcm: Pcm) -> PcmChunk | None:
+        self._given += len(pcm)
+        due = []
+        while self._words and self._words[0].end <= self._given:
+            due.append(self._words.popleft())
+        return PcmChunk(pcm.astype("<i2").tobytes(), tuple(due)) if len(pcm) or due else None
