@@ -186,10 +186,9 @@ class Segmenter:
         live: Live = "none",
         openings: Phrases | None = None,
     ) -> None:
-        """``language`` is a BCP 47 tag and only a hint: without it the rules of all languages hold.
+        """Without ``language`` (BCP 47), the rules of all languages hold.
 
-        It decides where they differ, as in *am 2. Oktober*. If the text begins with one of
-        ``openings``, that is a segment of its own, and never a live one.
+        One of ``openings`` that begins the text is a segment of its own, never a live one.
         """
         self._settings = settings or SegmenterSettings()
         self._live_scope = live
