@@ -97,19 +97,19 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v1/audio/voices")
     async def voices(request: Request) -> dict[str, Any]:
         """The voices on offer, and those that were uploaded with the same key."""
-        return await openai_voices.listed(service, grant_of(request.scope))
+        return await openai_voices.list_voices(service, grant_of(request.scope))
 
     @app.post("/v1/audio/voices", **UPLOAD)
     async def upload(request: Request) -> dict[str, Any]:
         """Make a voice of a recording."""
         with service.serving(DIALECT):
-            return await openai_voices.upload(service, request)
+            return await openai_voices.upload_voice(service, request)
 
     @app.delete("/v1/audio/voices/{name}")
     async def remove(name: str, request: Request) -> dict[str, Any]:
         """Delete a voice that was uploaded with the same key."""
         with service.serving(DIALECT):
-            return await openai_voices.remove(service, name, grant_of(request.scope))
+            return await openai_voices.delete_voice(service, name, grant_of(request.scope))
 
     @app.get("/v1/models")
     async def listed() -> dict[str, Any]:

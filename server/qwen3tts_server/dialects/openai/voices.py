@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, get_args
 
-from starlette.requests import Request
+from fastapi import Request
 
 from qwen3tts_engine.base import CLONE
 from qwen3tts_server.dialects.http_bodies import Form, form
@@ -22,7 +22,7 @@ MAX_FORM_BYTES = 1 << 18
 _YES, _NO = ("true", "1", "yes", "on"), ("", "false", "0", "no", "off")
 
 
-async def listed(service: Service, grant: Grant) -> dict[str, Any]:
+async def list_voices(service: Service, grant: Grant) -> dict[str, Any]:
     """Return the voices that ``grant`` may see; the last known ones while the store is away."""
     with contextlib.suppress(ServerBusy):
         await service.voices.refresh()
@@ -40,7 +40,7 @@ async def listed(service: Service, grant: Grant) -> dict[str, Any]:
     }
 
 
-async def upload(service: Service, request: Request) -> dict[str, Any]:
+async def upload_voice(service: Service, request: Request) -> dict[str, Any]:
     """Store a form's recording or speaker embedding; raises FieldRefused or BadRequest."""
     sent = await form(request, service.settings.voices.max_bytes + MAX_FORM_BYTES)
     if sent.fields.get("type", "audio_sample") not in get_args(Kind):
@@ -82,7 +82,7 @@ async def upload(service: Service, request: Request) -> dict[str, Any]:
     return {**_openai(stored), "success": True, "voice": _uploaded(stored)}
 
 
-async def remove(service: Service, name: str, grant: Grant) -> dict[str, Any]:
+async def delete_voice(service: Service, name: str, grant: Grant) -> dict[str, Any]:
     """Delete an uploaded voice; VoiceNotFound if ``grant`` manages none of that name."""
     try:
         gone = await service.voices.remove(name, grant)
