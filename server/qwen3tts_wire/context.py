@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from typing import Protocol
 
 from qwen3tts_wire.client_end import ClientProtocol
-from qwen3tts_wire.context_attempt import ContextAttempt, UnalignedTail
 from qwen3tts_wire.errors import BadRequest, ProtocolError, SpeechError
 from qwen3tts_wire.events import (
     Alignment,
@@ -32,7 +31,7 @@ from qwen3tts_wire.messages import (
     ContextStarted,
     Limits,
 )
-from qwen3tts_wire.resume import ReplayBuffer
+from qwen3tts_wire.resume import ContextAttempt, ReplayBuffer, UnalignedTail
 from qwen3tts_wire.states import ContextState
 
 STOPPABLE = frozenset({ContextState.OPEN, ContextState.ENDING, ContextState.DONE})
