@@ -137,8 +137,7 @@ class CallNotAllowed(CallError):
     """The guard forbids the call; nothing was sent.
 
     ``rule``: ``emergency``, ``emergency_somewhere``, ``denied``, ``premium``, ``not_allowed``,
-    ``address``,
-    ``concurrent``, ``rate`` or ``transfers``.
+    ``address``, ``concurrent``, ``rate`` or ``transfers``.
     """
 
     code = "call_not_allowed"

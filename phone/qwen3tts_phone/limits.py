@@ -85,8 +85,7 @@ class PendingConnections:
     """Connections of one port from acceptance until they begin a call (pure).
 
     Where too many are pending, the oldest of the address with the most of them is closed: one
-    address
-    cannot keep others out.
+    address cannot keep others out.
     """
 
     def __init__(self, limits: PendingLimits) -> None:

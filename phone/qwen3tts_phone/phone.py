@@ -120,18 +120,14 @@ class Phone(PhoneStatus):
 
     Settings come as ``settings``, as fields of `PhoneSettings` by name, or both: ``Phone(port=5060,
     voice="alba")``. Iterating over it gives the incoming calls. Without a speech server it starts
-    one in a
-    process that ends with the phone. ``announce`` is given lines for people, by default on standard
-    error.
-    A ``link`` of the caller's own may be shared: it is neither checked nor closed here.
-    ``on_account`` is
-    called when a registration or a trunk comes and goes.
+    one in a process that ends with the phone. ``announce`` is given lines for people, by default on
+    standard error. A ``link`` of the caller's own may be shared: it is neither checked nor closed
+    here. ``on_account`` is called when a registration or a trunk comes and goes.
 
     Entering it raises PortBusy, BadCertificate, RegistrationFailed, CalleeUnreachable (the
-    registrar),
-    ConnectionLost (no speech server), EngineUnavailable (no voice), UnknownVoice, BadRequest (an
-    unknown
-    option), MissingEncryption or OSError (a log or folder that cannot be written).
+    registrar), ConnectionLost (no speech server), EngineUnavailable (no voice), UnknownVoice,
+    BadRequest (an unknown option), MissingEncryption or OSError (a log or folder that cannot be
+    written).
     """
 
     def __init__(
@@ -267,9 +263,8 @@ class Phone(PhoneStatus):
             account: its name; None = the first that can call.
             on_machine: ``speak`` (no detection), ``hang-up`` (waiting for the answer raises
                 MachineAnswered) or ``after-beep`` where an answering machine takes the call. With
-                    the last
-                two, `Call.answered`, `say` and an `Agent` wait for a person's greeting as well;
-                ``call.facts.answered_by`` and the event `AnswererHeard` tell the result.
+                the last two, `Call.answered`, `say` and an `Agent` wait for a person's greeting as
+                well; ``call.facts.answered_by`` and the event `AnswererHeard` tell the result.
             answering: thresholds of answering machine detection.
             theirs: a far end names ``uri``, as in a transfer; its host is resolved apart from
                 accounts'.
@@ -324,8 +319,7 @@ class Phone(PhoneStatus):
         task.
 
         A call for which there is no port or descriptor is refused with 503 and Retry-After; so are
-        calls
-        during an outage of the speech server, unless ``unavailable_file`` is played to them.
+        calls during an outage of the speech server, unless ``unavailable_file`` is played to them.
         """
         if not self._told_ready:
             self._told_ready = True

@@ -220,8 +220,7 @@ async def who_answered(
     """Yield decisions, and the moment at which a machine records.
 
     Time is counted in samples, so the stream must have no gaps: ``call.audio(steady=True)``. A
-    change
-    of the sample rate restarts detection, and keeps the decision.
+    change of the sample rate restarts detection, and keeps the decision.
     """
     detector: AnsweringMachineDetector | None = None
     rate_hz, begun_s, ready = 0, 0.0, False

@@ -68,8 +68,7 @@ class StereoRecorder:
     """Recorder of a call: the caller on the left, the agent on the right (mode 0600).
 
     The latest `WINDOW_S` seconds may be written in any order, and are saved every `SAVE_S` seconds,
-    so the
-    file can be played at any moment. A full disk is logged once and kept in ``error``.
+    so the file can be played at any moment. A full disk is logged once and kept in ``error``.
     """
 
     def __init__(

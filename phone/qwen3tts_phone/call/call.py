@@ -86,8 +86,7 @@ class Call(CallView, ABC):
         """Answer an incoming call, with further header lines where the line has such.
 
         Sound flows when it returns. Raises WrongState: the call is over, or an outgoing one;
-        CallError: the
-        two sides have no common media.
+        CallError: the two sides have no common media.
         """
 
     async def up(self) -> Call:
@@ -150,8 +149,8 @@ class Call(CallView, ABC):
         """Say a text, or deltas of a language model, and wait until it was heard or interrupted.
 
         It waits for the answer of an outgoing call. The result tells the text that was ``heard``
-        and,
-        after an interruption, what is ``remaining``. Cancelling it stops the wait, not the speech.
+        and, after an interruption, what is ``remaining``. Cancelling it stops the wait, not the
+        speech.
 
         Raises:
             WrongState: the call is over, or incoming and not answered.
@@ -174,9 +173,8 @@ class Call(CallView, ABC):
         ``close()``.
 
         Latency is at most 0.2 s. ``gives_way``: utterances go first and live sound is dropped
-        meanwhile;
-        False: utterances wait until it is closed. An interruption does not end live sound. Raises
-        WrongState.
+        meanwhile; False: utterances wait until it is closed. An interruption does not end live
+        sound. Raises WrongState.
         """
         sound = self._voice().live(gives_way=gives_way)
         self._core.outbound.add_live(sound)
@@ -210,15 +208,13 @@ class Call(CallView, ABC):
         """Listen to the far end, turn by turn: ``async for turn in call.hear(...)`` (`Turn`).
 
         Barge-in interrupts speech from the first ``async for`` on, unless ``settings`` say
-        otherwise. A
-        further `hear` ends the one before.
+        otherwise. A further `hear` ends the one before.
 
         Args:
             settings: thresholds of speech detection, barge-in and endpointing.
             recogniser: a `Recogniser`; a function of a turn's samples and their rate, async or not;
-                or a
-                name, such as ``"whisper"`` (shared by all calls of the line). None: turns without
-                    text.
+                or a name, such as ``"whisper"`` (shared by all calls of the line). None: turns
+                without text.
             turn_detector: may end a turn before its pause does, or extend it.
 
         Raises MissingDetector: the voice activity detector is not installed; BadRequest: an unknown
@@ -250,8 +246,7 @@ class Call(CallView, ABC):
         """Ask a question and wait for its answer: keys, or with ``hear`` speech as well.
 
         The first key or speech interrupts the question; keys pressed before it count as its answer.
-        On an
-        outgoing call it waits for the answer of the phone.
+        On an outgoing call it waits for the answer of the phone.
 
         Args:
             question: text of the question.
@@ -284,8 +279,7 @@ class Call(CallView, ABC):
         with``.
 
         Raises WrongState, ValueError (another kind of file, or one in use), OSError, or CallError
-        (the
-        library for Opus is not installed).
+        (the library for Opus is not installed).
         """
         self._core.check_up()
         return self._core.recordings.record(Path(path), notice=notice)
@@ -324,8 +318,7 @@ class Call(CallView, ABC):
         """Wait for the call that replaces this one, and take it over; None = no successor.
 
         It follows a transfer by the far end (setting ``transfers``) or a call with the header
-        Replaces,
-        and is up. A successor that is not taken over is hung up.
+        Replaces, and is up. A successor that is not taken over is hung up.
         """
         return cast("Call | None", await self._core.succession.wait())
 

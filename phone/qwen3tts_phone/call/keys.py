@@ -62,14 +62,11 @@ class Keypad:
         """Collect the keys of one answer, such as a number.
 
         It is complete with ``most`` keys, with a key of ``until`` (no part of it; empty = none),
-        after
-        ``pause_s`` seconds without a further key, after ``first_s`` seconds without any (None = no
-        limit),
-        or when the call ends. Keys that wait count; :meth:`clear` drops them. ``on_key`` is given
-        each key.
+        after ``pause_s`` seconds without a further key, after ``first_s`` seconds without any (None
+        = no limit), or when the call ends. Keys that wait count; :meth:`clear` drops them.
+        ``on_key`` is given each key.
 
-        Returns the keys, empty where none came.
-        Raises ValueError for arguments out of bounds.
+        Returns the keys, empty where none came. Raises ValueError for arguments out of bounds.
         """
         if most is not None and most < 1:
             raise ValueError(f"most={most}: at least 1 key, or None for any number")
@@ -192,8 +189,7 @@ class DtmfExchange:
         """Send keys; ``auto``: RFC 4733 where the far end takes that, else INFO.
 
         Raises WrongState: there is no media yet; CallError: the far end takes neither, or unknown
-        keys;
-        ValueError for an unknown method.
+        keys; ValueError for an unknown method.
         """
         if method not in METHODS:
             raise ValueError(f"method={method!r}: {', '.join(METHODS)}")

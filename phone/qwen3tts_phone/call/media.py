@@ -56,8 +56,7 @@ class CallMedia:
         """Apply an agreement; return whether it is the first one.
 
         Raises BadSdp for a media address that cannot be sent to, MediaRefused for what the media
-        process
-        cannot do; nothing has changed then.
+        process cannot do; nothing has changed then.
         """
         async with self._agreeing:
             remote = self._remote(agreed)

@@ -148,8 +148,7 @@ async def from_stdin(
     """Yield typed or piped text until the end of file (Ctrl-D).
 
     ``by_key``: a terminal hands over each key instead of whole lines. Nothing is read ahead of
-    speech
-    (backpressure on a pipe's writer). ``on_ready`` is called when input is accepted.
+    speech (backpressure on a pipe's writer). ``on_ready`` is called when input is accepted.
 
     Raises:
         BadText: it is not UTF-8 text; what came before is already spoken.
@@ -191,8 +190,7 @@ async def _read_when_ready(fd: int) -> bytes:
     """Read once without blocking the loop, and without changing the descriptor's mode.
 
     The mode belongs to the open file, which a terminal's output and the shell share; a reading
-    thread
-    would keep the program from ending.
+    thread would keep the program from ending.
     """
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()

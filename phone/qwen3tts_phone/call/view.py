@@ -107,8 +107,7 @@ class CallView:
         """Inbound audio (`HeardFrame`) until the call ends, for any number of readers.
 
         ``async for frame in call.audio``: frames on arrival; ``call.audio(steady=True)``: one for
-        each
-        packet time of our clock, without gaps, behind an adaptive jitter buffer.
+        each packet time of our clock, without gaps, behind an adaptive jitter buffer.
         """
         return self._core.inbound
 

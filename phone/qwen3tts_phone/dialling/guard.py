@@ -43,8 +43,7 @@ class GuardSettings:
 
     A pattern is a number (``+4930*``; ``+49`` alone is a prefix), a user name, or an address
     (``bob@pbx.example.org``; ``@pbx.example.org`` is the whole host); ``*`` and ``?`` are
-    wildcards.
-    Numbers are compared in their international form where that is known.
+    wildcards. Numbers are compared in their international form where that is known.
     """
 
     allowed: tuple[str, ...] = matching(NOT_EMPTY, "a pattern", default=())

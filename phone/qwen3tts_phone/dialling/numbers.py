@@ -62,8 +62,7 @@ def is_emergency(number: str, *, at_home: bool = True, written_out: Collection[s
     """Return whether a number reaches an emergency service.
 
     Those of every network are emergency numbers at any host, whatever is ``written_out``; those of
-    single
-    countries, and those behind an outside line, at our own server (``at_home``).
+    single countries, and those behind an outside line, at our own server (``at_home``).
     """
     for each in {number, without_service_code(number)}:
         digits = each.lstrip("+")
@@ -110,8 +109,7 @@ def readings(
     bare: int = NO_EXTENSION,
 ) -> frozenset[str]:
     """Return every number that a switchboard may read: without service code and outside line, and
-    as
-    international number where it has ``bare`` digits or more.
+    as international number where it has ``bare`` digits or more.
     """
     found = {number, without_service_code(number)}
     found |= {

@@ -169,8 +169,7 @@ async def attempt_call(
     """Make a call, run ``talk`` when it is answered, hang up, and return the outcome.
 
     A refusal, no answer and a rule of the guard are outcomes; other errors of ``talk`` are raised
-    after
-    the hang-up.
+    after the hang-up.
     """
     try:
         call = await dial()

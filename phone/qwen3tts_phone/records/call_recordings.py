@@ -111,8 +111,7 @@ class RecordingTracks:
     """Both directions of a call on the time axis of a `StereoRecorder`.
 
     Outbound frames lie where they went out; inbound audio passes a `Playout` with a long constant
-    delay,
-    which corrects clock drift in pauses. The recording keeps its rate when a codec changes.
+    delay, which corrects clock drift in pauses. The recording keeps its rate when a codec changes.
     """
 
     def __init__(self, recorder: StereoRecorder, origin: float) -> None:

@@ -71,8 +71,7 @@ def write_encoded(source: Path, target: Path, *, bitrate: int = 32_000) -> None:
     """Encode a WAV of 16-bit samples with one or two tracks (0600); blocking, for a thread.
 
     The suffix of ``target``, one of ``ENCODED``, chooses the format, ``bitrate`` is of all tracks.
-    It is
-    written under another name and renamed, so the target is always complete.
+    It is written under another name and renamed, so the target is always complete.
 
     Raises EncodingFailed: the source is no such WAV, PyAV lacks the encoder, or the disk is full.
     """
@@ -168,8 +167,7 @@ class Recording(os.PathLike[str]):
         """End the recording, and return its file once it is complete.
 
         Harmless when it has ended. Raises the `OSError` of a failed write, or CallError where it
-        never began
-        or could not be encoded; the WAV is kept then.
+        never began or could not be encoded; the WAV is kept then.
         """
         self._stop(self)
         files = await self.finished()
@@ -241,8 +239,7 @@ def validated_path(path: Path) -> Path:
     """Return the path, if a recording can be written there.
 
     Raises ValueError for an unknown suffix, OSError for a missing folder, CallError where the
-    encoder is
-    not installed.
+    encoder is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(

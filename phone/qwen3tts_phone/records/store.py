@@ -46,8 +46,7 @@ class RecordingFolder:
     """Folder of recordings; one per phone.
 
     Only files whose names match its pattern are deleted. A WAV left by a killed process is kept,
-    and
-    encoded by the next sweep where the settings ask for Opus.
+    and encoded by the next sweep where the settings ask for Opus.
     """
 
     def __init__(self, settings: RecordSettings) -> None:

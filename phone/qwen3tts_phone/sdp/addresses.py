@@ -23,8 +23,7 @@ def alternatives(lines: Sequence[tuple[int, str, str]]) -> tuple[Endpoint, ...]:
     """Return further addresses for RTP over UDP: altc in its order, then candidates by priority.
 
     We speak no ICE; one of these may be of a family that we have a socket of. Names (mDNS), TCP,
-    RTCP's
-    component and group addresses are ignored.
+    RTCP's component and group addresses are ignored.
     """
     values = [value for _, kind, value in lines if kind == "a"]
     wanted = [value for value in values if value.startswith(("altc:", "candidate:"))]

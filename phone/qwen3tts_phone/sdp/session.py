@@ -68,12 +68,9 @@ class SdpSession:
     """Our side of a call's offers and answers: version, order of media lines, SRTP keys.
 
     ``host`` and ``port`` are where our RTP is received; ``srtp``: ``off``, ``accept`` (where the
-    far end
-    offers a key) or ``require``; ``comfort_noise``: ``off``, ``accept`` or ``offer``; ``rtcp_mux``:
-    ``off``
-    or ``accept``. Raises ValueError for invalid settings; a description that cannot be used is
-    BadSdp, a
-    missing codec or encryption NoCommonCodec.
+    far end offers a key) or ``require``; ``comfort_noise``: ``off``, ``accept`` or ``offer``;
+    ``rtcp_mux``: ``off`` or ``accept``. Raises ValueError for invalid settings; a description that
+    cannot be used is BadSdp, a missing codec or encryption NoCommonCodec.
     """
 
     def __init__(

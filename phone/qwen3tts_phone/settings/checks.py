@@ -30,8 +30,7 @@ def check_combinations(config: PhoneConfig, entry: Entry, places: list[str]) -> 
 
     Raises:
         BadConfiguration: a port clash, an unknown or unavailable codec, a missing transport, or a
-            file
-            that cannot be written.
+            file that cannot be written.
         BadCertificate: a certificate, its key or an authority's is not valid.
     """
     _check_listeners(config, entry)
