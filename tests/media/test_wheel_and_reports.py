@@ -35,7 +35,7 @@ class Member:
 
 
 def run(members: Sequence[Member], until: int, stalls: Sequence[tuple[int, int]] = ()) -> None:
-    """Serve up to ``until`` ms; at (at, ms) the machine stands still so long."""
+    """Serve up to ``until`` ms; at (at, ms) the machine stalls that long."""
     wheel: Wheel[Member] = Wheel()
     for member in members:
         wheel.add(member, member.first)

@@ -118,5 +118,5 @@ def dropped(contexts: Mapping[int, tuple[int, int]], pacer: PacerCore, now: floa
 
 
 def state(pacer: PacerCore) -> State:
-    """The state, anew at each call."""
+    """The state at this call."""
     return pacer.state

@@ -1,4 +1,4 @@
-"""Whatever arrives whenever, and whoever asks however late."""
+"""Arrivals and calls of `due` at any time, early or late."""
 
 from __future__ import annotations
 

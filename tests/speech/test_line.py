@@ -82,7 +82,7 @@ async def test_utterances_follow_each_other_though_the_later_ones_sound_comes_fi
     line = Line()
     first, second = line.speaker.say("One."), line.speaker.say("Two.")
     early, late = await line.context(2), await line.context(1)
-    assert early.text == "Two.", "its text is on its way at once"
+    assert early.text == "Two.", "its text is sent immediately"
     early.sound(40)
     early.done()
     await settle(20)

@@ -279,7 +279,7 @@ async def test_a_choice_that_never_comes_back_is_a_stall() -> None:
 async def test_without_a_server_the_text_that_had_come_is_in_what_remains() -> None:
     line = Line()
     line.connected.clear()
-    line.away = ConnectionLost("nobody there")
+    line.away = ConnectionLost("no server there")
     pause = asyncio.Event()
 
     async def model() -> AsyncIterator[str]:
@@ -291,7 +291,7 @@ async def test_without_a_server_the_text_that_had_come_is_in_what_remains() -> N
     utterance = line.speaker.say(model())
     await settle(20)
     line.connected.set()
-    with pytest.raises(ConnectionLost, match="nobody"):
+    with pytest.raises(ConnectionLost, match="no server"):
         await utterance.spoken()
     spoken = utterance.outcome()
     assert (spoken.heard, spoken.remaining, spoken.interrupted) == ("", "One two ", False)

@@ -1,4 +1,4 @@
-"""More utterances at once than one connection takes go on another one beside it."""
+"""Utterances beyond the capacity of one connection go on another one beside it."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ async def test_a_stall_is_made_up_for_by_dropping_the_oldest() -> None:
     paced = Paced()
     sound = paced.speaker.live()
     await paced.live(sound, 20)
-    await paced.clock.advance(2.0)  # whoever pushes was held up, and has it all at once
+    await paced.clock.advance(2.0)  # the source was stalled, and has it all in one batch
     for frame in voice(100, first=20):
         await sound.push(frame, RATE_HZ)
         assert sound.delay_s <= BOUND_S
@@ -151,7 +151,7 @@ async def test_what_is_said_goes_first_and_live_sound_goes_on_when_it_has_been_h
     context = await line.context()
     context.start()
     await sound.push(voice(1)[0], RATE_HZ)
-    assert [sound.on_the_line] == [True], "words that have no sound yet take nobody's turn"
+    assert [sound.on_the_line] == [True], "words without audio yet take no turn"
     context.sound(100)
     await settle(20)
     assert [sound.on_the_line] == [False]

@@ -241,19 +241,19 @@ def test_sampling_is_that_of_the_call(kept: Kept, monkeypatch: pytest.MonkeyPatc
 # --- the setting
 
 
-@pytest.mark.parametrize("wish", [None, "", "0", "off", " no ", "False"])
-def test_nowhere_by_default_and_nothing_is_imported(wish: str | None) -> None:
-    assert endpoint_of(wish) is None
+@pytest.mark.parametrize("setting", [None, "", "0", "off", " no ", "False"])
+def test_nowhere_by_default_and_nothing_is_imported(setting: str | None) -> None:
+    assert endpoint_of(setting) is None
     code = (
         "import sys; from qwen3tts_speech.spans import open_spans;"
-        f" assert open_spans({wish!r}) is None;"
+        f" assert open_spans({setting!r}) is None;"
         " assert not any(name.startswith('opentelemetry') for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 @pytest.mark.parametrize(
-    ("wish", "endpoint"),
+    ("setting", "endpoint"),
     [
         ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
         ("https://collector.example/", "https://collector.example/v1/traces"),
@@ -262,12 +262,12 @@ def test_nowhere_by_default_and_nothing_is_imported(wish: str | None) -> None:
         ("on", ""),
     ],
 )
-def test_a_base_address_gets_the_path_of_the_protocol(wish: str, endpoint: str) -> None:
-    assert endpoint_of(wish) == endpoint
+def test_a_base_address_gets_the_path_of_the_protocol(setting: str, endpoint: str) -> None:
+    assert endpoint_of(setting) == endpoint
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "setting",
     [
         "collector",
         "ftp://x",
@@ -278,15 +278,15 @@ def test_a_base_address_gets_the_path_of_the_protocol(wish: str, endpoint: str) 
         "http://[::1",
     ],
 )
-def test_what_is_no_address_is_refused_by_name(wish: str) -> None:
+def test_what_is_no_address_is_refused_by_name(setting: str) -> None:
     with pytest.raises(ValueError, match=r"^otel="):
-        endpoint_of(wish)
+        endpoint_of(setting)
 
 
-@pytest.mark.parametrize("wish", ["http://me:key-1@x", "http://x/?key-1", "ftp://me:key-1@x"])
-def test_a_key_in_the_address_is_refused_and_not_shown(wish: str) -> None:
+@pytest.mark.parametrize("setting", ["http://me:key-1@x", "http://x/?key-1", "ftp://me:key-1@x"])
+def test_a_key_in_the_address_is_refused_and_not_shown(setting: str) -> None:
     with pytest.raises(ValueError, match="otel") as refused:
-        endpoint_of(wish)
+        endpoint_of(setting)
     assert "key-1" not in str(refused.value)
 
 
