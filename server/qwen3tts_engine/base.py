@@ -162,9 +162,8 @@ class SynthesisRequest:
     initial_codec_chunk_frames: int | None = None
     """Codec frames in the first chunk of audio."""
     limits: GenerationLimits | None = None
+    """Limits of the generation; None: the engine's settings, as for the next."""
     predictor: PredictorSampling | None = None
-    """How codes 1 to 15 of a frame are drawn, where the engine has such; None: its settings."""
-    """What ends a generation that does not end by itself; None: as the engine is set."""
     context: ContextVoice | None = None
     """The same object with all requests of a context, for engines that would draw another voice
     with each; None: the request is a context of its own."""

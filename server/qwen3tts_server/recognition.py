@@ -15,13 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from qwen3tts_engine.base import Engine, LanguageUnknown, Recogniser, TranscribedStretch
 from qwen3tts_engine.wrapped import recogniser_of
+from qwen3tts_wire.child.process import command, environment
 from qwen3tts_wire.errors import EngineUnavailable, ServerBusy, SpeechError, error_from_wire
-from qwen3tts_wire.process import child_environment
 from qwen3tts_wire.whisper.models import AUTO, installed_model, variables_for
 
 NICER = 10
@@ -103,14 +102,11 @@ class RecognitionProcess:
                 with theirs:
                     fd = theirs.fileno()
                     self._child = subprocess.Popen(
-                        [sys.executable, "-P", "-m", __name__, str(fd), self.model],
+                        command(__name__, str(fd), self.model),
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         pass_fds=[fd],
-                        env=child_environment(
-                            also=variables_for(self.model),
-                            roots=[str(Path(__file__).resolve().parent.parent)],
-                        ),
+                        env=environment(__name__, also=variables_for(self.model)),
                     )
             return self._pipe, self._child
 

@@ -154,8 +154,8 @@ class SegmenterSettings:
     """From here the best white space ends a piece, so that the first sound waits for some 15
     tokens at most."""
     hard_max: int = 300
-    """No piece is much heavier: text without white space is cut between two graphemes, in scripts
-    without spaces at twice ``whole_max``; a live piece at white space from twice ``whole_max``."""
+    """No piece is much heavier: without white space it is cut between graphemes (in scripts without
+    spaces at twice ``whole_max``)."""
     speak_code: bool = False
     """Whether blocks of code are spoken; else their span is covered without sound."""
     unspaced_max: tuple[int, ...] = ()
@@ -201,13 +201,12 @@ class Segmenter:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._opening = 0
-        """Characters of them that a live segment leaves out at its beginning, as far as known."""
+        """Characters that a live segment leaves out at its beginning, as far as known."""
         self._silent = 0
-        """So many of them hold nothing to say."""
+        """Characters at their beginning without anything to speak."""
         self._given = 0
-        """So many of them ``take_live`` has handed out, or left out; 0: nothing handed out."""
-        self._scan = 0
-        self._weight = 0
+        """Characters that ``take_live`` has handed out or left out; 0: nothing handed out."""
+        self._scan = self._weight = 0
         self._overdue = False
         self._start = 0
         self._number = 0
