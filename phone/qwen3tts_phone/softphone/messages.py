@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
+from qwen3tts_codecs.table import BROWSER_CODECS
 from qwen3tts_phone.softphone.entries import (
     CallEntry,
     Count,
@@ -40,7 +41,7 @@ from qwen3tts_wire.fields import (
 )
 
 PROTOCOL = "qwen3tts.softphone.v1"
-CODECS = ("opus", "PCMU")
+CODECS = BROWSER_CODECS
 STATES = ("connecting", "ringing", "up", "lost", "ended")
 KEYS = tuple("0123456789*#ABCD")
 MAX_SDP_CHARS = 65_536
