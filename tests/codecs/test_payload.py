@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_codecs import (
+    CODECS,
     L16,
     PCMA,
     PCMU,
@@ -25,6 +26,7 @@ from qwen3tts_codecs import (
     payload_by_type,
     slin,
 )
+from qwen3tts_phone.media.types import SILENCE
 
 
 @pytest.mark.parametrize(
@@ -172,14 +174,14 @@ import typer
 from qwen3tts_cli.calls.phone import codec_names, codecs_of
 from qwen3tts_codecs.table import UNRATED, codec_by_alias, rating_of
 from qwen3tts_pacer import AudioPacer
-from qwen3tts_phone.diagnosis.quality import rate
-from qwen3tts_phone.sdp.session import SdpSession
+from qwen3tts_phone.diagnosis.quality import rate_direction
+from qwen3tts_phone.sdp.session import SdpOptions, SdpSession
 from qwen3tts_phone.settings.file import read_phone_config
 from qwen3tts_phone.settings.phone import PhoneSettings
 
 # SDP: offered with its rtpmap and fmtp, answered, and agreed on by both.
-caller = SdpSession("127.0.0.1", 4000, codecs=("AMR-WB", "PCMU"))
-callee = SdpSession("127.0.0.1", 4002, codecs=("PCMA", "amr-wb"))
+caller = SdpSession("127.0.0.1", 4000, SdpOptions(codecs=("AMR-WB", "PCMU")))
+callee = SdpSession("127.0.0.1", 4002, SdpOptions(codecs=("PCMA", "amr-wb")))
 offer = caller.offer()
 assert "m=audio 4000 RTP/AVP 112 0 " in offer, offer
 assert "a=rtpmap:112 AMR-WB/16000\\r\\n" in offer, offer
@@ -202,7 +204,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 # The E-model, and a carrier's name.
 assert rating_of("amr-wb") != UNRATED
-assert rate("AMR-WB", loss=0.02).r != rate("G729", loss=0.02).r
+assert rate_direction("AMR-WB", loss=0.02).r != rate_direction("G729", loss=0.02).r
 assert codec_by_alias("amr-wb").name == "AMR-WB"
 
 # The command line: taken, completed, and named where another one is refused.
@@ -240,3 +242,8 @@ def test_a_codec_is_one_module_and_one_line_of_the_table(tmp_path: Path) -> None
         cwd=tmp_path,
     )
     assert done.stdout == "learnt\n", done.stderr
+
+
+def test_the_media_process_knows_the_idle_codes_of_g711_as_the_table_does() -> None:
+    for name, idle in SILENCE.items():
+        assert CODECS[name].payload.silence == idle

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from qwen3tts_codecs.table import CODECS
 from qwen3tts_phone.call.events import CodecChanged
 from qwen3tts_phone.call.phone_call import PhoneCall
-from qwen3tts_phone.sdp.session import AgreedPayload, SdpSession
+from qwen3tts_phone.sdp.session import AgreedPayload, SdpOptions, SdpSession
 from qwen3tts_server.run import running_server
 from tests.audio import lag_of, reference_8k
 from tests.e2e.parties import Ear, connected, phone
@@ -46,7 +46,7 @@ async def change(call: PhoneCall, name: str) -> None:
     # RFC 3264 section 8.3.2: who offers a format is ready for it.
     ready = AgreedPayload(codec.payload_type, codec.name, codec.clock_hz)
     await call._media.agree(replace(agreed, also_receive=(ready, *agreed.also_receive)))
-    new = SdpSession(now.host, now.port, codecs=(name,))
+    new = SdpSession(now.host, now.port, SdpOptions(codecs=(name,)))
     await call._media.agree(new.accept(await call.sip.reinvite(new.offer)))
 
 
@@ -143,7 +143,9 @@ async def test_a_change_that_cannot_be_is_refused_and_the_call_goes_on() -> None
         connected(agent, caller) as (ours, theirs),
     ):
         with pytest.raises(CallRefused) as refused:
-            await theirs.sip.reinvite(SdpSession("127.0.0.1", 4000, codecs=("G722",)).offer)
+            await theirs.sip.reinvite(
+                SdpSession("127.0.0.1", 4000, SdpOptions(codecs=("G722",))).offer
+            )
         assert refused.value.status == 488
         assert (await ours.say("Nothing has changed.")).heard == "Nothing has changed."
         await theirs.hold()

@@ -8,7 +8,7 @@ from qwen3tts_phone.errors import BadSdp, NoCommonCodec
 from qwen3tts_phone.media.types import RemoteMedia
 from qwen3tts_phone.sdp import session as sdp
 from qwen3tts_phone.sdp.crypto import SUITES, SrtpKey
-from qwen3tts_phone.sdp.session import SdpSession
+from qwen3tts_phone.sdp.session import SdpOptions, SdpSession
 from tests.fuzz import sip_examples as examples
 from tests.fuzz.target import Target
 
@@ -35,8 +35,7 @@ def run_description(data: bytes) -> None:
         session = SdpSession(
             "192.0.2.1",
             4000,
-            codecs=("opus", "G722", "PCMU", "PCMA"),
-            **settings,
+            SdpOptions(codecs=("opus", "G722", "PCMU", "PCMA"), **settings),
         )
         try:
             answer, agreed = session.answer(text)
@@ -83,7 +82,7 @@ def run_description(data: bytes) -> None:
 
 def _answered(text: str, settings: dict[str, Any]) -> None:
     """The same text as an answer to an offer of ours."""
-    caller = SdpSession("192.0.2.1", 4000, **settings)
+    caller = SdpSession("192.0.2.1", 4000, SdpOptions(**settings))
     caller.offer()
     try:
         agreed = caller.accept(text)

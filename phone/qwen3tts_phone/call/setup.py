@@ -10,7 +10,7 @@ from qwen3tts_phone.facts import CallFacts, MediaFacts, RegistrationFacts
 from qwen3tts_phone.media.srtp import available
 from qwen3tts_phone.sdp.crypto import SUITES
 from qwen3tts_phone.sdp.description import parse
-from qwen3tts_phone.sdp.session import SdpSession
+from qwen3tts_phone.sdp.session import SdpOptions, SdpSession
 from qwen3tts_phone.settings.phone import PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.core.account import Account
@@ -28,11 +28,13 @@ def new_session(
     return SdpSession(
         host,
         port,
-        codecs=(account.codecs if account is not None else None) or settings.codecs,
-        ptime_ms=settings.ptime_ms,
-        srtp=srtp_of(settings, suites, account),
-        srtp_suites=suites or SUITES,
-        comfort_noise=settings.comfort_noise,
+        SdpOptions(
+            codecs=(account.codecs if account is not None else None) or settings.codecs,
+            ptime_ms=settings.ptime_ms,
+            srtp=srtp_of(settings, suites, account),
+            srtp_suites=suites or SUITES,
+            comfort_noise=settings.comfort_noise,
+        ),
     )
 
 

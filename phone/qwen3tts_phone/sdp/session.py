@@ -35,6 +35,7 @@ from qwen3tts_phone.sdp.negotiation import (
     event_payload_types,
     negotiate,
 )
+from qwen3tts_settings.constraints import check_fields, one_of
 
 __all__ = [
     "AgreedPayload",
@@ -64,32 +65,47 @@ class _Format:
     parameters: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SdpOptions:
+    """Options of our descriptions; raises ValueError that begins with the field's name."""
+
+    codecs: Sequence[str] = ("PCMU", "PCMA")
+    """SDP names, in order of preference."""
+    ptime_ms: int = 20
+    """Packet time that we ask for, and send where the far end asks for none."""
+    telephone_event: bool = True
+    """Whether RFC 4733 events are offered."""
+    srtp: str = one_of(("off", "accept", "require"), default="off")
+    """``accept``: where the far end offers a key; ``require``: SRTP alone."""
+    srtp_suites: Sequence[str] = SUITES
+    """Suites in order of preference."""
+    comfort_noise: str = one_of(("off", "accept", "offer"), default="off")
+    """``accept``: where the far end offers it."""
+    rtcp_mux: str = one_of(("off", "accept"), default="accept")
+    maxptime_ms: int | None = None
+    opus_fmtp: str = ""
+    """fmtp of Opus in place of the codec table's."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        codecs_by_name(self.codecs)
+        if set(self.srtp_suites) - set(KEY_BYTES) or not self.srtp_suites:
+            known = ", ".join(KEY_BYTES)
+            raise ValueError(f"srtp_suites={tuple(self.srtp_suites)!r}: known are {known}")
+
+
 class SdpSession:
     """Our side of a call's offers and answers: version, order of media lines, SRTP keys.
 
-    ``host`` and ``port`` are where our RTP is received; ``srtp``: ``off``, ``accept`` (where the
-    far end offers a key) or ``require``; ``comfort_noise``: ``off``, ``accept`` or ``offer``;
-    ``rtcp_mux``: ``off`` or ``accept``. Raises ValueError for invalid settings; a description that
-    cannot be used is BadSdp, a missing codec or encryption NoCommonCodec.
+    ``host`` and ``port`` are where our RTP is received. A description that cannot be used is
+    BadSdp, a missing codec or encryption NoCommonCodec.
     """
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        *,
-        codecs: Sequence[str] = ("PCMU", "PCMA"),
-        ptime_ms: int = 20,
-        telephone_event: bool = True,
-        srtp: str = "off",
-        srtp_suites: Sequence[str] = SUITES,
-        comfort_noise: str = "off",
-        rtcp_mux: str = "accept",
-        maxptime_ms: int | None = None,
-        opus_fmtp: str = "",
-    ) -> None:
-        self._codecs = codecs_by_name(codecs)
-        check_settings(port, srtp, srtp_suites, comfort_noise)
+    def __init__(self, host: str, port: int, options: SdpOptions | None = None) -> None:
+        if not 0 < port < 65536:
+            raise ValueError(f"port={port} is not between 1 and 65535")
+        self._options = options = options or SdpOptions()
+        self._codecs = codecs_by_name(options.codecs)
         self.host = host
         self.port = port
         self.peer = ""
@@ -102,15 +118,7 @@ class SdpSession:
         """Direction of our last description."""
         self.direction_wanted: Direction = "sendrecv"
         """Direction that we want, whatever is agreed."""
-        self._ptime_ms = ptime_ms
-        self._maxptime_ms = maxptime_ms
-        self._opus_fmtp = opus_fmtp
-        self._srtp = srtp
-        self._suites = tuple(srtp_suites)
-        self._noise = comfort_noise
-        self._mux_allowed = rtcp_mux == "accept"
         self._mux = False
-        self._events = telephone_event
         self._event_pts = event_payload_types(self._codecs)
         self._id = secrets.randbits(31)
         self._version = secrets.randbits(24)
@@ -118,17 +126,17 @@ class SdpSession:
         self._keys: dict[str, SrtpKey] = {}
         self._crypto: tuple[CryptoAttribute, ...] = ()
         """Our own lines, as last described."""
-        if srtp == "require":
+        if options.srtp == "require":
             self._crypto = tuple(
                 CryptoAttribute(number, self._key(suite))
-                for number, suite in enumerate(self._suites, 1)
+                for number, suite in enumerate(self._options.srtp_suites, 1)
             )
         self._lines = [_Line("audio", "RTP/SAVP" if self._crypto else "RTP/AVP", ())]
         self._audio_index = 0
         self._formats = tuple(self._format(codec) for codec in self._codecs)
         self._noise_pt: int | None = None
         """Payload type of comfort noise in our descriptions; None = not described."""
-        if comfort_noise == "offer" and any(codec.comfort_noise for codec in self._codecs):
+        if options.comfort_noise == "offer" and any(codec.comfort_noise for codec in self._codecs):
             self._noise_pt = COMFORT_NOISE_PT
 
     # --- what is said
@@ -161,7 +169,7 @@ class SdpSession:
         if not self._body:
             raise WrongState("There is an answer, and no offer was made.")
         description = parse(text) if isinstance(text, str) else text
-        wanted = self._srtp if self._crypto or self._srtp == "require" else "off"
+        wanted = self._options.srtp if self._crypto or self._options.srtp == "require" else "off"
         remote = description.media[description.audio_line(wanted, self.host)]
         keys: tuple[SrtpKey, SrtpKey] | None = None
         if self._crypto and remote.encrypted:
@@ -186,16 +194,18 @@ class SdpSession:
     ) -> tuple[str, Negotiated]:
         description = parse(offered) if isinstance(offered, str) else offered
         # What has begun encrypted does not go on in the clear.
-        index = description.audio_line("require" if self._was_encrypted else self._srtp, self.host)
+        index = description.audio_line(
+            "require" if self._was_encrypted else self._options.srtp, self.host
+        )
         remote = description.media[index]
         crypto: CryptoAttribute | None = None
-        if self._srtp != "off" and remote.encrypted:
-            crypto = choose_crypto(remote.crypto, self._suites)
+        if self._options.srtp != "off" and remote.encrypted:
+            crypto = choose_crypto(remote.crypto, self._options.srtp_suites)
             if crypto is None:
                 offered_suites = ", ".join(line.key.suite for line in remote.crypto)
                 raise NoCommonCodec(
                     f"No common crypto suite: the far end has {offered_suites[:120]}.",
-                    remedy=f"Allow {self._suites[0]} on the other side.",
+                    remedy=f"Allow {self._options.srtp_suites[0]} on the other side.",
                 )
         wanted = direction or self.direction_wanted
         keys = (self._key(crypto.key.suite), crypto.key) if crypto is not None else None
@@ -243,11 +253,13 @@ class SdpSession:
                 host=self.host,
                 peer=self.peer,
                 direction=wanted,
-                ptime_ms=self._ptime_ms,
-                events=self._events,
+                ptime_ms=self._options.ptime_ms,
+                events=self._options.telephone_event,
                 event_pts=tuple(self._event_pts.values()),
-                noise=self._noise != "off" if answered else self._noise_pt is not None,
-                rtcp_mux=self._mux_allowed if answered else self._mux,
+                noise=self._options.comfort_noise != "off"
+                if answered
+                else self._noise_pt is not None,
+                rtcp_mux=self._options.rtcp_mux == "accept" if answered else self._mux,
                 current=self.negotiated.payload_name if self.negotiated is not None else "",
                 numbers=None if answered else {each.rtpmap: each.number for each in self._formats},
             ),
@@ -265,15 +277,15 @@ class SdpSession:
     def _format(self, codec: CodecSpec, payload_type: int | None = None) -> _Format:
         number = codec.payload_type if payload_type is None else payload_type
         parameters = codec.fmtp
-        if codec.name == "opus" and self._opus_fmtp:
-            parameters = self._opus_fmtp
+        if codec.name == "opus" and self._options.opus_fmtp:
+            parameters = self._options.opus_fmtp
         return _Format(number, codec.rtpmap, parameters)
 
     def _all_formats(self, *, events: bool) -> list[_Format]:
         formats = list(self._formats)
         if self._noise_pt is not None:
             formats.append(_Format(self._noise_pt, "CN/8000"))
-        if events and self._events:
+        if events and self._options.telephone_event:
             formats += [
                 _Format(number, f"telephone-event/{clock_hz}", "0-15")
                 for clock_hz, number in self._event_pts.items()
@@ -287,9 +299,9 @@ class SdpSession:
         lines += [f"a=rtpmap:{each.number} {each.rtpmap}" for each in formats]
         lines += [f"a=fmtp:{each.number} {each.parameters}" for each in formats if each.parameters]
         lines += [f"a=crypto:{line}" for line in self._crypto]
-        lines.append(f"a=ptime:{self._ptime_ms}")
-        if self._maxptime_ms is not None:
-            lines.append(f"a=maxptime:{self._maxptime_ms}")
+        lines.append(f"a=ptime:{self._options.ptime_ms}")
+        if self._options.maxptime_ms is not None:
+            lines.append(f"a=maxptime:{self._options.maxptime_ms}")
         if self._mux:
             lines.append("a=rtcp-mux")
         return [*lines, f"a={direction}"]
@@ -309,18 +321,6 @@ class SdpSession:
             self._body = body
         origin = f"o=- {self._id} {self._version} IN {_family(self.host)} {self.host}"
         return f"v=0\r\n{origin}\r\n{body}"
-
-
-def check_settings(port: int, srtp: str, srtp_suites: Sequence[str], comfort_noise: str) -> None:
-    if not 0 < port < 65536:
-        raise ValueError(f"port={port} is not between 1 and 65535")
-    if srtp not in ("off", "accept", "require"):
-        raise ValueError(f"srtp={srtp!r}: off, accept or require")
-    unknown = set(srtp_suites) - set(KEY_BYTES)
-    if unknown or not srtp_suites:
-        raise ValueError(f"srtp_suites={tuple(srtp_suites)!r}: known are {', '.join(KEY_BYTES)}")
-    if comfort_noise not in ("off", "accept", "offer"):
-        raise ValueError(f"comfort_noise={comfort_noise!r}: off, accept or offer")
 
 
 def _family(host: str) -> str:

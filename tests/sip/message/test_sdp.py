@@ -10,7 +10,7 @@ from qwen3tts_phone.call.media import checked_media_host
 from qwen3tts_phone.call.setup import media_host
 from qwen3tts_phone.errors import BadSdp, CallError, NoCommonCodec, NoCommonFamily, WrongState
 from qwen3tts_phone.sdp.addresses import alternatives
-from qwen3tts_phone.sdp.session import Direction, SdpSession, parse
+from qwen3tts_phone.sdp.session import Direction, SdpOptions, SdpSession, parse
 
 PHONE = (
     "v=0\r\no=phone 12 7 IN IP4 10.0.0.9\r\ns=call\r\nc=IN IP4 10.0.0.9\r\nt=0 0\r\n"
@@ -37,7 +37,7 @@ def test_an_offer_has_both_laws_and_telephone_events() -> None:
 
 
 def test_an_offer_of_ours_is_answered_by_ourselves() -> None:
-    caller, callee = ours(), SdpSession("10.0.0.2", 7000, codecs=("PCMA",))
+    caller, callee = ours(), SdpSession("10.0.0.2", 7000, SdpOptions(codecs=("PCMA",)))
     text, theirs = callee.answer(caller.offer())
     mine = caller.accept(text)
     assert (mine.payload_type, mine.payload_name, mine.host, mine.port) == (
@@ -271,8 +271,10 @@ def test_an_answer_without_an_offer_is_wrong_state() -> None:
     "settings", [{"port": 0}, {"port": 70000}, {"codecs": ()}, {"codecs": ("G729",)}]
 )
 def test_settings_of_ours_are_checked(settings: dict[str, object]) -> None:
+    settings = dict(settings)
     with pytest.raises(ValueError, match=r"port=|codecs="):
-        SdpSession(**{"host": "10.0.0.1", "port": 6000, **settings})  # type: ignore[arg-type]
+        port = int(str(settings.pop("port", 6000)))
+        SdpSession("10.0.0.1", port, SdpOptions(**settings))  # type: ignore[arg-type]
 
 
 def try_all(text: str) -> None:
@@ -345,7 +347,7 @@ CANDIDATES = (
 
 
 def answer(offer: str, host: str = "192.0.2.2", peer: str = "") -> tuple[str, str, int]:
-    session = SdpSession(host, 40000, codecs=("PCMU", "PCMA"))
+    session = SdpSession(host, 40000, SdpOptions(codecs=("PCMU", "PCMA")))
     session.peer = peer
     body, agreed = session.answer(offer)
     return body, agreed.host, agreed.port

@@ -10,7 +10,7 @@ from qwen3tts_codecs.table import CODECS, codecs_by_name
 from qwen3tts_phone.errors import NoCommonCodec
 from qwen3tts_phone.sdp.crypto import KEY_BYTES, SUITES, SrtpKey, parse_crypto
 from qwen3tts_phone.sdp.negotiation import ptime_for
-from qwen3tts_phone.sdp.session import AgreedPayload, Negotiated, SdpSession, parse
+from qwen3tts_phone.sdp.session import AgreedPayload, Negotiated, SdpOptions, SdpSession, parse
 
 ALL = ("PCMU", "PCMA", "G722", "opus")
 HEAD = "v=0\r\no=them 1 1 IN IP4 10.0.0.9\r\ns=-\r\nc=IN IP4 10.0.0.9\r\nt=0 0\r\n"
@@ -31,7 +31,7 @@ def theirs(formats: str, *more: str) -> str:
 
 
 def ours(*codecs: str, **settings: str | int) -> SdpSession:
-    return SdpSession("10.0.0.1", 6000, codecs=codecs or ALL, **settings)  # type: ignore[arg-type]
+    return SdpSession("10.0.0.1", 6000, SdpOptions(codecs=codecs or ALL, **settings))  # type: ignore[arg-type]
 
 
 def agreed_with(offer: str, *codecs: str, **settings: str | int) -> tuple[str, Negotiated]:
@@ -272,7 +272,7 @@ def test_unknown_codecs_are_named(names: tuple[str, ...]) -> None:
 )
 def test_settings_that_are_none_are_named(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"^{next(iter(settings))}="):
-        SdpSession("10.0.0.1", 6000, **settings)  # type: ignore[arg-type]
+        SdpSession("10.0.0.1", 6000, SdpOptions(**settings))  # type: ignore[arg-type]
 
 
 FIRST = "AES_CM_128_HMAC_SHA1_80"
@@ -292,7 +292,7 @@ def offer(*streams: str) -> str:
 
 
 def encrypted(srtp: str = "accept", **settings: object) -> SdpSession:
-    return SdpSession("10.0.0.1", 6000, srtp=srtp, **settings)  # type: ignore[arg-type]
+    return SdpSession("10.0.0.1", 6000, SdpOptions(srtp=srtp, **settings))  # type: ignore[arg-type]
 
 
 def test_an_offer_with_a_key_is_answered_with_a_key() -> None:

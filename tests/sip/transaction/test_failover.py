@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
-from qwen3tts_phone.sdp.session import SdpSession
+from qwen3tts_phone.sdp.session import SdpOptions, SdpSession
 from qwen3tts_phone.sip import SipEndpoint, SipSettings
 from qwen3tts_phone.sip.call.outgoing import OutgoingCall
 from qwen3tts_phone.sip.call.state import CallState
@@ -380,7 +380,7 @@ def test_which_of_our_invites_fit_a_datagram(
     """With four codecs and keys for four suites they do not."""
     wire = Wire()
     caller = Phone(wire, host)
-    sdp = SdpSession(host, 40000, **fields).offer()  # type: ignore[arg-type]
+    sdp = SdpSession(host, 40000, SdpOptions(**fields)).offer()  # type: ignore[arg-type]
     call = caller.agent.place("sip:+4930987654321@sip.provider.example.com", sdp, wire.now)
     assert isinstance(call, OutgoingCall)
     assert (call.hop.transport == "udp") is fits
