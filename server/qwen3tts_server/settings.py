@@ -26,37 +26,36 @@ class AccessSettings:
     admin_keys: tuple[str, ...] = field(default=(), repr=False, metadata={"secret": True})
     """Keys of the role ``admin``: they may do everything."""
     api_key_file: Path | None = None
-    """Further keys, one a line, with the role behind a key that has another than ``speak``; read
-    again when it changes."""
+    """File of further keys, one a line, each with its role unless ``speak``; reloaded on change."""
     open_paths: tuple[str, ...] = ()
-    """Paths that ask for no key, besides ``/health`` and ``/ready``; such as ``/metrics``."""
+    """Paths without a key, besides ``/health`` and ``/ready``; such as ``/metrics``."""
     origins: tuple[str, ...] = ()
-    """Web pages that may connect, as ``https://example.org``; ``*``: all. A client that names no
-    origin is no browser and is not held up; nor is a page of this server under its bare address."""
+    """Origins of web pages that may connect, as ``https://example.org``; ``*``: all. Clients
+    without an origin (no browsers) may, and pages of this server under its bare address."""
     max_connections_per_address: int = bounded(0, default=0)
-    """Connections and requests under way from one address; 0 is any number."""
+    """Concurrent connections and requests per address; 0 is unbounded."""
     max_sockets: int = bounded(0, default=2048)
-    """Concurrent TCP connections, idle ones too; 0 is any number."""
+    """Concurrent TCP connections, idle ones too; 0 is unbounded."""
     max_sockets_per_address: int = bounded(0, default=0)
-    """The same from one address; 0 is any number."""
+    """Concurrent TCP connections per address; 0 is unbounded."""
     head_timeout_s: float = bounded(above=0, default=10.0)
-    """Time for TLS to be agreed upon, and then for a complete head of a request."""
+    """Timeout of the TLS handshake, and then of a request's head."""
     body_timeout_s: float = bounded(above=0, default=60.0)
-    """Time for a complete body of a request."""
+    """Timeout of a request's body."""
     unread_timeout_s: float = bounded(above=0, default=60.0)
-    """A client that reads nothing for this time is gone."""
+    """Time after which a client that reads nothing is disconnected."""
     keep_alive_s: float = bounded(above=0, default=30.0)
-    """Time between two requests of an HTTP connection; longer than clients keep theirs."""
+    """Keep-alive of an HTTP connection; longer than clients keep theirs."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses or networks of proxies whose ``X-Forwarded-For`` is believed."""
+    """Addresses or networks of proxies whose ``X-Forwarded-For`` is trusted."""
     tls_cert: Path | None = None
-    """Certificate chain (PEM); with it only TLS is spoken."""
+    """Certificate chain (PEM); enables TLS, and TLS only."""
     tls_key: Path | None = None
     """Its private key (PEM); None: in the same file."""
     tls_key_world_readable: bool = False
-    """Whether every user of the machine may read the file of the private key; refused otherwise."""
+    """Whether a private key readable by every user is accepted."""
     tls_min: Literal["1.2", "1.3"] = one_of(("1.2", "1.3"), default="1.2")
-    """Oldest version of TLS."""
+    """Minimum TLS version."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -87,8 +86,8 @@ class OpenAISettings:
     """Settings of the OpenAI routes. Raises ValueError for an invalid one."""
 
     stream_default: Literal["raw", "sse"] = one_of(("raw", "sse"), default="raw")
-    """What ``stream: true`` alone means: the sound itself, as OpenAI's own clients expect it, or
-    server-sent events, as vLLM-Omni reads it since its change 4679."""
+    """Meaning of ``stream: true`` alone: raw audio, as OpenAI's clients expect, or server-sent
+    events, as vLLM-Omni since its change 4679."""
     default_format: Literal["wav", "pcm", "flac", "mp3", "opus", "aac"] = one_of(
         ("wav", "pcm", "flac", "mp3", "opus", "aac"), default="mp3"
     )
@@ -96,25 +95,25 @@ class OpenAISettings:
     max_input_chars: int = bounded(1, default=4096)
     """Characters of ``input``."""
     max_body_bytes: int = bounded(1, default=16 << 20)
-    """Bytes of a request to speak, its reference audio included."""
+    """Size of a speech request, its reference audio included."""
     max_batch_items: int = bounded(1, default=32)
     """Texts of one ``POST /v1/audio/speech/batch``."""
     max_batch_chars: int = bounded(1, default=32_768)
-    """Characters of all of them."""
+    """Characters of all texts of a batch."""
     batch_slots: int = bounded(1, default=4)
-    """Texts of all batches that are said at the same time; calls have the rest of the engine."""
+    """Concurrent texts of all batches; calls have the rest of the engine."""
     whisper: str | None = "auto"
     """Whisper model (folder, size or hub id) of ``POST /v1/audio/transcriptions``; ``auto``: the
     engine's (``engine.qwen3.whisper``), else one that the extra ``stt-offline`` or
     ``stt-offline-languages`` brought; None: the engine's alone."""
     max_recording_bytes: int = bounded(1, default=25 << 20)
-    """Bytes of a recording that is to be written down."""
+    """Size of a recording to transcribe."""
     max_recording_s: float = bounded(0.1, 3600, default=600.0)
-    """Seconds of it, 3600 at most."""
+    """Duration of a recording to transcribe."""
     send_timeout_s: float = bounded(above=0, default=60.0)
-    """A client that reads nothing for this time is cut off."""
+    """Time after which a client that reads nothing is disconnected."""
     model_aliases: tuple[str, ...] = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
-    """Names of the model besides its own; each also with a date behind it, as OpenAI has them."""
+    """Further names of the model, each also with a date suffix as OpenAI's."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -134,17 +133,17 @@ class RunvncSettings:
     max_message_chars: int = bounded(1, default=256 * 1024)
     """Characters of any other message."""
     max_waiting: int = bounded(1, default=64)
-    """Messages that may wait while a voice is being loaded."""
+    """Queued messages while a voice is being loaded."""
     generate_frame_ms: float = bounded(0, default=10.0)
-    """Time from one frame of ``generate`` to the next, as clients know it (a frame is 20 ms of
-    sound); 0: as fast as it is made. ``generate_stream`` and ``text`` never wait."""
+    """Interval between 20 ms frames of ``generate``, as clients expect; 0: unpaced.
+    ``generate_stream`` and ``text`` are never paced."""
     default_voice: str | None = None
-    """What speaks before any ``init``; None: ``init`` or ``voice_id`` is required."""
+    """Voice before any ``init``; None: ``init`` or ``voice_id`` is required."""
     xvector_fallback: bool = True
-    """Whether ``auto_transcribe`` without a transcriber uses only the speaker embedding, and
-    ``ready`` says so; else it is an error."""
+    """Whether ``auto_transcribe`` without a recogniser falls back to the speaker embedding
+    (x-vector) and says so in ``ready``; else it is an error."""
     idle_s: float = bounded(0, default=3600.0)
-    """Time without a message while nothing is said; then the connection is closed. 0 is any."""
+    """Idle timeout while nothing is spoken; 0 is unbounded."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -155,19 +154,19 @@ class VllmOmniSettings:
     """Settings of vLLM-Omni's WebSocket. Raises ValueError for an invalid one."""
 
     config_timeout_s: float = bounded(0, default=10.0)
-    """Time for the first ``session.config``; 0 is any."""
+    """Timeout of the first ``session.config``; 0 is unbounded."""
     idle_timeout_s: float = bounded(0, default=30.0)
-    """Time between messages while nothing is being said; 0 is any."""
+    """Idle timeout while nothing is spoken; 0 is unbounded."""
     max_config_chars: int = bounded(1, default=4 * 1024 * 1024)
     """Characters of ``session.config``."""
     max_message_chars: int = bounded(1, default=128 * 1024)
     """Characters of any other message."""
     max_waiting_chars: int = bounded(1, default=256 * 1024)
-    """Characters of text that a connection may have sent and that is not being said yet."""
+    """Characters of a connection's text waiting to be spoken."""
     max_waiting_answers: int = bounded(1, default=1000)
-    """Answers that may wait for what is being said before them."""
+    """Answers waiting for the current speech."""
     max_file_s: float = bounded(above=0, default=600.0)
-    """Longest sound of one unit that is sent as one file, seconds: it is held here meanwhile."""
+    """Longest audio of a unit sent as one file, in seconds; it is buffered here."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -183,43 +182,43 @@ class VoiceSettings:
     """Settings of voices. Raises ValueError for an invalid one."""
 
     default: str | None = None
-    """What speaks where a request names neither voice nor language; None: the engine's choice."""
+    """Voice of a request that names neither voice nor language; None: the engine's choice."""
     openai_voices: Mapping[str, str] = field(default_factory=dict)
-    """What OpenAI's voices and Qwen3-TTS's speakers are here, by any name; OpenAI's that are left
-    out are spread over the engine's."""
+    """Voices for OpenAI's voice names and Qwen3-TTS's speakers; missing ones of OpenAI are spread
+    over the engine's."""
     store: str | None = None
-    """Where uploaded voices are kept: a folder, or any fsspec URL; None: in memory only."""
+    """Store of uploaded voices: a folder, or any fsspec URL; None: memory."""
     refresh_s: float = bounded(above=0, default=2.0)
-    """How soon voices are known that another replica has stored."""
+    """Interval at which voices stored by other replicas are read."""
     max_voices: int = bounded(1, default=1000)
-    """Voices with a name."""
+    """Named voices."""
     max_bytes: int = bounded(1, default=10 << 20)
-    """Of one recording."""
+    """Size of one recording."""
     max_seconds: float = bounded(above=0, default=60.0)
-    """Of one recording."""
+    """Duration of one recording."""
     max_store_bytes: int = bounded(1, default=1 << 30)
-    """All recordings together."""
+    """Size of all recordings together."""
     keep_references: bool = True
-    """Recordings that came without a name are kept too, so that their voices are found again by
-    their ids, on any replica; the oldest go first."""
+    """Whether unnamed recordings are stored too, so that any replica finds their voices by id; the
+    oldest are evicted first."""
     reference_days: float = bounded(above=0, default=7.0)
-    """How long."""
+    """Retention of unnamed recordings."""
     max_loads: int = bounded(1, default=8)
-    """Voices being loaded concurrently; more wait."""
+    """Concurrent loads of voices; more wait."""
     max_waiting: int = bounded(0, default=64)
-    """Requests that wait for one; further ones are refused."""
+    """Requests waiting for a load; further ones are refused."""
     fetch: bool = False
-    """Whether references may be web addresses; only public ones are ever asked."""
+    """Whether references may be web addresses; only public addresses are contacted."""
     fetch_hosts: tuple[str, ...] = ()
-    """Hosts that may be asked (``*.example.com``: and all below it); none named: any."""
+    """Allowed hosts (``*.example.com``: with all subdomains); empty: any."""
     fetch_ports: tuple[int, ...] = bounded(1, 65_535, default=(80, 443))
-    """Ports that may be asked."""
+    """Allowed ports."""
     fetch_timeout_s: float = bounded(above=0, default=10.0)
-    """For all of it: names, redirects and content."""
+    """Timeout of a download: name resolution, redirects and content."""
     fetch_redirects: int = bounded(0, default=3)
-    """Redirects followed."""
+    """Maximum of redirects."""
     file_folders: tuple[str, ...] = ()
-    """Folders whose files may be named by ``file:`` addresses; none: no file may."""
+    """Folders readable by ``file:`` addresses; empty: none."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -257,33 +256,33 @@ class ServerSettings:
     pause_flush_lead_ms: float = bounded(0, default=500.0)
     """While the listener has at least this much to hear, a pause in the text does not flush."""
     ahead_ms: float = bounded(above=0, default=1000.0)
-    """Audio of one context kept here beyond the client's credit; then its engine waits."""
+    """Audio of one context buffered beyond the client's credit; then its engine waits."""
     frame_ms: float = bounded(5, 1000, default=100.0)
     """Longest audio message."""
     max_voice_loads: int = bounded(1, default=4)
     """Voices that one connection may load concurrently."""
     done_kept: int = bounded(0, default=64)
-    """Contexts of a connection that are done and may still be cancelled."""
+    """Done contexts of a connection kept for a late cancel."""
     done_kept_chars: int = bounded(0, default=1_000_000)
-    """Their text together."""
+    """Characters of their texts together."""
     backlog_bytes: int = bounded(0, default=1 << 20)
-    """Messages waiting for a slow client before its own messages are no longer read."""
+    """Unwritten answers above which a client's messages are no longer read (backpressure)."""
     drain_timeout_s: float = bounded(0, default=30.0)
-    """Time that open contexts have to finish when the server stops."""
+    """Time for open contexts to finish when the server stops."""
     ping_interval_s: float = bounded(above=0, default=10.0)
-    """WebSocket pings."""
+    """Interval of WebSocket pings."""
     ping_timeout_s: float = bounded(above=0, default=10.0)
-    """A client that does not answer one within this time is gone."""
+    """Timeout of a WebSocket ping."""
     first_message_s: float = bounded(0, default=30.0)
-    """Time for the first message of a connection; 0 is any."""
+    """Timeout of a connection's first message; 0 is unbounded."""
     idle_s: float = bounded(0, default=600.0)
-    """Time without a message or an open context; then the connection is closed. 0 is any."""
+    """Idle timeout without a message or speech; 0 is unbounded."""
     profiler: bool = False
     """Whether ``/start_profile`` and ``/stop_profile`` exist."""
     profile_folder: str = "profiles"
-    """Where profiles are written."""
+    """Folder of profiles."""
     access: AccessSettings = field(default_factory=AccessSettings)
-    """Who may connect."""
+    """Access control."""
     voices: VoiceSettings = field(default_factory=VoiceSettings)
     """Names and stores of voices."""
     openai: OpenAISettings = field(default_factory=OpenAISettings)

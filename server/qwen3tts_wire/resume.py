@@ -1,4 +1,4 @@
-"""Resuming contexts after a lost connection: policy, text to replay, attempts and their join. Pure."""
+"""Resuming contexts after a lost connection: policy, replay, attempts and their join. Pure."""
 
 from __future__ import annotations
 
