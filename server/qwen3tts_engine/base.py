@@ -18,9 +18,9 @@ Mode = Literal["clause", "live"]
 Layout = Literal["full", "streaming"]
 """How a model reads text that is all there: before it speaks, or one token with each frame."""
 EndReason = Literal["text_end", "frame_cap", "silence", "dry", "regenerated"]
-"""Why a generation ended: its text was said; it ran past the length that its text can have; it
+"""Why a generation ended: its text was spoken; it ran past the length that its text can have; it
 went on in silence after its text; no text came for too long (later text begins another); it ended
-with words unsaid, and another generation said them."""
+with words left, and another generation spoke them."""
 Alignment = Literal["exact", "estimated", "none"]
 """How well an engine knows where its words sound: the synthesis says so; found in the sound,
 each word with its stated precision; not at all."""
@@ -60,12 +60,12 @@ class GenerationLimits:
     """
 
     silence_s: float | None = None
-    """Silence after its text has been said for certain."""
+    """Silence after its text was spoken for certain."""
     pause_s: float | None = None
-    """Silence while words are or may be left; another generation says those that are."""
+    """Silence while words are or may be left; another generation speaks those that are."""
     max_new_tokens: int | None = None
-    """Frames of 80 ms. A text with a ``layout`` ends there; else another generation says the
-    rest."""
+    """Frames of 80 ms. A text with a ``layout`` ends there; else another generation speaks
+    the rest."""
 
     def __post_init__(self) -> None:
         for name, seconds in (("silence_s", self.silence_s), ("pause_s", self.pause_s)):

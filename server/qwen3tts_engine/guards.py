@@ -63,7 +63,7 @@ class FrameCap:
     base_s: float = 3.0
     """Pauses before and after it, whatever the text."""
     short_s: float = 2.0
-    """A text that is usually said in this time or less is short."""
+    """A text whose usual duration is at most this is short."""
 
     def frames(self, usual_s: float, tokens: int = 0) -> int:
         if usual_s <= self.short_s:

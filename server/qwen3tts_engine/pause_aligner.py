@@ -45,7 +45,7 @@ PATIENCE = (0.0, 1.5, 2.0)
 """The same where a stop follows, by its kind (none, comma, end of a sentence): its pause is worth
 waiting for."""
 HEARD = 0.6
-"""How far a word is moved from where an even rate has it to where its syllables were heard."""
+"""How far a word is moved from where an even rate has it to where its syllables are."""
 FIT = 16.0
 """A pause fits a stop if its cost, in squared deviations, is below this."""
 SKIPPED = (0.0, 1.5, 5.0)
@@ -63,10 +63,10 @@ UNSAID_BLOCKS = 10.0
 UNSAID = 0.3
 """nor less than this part of the deviation that the rate gives the whole."""
 UNSAID_TONE = 0.25
-"""or than this part of what was said, where the sound has no syllables to count. None of this
+"""or than this part of what was spoken, where the sound has no syllables to count. Nothing of this
 counts at the end of the text: it is reached only as far as the syllables say so."""
 SURE_STOP = 1.0
-"""Cost below which words up to a stop are taken as said though the length alone says less."""
+"""Cost below which words up to a stop are taken as spoken though the length alone says less."""
 STOP_FIT = 8.0
 """Cost below which a pause that the text goes on behind is one at a stop."""
 FEWEST_HZ = 1.2
@@ -110,11 +110,11 @@ class PauseAligner:
         self._rate = SpeechRate(self._usual_blocks, known and known / BLOCK_S)
         self._units = [0.0]
         """Units before each word, and before the next."""
-        self._told = 0
-        """Words told."""
-        self._told_end = 0.0
+        self._reported = 0
+        """Words reported."""
+        self._reported_end = 0.0
         """Where the last one ends, in all time,"""
-        self._told_voiced = 0.0
+        self._reported_voiced = 0.0
         """and in voiced time."""
         self._anchor = 0.0
         """The last anchor, in voiced time."""
@@ -127,7 +127,7 @@ class PauseAligner:
         """The anchor, the units before it and its syllables before the last pause was looked at."""
         self._samples = 0
         self._entered: list[tuple[int, int]] = []
-        """(code point, frame): what of the text had gone in."""
+        """(code point, frame): text that had entered the model."""
 
     # --- what comes ---
 
@@ -158,7 +158,7 @@ class PauseAligner:
                     self._matched = len(pauses.found)
                     self._before = (self._anchor, self._anchor_units, self._anchor_syllables)
                     self._match(pauses.found[-1], pauses.length_of(-1), found)
-                self._tell(found)
+                self._report(found)
         return found
 
     def end(self, until: int | None = None) -> list[AlignedWord]:
@@ -169,7 +169,7 @@ class PauseAligner:
         words = self._text.words
         if until is not None:
             words = words[: bisect_left(words, until, key=lambda word: word.start)]
-        if self._told < len(words):
+        if self._reported < len(words):
             last = self.pauses.voiced_at(self.pauses.last_voice)
             self._anchor_at(len(words) - 1, last, found)
         if self._rates is not None and self._rate.anchored_units > 0:
@@ -285,21 +285,23 @@ class PauseAligner:
     def _anchor_at(self, index: int, voiced: float, found: list[AlignedWord]) -> None:
         """Report the words up to one that ends at a known place, and correct the rate."""
         units = self._units[index + 1]
-        told, told_units = self._told_voiced, self._units[self._told]
+        told, told_units = self._reported_voiced, self._units[self._reported]
         span = units - self._anchor_units
         pace = (voiced - self._anchor) / span
         # How far off the last told word turns out to be.
         off = told - self._anchor - (told_units - self._anchor_units) * pace
-        while self._told <= index:
-            begin, end = self._units[self._told], self._units[self._told + 1]
+        while self._reported <= index:
+            begin, end = self._units[self._reported], self._units[self._reported + 1]
             # Evenly between the anchors; where the words told already went too far, what is left
             # of the time is shared by the rest.
             ahead = max(0.0, off) / (units - told_units)
             bound_ms = self._bound_ms(
                 begin - self._anchor_units, units - begin, off * (units - begin) / span
             )
-            self._tell_one(
-                max(voiced - (units - begin) * (pace - ahead), self._earliest(self._told) or 0.0),
+            self._report_one(
+                max(
+                    voiced - (units - begin) * (pace - ahead), self._earliest(self._reported) or 0.0
+                ),
                 voiced - (units - end) * (pace - ahead),
                 bound_ms,
                 found,
@@ -307,27 +309,27 @@ class PauseAligner:
         self._rate.anchor(span, voiced - self._anchor)
         self._anchor_units, self._anchor = units, voiced
         self._anchor_syllables = self.syllables.count
-        self._told_voiced = max(self._told_voiced, voiced)
+        self._reported_voiced = max(self._reported_voiced, voiced)
 
     # --- words ---
 
-    def _tell(self, found: list[AlignedWord]) -> None:
+    def _report(self, found: list[AlignedWord]) -> None:
         rate = self._rate
-        while self._told < len(self._text.words):
-            earliest = self._earliest(self._told)
+        while self._reported < len(self._text.words):
+            earliest = self._earliest(self._reported)
             if earliest is None:
                 return
             self._not_before(earliest)
-            units = self._units[self._told] - self._anchor_units
-            length = (self._units[self._told + 1] - self._anchor_units) * rate.blocks
+            units = self._units[self._reported] - self._anchor_units
+            length = (self._units[self._reported + 1] - self._anchor_units) * rate.blocks
             wait = HOLD_BLOCKS + HOLD * rate.sd * length
-            if stop := self._stop(self._told):
+            if stop := self._stop(self._reported):
                 wait = max(wait, PATIENCE_BLOCKS + PATIENCE[stop] * rate.sd * length)
             if self.pauses.voiced < self._anchor + length + wait:
                 return
             bound_ms = self._bound_ms(units, None, rate.sd * units * rate.blocks)
-            begin = max(self._told_voiced, earliest)
-            self._tell_one(begin, self._place(length), bound_ms, found)
+            begin = max(self._reported_voiced, earliest)
+            self._report_one(begin, self._place(length), bound_ms, found)
 
     def _earliest(self, index: int) -> float | None:
         """Return the voiced time at which a word's first token entered the model; None: not yet."""
@@ -341,7 +343,7 @@ class PauseAligner:
         return self.pauses.voiced_at(min(max(block, 0.0), float(self.pauses.blocks)))
 
     def _not_before(self, voiced: float) -> None:
-        units = self._units[self._told]
+        units = self._units[self._reported]
         if voiced > self._anchor + (units - self._anchor_units) * self._rate.blocks:
             self._anchor, self._anchor_units = voiced, units
             self._anchor_syllables = bisect_right(self.syllables.peaks, voiced)
@@ -365,14 +367,14 @@ class PauseAligner:
         walk = self._rate.blocks * WORDS_SD * math.sqrt(units + 1)
         return round(SURE * math.hypot(walk, off, LEAST_BLOCKS) * BLOCK_S * 1000, -1)
 
-    def _tell_one(
+    def _report_one(
         self, begin: float, end: float, precision_ms: float, found: list[AlignedWord]
     ) -> None:
         pauses = self.pauses
-        word = self._text.words[self._told]
-        begin = max(begin, self._told_voiced)
+        word = self._text.words[self._reported]
+        begin = max(begin, self._reported_voiced)
         end = max(begin, end)
-        start = max(self._told_end, pauses.starts_at(begin))
+        start = max(self._reported_end, pauses.starts_at(begin))
         stop = min(max(start, pauses.ends_at(end)), float(pauses.blocks))
         start = min(start, stop)
         found.append(
@@ -384,5 +386,5 @@ class PauseAligner:
                 precision_ms=precision_ms,
             )
         )
-        self._told += 1
-        self._told_end, self._told_voiced = stop, end
+        self._reported += 1
+        self._reported_end, self._reported_voiced = stop, end

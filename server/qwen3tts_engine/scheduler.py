@@ -66,7 +66,7 @@ class SchedulerSettings:
     ring: int = CODE_RING
     """Frames of codes that a slot holds."""
     unreported: int = 2
-    """Most frames of a row that may be in work when ``stepped`` has not told of them: an engine
+    """Most frames of a row that may be in work before ``stepped`` reports them: an engine
     that runs one step ahead has launched two."""
 
     def __post_init__(self) -> None:

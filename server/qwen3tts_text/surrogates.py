@@ -14,7 +14,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 class WholeCharacters:
-    """Joins surrogate halves and tells where each character stands in the original text."""
+    """Joins surrogate halves and locates each character in the original text."""
 
     def __init__(self) -> None:
         self._high = ""

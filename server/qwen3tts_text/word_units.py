@@ -123,7 +123,7 @@ VOWEL = 0.24
 DIGIT = 2.0
 """A number is read in words of about two syllables a digit."""
 SPELT = 1.2
-"""A letter said by its name."""
+"""A letter spelled out."""
 SYMBOL = 2.0
 """A sign that is read: per cent, dollars."""
 OTHER_LETTER = 0.5
@@ -149,7 +149,7 @@ _UNIT_S = {
     "it": 0.15,
     "fr": 0.145,
 }
-"""Seconds a unit by language, before anything was heard; of the order of the rates of syllables
+"""Seconds a unit by language, before any measurement; of the order of the rates of syllables
 that studies of read speech give (5 a second in Mandarin, 6 in English, 7 to 8 in Spanish)."""
 _USUAL_UNIT_S = 0.165
 
@@ -282,7 +282,7 @@ UNSPACED_S = 0.12
 DIGIT_S = 0.5
 """A digit is read in words of two to three syllables (12,345; 1997; a telephone number)."""
 SPELLED_S = 0.3
-"""A letter that is said by its name: a capital among capitals, a word without a vowel."""
+"""A letter that is spelled out: a capital among capitals, a word without a vowel."""
 SIGN_S = 0.6
 """A sign that is read: per cent, dollars, at, slash."""
 STOP_S = 0.5

@@ -57,7 +57,7 @@ class EmbeddedSettings:
     max_chars: int = 5000
     """Most code points in one request."""
     attempts: int = 3
-    """How often a piece of text is said before its loss is an error."""
+    """Attempts at a piece of text before the loss of its workers is an error."""
     stall_s: float = 5.0
     """A worker silent for longer within a job is replaced."""
     start_s: float = 20.0

@@ -71,7 +71,7 @@ class PiperSettings:
     max_chars: int = 5000
     """Most code points in one request."""
     attempts: int = 3
-    """How often a piece of text is said before the loss of its workers is an error."""
+    """Attempts at a piece of text before the loss of its workers is an error."""
     stall_s: float = 10.0
     """A worker silent for longer within a turn is replaced."""
     start_s: float = 60.0

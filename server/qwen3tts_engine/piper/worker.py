@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class _Speaking:
     clause: Clause
-    told: int = 0
-    """Words that were told."""
+    reported: int = 0
+    """Words reported so far."""
 
 
 def turn(job: int, speaking: _Speaking, out: int) -> bool:
@@ -52,14 +52,14 @@ def turn(job: int, speaking: _Speaking, out: int) -> bool:
     chunk = speaking.clause.next()
     if len(chunk):
         send(out, Sound(job, pcm_of(chunk).astype("<i2").tobytes()))
-    words = speaking.clause.words[speaking.told :]
+    words = speaking.clause.words[speaking.reported :]
     if words:
-        speaking.told += len(words)
-        told = tuple(
+        speaking.reported += len(words)
+        reported = tuple(
             (word.char_start, word.char_end, word.start, word.end, int(word.precision == "exact"))
             for word in words
         )
-        send(out, Sound(job, b"", told))
+        send(out, Sound(job, b"", reported))
     return not len(chunk) or speaking.clause.ended
 
 

@@ -33,9 +33,9 @@ Progress = Callable[[str, int, int], None]
 """What is done, how much of it is, how much there is."""
 FindVoice = Callable[[str], Awaitable[str | None]]
 AT_ONCE = 4
-"""Openings said at the same time while they are prepared."""
+"""Openings prepared concurrently."""
 ATTEMPTS = 3
-"""How often one is said that does not end: a model that samples may stray once."""
+"""Attempts at one that does not end: a model that samples may stray once."""
 WHOLE = SegmenterSettings(
     sentence_min=(2 * PHRASE_MAX * 3,),
     clause_min=(2 * PHRASE_MAX * 3,),
@@ -62,7 +62,7 @@ class StarterEngine(WrappedEngine):
         super().__init__(inner)
         self.settings = settings or StarterSettings()
         self.hits = 0
-        """First clauses of a text that were said from memory."""
+        """First clauses of a text spoken from memory."""
         self.misses = 0
         """First clauses that the inner engine had to make."""
         self._memory = OpeningCache(self.settings.max_bytes)

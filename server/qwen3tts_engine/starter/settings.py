@@ -24,12 +24,12 @@ class StarterSettings:
     voices: tuple[str, ...] = ()
     """Voices to prepare them for, by any of their names (``clone:Anna``); empty: the default."""
     languages: tuple[str, ...] = ()
-    """Languages that requests name, besides none: what is kept for none is not said where one is
-    named."""
+    """Languages that requests name, besides none: an opening kept for none is not used where one
+    is named."""
     max_bytes: int = 32 * 1024 * 1024
     """Bound of all that is kept; what is prepared goes before what is remembered."""
     remember: bool = False
-    """Whether short first clauses are kept as they are said, the oldest given up first."""
+    """Whether short first clauses are cached when spoken, the oldest dropped first."""
     remember_chars: int = 40
     """Longest clause that is remembered, in code points."""
     dual_segment: bool = False
@@ -40,7 +40,7 @@ class StarterSettings:
     main_chars: tuple[int, int] = (20, 60)
     """The same of the pieces after it; only a flush or the end of the text makes shorter ones."""
     prepare_timeout_s: float = 60.0
-    """An opening that is not said by then is left out."""
+    """An opening that is not ready by then is left out."""
 
     def __post_init__(self) -> None:
         for phrase in self.phrases:

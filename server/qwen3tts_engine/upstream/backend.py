@@ -90,7 +90,7 @@ class ResponseDeadline:
 
 
 MANY = "mul"
-"""ISO 639-2: several languages; what is said of a voice whose server names none."""
+"""ISO 639-2: several languages; the tag of a voice whose server names none."""
 DEFAULT = "default"
 """The server's own choice, for vLLM-Omni and for us."""
 MOST_VOICES = 2000

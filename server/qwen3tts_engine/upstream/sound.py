@@ -188,7 +188,7 @@ CLOSERS = "\"')]}»”’"  # noqa: RUF001
 QUIET = 10 ** (-50 / 20) * 32768
 """Samples below are silence (-50 dBFS, as LeadingTrim has it)."""
 SILENCE_S = 3.0
-"""Silence after which nothing more is expected once the text has been said, as far as the sound
+"""Silence after which nothing more is expected once the text was spoken, as far as the sound
 shows;"""
 PAUSE_S = 10.0
 """and while words are left, or before the first sound."""

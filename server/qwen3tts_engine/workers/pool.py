@@ -20,7 +20,7 @@ from qwen3tts_wire.errors import EngineFailed, SpeechError
 log = logging.getLogger(__name__)
 
 START_TRIES = 4
-"""Tries to start a replacement before those who wait are told; 0.1, 0.2 and 0.4 s lie between."""
+"""Tries to start a replacement before pending jobs fail; 0.1, 0.2 and 0.4 s lie between."""
 FIRST_DELAY_S = 0.1
 RETRY_S = 10.0
 """How long the pool stays smaller after replacing a worker has failed; with no worker left, the
