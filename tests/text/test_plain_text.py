@@ -36,6 +36,8 @@ def plain(*pieces: str) -> str:
         ("| a |\n|---|:-:|\n| 1 |", "| a |\n| 1 |"),
         ("```py\nx = a * b_c\n```\nDone", "x = a * b_c\n\nDone"),
         ("```\ncode without an end", "code without an end"),
+        ("```\na ``` b\n```\nDone.", "a  b\n\nDone."),
+        ("1. do\n   ```\n   x\n   ```\n2. on", "1. do\n\n   x\n\n2. on"),
         ("```inline``` here", "inline here"),
         ("Use `foo_bar(*args)` or ``a`b``.", "Use foo_bar(*args) or ab."),
         ("A `tick alone\nand **bold**", "A tick alone\nand bold"),

@@ -77,9 +77,17 @@ def spoken(text: str, *, flush_at: int | None = None, speak_code: bool = False) 
         ("```\nnever closed", ""),
         ("```one line``` ok", "one line ok"),
         ("````\n```\n````\nok", "ok"),
+        ("See: ```py\nx = 1\n```\nafter", "See: after"),
+        ('```js title="a b"\nx\n```\nDone.', "Done."),
+        ("```\na ``` b\n```\nDone.", "Done."),
+        ("1. do\n   ```\n   x\n   ```\n2. on", "1. do, 2. on"),
         # tables
         ("| a | b |\n|---|:-:|\n| 1 | -2 |\n\nok", "a, b, 1, -2, ok"),
         ("a | b", "a | b"),
+        ("| - | x |", "x"),
+        # marks of a line after others
+        ("😀 - milk", "milk"),
+        ("<b># Title</b>\ntext", "Title, text"),
         # HTML
         ("<b>bold</b> <i class='x'>it</i>", "bold it"),
         ("one<br/>two<p>three</p>", "one, two, three"),
