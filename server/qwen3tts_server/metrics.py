@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from qwen3tts_engine.base import Engine
 from qwen3tts_engine.wrapped import WrappedEngine, load_of
 from qwen3tts_server.logs import TEXT_LOG
-from qwen3tts_server.speaking import Observer
+from qwen3tts_server.speaking import UtteranceObserver
 from qwen3tts_server.utterance import Utterance
 from qwen3tts_wire.messages import PlayoutReport
 
@@ -232,7 +232,7 @@ client that sends nonsense could fill the disk."""
 class UtteranceLog:
     """Observer that logs each utterance and passes events on."""
 
-    def __init__(self, observer: Observer, dialect: str) -> None:
+    def __init__(self, observer: UtteranceObserver, dialect: str) -> None:
         self._observer = observer
         self._dialect = dialect
         self._errors = 0

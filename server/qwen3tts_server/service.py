@@ -12,7 +12,7 @@ from qwen3tts_server.dialects.encoding import EncodingThreads
 from qwen3tts_server.metrics import ServerMetrics, UtteranceLog
 from qwen3tts_server.recognition import Recognition
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import Observer, Speaking
+from qwen3tts_server.speaking import SpeechStream, UtteranceObserver
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_settings.building import build
 from qwen3tts_settings.entries import entry_of
@@ -48,7 +48,7 @@ class Service:
         self.draining = False
         self._under_way: dict[object, Callable[[float], None]] = {}
         """Connections and requests, with their callbacks for a drain."""
-        self._speaking: set[Speaking] = set()
+        self._speaking: set[SpeechStream] = set()
         self.dialects_configured: set[str] = set()
         """Dialects that have read their section of ``server.dialects``."""
         self._idle = asyncio.Event()
@@ -100,7 +100,7 @@ class Service:
         path = f"server.dialects.{name}"
         return build(kind, entry_of(self.settings.dialects.get(name, {}), path), path)
 
-    def observer(self, dialect: str) -> Observer:
+    def observer(self, dialect: str) -> UtteranceObserver:
         return UtteranceLog(self.meter.dialect(dialect), dialect)
 
     @contextlib.contextmanager
@@ -136,14 +136,14 @@ class Service:
                 self._idle.set()
 
     @contextlib.asynccontextmanager
-    async def speaking(self, order: ContextOpen, dialect: str) -> AsyncIterator[Speaking]:
+    async def speaking(self, order: ContextOpen, dialect: str) -> AsyncIterator[SpeechStream]:
         """Speak for a client of another protocol; raises what Speaking raises."""
         observer = self.observer(dialect)
         # A voice that another replica has just stored; what is wrong with a name is said below.
         with contextlib.suppress(SpeechError):
             await self.voices.find(order.voice, order.language)
         try:
-            speaking = Speaking(self.engine, order, self.settings, observer)
+            speaking = SpeechStream(self.engine, order, self.settings, observer)
         except SpeechError as error:
             observer.errored(error.code)
             raise

@@ -16,7 +16,7 @@ from qwen3tts_engine.starter.engine import openings_of, starters_of
 from qwen3tts_engine.starter.memory import SpeechStyle
 from qwen3tts_engine.text_plan import PlanMode, mode_for
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.utterance import Done, Failed, Sound, Utterance, Words
+from qwen3tts_server.utterance import AlignedWords, AudioPiece, Done, Failed, Utterance
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_text.segmenter import SegmenterSettings
 from qwen3tts_wire.errors import EngineFailed, SpeechError
@@ -25,7 +25,7 @@ from qwen3tts_wire.messages import ContextOpen, PlayoutReport
 log = logging.getLogger(__name__)
 
 
-class Observer(Protocol):
+class UtteranceObserver(Protocol):
     """Observes utterances; must neither fail nor block."""
 
     def opened(self, utterance: Utterance) -> None: ...
@@ -41,7 +41,7 @@ class Observer(Protocol):
     def errored(self, code: str) -> None: ...
 
 
-class NoObserver:
+class NullObserver:
     """Observer that does nothing."""
 
     def opened(self, utterance: Utterance) -> None: ...
@@ -76,8 +76,8 @@ def utterance_for(
     return Utterance(order, settings, engine.sample_rate, segmenter, now, mode, openings)
 
 
-class Speaking:
-    """Asynchronous iterator of ``Words`` and ``Sound`` in the order's format.
+class SpeechStream:
+    """Asynchronous iterator of ``AlignedWords`` and ``AudioPiece`` in the order's format.
 
     The engine speaks one clause after the other, and waits while ``ahead_ms`` lie here unread.
     Leaving the context, or ``aclose``, takes the clause under way back immediately.
@@ -93,7 +93,7 @@ class Speaking:
         engine: Engine,
         order: ContextOpen,
         settings: ServerSettings,
-        observer: Observer | None = None,
+        observer: UtteranceObserver | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -102,7 +102,7 @@ class Speaking:
         engine.check(order.voice, order.language)
         self._engine = engine
         self._clock = clock
-        self._observer = observer or NoObserver()
+        self._observer = observer or NullObserver()
         self.utterance = utterance_for(engine, order, settings, SegmenterSettings(), clock())
         """What is known of it: ``marks``, ``words``, ``sent``, ``generated``, ``text``."""
         self._most_ms = settings.limits.max_window_ms
@@ -133,10 +133,10 @@ class Speaking:
 
     # --- sound out ---
 
-    def __aiter__(self) -> Speaking:
+    def __aiter__(self) -> SpeechStream:
         return self
 
-    async def __anext__(self) -> Sound | Words:
+    async def __anext__(self) -> AudioPiece | AlignedWords:
         while True:
             if self._error is not None:
                 raise self._error
@@ -182,7 +182,7 @@ class Speaking:
         if self._clause is not None:
             await asyncio.wait({self._clause})
 
-    async def __aenter__(self) -> Speaking:
+    async def __aenter__(self) -> SpeechStream:
         return self
 
     async def __aexit__(

@@ -30,12 +30,12 @@ _BY_WEIGHT: tuple[EndReason, ...] = ("text_end", "dry", "silence", "frame_cap", 
 
 
 @dataclass(frozen=True)
-class Words:
+class AlignedWords:
     words: tuple[Word, ...]
 
 
 @dataclass(frozen=True)
-class Sound:
+class AudioPiece:
     data: bytes
     flags: int = 0
 
@@ -52,7 +52,7 @@ class Failed:
     error: SpeechError
 
 
-Item = Words | Sound | Done | Failed
+Item = AlignedWords | AudioPiece | Done | Failed
 
 
 class Utterance:
@@ -223,7 +223,7 @@ class Utterance:
         words = tuple(self._transcoder.word(each, self._origin) for each in chunk.words)
         if words:
             self.words.extend(words)
-            self._queue.append(Words(words))
+            self._queue.append(AlignedWords(words))
         self._sound(self._transcoder.push(chunk.pcm), now)
 
     def _note(self, chunk: PcmChunk) -> None:
@@ -255,7 +255,7 @@ class Utterance:
     def _sound(self, data: bytes, now: float | None = None) -> None:
         if not data:
             return
-        self._queue.append(Sound(data, self._flags))
+        self._queue.append(AudioPiece(data, self._flags))
         self._flags = 0
         form = self.opened.format
         samples = len(data) // form.bytes_per_sample
@@ -284,7 +284,7 @@ class Utterance:
         if not self._queue:
             return None
         item = self._queue[0]
-        if not isinstance(item, Sound):
+        if not isinstance(item, AudioPiece):
             return self._queue.popleft()
         width = self.opened.format.bytes_per_sample
         most = min(self._frame, self._credit)
@@ -292,8 +292,8 @@ class Utterance:
             return None
         self._queue.popleft()
         if len(item.data) > most * width:
-            self._queue.appendleft(Sound(item.data[most * width :]))
-            item = Sound(item.data[: most * width], item.flags)
+            self._queue.appendleft(AudioPiece(item.data[most * width :]))
+            item = AudioPiece(item.data[: most * width], item.flags)
         count = len(item.data) // width
         self._credit -= count
         self._queued -= count

@@ -11,14 +11,14 @@ from qwen3tts_server.connection import Close
 from qwen3tts_server.dialects.native.session import (
     Command,
     LoadVoice,
+    NativeSession,
     PauseSynthesis,
     ResumeSynthesis,
-    Session,
     StartSynthesis,
     StopSynthesis,
 )
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import Observer
+from qwen3tts_server.speaking import UtteranceObserver
 from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.endpoint import ClientEvent
 from qwen3tts_wire.errors import SpeechError
@@ -41,14 +41,14 @@ class Driver:
         self,
         engine: FakeEngine | None = None,
         *,
-        observer: Observer | None = None,
+        observer: UtteranceObserver | None = None,
         timed: bool = False,
         **settings: Any,
     ) -> None:
         """``timed``: the connection's own bounds on silence count from the start."""
         self.now = 100.0
         self.client = ClientProtocol()
-        self.session = Session(
+        self.session = NativeSession(
             engine or FakeEngine(),
             ServerSettings(**settings),
             observer=observer,

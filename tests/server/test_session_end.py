@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_server.connection import IDLE, Close
-from qwen3tts_server.speaking import NoObserver
+from qwen3tts_server.speaking import NullObserver
 from qwen3tts_server.utterance import Utterance
 from qwen3tts_wire.messages import FEATURES
 from tests.engine.fake_engine import CloningEngine, FakeEngine
@@ -172,7 +172,7 @@ def test_a_checkpoint_that_was_not_made_for_it_states_no_voice_loading(
     assert created.modes == ("clause",)
 
 
-class Kept(NoObserver):
+class Kept(NullObserver):
     """Keeps the last utterance that was opened."""
 
     utterance: Utterance

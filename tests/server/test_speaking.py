@@ -10,8 +10,8 @@ import pytest
 
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import Speaking
-from qwen3tts_server.utterance import Sound, Utterance, Words
+from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.utterance import AlignedWords, AudioPiece, Utterance
 from qwen3tts_wire.errors import BadRequest, EngineFailed, ServerBusy, SpeechError, UnknownVoice
 from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.messages import ContextOpen, PlayoutReport
@@ -41,9 +41,9 @@ class Noted:
 
 def speaking(
     engine: FakeEngine, noted: Noted | None = None, *, ahead_ms: float = 1000.0, **order: Any
-) -> Speaking:
+) -> SpeechStream:
     opened = ContextOpen(context_id="a", context_no=1, **order)
-    return Speaking(engine, opened, ServerSettings(ahead_ms=ahead_ms), noted)
+    return SpeechStream(engine, opened, ServerSettings(ahead_ms=ahead_ms), noted)
 
 
 async def started(engine: FakeEngine) -> FakeEngine:
@@ -51,11 +51,11 @@ async def started(engine: FakeEngine) -> FakeEngine:
     return engine
 
 
-async def sound_of(each: Speaking) -> bytes:
-    return b"".join([item.data async for item in each if isinstance(item, Sound)])
+async def sound_of(each: SpeechStream) -> bytes:
+    return b"".join([item.data async for item in each if isinstance(item, AudioPiece)])
 
 
-async def collect(each: Speaking, into: list[Words | Sound]) -> None:
+async def collect(each: SpeechStream, into: list[AlignedWords | AudioPiece]) -> None:
     async for item in each:
         into.append(item)
 
@@ -72,9 +72,9 @@ async def test_all_text_becomes_sound_and_words() -> None:
         said.append("fg")
         said.end()
         items = [item async for item in said]
-    words = [word.text for item in items if isinstance(item, Words) for word in item.words]
+    words = [word.text for item in items if isinstance(item, AlignedWords) for word in item.words]
     assert words == ["abc", "de.", "fg"]
-    data = b"".join(item.data for item in items if isinstance(item, Sound))
+    data = b"".join(item.data for item in items if isinstance(item, AudioPiece))
     assert data.startswith(tone("a") + tone("b") + tone("c"))
     assert len(data) == 2 * said.utterance.sent == 2 * said.utterance.generated
     assert noted.told == ["opened", "ended done"]
@@ -86,7 +86,7 @@ async def test_sound_comes_while_text_is_still_to_come() -> None:
         said.append("abc. ")
         said.flush()
         first = await anext(said)
-        assert isinstance(first, Words | Sound)
+        assert isinstance(first, AlignedWords | AudioPiece)
         said.append("de")
         said.end()
         assert await sound_of(said)
@@ -103,7 +103,7 @@ async def test_what_breaks_in_the_engine_is_raised_after_its_sound(
     said = speaking(engine, noted, voice=voice)
     said.append("abcdefgh")
     said.end()
-    data: list[Words | Sound] = []
+    data: list[AlignedWords | AudioPiece] = []
     with pytest.raises(error):
         await collect(said, data)
     await said.aclose()

@@ -19,8 +19,8 @@ from qwen3tts_server.metrics import ServerMetrics
 from qwen3tts_server.run import running_server
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings, VoiceSettings
-from qwen3tts_server.speaking import Speaking
-from qwen3tts_server.utterance import Sound
+from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.utterance import AudioPiece
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.client import Audio, SpeechClient
 from qwen3tts_wire.formats import CLAUSE_START, AudioFormat, AudioFrame
@@ -48,13 +48,13 @@ def engine(inner: FakeEngine | None = None, **settings: Any) -> StarterEngine:
     return asyncio.run(started(inner, **settings))
 
 
-async def said(engine: Engine, parts: list[str], **order: Any) -> tuple[Speaking, bytes]:
+async def said(engine: Engine, parts: list[str], **order: Any) -> tuple[SpeechStream, bytes]:
     opened = ContextOpen(context_id="a", context_no=1, **order)
-    async with Speaking(engine, opened, ServerSettings()) as speaking:
+    async with SpeechStream(engine, opened, ServerSettings()) as speaking:
         for part in parts:
             speaking.append(part)
         speaking.end()
-        sound = b"".join([item.data async for item in speaking if isinstance(item, Sound)])
+        sound = b"".join([item.data async for item in speaking if isinstance(item, AudioPiece)])
     return speaking, sound
 
 
@@ -121,12 +121,12 @@ async def test_an_opening_is_said_before_the_engine_has_begun() -> None:
         inner.step()
         await anext(other)
         order = ContextOpen(context_id="a", context_no=1)
-        speaking = await stack.enter_async_context(Speaking(memory, order, ServerSettings()))
+        speaking = await stack.enter_async_context(SpeechStream(memory, order, ServerSettings()))
         speaking.append("Sure, I can")
         heard = 0
         while heard < SURE:
             item = await anext(speaking)
-            heard += len(item.data) // 2 if isinstance(item, Sound) else 0
+            heard += len(item.data) // 2 if isinstance(item, AudioPiece) else 0
         assert speaking.utterance.from_cache
         speaking.flush()
         await asyncio.sleep(0)

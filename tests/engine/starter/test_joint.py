@@ -16,8 +16,8 @@ from qwen3tts_engine.starter.engine import StarterEngine
 from qwen3tts_engine.starter.memory import SILENT
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import Speaking
-from qwen3tts_server.utterance import Sound
+from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.utterance import AudioPiece
 from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import ContextOpen
@@ -44,11 +44,11 @@ async def spoken(
     """A context whose text comes in so many parts."""
     order = ContextOpen(context_id="a", context_no=1, format=form or AudioFormat())
     step = -(-len(text) // parts)
-    async with Speaking(engine, order, ServerSettings()) as speaking:
+    async with SpeechStream(engine, order, ServerSettings()) as speaking:
         for begin in range(0, len(text), step):
             speaking.append(text[begin : begin + step])
         speaking.end()
-        data = b"".join([item.data async for item in speaking if isinstance(item, Sound)])
+        data = b"".join([item.data async for item in speaking if isinstance(item, AudioPiece)])
     utterance = speaking.utterance
     return Spoken(np.frombuffer(data, "<i2"), utterance.words, utterance.from_cache)
 

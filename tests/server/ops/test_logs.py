@@ -25,7 +25,7 @@ from qwen3tts_server.logs import (
 )
 from qwen3tts_server.metrics import UtteranceLog
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import NoObserver, Speaking
+from qwen3tts_server.speaking import NullObserver, SpeechStream
 from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.messages import ContextOpen, PlayoutReport
 from tests.engine.fake_engine import FakeEngine
@@ -233,8 +233,8 @@ async def say(words: str) -> None:
     order = ContextOpen(
         context_id="c", context_no=1, voice="tone", format=AudioFormat("pcm_s16le", 24000)
     )
-    observer = UtteranceLog(NoObserver(), "openai")
-    async with Speaking(engine, order, ServerSettings(), observer) as speaking:
+    observer = UtteranceLog(NullObserver(), "openai")
+    async with SpeechStream(engine, order, ServerSettings(), observer) as speaking:
         speaking.append(words)
         speaking.end()
         async for _ in speaking:

@@ -20,16 +20,16 @@ from qwen3tts_server.dialects.native.greeting import Greeting, Greetings
 from qwen3tts_server.dialects.native.session import (
     Command,
     LoadVoice,
+    NativeSession,
     PauseSynthesis,
     ResumeSynthesis,
-    Session,
     StartSynthesis,
     StopSynthesis,
 )
 from qwen3tts_server.keys import EVERYTHING, WEBSOCKET, Role, grant_of
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import Observer
+from qwen3tts_server.speaking import UtteranceObserver
 from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.messages import PROTOCOL, VoiceLoad
 
@@ -82,11 +82,13 @@ class NativeConnection(Connection[Command]):
         engine: Engine,
         settings: ServerSettings,
         *,
-        observer: Observer | None = None,
+        observer: UtteranceObserver | None = None,
         greeting: Greeting | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._session = Session(engine, settings, observer=observer, now=clock(), greeting=greeting)
+        self._session = NativeSession(
+            engine, settings, observer=observer, now=clock(), greeting=greeting
+        )
         super().__init__(socket, self._session, NAME, clock)
         self._engine = engine
         self._clauses: dict[int, _Clause] = {}

@@ -18,8 +18,8 @@ from qwen3tts_server.connection import (
 )
 from qwen3tts_server.dialects.native.greeting import Greeting
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import NoObserver, Observer, utterance_for
-from qwen3tts_server.utterance import Done, Failed, Item, Sound, Utterance, Words
+from qwen3tts_server.speaking import NullObserver, UtteranceObserver, utterance_for
+from qwen3tts_server.utterance import AlignedWords, AudioPiece, Done, Failed, Item, Utterance
 from qwen3tts_text.segmenter import SegmenterSettings
 from qwen3tts_wire.endpoint import ContextBroken, Data, ServerEvent
 from qwen3tts_wire.errors import BadRequest, ServerBusy, SpeechError
@@ -120,7 +120,7 @@ _OPTIONS = ("instructions", "speed", "sampling", "seed", "initial_codec_chunk_fr
 """Options of ``context.open`` that an engine takes or ignores; ``lead_ms`` means something here."""
 
 
-class Session(ConnectionSession[Command]):
+class NativeSession(ConnectionSession[Command]):
     """Contexts of one ``qwen3tts.speech.v1`` connection."""
 
     def __init__(
@@ -129,7 +129,7 @@ class Session(ConnectionSession[Command]):
         settings: ServerSettings,
         segmenter: SegmenterSettings | None = None,
         *,
-        observer: Observer | None = None,
+        observer: UtteranceObserver | None = None,
         now: float | None = None,
         greeting: Greeting | None = None,
     ) -> None:
@@ -143,7 +143,7 @@ class Session(ConnectionSession[Command]):
         super().__init__(bounds, now)
         self._engine = engine
         self._settings = settings
-        self._observer = observer or NoObserver()
+        self._observer = observer or NullObserver()
         self._segmenter = segmenter or SegmenterSettings()
         self._protocol = ServerProtocol(settings.limits, self._observer.errored)
         self._live: dict[int, Utterance] = {}
@@ -406,7 +406,7 @@ class Session(ConnectionSession[Command]):
                 return
 
     def _send(self, utterance: Utterance, item: Item, now: float) -> None:
-        if isinstance(item, Words):
+        if isinstance(item, AlignedWords):
             self._protocol.send_alignment(
                 utterance.context_id,
                 [
@@ -422,7 +422,7 @@ class Session(ConnectionSession[Command]):
                     for each in item.words
                 ],
             )
-        elif isinstance(item, Sound):
+        elif isinstance(item, AudioPiece):
             self._protocol.send_audio(utterance.context_id, item.data, flags=item.flags)
         elif isinstance(item, Failed):
             self._stop(utterance)
@@ -460,11 +460,11 @@ class Session(ConnectionSession[Command]):
 _DEFAULTS = {each.name: each.default for each in fields(ContextOpen) if each.name in _OPTIONS}
 
 _HANDLERS: dict[type, Callable[..., None]] = {
-    TextAppend: Session._append,
-    TextFlush: Session._flush,
-    TextEnd: Session._end,
-    PlayoutReport: Session._report,
-    AudioCredit: Session._credit,
-    ContextCancel: Session._cancel,
-    ContextBroken: Session._broken,
+    TextAppend: NativeSession._append,
+    TextFlush: NativeSession._flush,
+    TextEnd: NativeSession._end,
+    PlayoutReport: NativeSession._report,
+    AudioCredit: NativeSession._credit,
+    ContextCancel: NativeSession._cancel,
+    ContextBroken: NativeSession._broken,
 }

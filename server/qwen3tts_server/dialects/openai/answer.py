@@ -18,8 +18,8 @@ from qwen3tts_server.dialects.http_errors import about, code_of, speech_error_bo
 from qwen3tts_server.dialects.openai.request import SpeechOrder
 from qwen3tts_server.dialects.qwen_fields import embedded_voice, reference_voice
 from qwen3tts_server.service import Service
-from qwen3tts_server.speaking import Speaking
-from qwen3tts_server.utterance import Sound, Utterance
+from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.utterance import AudioPiece, Utterance
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.messages import ContextOpen
 
@@ -63,13 +63,13 @@ async def spoken_whole(
     async with service.speaking(context, DIALECT) as speaking:
         say(speaking, order.text)
         async for item in speaking:
-            if isinstance(item, Sound):
+            if isinstance(item, AudioPiece):
                 pcm += item.data
     file = await service.encoding.whole(order.form, rate, bytes(pcm) or silence(rate))
     return file, speaking.utterance
 
 
-def say(speaking: Speaking, text: str) -> None:
+def say(speaking: SpeechStream, text: str) -> None:
     speaking.append(text)
     speaking.end()
 
@@ -172,7 +172,7 @@ class SpeechAnswer(Response):
             pcm = bytearray()
             try:
                 async for item in speaking:
-                    if not isinstance(item, Sound):
+                    if not isinstance(item, AudioPiece):
                         continue
                     pcm += item.data
                     if utterance.queued and len(pcm) < JOB_BYTES:

@@ -24,8 +24,8 @@ from qwen3tts_server.dialects.runvnc.session import (
 )
 from qwen3tts_server.keys import WEBSOCKET, Role
 from qwen3tts_server.service import Service
-from qwen3tts_server.speaking import Speaking
-from qwen3tts_server.utterance import Sound
+from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.utterance import AudioPiece
 from qwen3tts_wire.errors import BadRequest, SpeechError, UnknownVoice
 from qwen3tts_wire.messages import ContextOpen
 
@@ -38,12 +38,12 @@ class PendingSpeech:
 
     def __init__(self, order: ContextOpen) -> None:
         self.order = order
-        self._speaking: Speaking | None = None
+        self._speaking: SpeechStream | None = None
         self._early = ""
         self._ended = False
         self.stopped = False
 
-    def begin(self, speaking: Speaking) -> None:
+    def begin(self, speaking: SpeechStream) -> None:
         self._speaking = speaking
         if self._early:
             speaking.append(self._early)
@@ -116,7 +116,7 @@ class RunvncConnection(Connection[Command]):
             async with self._service.speaking(speech.order, NAME) as speaking:
                 speech.begin(speaking)
                 async for item in speaking:
-                    if isinstance(item, Sound):
+                    if isinstance(item, AudioPiece):
                         self.act(session.sound(no, item.data))
                         await self.sound_taken()
             commands = session.ended(no)

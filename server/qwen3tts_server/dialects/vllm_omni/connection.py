@@ -21,8 +21,8 @@ from qwen3tts_server.dialects.vllm_omni.session import VllmOmniSession
 from qwen3tts_server.dialects.vllm_omni.text import Command, More, Start, Stop, Unit
 from qwen3tts_server.keys import WEBSOCKET, Role
 from qwen3tts_server.service import Service
-from qwen3tts_server.speaking import Speaking
-from qwen3tts_server.utterance import Words
+from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.utterance import AlignedWords
 from qwen3tts_wire.errors import LimitExceeded, SpeechError
 from qwen3tts_wire.heard import Word
 
@@ -61,7 +61,7 @@ class VllmOmniConnection(Connection[Command]):
         super().__init__(socket, self._session, NAME, clock)
         self._orders = UnitRequests(service.voices)
         self._saying: asyncio.Task[None] | None = None
-        self._speaking: Speaking | None = None
+        self._speaking: SpeechStream | None = None
         self._more: deque[More] = deque()
         """Text of the unit being said that was not handed to the engine yet."""
         self._grown = asyncio.Event()
@@ -118,9 +118,9 @@ class VllmOmniConnection(Connection[Command]):
             self.act(self._session.audio(unit, whole, self._clock()))
         return [word for word in speaking.utterance.words if 2 * word.end <= sound.count]
 
-    async def _send_sound(self, unit: Unit, speaking: Speaking, sound: _Sound) -> None:
+    async def _send_sound(self, unit: Unit, speaking: SpeechStream, sound: _Sound) -> None:
         async for item in speaking:
-            if isinstance(item, Words):
+            if isinstance(item, AlignedWords):
                 continue
             with self._counting():
                 data = sound.take(item.data)
@@ -131,7 +131,7 @@ class VllmOmniConnection(Connection[Command]):
             if sound.full:
                 speaking.cancel()
 
-    async def _hand_over(self, unit: Unit, speaking: Speaking) -> None:
+    async def _hand_over(self, unit: Unit, speaking: SpeechStream) -> None:
         await _append(speaking, unit.text)
         flush = unit.config.streaming_mode == "sentence_commit"
         final = not unit.grows
@@ -155,7 +155,7 @@ class VllmOmniConnection(Connection[Command]):
             raise
 
 
-async def _append(speaking: Speaking, text: str) -> None:
+async def _append(speaking: SpeechStream, text: str) -> None:
     for start in range(0, len(text), TURN_CHARS):
         if start:
             await asyncio.sleep(0)
