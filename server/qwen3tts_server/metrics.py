@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from qwen3tts_engine.base import Engine
 from qwen3tts_engine.wrapped import WrappedEngine, load_of
 from qwen3tts_server.logs import TEXT_LOG
-from qwen3tts_server.speaking import UtteranceObserver
+from qwen3tts_server.speech_stream import UtteranceObserver
 from qwen3tts_server.utterance import Utterance
 from qwen3tts_wire.messages import PlayoutReport
 

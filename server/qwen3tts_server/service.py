@@ -12,7 +12,7 @@ from qwen3tts_server.dialects.encoding import EncodingThreads
 from qwen3tts_server.metrics import ServerMetrics, UtteranceLog
 from qwen3tts_server.recognition import Recognition
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import SpeechStream, UtteranceObserver
+from qwen3tts_server.speech_stream import SpeechStream, UtteranceObserver
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_settings.building import build
 from qwen3tts_settings.entries import entry_of

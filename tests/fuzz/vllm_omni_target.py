@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from qwen3tts_server.dialects.vllm_omni.text import Granularity, Splitter
+from qwen3tts_server.dialects.vllm_omni.utterances import Granularity, Splitter
 from qwen3tts_wire.errors import EngineFailed
 from tests.fuzz.target import Target, story
 from tests.fuzz.target import steps as steps_of

@@ -18,7 +18,7 @@ from qwen3tts_server.dialects.native.session import (
     StopSynthesis,
 )
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import UtteranceObserver
+from qwen3tts_server.speech_stream import UtteranceObserver
 from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.endpoint import ClientEvent
 from qwen3tts_wire.errors import SpeechError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qwen3tts_server.connection import IDLE, Close
-from qwen3tts_server.speaking import NullObserver
+from qwen3tts_server.speech_stream import NullObserver
 from qwen3tts_server.utterance import Utterance
 from qwen3tts_wire.messages import FEATURES
 from tests.engine.fake_engine import CloningEngine, FakeEngine

@@ -10,7 +10,7 @@ import pytest
 
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.speech_stream import SpeechStream
 from qwen3tts_server.utterance import AlignedWords, AudioPiece, Utterance
 from qwen3tts_wire.errors import BadRequest, EngineFailed, ServerBusy, SpeechError, UnknownVoice
 from qwen3tts_wire.formats import AudioFormat

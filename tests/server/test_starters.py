@@ -19,7 +19,7 @@ from qwen3tts_server.metrics import ServerMetrics
 from qwen3tts_server.run import running_server
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings, VoiceSettings
-from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.speech_stream import SpeechStream
 from qwen3tts_server.utterance import AudioPiece
 from qwen3tts_server.voices.catalogue import VoiceCatalogue
 from qwen3tts_wire.client import Audio, SpeechClient

@@ -16,7 +16,7 @@ from qwen3tts_engine.starter.engine import StarterEngine
 from qwen3tts_engine.starter.memory import SILENT
 from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.speech_stream import SpeechStream
 from qwen3tts_server.utterance import AudioPiece
 from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.heard import Word

@@ -25,7 +25,7 @@ from qwen3tts_server.logs import (
 )
 from qwen3tts_server.metrics import UtteranceLog
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import NullObserver, SpeechStream
+from qwen3tts_server.speech_stream import NullObserver, SpeechStream
 from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.messages import ContextOpen, PlayoutReport
 from tests.engine.fake_engine import FakeEngine

@@ -9,7 +9,7 @@ from typing import Any
 
 from qwen3tts_server.connection import Close
 from qwen3tts_server.dialects.vllm_omni.session import VllmOmniSession
-from qwen3tts_server.dialects.vllm_omni.text import Command, More, Start, Stop, Unit
+from qwen3tts_server.dialects.vllm_omni.utterances import Command, More, Start, Stop, Unit
 from qwen3tts_server.settings import VllmOmniSettings
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.heard import Word

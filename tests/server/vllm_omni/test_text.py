@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_server.dialects.vllm_omni.messages import config_of
-from qwen3tts_server.dialects.vllm_omni.text import Granularity, Splitter
+from qwen3tts_server.dialects.vllm_omni.utterances import Granularity, Splitter
 from qwen3tts_wire.errors import BadRequest, EngineFailed
 from tests.engine.fake_engine import FakeEngine, tone
 from tests.server.vllm_omni.line import (

@@ -29,7 +29,7 @@ from qwen3tts_server.dialects.native.session import (
 from qwen3tts_server.keys import EVERYTHING, WEBSOCKET, Role, grant_of
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import UtteranceObserver
+from qwen3tts_server.speech_stream import UtteranceObserver
 from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.messages import PROTOCOL, VoiceLoad
 

@@ -18,7 +18,7 @@ from qwen3tts_server.connection import (
 )
 from qwen3tts_server.dialects.native.greeting import Greeting
 from qwen3tts_server.settings import ServerSettings
-from qwen3tts_server.speaking import NullObserver, UtteranceObserver, utterance_for
+from qwen3tts_server.speech_stream import NullObserver, UtteranceObserver, utterance_for
 from qwen3tts_server.utterance import AlignedWords, AudioPiece, Done, Failed, Item, Utterance
 from qwen3tts_text.segmenter import SegmenterSettings
 from qwen3tts_wire.endpoint import ContextBroken, Data, ServerEvent

@@ -18,7 +18,7 @@ from qwen3tts_server.dialects.http_errors import about, code_of, speech_error_bo
 from qwen3tts_server.dialects.openai.request import SpeechOrder
 from qwen3tts_server.dialects.qwen_fields import embedded_voice, reference_voice
 from qwen3tts_server.service import Service
-from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.speech_stream import SpeechStream
 from qwen3tts_server.utterance import AudioPiece, Utterance
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.messages import ContextOpen

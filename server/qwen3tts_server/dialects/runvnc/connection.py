@@ -24,7 +24,7 @@ from qwen3tts_server.dialects.runvnc.session import (
 )
 from qwen3tts_server.keys import WEBSOCKET, Role
 from qwen3tts_server.service import Service
-from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.speech_stream import SpeechStream
 from qwen3tts_server.utterance import AudioPiece
 from qwen3tts_wire.errors import BadRequest, SpeechError, UnknownVoice
 from qwen3tts_wire.messages import ContextOpen

@@ -18,10 +18,10 @@ from qwen3tts_server.dialects.http_errors import code_of
 from qwen3tts_server.dialects.openai.request import Models
 from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig, UnitRequests, message
 from qwen3tts_server.dialects.vllm_omni.session import VllmOmniSession
-from qwen3tts_server.dialects.vllm_omni.text import Command, More, Start, Stop, Unit
+from qwen3tts_server.dialects.vllm_omni.utterances import Command, More, Start, Stop, Unit
 from qwen3tts_server.keys import WEBSOCKET, Role
 from qwen3tts_server.service import Service
-from qwen3tts_server.speaking import SpeechStream
+from qwen3tts_server.speech_stream import SpeechStream
 from qwen3tts_server.utterance import AlignedWords
 from qwen3tts_wire.errors import LimitExceeded, SpeechError
 from qwen3tts_wire.heard import Word

@@ -23,9 +23,9 @@ from qwen3tts_server.connection import (
 )
 from qwen3tts_server.dialects.http_errors import code_of
 from qwen3tts_server.dialects.vllm_omni import messages
-from qwen3tts_server.dialects.vllm_omni import text as growing
+from qwen3tts_server.dialects.vllm_omni import utterances as growing
 from qwen3tts_server.dialects.vllm_omni.messages import SessionConfig, State, message, move
-from qwen3tts_server.dialects.vllm_omni.text import (
+from qwen3tts_server.dialects.vllm_omni.utterances import (
     Answers,
     Command,
     Commit,
