@@ -36,8 +36,7 @@ import numpy as np
 from common import Bench
 from server_engines import make_engine
 
-from qwen3tts_engine.starter.engine import StarterEngine
-from qwen3tts_engine.starter.settings import StarterSettings
+from qwen3tts_engine.starter.engine import StarterEngine, StarterSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_wire.client import Audio, SpeechClient

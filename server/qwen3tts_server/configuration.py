@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qwen3tts_engine.base import Engine
-from qwen3tts_engine.starter.settings import StarterSettings
+from qwen3tts_engine.starter.engine import StarterSettings
 from qwen3tts_engine.table import ENGINES, EngineEntry
 from qwen3tts_server.logs import LogSettings
 from qwen3tts_server.settings import ServerSettings

@@ -14,8 +14,7 @@ import pytest
 from qwen3tts_engine.base import SAMPLE_RATE, Engine, PcmChunk, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
 from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings
-from qwen3tts_engine.starter.engine import StarterEngine
-from qwen3tts_engine.starter.settings import StarterSettings
+from qwen3tts_engine.starter.engine import StarterEngine, StarterSettings
 from qwen3tts_wire.errors import BadRequest, EngineFailed, EngineUnavailable, UnknownVoice
 from qwen3tts_wire.heard import Word
 from tests.conftest import require_package

@@ -13,8 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_engine.base import Engine, PcmChunk, SynthesisRequest
-from qwen3tts_engine.starter.engine import StarterEngine
-from qwen3tts_engine.starter.settings import StarterSettings
+from qwen3tts_engine.starter.engine import StarterEngine, StarterSettings
 from qwen3tts_server.metrics import ServerMetrics
 from qwen3tts_server.run import running_server
 from qwen3tts_server.service import Service

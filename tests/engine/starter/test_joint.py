@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.base import Engine, SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine, EmbeddedSettings
-from qwen3tts_engine.starter.engine import StarterEngine
+from qwen3tts_engine.starter.engine import StarterEngine, StarterSettings
 from qwen3tts_engine.starter.memory import SILENT
-from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speech_stream import SpeechStream
 from qwen3tts_server.utterance import AudioPiece

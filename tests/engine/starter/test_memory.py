@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
+from qwen3tts_engine.starter.engine import StarterSettings
 from qwen3tts_engine.starter.memory import (
     ENTRY_BYTES,
     FADE,
@@ -20,7 +21,6 @@ from qwen3tts_engine.starter.memory import (
     SpeechStyle,
     cached_sound,
 )
-from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_text.openings import folded
 from qwen3tts_text.segmenter import Segmenter, SegmenterSettings
 from qwen3tts_wire.heard import Word

@@ -11,9 +11,14 @@ import pytest
 
 from qwen3tts_engine.base import ClonesVoices, PcmChunk, SynthesisRequest
 from qwen3tts_engine.playout import PlayoutLead
-from qwen3tts_engine.starter.engine import StarterEngine, openings_of, spoken_form, starters_of
+from qwen3tts_engine.starter.engine import (
+    StarterEngine,
+    StarterSettings,
+    openings_of,
+    spoken_form,
+    starters_of,
+)
 from qwen3tts_engine.starter.memory import SpeechStyle
-from qwen3tts_engine.starter.settings import StarterSettings
 from qwen3tts_engine.wrapped import WrappedEngine, cloning, load_of
 from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, UnknownVoice
