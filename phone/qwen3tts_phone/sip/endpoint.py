@@ -158,10 +158,9 @@ class SipEndpoint:
     async def add(self, account: Account, *, wait: bool = True) -> Line:
         """Use an account: register if it does, and begin its keepalive.
 
-        With ``wait`` it returns once registered, and raises RegistrationFailed, or
-        CalleeUnreachable where its servers have no address. Without, it returns immediately and
-        retries; see the line's ``state``. Raises BadSip for an account that cannot be used here,
-        WrongState for a taken name.
+        With ``wait`` it raises RegistrationFailed, or CalleeUnreachable for a host without an
+        address; without, it returns immediately and retries. Raises BadSip for an account that
+        cannot be used here, WrongState for a taken name.
         """
         self._check_open()
         try:
@@ -176,10 +175,9 @@ class SipEndpoint:
         return line.registration
 
     async def remove(self, name: str) -> None:
-        """Remove an account with its binding and keepalive.
+        """Remove an account with its binding and keepalive, even where this raises.
 
-        Raises WrongState for an unknown name, RegistrationFailed where the registrar did not
-        answer; the account is gone in either case.
+        Raises WrongState for an unknown name, RegistrationFailed without the registrar's response.
         """
         self._check_open()
         await self._lines.remove(name)
@@ -242,10 +240,7 @@ class SipEndpoint:
         return call
 
     async def options(self, target: str, account: Account | None = None) -> OptionsReply:
-        """Send OPTIONS and return any final response.
-
-        Raises BadSip, CalleeUnreachable or BadCertificate without a response.
-        """
+        """Send OPTIONS; raises BadSip, CalleeUnreachable or BadCertificate."""
         self._check_open()
         target = target_uri(target, account)
         hop = await self._ways.find(target, account)
@@ -266,10 +261,7 @@ class SipEndpoint:
     async def media_host(
         self, uri: str, account: Account | None = None, *, theirs: bool = False
     ) -> str:
-        """Return the same after the DNS look-up; raises CalleeUnreachable as well.
-
-        With both families bound, only DNS says by which of them a name is reached.
-        """
+        """Return the same after the DNS look-up, which decides the address family."""
         self._check_open()
         hop = await self._ways.find(target_uri(uri, account), account, theirs=theirs)
         return self._listeners.local(hop)[0]
@@ -282,11 +274,10 @@ class SipEndpoint:
         return bool(self.agent.draining)
 
     async def drain(self) -> None:
-        """Refuse new calls, and let those under way go on.
+        """Refuse new calls (503 with Retry-After), unregister, and let calls under way go on.
 
-        Registrations are removed; further callers and OPTIONS get 503 with Retry-After.
-        ``incoming`` ends with the calls before. Returns when the registrars have answered, or after
-        5 s.
+        Returns when the registrars have answered, or after 5 s; ``incoming`` ends with earlier
+        calls.
         """
         self._check_open()
         if self.draining:

@@ -38,8 +38,6 @@ MAX_UNREAD_EVENTS = 64
 
 
 class CallHost(Protocol):
-    """Endpoint as a call needs it."""
-
     def now(self) -> float: ...
 
     def flush(self) -> None: ...
@@ -48,10 +46,7 @@ class CallHost(Protocol):
 
 
 class SipCall:
-    """Call in either direction. Made by :class:`SipEndpoint`.
-
-    ``events`` may be iterated by one reader; it ends after :class:`Ended`.
-    """
+    """Call in either direction. Made by :class:`SipEndpoint`."""
 
     def __init__(self, host: CallHost, core: OutgoingCall | IncomingCall) -> None:
         self._host = host
@@ -68,7 +63,7 @@ class SipCall:
 
     @property
     def events(self) -> AsyncIterator[CallEvent]:
-        """Events of the call, in order, to the end."""
+        """Events in order, for one reader; ends after :class:`Ended`."""
         return self._events()
 
     async def _events(self) -> AsyncIterator[CallEvent]:
@@ -141,7 +136,7 @@ class SipCall:
 
     @property
     def remote_address(self) -> tuple[str, int]:
-        """Host and port that the INVITE went to, or that responses to it go to."""
+        """Host and port of the INVITE's far end."""
         return self._core.hop.host, self._core.hop.port
 
     @property
@@ -156,15 +151,12 @@ class SipCall:
 
     @property
     def answer_headers(self) -> CallHeaders:
-        """Header fields of their answer; empty before it, and on an incoming call."""
+        """Header fields of their answer; empty on an incoming call."""
         return self._core.answer_headers
 
     @property
     def asserted_identity(self) -> str | None:
-        """P-Asserted-Identity (RFC 3325) as a URI.
-
-        None unless it came from an account's server or a trusted network.
-        """
+        """P-Asserted-Identity (RFC 3325) from a trusted source, as a URI, or None."""
         if not self._core.is_identity_trusted:
             return None
         theirs = self.headers if self.direction == "in" else self.answer_headers
@@ -188,10 +180,7 @@ class SipCall:
 
     @property
     def can_send_early_media(self) -> bool:
-        """Whether :meth:`ringing` may have SDP.
-
-        Not where the caller leaves the offer to us and does not acknowledge provisional responses.
-        """
+        """Whether :meth:`ringing` may have SDP: the caller offered, or supports 100rel."""
         core = self._core
         return isinstance(core, IncomingCall) and core.can_send_early_media
 
@@ -202,7 +191,7 @@ class SipCall:
     # Caller
 
     async def answered(self) -> str | None:
-        """Wait until the call is up; returns the far end's SDP, raises CallError when it ends."""
+        """Wait for the far end's SDP; raises CallError when the call ends instead."""
         return await asyncio.shield(self._answered)
 
     async def cancel(self) -> None:
@@ -222,18 +211,12 @@ class SipCall:
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send 180, or 183 with early media.
-
-        ``status`` is 180 to 199. It is sent reliably (RFC 3262) where the caller supports that.
-        """
+        """Send 180, 183 with early media, or ``status`` (180 to 199); reliably where possible."""
         self._callee().ring(self._host.now(), sdp, status, headers)
         self._host.flush()
 
     async def answer(self, sdp: str, headers: Mapping[str, str] | None = None) -> None:
-        """Answer the call; returns when the 200 is sent. ``Answered`` follows with the ACK.
-
-        While early media has not been acknowledged, the answer waits for that.
-        """
+        """Send 200, after the PRACK of early media. ``Answered`` follows with the ACK."""
         self._callee().answer(sdp, self._host.now(), headers)
         self._host.flush()
 
@@ -247,7 +230,7 @@ class SipCall:
     # Both sides
 
     async def bye(self, headers: Mapping[str, str] | None = None) -> None:
-        """Hang up in any state, by BYE, CANCEL or 480; waits for the response."""
+        """Hang up by BYE, CANCEL or 480, and wait for the response."""
         self._core.hang_up(self._host.now(), headers)
         self._host.flush()
         await self._host.until_over(self._core)
@@ -259,17 +242,14 @@ class SipCall:
         return self.ended
 
     async def reinvite(self, offer: Offer) -> str:
-        """Offer a changed session and return the far end's answer; raises CallError.
+        """Offer a changed session and return the answer; raises CallError.
 
-        A function is asked for the offer when it is sent, which may be after a change of theirs.
+        A function makes the offer when it is sent, which may be after a change of theirs.
         """
         return await self._offer(offer, "INVITE")
 
     async def update(self, offer: Offer) -> str:
-        """Offer the same by UPDATE (RFC 3311): also before the call is answered.
-
-        WrongState unless a first offer has been answered reliably.
-        """
+        """Offer by UPDATE (RFC 3311), also early, once an offer was answered reliably."""
         return await self._offer(offer, "UPDATE")
 
     async def _offer(self, offer: Offer, method: Method) -> str:
@@ -304,10 +284,7 @@ class SipCall:
         await self.info(DTMF_RELAY, dtmf_relay(digit, duration_ms))
 
     async def probe(self) -> bool:
-        """Ask whether the far end still has this call (OPTIONS in the dialog).
-
-        False where it answers 481, or nothing within 32 s.
-        """
+        """Ask by OPTIONS whether the far end still has this call; False on 481 or silence."""
         outcome = await self._ask("OPTIONS")
         return isinstance(outcome, Response) and outcome.status not in (408, 481)
 
@@ -342,9 +319,8 @@ class SipCall:
     ) -> Transfer:
         """Ask the far end to call ``target`` (REFER); returns when it has accepted.
 
-        ``replaces``: a call of ours with the target, to be replaced (attended transfer). The call
-        goes on until one side hangs up. Raises CallRefused, BadSip for an unusable target,
-        WrongState where the call is not up.
+        ``replaces``: our call with the target, to be replaced (attended transfer). Raises
+        CallRefused, BadSip for an unusable target, WrongState where the call is not up.
         """
         core = self._core
         if core.state is not CallState.UP:
@@ -365,10 +341,7 @@ class SipCall:
         return Replaces(dialog.call_id, dialog.remote_tag, dialog.local_tag)
 
     async def hold(self, session: SdpSession) -> Negotiated:
-        """Put the far end on hold; ``session`` is our side of the call's offers and answers.
-
-        Raises CallError, and keeps the session, when the far end refuses.
-        """
+        """Put the far end on hold; raises CallError, and keeps the session, when refused."""
         return await self._change(session, session.holding)
 
     async def resume(self, session: SdpSession) -> Negotiated:

@@ -82,10 +82,9 @@ class TransferProgress:
 class ReferReceived:
     """The far end asks us to call a target (REFER).
 
-    Call one of ``accept()`` and ``refuse(status)`` within 20 s, else it is refused with 603. After
-    ``accept``, ``notify(status, reason)`` reports the new call: provisional statuses any number of
-    times, the final one once. Too late, they do nothing; ``accept`` then returns False, and no call
-    is to be placed.
+    Call ``accept()`` or ``refuse(status)`` within 20 s, else it is refused with 603. After
+    ``accept``, ``notify(status, reason)`` reports the new call, the final status once. ``accept``
+    returns False when it is too late: no call is to be placed.
     """
 
     target: str
@@ -317,8 +316,7 @@ class EarlyAnswer:
 class Answered:
     """The call is up. ``sdp`` is the far end's answer, or its offer where we made none.
 
-    On an incoming call it is the caller's answer (from the ACK or a PRACK), and None where the
-    INVITE had the offer.
+    On an incoming call it is None where the INVITE had the offer.
     """
 
     sdp: str | None
@@ -330,9 +328,8 @@ class Answered:
 class ReinviteReceived:
     """The far end wants to modify the session (hold, resume, another address).
 
-    ``offer`` is its SDP, or None where it asks for ours. ``respond(sdp)`` accepts;
-    ``respond(None)`` refuses with 488 and keeps the session. Without a response within 30 s
-    (UPDATE, PRACK: 10 s) it is refused with 500; after a withdrawal, responding does nothing.
+    ``offer`` is None where it asks for ours. ``respond(sdp)`` accepts, ``respond(None)`` refuses
+    with 488. Without a response within 30 s (UPDATE, PRACK: 10 s) it is refused with 500.
     """
 
     offer: str | None
