@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qwen3tts_engine.base import Engine
-from qwen3tts_engine.starter.engine import StarterSettings
+from qwen3tts_engine.starter.engine import StarterEngine, StarterSettings
 from qwen3tts_engine.table import ENGINES, EngineEntry
 from qwen3tts_server.logs import LogSettings
 from qwen3tts_server.settings import ServerSettings
@@ -172,8 +172,6 @@ def build_engine(configuration: Configuration, progress: Progress | None = None)
         engine = _inner(name, configuration, progress)
         starters = configuration.starters
         if starters.wanted:
-            from qwen3tts_engine.starter.engine import StarterEngine
-
             engine = StarterEngine(engine, starters, progress=progress)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("qwen3tts_"):
