@@ -137,7 +137,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def speaking(self, order: ContextOpen, dialect: str) -> AsyncIterator[SpeechStream]:
-        """Speak for a client of another protocol; raises what Speaking raises."""
+        """Speak for a client of another protocol; raises what SpeechStream raises."""
         observer = self.observer(dialect)
         # A voice that another replica has just stored; what is wrong with a name is said below.
         with contextlib.suppress(SpeechError):

@@ -24,7 +24,7 @@ from starlette.websockets import WebSocket
 from qwen3tts_server.connection import Close, Connection, ConnectionBounds, ConnectionSession
 from qwen3tts_server.keys import WEBSOCKET, Role
 from qwen3tts_server.service import Service
-from qwen3tts_server.utterance import Sound
+from qwen3tts_server.utterance import AudioPiece
 from qwen3tts_settings.constraints import bounded, check_fields
 from qwen3tts_wire.messages import ContextOpen
 
@@ -90,7 +90,7 @@ class PlainConnection(Connection[Say | Close]):
             speaking.append(text)
             speaking.end()
             async for item in speaking:
-                if isinstance(item, Sound):
+                if isinstance(item, AudioPiece):
                     self.act(self._session.sound(item.data))
         self.act([Close(1000, "said")])
 

@@ -56,7 +56,7 @@ async def spoken_whole(
 ) -> tuple[bytes, Utterance]:
     """Speak an order as ``context``; return its file and its utterance.
 
-    The engine is free before the audio is encoded. Raises what Speaking and the encoder raise.
+    The engine is free before the audio is encoded. Raises what SpeechStream and the encoder raise.
     """
     rate = context.format.sample_rate
     pcm = bytearray()
