@@ -161,7 +161,8 @@ async def test_two_interrupts_at_once_each_have_their_fact(leg: MediaLeg) -> Non
     async with asyncio.timeout(PATIENCE_S):
         facts = [await leg.dropped(first), await leg.dropped(second)]
     assert [fact.contexts[0].context for fact in facts] == [1, 2]
-    assert facts[1].contexts[0].frames == 30
+    second_fact = facts[1].contexts[0]  # on a busy machine a slot may fall between the two
+    assert second_fact.frames + second_fact.played // 480 == 30
     with pytest.raises(ValueError, match="no interruption"):
         await leg.dropped(99)
 
