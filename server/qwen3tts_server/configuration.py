@@ -87,11 +87,11 @@ class Configuration:
     engine: EngineChoice = field(
         default_factory=lambda: EngineSection(), metadata={"kind": EngineSection}
     )
-    """What speaks."""
+    """Engine and its settings."""
     starters: StarterSettings = field(default_factory=StarterSettings)
     """Openings that are kept ready."""
     logging: LogSettings = field(default_factory=LogSettings)
-    """What is written down."""
+    """Logs."""
 
     def resolved(self) -> dict[str, Any]:
         """Return all settings as JSON holds them; of secrets only that they are set."""
@@ -133,10 +133,10 @@ def configuration_from(entry: Entry) -> Configuration:
 
 
 Progress = Callable[[str, int, int], None]
-"""What is being done, how much of it is done, of how much; called from any thread."""
+"""Progress callback: step, done, total; called from any thread."""
 ESPEAK = "The voice is eSpeak NG's; a natural one: pip install 'mr_qwen3tts[voice]'."
 NATURAL = ("onnxruntime", "onnx", "espeakng_loader")
-"""What the engine piper imports, besides a voice."""
+"""Imports of the engine piper, besides a voice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ WORDS: Mapping[str, Role] = {role.word: role for role in Role}
 class Grant:
     role: Role
     owner: str
-    """What stands for the key with the voices that were uploaded with it; empty: no key."""
+    """Hash that represents the key in the store of voices; empty: no key."""
 
     def may_manage(self, voice: StoredVoice) -> bool:
         return self.role >= Role.VOICES or voice.owner == self.owner

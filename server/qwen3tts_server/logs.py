@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO
 TEXT_LOG = "qwen3tts_server.text"
 """Logger of what callers hear; silent unless ``log_text``."""
 MAX_CHARS = 2000
-"""Of one message; MAX_TRACEBACK_CHARS of how an error came about."""
+"""Bound of one message; MAX_TRACEBACK_CHARS bounds a traceback."""
 MAX_TRACEBACK_CHARS = 20_000
 
 LIBRARIES = (
@@ -107,7 +107,7 @@ class TextLines(logging.Formatter):
 
 
 _CONTROLS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
-"""What ends a line for some reader, or steers a terminal; JSON's own escapes cover the rest."""
+"""Characters that end a line or steer a terminal; JSON's own escapes cover the rest."""
 
 
 def _one_line(text: str) -> str:

@@ -103,7 +103,7 @@ class Arguments:
     overrides: tuple[str, ...] = ()
     """Settings over it, as ``--set`` takes: ``server.voices.store=/mnt/voices``."""
     ask_every_s: float = bounded(0.05, 60, default=1.0)
-    """How often a replica asks the controller whether it is to stop."""
+    """Interval at which a replica polls the controller."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -25,12 +25,12 @@ from qwen3tts_wire.whisper.models import AUTO, installed_model, variables_for
 
 NICER = 10
 STOP_S = 0.1
-"""How often is looked whether the recording is still wanted."""
+"""Interval at which the cancellation of a recording is checked."""
 STOPPED_S = 300.0
-"""How long work may go on behind a stop (to the end of a stretch, or of loading the model), and how
+"""Time that work may go on after a stop (to the end of a segment, or of loading the model), and how
 long the child may take to read a recording."""
 MODEL_S = 600.0
-"""How long the model may take to be fetched and loaded."""
+"""Timeout of downloading and loading the model."""
 SLOWEST = 10.0
 """Seconds of work on a second of a recording."""
 
@@ -44,7 +44,7 @@ class RecognitionProcess:
         self._pipe: Connection
         self._closed = False
         self._lock = threading.Lock()
-        """Of child, pipe and ``_closed``: it is closed by another thread."""
+        """Guards child, pipe and ``_closed``: another thread closes it."""
 
     def hear(
         self, audio: bytes, language: str | None, *, max_s: float, stopped: Callable[[], bool]

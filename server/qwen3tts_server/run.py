@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 """Connections that wait to be accepted."""
 MOST_FILES = 65_536
-"""Where any number of sockets is allowed."""
+"""Descriptors wanted where the number of sockets is unbounded."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -60,7 +60,7 @@ class AddressBusy(SpeechError):
 @dataclass(frozen=True)
 class RunningServer:
     url: str
-    """Where a SpeechClient connects."""
+    """Address for SpeechClient."""
     port: int
     service: Service
     reload: Callable[[], None] = lambda: None

@@ -40,9 +40,9 @@ class Service:
         self.engine: Engine = self.voices
         self.settings = settings
         self.encoding = EncodingThreads()
-        """Where compressed answers are encoded."""
+        """Threads that encode compressed answers."""
         self.recognition = Recognition(self.engine, settings.openai.whisper)
-        """Where recordings are written down."""
+        """Transcription of recordings."""
         self.meter = ServerMetrics(self.engine)
         self.started = False
         self.draining = False

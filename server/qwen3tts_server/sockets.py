@@ -53,7 +53,7 @@ class TurnedProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._held = bytearray()
-        """What has come and was not taken yet; while there is some, nothing is read."""
+        """Received bytes not yet processed; while there are some, reading is paused."""
         self._due = False
         inner = transport.inner if isinstance(transport, ReadGate) else transport
         self._valve = ReadGate(inner, self._go_on)
@@ -105,7 +105,7 @@ class TurnedProtocol(asyncio.Protocol):
 GRACE_S = 2.0
 """Time for the last bytes to a client that is given up."""
 HEAD_BYTES = 16 * 1024
-"""Of a request before its body."""
+"""Size of a request's head."""
 
 
 class SocketCounter:

@@ -104,7 +104,7 @@ class SpeechStream:
         self._clock = clock
         self._observer = observer or NullObserver()
         self.utterance = utterance_for(engine, order, settings, SegmenterSettings(), clock())
-        """What is known of it: ``marks``, ``words``, ``sent``, ``generated``, ``text``."""
+        """Its state: ``marks``, ``words``, ``sent``, ``generated``, ``text``."""
         self._most_ms = settings.limits.max_window_ms
         self._go = asyncio.Event()
         self._go.set()

@@ -32,7 +32,7 @@ class ServerTls:
         """
         self._settings = settings
         self.context = self._current = _loaded(settings)
-        """What to listen with, for as long as the socket is open."""
+        """Context of the listening socket."""
         self.context.sni_callback = self._choose
 
     def reload(self) -> None:

@@ -16,7 +16,7 @@ from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.heard import Word
 
 MOST_PHASES = 160
-"""Of our filter, which is a table of so many phases (44.1 kHz of 24 kHz has 147). Beyond that a
+"""Phases of our filter, which is a table (44.1 kHz of 24 kHz has 147). Beyond that a
 table takes megabytes, and the time of others to be made."""
 
 

@@ -26,7 +26,7 @@ SHORTEST_GAP_S = 0.02
 ENGINE_MARKS = ("slot", "prefill", "first_codes", "starter")
 """Marks that an engine may tell; ``slot`` else is when it was asked."""
 _BY_WEIGHT: tuple[EndReason, ...] = ("text_end", "dry", "silence", "frame_cap", "regenerated")
-"""Why generations end, the least disturbing first: a context tells the last of its generations'."""
+"""Reasons why generations end, the least disturbing first; a context reports the worst of them."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Utterance:
     ) -> None:
         self.opened = opened
         self.mode = mode
-        """How text becomes speech: the mode really used."""
+        """Mode in which text becomes speech."""
         self.reason: EndReason = "text_end"
-        """Why it ended."""
+        """Reason of its end."""
         self.marks: dict[str, float] = {}
         self.words: list[Word] = []
         self.sent = 0

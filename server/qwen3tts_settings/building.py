@@ -18,7 +18,7 @@ from qwen3tts_settings.entries import BadConfiguration, Entry, from_text, value_
 T = TypeVar("T")
 
 INSTEAD = "Put it into the environment or into a file of its own."
-"""What to do with a secret that stands in a file of settings; a field's metadata may say it better,
+"""Remedy for a secret in a file of settings; a field's metadata may have a better one,
 as ``instead``."""
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 

@@ -68,10 +68,10 @@ class SpeechClient:
         self.url = url
         self.resume = resume
         self.draining = asyncio.Event()
-        """Set when the server has asked to leave: open new contexts on another connection. Never
+        """Set when the server drains: open new contexts on another connection. Never
         set with ``resume``, where this is done here."""
         self.error: SpeechError | None = None
-        """Why this client is over; None while it is not."""
+        """Error that ended this client; None while it is connected."""
         self._connection: ServerConnection
         self._clock = clock
         self._ping_interval = ping_interval
@@ -82,7 +82,7 @@ class SpeechClient:
         self._waiting: dict[Context, str] = {}
         """Contexts without a server, and the address where each had one."""
         self._moving: dict[asyncio.Task[None], Context] = {}
-        """What has a context go on elsewhere later than now."""
+        """Tasks that move a context to another server after a wait."""
         self._last: str | None = None
         """Address that is tried last in the next search: its server has stalled."""
         self._search: asyncio.Task[SpeechError | None] | None = None

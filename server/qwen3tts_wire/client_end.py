@@ -37,7 +37,7 @@ class ClientProtocol(Endpoint[ClientEvent]):
         """Number contexts from the one after ``last_no``."""
         super().__init__()
         self.session: SessionCreated | None = None
-        """What the server said first."""
+        """Greeting of the server."""
         self.strays = 0
         """Messages dropped because their context was over: none, when the server keeps its word."""
         self._contexts: dict[int, ContextRecord] = {}

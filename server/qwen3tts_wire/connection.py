@@ -119,14 +119,14 @@ class ServerConnection:
         self.protocol = ClientProtocol(last_no)
         self.draining = asyncio.Event()
         self.left = asyncio.Event()
-        """Set when no context can be opened on it any more."""
+        """Set once no context can be opened on it."""
         self.error: SpeechError | None = None
-        """Why the connection is over; None while it is not."""
+        """Error that ended the connection; None while it is open."""
         self.loads: dict[str, asyncio.Future[VoiceReady]] = {}
-        """Who waits for a voice, by request."""
+        """Pending voice loads, by request."""
         self.socket = socket
         self.room = asyncio.Event()
-        """Set while more may be written."""
+        """Set while the outbox has room."""
         self.room.set()
         self._owner = owner
         self._clock = clock

@@ -92,11 +92,11 @@ class Context:
         self.received = 0
         """Samples received so far."""
         self.resumed = 0
-        """How often its server changed."""
+        """Number of changes of its server."""
         self.done: Done | None = None
-        """Set as soon as the server has said it, before the iterator gets there."""
+        """Set as soon as the server has sent it, before the iterator reaches it."""
         self.error: SpeechError | None = None
-        """Why the context broke."""
+        """Error that ended the context."""
         self.revoice: Callable[[], Awaitable[tuple[str | None, str | None]]] | None = None
         """Asked for voice and language where a server at another address is to go on, which may
         have other voices; without it that one is asked for the same."""

@@ -110,7 +110,7 @@ class Endpoint(Generic[Event]):
     def __init__(self) -> None:
         self._events: list[Event] = []
         self.outbox = Outbox()
-        """What ``data_to_send`` will return."""
+        """Messages that ``data_to_send`` will return."""
 
     def data_to_send(self) -> list[Data]:
         """Return the WebSocket messages to write, in order; each once."""

@@ -52,7 +52,7 @@ class Done:
     """All audio has arrived."""
 
     samples: int
-    """Of the whole context."""
+    """Samples of the whole context."""
     chars: int
     clauses: int
     reason: str
@@ -88,11 +88,11 @@ class Resumed:
     offset: int
     """Position at which the sound goes on."""
     char: int
-    """Where in the text it goes on, in code points."""
+    """Position in the text where it goes on, in code points."""
     gap_s: float
     """Seconds from the last sound received to this."""
     reason: str
-    """How the server was lost."""
+    """Reason of the loss."""
 
 
 Event = Started | Audio | Alignment | Done | Resumed

@@ -260,7 +260,7 @@ class DecodeError:
 
     error: SpeechError
     type: str | None = None
-    """Its type, where that much could be read."""
+    """Its type, where it could be read."""
     context_id: str | None = None
     """The context it names, where that much could be read."""
     request_id: str | None = None

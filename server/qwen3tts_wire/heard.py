@@ -21,9 +21,9 @@ class Word:
     char_end: int
     """Offset of the first code point after the word."""
     precision: str = "exact"
-    """How far ``start`` and ``end`` can be trusted: ``exact`` or ``estimated``."""
+    """Precision of ``start`` and ``end``: ``exact`` or ``estimated``."""
     precision_ms: float | None = None
-    """How far off they usually are at most (95 of 100 words), where that was measured."""
+    """Error bound of 95 of 100 words, where it was measured."""
 
     def moved(self, samples: int) -> Word:
         return replace(self, start=self.start + samples, end=self.end + samples)

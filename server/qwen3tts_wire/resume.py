@@ -344,9 +344,9 @@ class ContextAttempt:
         self.base = 0
         """Position in the context at which the sound of this server begins."""
         self.char = 0
-        """Where its text begins in that of the context."""
+        """Start of its text in that of the context."""
         self.pending_join: ResumeJoin | None = None
-        """Set while it is not known where its sound joins."""
+        """Set until the join of its audio is known."""
         self.paid = 0
         """Samples in the queue for which credit was given already."""
         self.clauses = 0

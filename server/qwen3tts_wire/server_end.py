@@ -271,7 +271,7 @@ _REMEDIES = {
     "protocol_error": "docs/protocol.md has what each state of a context allows.",
     "server_busy": "Connect again, or try again later.",
 }
-"""What helps where an error itself does not say it."""
+"""Remedies for errors without one."""
 
 
 def error_info(

@@ -16,7 +16,7 @@ class SseEvent:
     """An event with data."""
 
     event: str
-    """Its type; ``message`` where none was given."""
+    """Its type; ``message`` by default."""
     data: str
 
 

@@ -20,7 +20,7 @@ MOST_PARTS = 20_000
 """Commas, colons and brackets in a JSON body. To read a mebibyte of small fields takes 50 ms, of
 one string 1 ms, and everybody waits meanwhile."""
 MOST_DIGITS = 40
-"""Of a number that is kept whole; a longer one becomes the nearest float, which is quicker."""
+"""Digits of a number parsed as an integer; a longer one becomes a float, which is quicker."""
 THREAD_BYTES = 1 << 18
 """A body of at least this size is parsed in a thread; 16 MiB take 0.1 s."""
 MOST_ESCAPES = 400_000
@@ -95,7 +95,7 @@ def _content_type(request: Request) -> str:
 
 
 FIELD_BYTES = 64 * 1024
-"""Of one field that is no file."""
+"""Size of one field that is not a file."""
 MOST_FIELDS = 16
 MOST_FILES = 1
 REMEDY = f"Send at most one file and {MOST_FIELDS} fields of {FIELD_BYTES} bytes, each named."
@@ -208,7 +208,7 @@ def _text(data: bytes) -> str:
 
 
 PIECE_BYTES = 1 << 16
-"""Of one message, which the client must read within the time."""
+"""Size of one message, which the client must read within the timeout."""
 
 
 class ClientStalled(Exception):

@@ -62,7 +62,7 @@ class VoiceCatalogue(WrappedEngine):
         self._listed: list[Voice] = []
         """The voices that these names are of."""
         self._spread: dict[tuple[str, str | None], str | None] = {}
-        """What known names stand for, by language."""
+        """Voices of known names, by language."""
 
     # --- life ---
 

@@ -31,7 +31,7 @@ class Target:
     """A name or an IP address, without brackets."""
     port: int
     path: str
-    """With the query."""
+    """Path with the query."""
 
     @property
     def authority(self) -> str:

@@ -18,7 +18,7 @@ from qwen3tts_wire.errors import EngineUnavailable, ServerBusy
 from qwen3tts_wire.process import replace_file, sync_folder
 
 FOLDERS = ("voices", "names")
-"""What a store is divided into."""
+"""Folders of a store."""
 MARKER = ".store"
 """File beside FOLDERS in a store behind a URL: where it is missing, so is the store."""
 LOCK_TIMEOUT_S = 10.0

@@ -77,7 +77,7 @@ class VoiceLibrary:
         self._contents: dict[str, str] = {}
         """The content of each of these ids."""
         self._used: dict[str, float] = {}
-        """When each id was asked for last."""
+        """Time of each id's last use."""
         self._named: set[str] = set()
         """Contents that have a name, or had one when they were last seen."""
         self._leaving: set[str] = set()

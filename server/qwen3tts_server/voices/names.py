@@ -13,7 +13,7 @@ from qwen3tts_engine.starter.engine import FindVoice, starters_of
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
 
 DEFAULT = "default"
-"""What clients send who want none in particular."""
+"""Name that clients send for the default voice."""
 NAME_MAX = 64
 """Code points in a name."""
 

@@ -19,7 +19,7 @@ HEADER_MAX = 64 * 1024
 REF_TEXT_MAX = 4096
 """Code points of what a recording says."""
 Kind = Literal["audio_sample", "speaker_embedding"]
-"""What a voice is made of, by its field in an upload."""
+"""Source of a voice, by its field in an upload."""
 _HASHED_AS: dict[Kind, bytes] = {
     "audio_sample": b"qwen3tts recording 1\n",
     "speaker_embedding": b"qwen3tts embedding 1\n",
@@ -34,7 +34,7 @@ class VoiceContent:
     audio: bytes
     """The file as it was brought; of an embedding its numbers, float32, little-endian."""
     ref_text: str | None = None
-    """What it says; None: not given."""
+    """Transcript; None: not given."""
     x_vector_only: bool = False
     """Only the speaker embedding (x-vector) is used."""
     kind: Kind = "audio_sample"
@@ -66,11 +66,11 @@ class VoiceContent:
 class RecordingFile:
     file: str
     content: str
-    """Its hash."""
+    """Content hash."""
     id_hash: str
-    """Of the id that the engine gave to the voice."""
+    """Hash of the engine's id of the voice."""
     created: float
-    """When, in seconds since 1970."""
+    """Time of creation, seconds since 1970."""
     bytes: int
 
 
@@ -130,13 +130,13 @@ class StoredVoice:
     voice_id: str
     """The id that its engine gave it: the hash of its whole content, for Qwen3-TTS."""
     created: float
-    """When, in seconds since 1970."""
+    """Time of creation, seconds since 1970."""
     bytes: int
-    """Of its recording, or of its embedding's numbers."""
+    """Size of its recording, or of its embedding."""
     seconds: float | None
-    """Of its recording; None where only the engine could read it, or it is an embedding."""
+    """Duration of its recording; None where only the engine can read it, or of an embedding."""
     ref_text: str | None
-    """What its recording says; None: not used."""
+    """Transcript of its recording; None: not used."""
     description: str
     consent: str
     """Whatever the uploader said about the speaker's consent."""
@@ -145,7 +145,7 @@ class StoredVoice:
     content: str = ""
     """Hash of recording, words and flags: where the recording is kept."""
     owner: str = ""
-    """What stands for the key it was uploaded with; empty: none, or before keys had roles."""
+    """Hash of the key of its upload; empty: without one, or before keys had roles."""
     kind: Kind = "audio_sample"
 
 

@@ -35,7 +35,7 @@ from qwen3tts_wire.whisper.models import (
 Samples = NDArray[np.int16]
 
 RATE_HZ = 16_000
-"""Of every Whisper model."""
+"""Sample rate of every Whisper model."""
 WINDOW_S = 30
 """Longest window of the model, seconds."""
 LEAST_WINDOW_S = 8

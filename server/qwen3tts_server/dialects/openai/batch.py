@@ -39,9 +39,9 @@ from qwen3tts_wire.messages import ContextOpen
 log = logging.getLogger(__name__)
 
 FORM = "wav"
-"""Where neither the item nor the batch names one: vLLM-Omni's, whatever ``default_format`` is."""
+"""Format where neither item nor batch names one: vLLM-Omni's, whatever ``default_format`` is."""
 FILE_PIECE_BYTES = PIECE_BYTES // 4 * 3
-"""Of a file, for one piece of base64; a multiple of 3, so that the pieces join without padding."""
+"""Bytes encoded as one piece of base64; a multiple of 3, so that pieces join without padding."""
 _VOICES = ("voice", "speaker")
 _REFERENCES = ("ref_audio", "ref_text", "x_vector_only_mode", "speaker_embedding")
 _ONE_AT_A_TIME = ("input", "items", "model", "stream", "stream_format")
@@ -137,7 +137,7 @@ class BatchAnswer(Response):
         self._batch = batch
         self._room = room
         self._contexts: dict[object, ContextOpen | SpeechError] = {}
-        """What became of each reference: a recording is fetched once for all items."""
+        """Result of each reference: a recording is fetched once for all items."""
         self._preparing = asyncio.Lock()
         self._spent = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
         self._failed = 0

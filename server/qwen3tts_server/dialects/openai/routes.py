@@ -127,7 +127,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 MAX_FORM_BYTES = 1 << 18
-"""Of an upload besides its recording."""
+"""Size of an upload besides its recording."""
 _YES, _NO = ("true", "1", "yes", "on"), ("", "false", "0", "no", "off")
 
 

@@ -34,7 +34,7 @@ MODELS = ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe")
 """OpenAI's names, besides the model's own."""
 FORMS = ("json", "text", "verbose_json")
 MAX_FORM_BYTES = 1 << 18
-"""Of a form besides its recording."""
+"""Size of a form besides its recording."""
 MAX_LANGUAGE = 64
 IGNORED = ("prompt", "temperature")
 TranscriptForm = Literal["json", "text", "verbose_json"]

@@ -81,13 +81,13 @@ class Init:
     voice_id: Name | None = None
     """A voice that is known here; not looked at beside ``ref_audio_base64``."""
     ref_text: Annotated[str, Text(0, 4096)] | None = None
-    """What is said in the recording."""
+    """Transcript of the recording."""
     auto_transcribe: Annotated[bool, Flag()] = False
     """Find that out here."""
     x_vector_only: Annotated[bool, Flag()] = False
     """Use only its speaker embedding (x-vector)."""
     language: Annotated[str, Text(0, 64, printable=True)] | None = None
-    """What generations speak that name no language."""
+    """Default language of this connection."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ FRAME_SAMPLES = SAMPLE_RATE * 80 // 1000
 TURN_CHARS = 4096
 """Text cut into clauses before the others have their turn."""
 MESSAGE_CHARS = 64
-"""What a message counts for at least: an empty one is answered too."""
+"""Least cost of a message: an empty one is answered too."""
 
 
 class VllmOmniConnection(Connection[Command]):

@@ -56,15 +56,15 @@ class SessionConfig:
     voice: _AnyText | None = None
     """A voice by any of its names; ``speaker`` is the same field."""
     task_type: Annotated[str, OneOf(TASKS)] | None = None
-    """What the checkpoint was made for; Base where a reference is given."""
+    """Task of the checkpoint; Base where a reference is given."""
     language: _AnyText | None = None
     """``Auto``, an English name (``Chinese``) or a BCP 47 tag."""
     instructions: _AnyText | None = None
-    """How to speak, in words, where the engine takes that."""
+    """Style instructions, where the engine takes them."""
     ref_audio: _AnyText | None = None
     """The voice to clone: data URL, base64, or a URL where the server allows it."""
     ref_text: _AnyText | None = None
-    """What ``ref_audio`` says."""
+    """Transcript of ``ref_audio``."""
     x_vector_only_mode: Annotated[bool, Flag()] | None = None
     """Use only the speaker embedding (x-vector) of ``ref_audio``."""
     speaker_embedding: (
@@ -89,7 +89,7 @@ class SessionConfig:
     seed: Annotated[int, Whole(-INT64, INT64 - 1)] | None = None
     """Start of the random numbers."""
     split_granularity: Annotated[str, OneOf(GRANULARITIES)] = "none"
-    """What is one unit."""
+    """Granularity of units."""
     streaming_mode: Annotated[str, OneOf(STREAMING_MODES)] | None = None
     """An utterance is one unit, said while its text comes: each word, or what was committed."""
 

@@ -18,15 +18,15 @@ from qwen3tts_wire.errors import BadRequest
 Granularity = Literal["none", "sentence", "clause"]
 
 ASCII_ENDS = {"none": "", "sentence": ".!?", "clause": ".!?,;"}
-"""They end a unit before white space or at the end of the text."""
+"""Marks that end a unit before white space or at the end of the text."""
 _SENTENCE = "\u3002\uff01\uff1f\u2026\u0964\u0965\u061f"
 """Full stops, exclamation and question marks of Chinese and Japanese, the ellipsis, Devanagari's
 danda and double danda, the Arabic question mark."""
 SCRIPT_ENDS = {"none": "", "sentence": _SENTENCE, "clause": _SENTENCE + "\uff0c\uff1b\u060c\u061b"}
-"""They end a unit whatever follows; among clause marks the commas and semicolons of Chinese and
-Arabic."""
+"""Marks that end a unit whatever follows; among clause marks Chinese and Arabic commas and
+semicolons."""
 CLOSING = "\"'\u201d\u2019\u00bb)]}\u300f\u300d\uff09\u3011"
-"""They stay with the mark before them."""
+"""Closing marks, which stay with the mark before them."""
 _RUN = frozenset(ASCII_ENDS["clause"] + SCRIPT_ENDS["clause"] + CLOSING)
 
 _TITLES = ("dr", "mr", "mrs", "ms", "prof", "sr", "jr", "st", "mt")
@@ -56,11 +56,11 @@ class Splitter:
         self._ends = self._ascii | frozenset(SCRIPT_ENDS[granularity])
         self._chars: list[str] = []
         self._start = 0
-        """Where the next unit begins."""
+        """Start of the next unit."""
         self._scan = 0
         """Everything before it ends nothing."""
         self._run = 0
-        """Where the run of marks that begins at ``_scan`` goes on."""
+        """End so far of the run of marks that begins at ``_scan``."""
 
     def __len__(self) -> int:
         return len(self._chars) - self._start
@@ -144,7 +144,7 @@ class Utterance:
     chars: int = 0
     """Characters of a growing unit that have come."""
     voice: ContextVoice = field(default_factory=ContextVoice)
-    """Of all its units."""
+    """Voice of all its units."""
     over: bool = False
     """Whether its growing unit ended before its text did."""
 
@@ -162,7 +162,7 @@ class Unit:
     grows: bool = False
     """Whether more of it comes, as More."""
     voice: ContextVoice = field(default_factory=ContextVoice)
-    """Its utterance's."""
+    """Voice of its utterance."""
 
     @property
     def where(self) -> dict[str, int]:
@@ -290,7 +290,7 @@ class Answers:
         """Bytes of audio of the unit being said, so far."""
         self._chunks = 0
         self._out: deque[tuple[str | bytes, int]] = deque()
-        """What is to be written, with the bytes of audio in it."""
+        """Unwritten messages, with the bytes of audio in each."""
         self._writing = False
         """Whether some of it is on its way: what comes next waits until the client has taken it."""
 
