@@ -13,7 +13,18 @@ from typing import Any, Final, Generic, TypeVar
 
 from qwen3tts_pacer.clock import Clock
 
+logger = logging.getLogger(__name__)
+
+
 T = TypeVar("T")
+
+
+POLL_INTERVAL_S: Final = 0.5
+"""Interval of checking deadlines."""
+MAX_CLOSING: Final = 64
+"""Connections that are being closed; with more no further one is accepted for the moment."""
+BACKLOG: Final = 128
+LOG_INTERVAL_S: Final = 10.0
 
 
 class TokenBucket:
@@ -131,16 +142,6 @@ class PendingConnections:
 
     def _oldest_of(self, host: str) -> Hashable:
         return next(key for key, (each, _) in self._waiting.items() if each == host)
-
-
-logger = logging.getLogger(__name__)
-
-POLL_INTERVAL_S: Final = 0.5
-"""Interval of checking deadlines."""
-MAX_CLOSING: Final = 64
-"""Connections that are being closed; with more no further one is accepted for the moment."""
-BACKLOG: Final = 128
-LOG_INTERVAL_S: Final = 10.0
 
 
 class ConnectionLimiter:

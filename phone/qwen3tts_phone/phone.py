@@ -65,6 +65,12 @@ from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
 from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 from qwen3tts_wire.process import heap, raise_descriptor_limit
 
+logger = logging.getLogger(__name__)
+
+
+FILES_A_CALL = 8
+"""Descriptors that a call may take, here or in the media process: memory, ports, files."""
+
 
 class PhoneStatus:
     """State of a `Phone`, once it is entered."""
@@ -106,11 +112,6 @@ class PhoneStatus:
     def sip(self) -> SipEndpoint:
         return self._sip
 
-
-logger = logging.getLogger(__name__)
-
-FILES_A_CALL = 8
-"""Descriptors that a call may take, here or in the media process: memory, ports, files."""
 
 __all__ = ["Account", "Call", "Phone", "PhoneCall", "PhoneSettings"]
 

@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+_CODECS = (
+    "Compare the codecs and the encryption of both sides: allow PCMU or PCMA there, and make SRTP "
+    "optional, or required on both."
+)
+_SESSION = "The other side does not accept how we describe the sound."
+_FORWARDING = "Check the forwarding at the number called, and the outbound proxy."
+
 
 @dataclass(frozen=True, slots=True)
 class StatusMeaning:
@@ -24,12 +31,6 @@ _CREDENTIALS = StatusMeaning(
     "The server asks for a password.",
     "Give the user name and password of an account that may call there.",
 )
-_CODECS = (
-    "Compare the codecs and the encryption of both sides: allow PCMU or PCMA there, and make SRTP "
-    "optional, or required on both."
-)
-_SESSION = "The other side does not accept how we describe the sound."
-_FORWARDING = "Check the forwarding at the number called, and the outbound proxy."
 
 STATUSES: Final[dict[int, StatusMeaning]] = {
     401: _CREDENTIALS,

@@ -18,6 +18,29 @@ from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.tones import HOP_S, Spectrum, SpectrumFrame, Tone, ToneDetector, ToneKind
 from qwen3tts_settings.constraints import bounded, check_fields
 
+FLOOR_S: Final = 3.0
+"""Window of the noise floor: the quietest moment in it is the noise of the line."""
+ABOVE_DB: Final = 9.0
+"""Speech is louder than the noise floor by this."""
+MIN_SPEECH_DBFS: Final = -48.0
+"""Lowest level of speech, however quiet the line."""
+MAX_FLOOR_DBFS: Final = -30.0
+"""Highest noise floor: above it the sound is speech without pauses."""
+BELOW_PEAK_DB: Final = 22.0
+"""Sound below the peak of the voice by this is the room behind it."""
+PEAK_FALL_DB: Final = 0.01
+"""Decay of the peak in 10 ms."""
+SMOOTH: Final = 5
+"""Moments of 10 ms over which loudness is averaged."""
+BRIDGE_S: Final = 0.25
+"""A pause shorter than this is part of the speech: a stop consonant, a breath."""
+MIN_BURST_S: Final = 0.08
+"""Shortest sound that counts; the click of the answer is shorter."""
+MIN_BURST_IN_SPEECH_S: Final = 0.03
+"""The same within a greeting: in noise only its loudest parts are above the floor."""
+MIN_GREETING_S: Final = 0.14
+"""Shortest greeting; less speech is a noise."""
+
 
 @dataclass(frozen=True, slots=True)
 class AnsweringSettings:
@@ -56,30 +79,6 @@ class Answerer:
     """Time of the decision, seconds of sound after the answer."""
     words: str
     """Reason of the decision."""
-
-
-FLOOR_S: Final = 3.0
-"""Window of the noise floor: the quietest moment in it is the noise of the line."""
-ABOVE_DB: Final = 9.0
-"""Speech is louder than the noise floor by this."""
-MIN_SPEECH_DBFS: Final = -48.0
-"""Lowest level of speech, however quiet the line."""
-MAX_FLOOR_DBFS: Final = -30.0
-"""Highest noise floor: above it the sound is speech without pauses."""
-BELOW_PEAK_DB: Final = 22.0
-"""Sound below the peak of the voice by this is the room behind it."""
-PEAK_FALL_DB: Final = 0.01
-"""Decay of the peak in 10 ms."""
-SMOOTH: Final = 5
-"""Moments of 10 ms over which loudness is averaged."""
-BRIDGE_S: Final = 0.25
-"""A pause shorter than this is part of the speech: a stop consonant, a breath."""
-MIN_BURST_S: Final = 0.08
-"""Shortest sound that counts; the click of the answer is shorter."""
-MIN_BURST_IN_SPEECH_S: Final = 0.03
-"""The same within a greeting: in noise only its loudest parts are above the floor."""
-MIN_GREETING_S: Final = 0.14
-"""Shortest greeting; less speech is a noise."""
 
 
 class VoiceGate:

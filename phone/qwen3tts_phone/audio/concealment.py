@@ -26,6 +26,22 @@ BANDWIDTH_EXPANSION = 0.98
 """Bandwidth expansion: the response decays within `RESPONSE_SAMPLES`."""
 
 
+WINDOW_MS = 12.0
+"""Correlation window of the pitch search; 10 to 15 are as good (PESQ within 0.02)."""
+HISTORY_MS = 50.0
+STEADY_MS = 10.0
+"""Time at full level."""
+FADE_MS = 60.0
+"""Time until silence."""
+QUIET_RMS = 50.0
+"""-56 dBFS."""
+LOUD_RMS = 330.0
+"""-40 dBFS, the highest level of a background."""
+MERGE_MS = 4.0
+"""Length of the cross-fade for each 10 ms lost."""
+MERGE_MOST_MS = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class NoiseSpec:
     """Level and spectrum of a background noise."""
@@ -176,22 +192,6 @@ class BackgroundEstimator:
         if level <= self._floor:
             self._floor = max(level, 1.0)
             self._quietest = samples
-
-
-WINDOW_MS = 12.0
-"""Correlation window of the pitch search; 10 to 15 are as good (PESQ within 0.02)."""
-HISTORY_MS = 50.0
-STEADY_MS = 10.0
-"""Time at full level."""
-FADE_MS = 60.0
-"""Time until silence."""
-QUIET_RMS = 50.0
-"""-56 dBFS."""
-LOUD_RMS = 330.0
-"""-40 dBFS, the highest level of a background."""
-MERGE_MS = 4.0
-"""Length of the cross-fade for each 10 ms lost."""
-MERGE_MOST_MS = 5.0
 
 
 class Concealer:

@@ -20,6 +20,10 @@ Tap = Callable[[bytes, float], None]
 """Takes the payload of a frame that went out, and when (seconds of the monotonic clock)."""
 
 
+KEPT_S = 5.0
+"""Length of a reader's buffer; older frames are dropped."""
+
+
 class CallSink(FrameSink, Protocol):
     """A `FrameSink` that also reports the frames that went out."""
 
@@ -36,10 +40,6 @@ class CallSink(FrameSink, Protocol):
         """Report to the taps what went out since the last call."""
 
     def gone(self) -> None: ...
-
-
-KEPT_S = 5.0
-"""Length of a reader's buffer; older frames are dropped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,14 @@ Tap = Callable[[HeardFrame], None]
 """Called with each frame; it must not block."""
 
 
+COMFORT_NOISE = 13
+"""Payload type of RFC 3389 at a clock of 8 kHz."""
+DEFAULT_FRAME_S = 0.02
+"""A frame's length until one has come."""
+MAX_FRAME_SAMPLES = 5760
+"""Longest frame: 120 ms of Opus at 48 kHz (RFC 6716 section 2.1.4)."""
+
+
 class InboundAudio:
     """Inbound audio of a call, fanned out to taps and readers."""
 
@@ -127,13 +135,6 @@ def _nothing() -> None: ...
 
 
 Samples = NDArray[np.int16]
-
-COMFORT_NOISE = 13
-"""Payload type of RFC 3389 at a clock of 8 kHz."""
-DEFAULT_FRAME_S = 0.02
-"""A frame's length until one has come."""
-MAX_FRAME_SAMPLES = 5760
-"""Longest frame: 120 ms of Opus at 48 kHz (RFC 6716 section 2.1.4)."""
 
 
 class AudioDecoder:

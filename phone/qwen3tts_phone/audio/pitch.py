@@ -13,6 +13,12 @@ LONGEST_MS = 15.0
 """66 Hz."""
 
 
+WINDOW_MS = 10.0
+"""Correlation window."""
+MIN_LIKENESS = 0.85
+"""Pieces that are at least so alike may be faded into each other (a normalised correlation)."""
+
+
 def bounds(rate_hz: int) -> tuple[int, int]:
     return round(SHORTEST_MS * rate_hz / 1000), round(LONGEST_MS * rate_hz / 1000)
 
@@ -46,11 +52,6 @@ def period_of_end(history: Floats, rate_hz: int, window: int) -> tuple[int, floa
 
 
 Samples = NDArray[np.int16]
-
-WINDOW_MS = 10.0
-"""Correlation window."""
-MIN_LIKENESS = 0.85
-"""Pieces that are at least so alike may be faded into each other (a normalised correlation)."""
 
 
 def shorten(

@@ -37,6 +37,38 @@ PRIOR = 0.5
 """Weight of the initial estimate, in half seconds: it fades after five of them."""
 
 
+REPEAT_TICKS = 4
+"""Ticks between two changes of the length: at most a fifth in 20 ms frames."""
+SURPLUS_S = 0.01
+"""Surplus over the target delay that is removed in pauses."""
+SURPLUS_SPEECH_S = 0.04
+"""More than this in the middle of speech, too. (Of 40 ms taken out of 8 s of speech PESQ makes 4.08
+out of 4.33.)"""
+SHORTAGE_S = 0.004
+"""Shortage that is filled in pauses."""
+SPARE_S = 0.01
+"""Reserve besides a frame below which speech is lengthened too: the next tick might underrun."""
+PAUSE_SLACK_S = 0.02
+"""With ``hold_s``: tolerance, in pauses too."""
+PAUSE_AHEAD_S = 0.15
+PAUSE_BEHIND_S = 0.05
+"""With ``hold_s``: a pause has no speech for this time before and after it, as far as is known;
+within a word, before a plosive, it may be silent for 100 ms."""
+QUIET_PIECE_S = 0.005
+"""The level of a pause is looked at in pieces of this length: a word may begin in any of them."""
+URGENT_S = 0.1
+"""Surplus above which each tick may be shortened, at a lower correlation."""
+URGENT_ALIKE = 0.5
+NEW_STREAM_S = 2.0
+"""A transit that grows by more is another count of timestamps (RFC 3550 section 5.1)."""
+AHEAD_S = 0.5
+"""The same for a transit that falls by more."""
+BACK_S = 0.2
+"""And so is a frame that lies by more before the end of the last one: they come in order."""
+END_S = 2.0
+"""Longest playout after the end."""
+
+
 class DelayEstimator:
     """Estimator of a stream's lateness: a decaying histogram of the latest packet per half second.
 
@@ -98,37 +130,6 @@ class DelayEstimator:
 
 
 Samples = NDArray[np.int16]
-
-REPEAT_TICKS = 4
-"""Ticks between two changes of the length: at most a fifth in 20 ms frames."""
-SURPLUS_S = 0.01
-"""Surplus over the target delay that is removed in pauses."""
-SURPLUS_SPEECH_S = 0.04
-"""More than this in the middle of speech, too. (Of 40 ms taken out of 8 s of speech PESQ makes 4.08
-out of 4.33.)"""
-SHORTAGE_S = 0.004
-"""Shortage that is filled in pauses."""
-SPARE_S = 0.01
-"""Reserve besides a frame below which speech is lengthened too: the next tick might underrun."""
-PAUSE_SLACK_S = 0.02
-"""With ``hold_s``: tolerance, in pauses too."""
-PAUSE_AHEAD_S = 0.15
-PAUSE_BEHIND_S = 0.05
-"""With ``hold_s``: a pause has no speech for this time before and after it, as far as is known;
-within a word, before a plosive, it may be silent for 100 ms."""
-QUIET_PIECE_S = 0.005
-"""The level of a pause is looked at in pieces of this length: a word may begin in any of them."""
-URGENT_S = 0.1
-"""Surplus above which each tick may be shortened, at a lower correlation."""
-URGENT_ALIKE = 0.5
-NEW_STREAM_S = 2.0
-"""A transit that grows by more is another count of timestamps (RFC 3550 section 5.1)."""
-AHEAD_S = 0.5
-"""The same for a transit that falls by more."""
-BACK_S = 0.2
-"""And so is a frame that lies by more before the end of the last one: they come in order."""
-END_S = 2.0
-"""Longest playout after the end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,12 @@ from qwen3tts_speech.frame_writer import FrameTranscoder
 from qwen3tts_speech.sink import Interruption, Played
 from qwen3tts_wire.errors import log_text
 
+logger = logging.getLogger(__name__)
+
+
+KEPT = 64
+"""Contexts that are remembered after they are over."""
+
 
 class SinkContext:
     """One utterance: its frames in the ring, and what went out of it."""
@@ -134,12 +140,6 @@ def _first_audible(sent: Sequence[ContextSent]) -> float | None:
 
 def _seconds(at_ns: int) -> float | None:
     return at_ns / 1e9 if at_ns else None
-
-
-logger = logging.getLogger(__name__)
-
-KEPT = 64
-"""Contexts that are remembered after they are over."""
 
 
 class RtpSink:

@@ -23,6 +23,35 @@ SIT_HZ: Final = ((880.0, 1020.0), (1330.0, 1470.0), (1700.0, 1850.0))
 SIT_S: Final = (0.18, 0.6)
 
 
+RATES_HZ: Final = (8000, 16000, 24000, 48000)
+HOP_S: Final = 0.01
+WINDOW_S: Final = 0.04
+"""A Hann window: a tone fills 4 bins of 25 Hz."""
+BIN_HZ: Final = 25.0
+LOW_HZ: Final = 225.0
+HIGH_HZ: Final = 3700.0
+"""Telephone band without mains hum and its overtones."""
+LOBE: Final = 2
+"""Bins on each side of a peak that belong to it."""
+SILENCE_DBFS: Final = -100.0
+TONE_DBFS: Final = -45.0
+PAIR: Final = 0.92
+STEADY_HZ: Final = 14.0
+"""A tone wanders less than this: neighbouring notes of music and voices do not."""
+BREAK_HOPS: Final = 2
+"""Frames of other sound that end a tone."""
+BEEP_HZ: Final = (380.0, 2100.0)
+BEEP_S: Final = (0.065, 2.0)
+"""As measured; the window takes up to 15 ms off."""
+BEEP_PAIR_S: Final = 0.15
+"""Shortest beep of two simultaneous tones; two overtones of a hum are shorter."""
+BEEP_QUIET_S: Final = 0.25
+"""Quiet after a beep, 6 dB below it or more; music goes on."""
+BEEP_APART_S: Final = 0.15
+"""A beep does not follow another tone as closely as this: a melody does."""
+DIAL_S: Final = 3.0
+
+
 class ToneKind(StrEnum):
     RINGBACK = "ringback"
     BUSY = "busy"
@@ -126,19 +155,6 @@ def is_pair(past: Sequence[ToneSegment]) -> bool:
     )
 
 
-RATES_HZ: Final = (8000, 16000, 24000, 48000)
-HOP_S: Final = 0.01
-WINDOW_S: Final = 0.04
-"""A Hann window: a tone fills 4 bins of 25 Hz."""
-BIN_HZ: Final = 25.0
-LOW_HZ: Final = 225.0
-HIGH_HZ: Final = 3700.0
-"""Telephone band without mains hum and its overtones."""
-LOBE: Final = 2
-"""Bins on each side of a peak that belong to it."""
-SILENCE_DBFS: Final = -100.0
-
-
 @dataclass(frozen=True, slots=True)
 class SpectrumFrame:
     """Spectrum of 10 ms: level and the two strongest peaks."""
@@ -225,24 +241,6 @@ class Tone:
     duration_s: float
     """Its length, so far where it still sounds."""
     hz: float
-
-
-TONE_DBFS: Final = -45.0
-PAIR: Final = 0.92
-STEADY_HZ: Final = 14.0
-"""A tone wanders less than this: neighbouring notes of music and voices do not."""
-BREAK_HOPS: Final = 2
-"""Frames of other sound that end a tone."""
-BEEP_HZ: Final = (380.0, 2100.0)
-BEEP_S: Final = (0.065, 2.0)
-"""As measured; the window takes up to 15 ms off."""
-BEEP_PAIR_S: Final = 0.15
-"""Shortest beep of two simultaneous tones; two overtones of a hum are shorter."""
-BEEP_QUIET_S: Final = 0.25
-"""Quiet after a beep, 6 dB below it or more; music goes on."""
-BEEP_APART_S: Final = 0.15
-"""A beep does not follow another tone as closely as this: a melody does."""
-DIAL_S: Final = 3.0
 
 
 class ToneDetector:

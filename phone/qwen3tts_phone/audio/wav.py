@@ -31,6 +31,10 @@ MAX_SECONDS = 12 * 3600.0
 """At 8 kHz this is 1.3 GiB; a WAV file ends at 4 GiB."""
 
 
+MAX_ANNOUNCEMENT_S = 300.0
+"""Longest announcement."""
+
+
 class Track(IntEnum):
     """Channel of a party."""
 
@@ -200,10 +204,6 @@ class StereoRecorder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-MAX_ANNOUNCEMENT_S = 300.0
-"""Longest announcement."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,12 @@ from qwen3tts_speech.link import SpeechLink, VoiceOptions
 from qwen3tts_speech.record_sinks import EndOfCallSink, RecordSink
 from qwen3tts_wire.errors import SpeechError, log_text
 
+logger = logging.getLogger(__name__)
+
+
+CLAIM_WITHIN_S = 5.0
+"""A call that follows another one is hung up when no program takes it over by then."""
+
 
 class BackgroundTasks:
     """Tasks that are cancelled together."""
@@ -105,12 +111,6 @@ class Succession:
     def _settle(self) -> None:
         if self._over and not self._under_way and not self._next.done():
             self._next.set_result(None)
-
-
-logger = logging.getLogger(__name__)
-
-CLAIM_WITHIN_S = 5.0
-"""A call that follows another one is hung up when no program takes it over by then."""
 
 
 @dataclass(frozen=True, slots=True)

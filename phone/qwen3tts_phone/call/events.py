@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+MAX_UNREAD_EVENTS = 512
+"""Events queued for a reader; further ones are dropped, but for the end."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallRinging:
@@ -146,9 +149,6 @@ LineEvent = (
     | TransferProgress
     | CallEnded
 )
-
-MAX_UNREAD_EVENTS = 512
-"""Events queued for a reader; further ones are dropped, but for the end."""
 
 
 class TimedEvent(Protocol):

@@ -19,6 +19,11 @@ UNREAD_KEYS = 64
 """Keys that wait for a reader; the oldest are dropped."""
 
 
+METHODS = ("auto", "rfc4733", "info")
+DUPLICATE_WINDOW_S = 0.5
+"""Some phones send each key by both ways; the same one within this time is one press."""
+
+
 def validated_keys(keys: str) -> str:
     wrong = next((key for key in keys.upper() if key not in KEYS), None)
     if wrong is not None or not keys:
@@ -158,11 +163,6 @@ class _KeyReader:
     def put(self, key: KeyPressed) -> None:
         self.keys.append(key)
         self.news.set()
-
-
-METHODS = ("auto", "rfc4733", "info")
-DUPLICATE_WINDOW_S = 0.5
-"""Some phones send each key by both ways; the same one within this time is one press."""
 
 
 class DtmfExchange:

@@ -31,6 +31,10 @@ END_OF_TRANSMISSION = b"\x04"
 """Ctrl-D of a terminal in single-key mode."""
 
 
+_TOKEN = re.compile(r"\s*\w{1,6}|\s*[^\w\s]|\s+")
+"""Pieces about as long as a model's tokens: a word or part of it with the space before it."""
+
+
 class Utf8Reader:
     """Incremental UTF-8 decoder that names the byte at fault (pure)."""
 
@@ -203,10 +207,6 @@ async def _read_when_ready(fd: int) -> bytes:
     finally:
         loop.remove_reader(fd)
     return _read(STDIN, fd)
-
-
-_TOKEN = re.compile(r"\s*\w{1,6}|\s*[^\w\s]|\s+")
-"""Pieces about as long as a model's tokens: a word or part of it with the space before it."""
 
 
 def tokens(text: str) -> list[str]:

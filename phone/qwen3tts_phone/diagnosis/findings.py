@@ -9,54 +9,6 @@ from typing import Final, Generic, TypeVar
 EvidenceT = TypeVar("EvidenceT")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One fault of a call, in words for operators of phones."""
-
-    code: str
-    """Stable name, one of `CODES`."""
-    words: str
-    """The fault, in one or two sentences."""
-    remedy: str
-    """Remedy; empty = nothing can be done here."""
-    severe: bool = True
-    """Whether it kept the call from being set up, or the parties from hearing each other."""
-
-    def __str__(self) -> str:
-        return f"{self.words} {self.remedy}".rstrip()
-
-
-@dataclass(frozen=True, slots=True)
-class Rule(Generic[EvidenceT]):
-    """One row of a diagnosis table: condition, code, sentence, remedy.
-
-    Sentence and remedy are `str.format` templates over the evidence ``e``.
-    """
-
-    when: Callable[[EvidenceT], bool]
-    code: str
-    sentence: str
-    remedy: str = ""
-    severe: Callable[[EvidenceT], bool] | bool = True
-
-    def finding(self, evidence: EvidenceT) -> Finding:
-        severe = self.severe if isinstance(self.severe, bool) else self.severe(evidence)
-        words = self.sentence.format(e=evidence)
-        return Finding(self.code, words, self.remedy.format(e=evidence), severe)
-
-
-Group = tuple[Rule[EvidenceT], ...]
-"""Alternatives: the first rule that applies gives the finding."""
-
-
-def findings_of(groups: Iterable[Group[EvidenceT]], evidence: EvidenceT) -> Iterator[Finding]:
-    """Yield the finding of each group of which a rule applies."""
-    for group in groups:
-        rule = next((each for each in group if each.when(evidence)), None)
-        if rule is not None:
-            yield rule.finding(evidence)
-
-
 CODES: Final[dict[str, str]] = {
     "bad_sdp": "A description of the sound cannot be used.",
     "bad_sip": "A SIP message or address cannot be used.",
@@ -138,3 +90,51 @@ CODES: Final[dict[str, str]] = {
     "wrong_state": "An operation that the state of the call did not allow.",
 }
 """Every code of a finding; an error of another part brings its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault of a call, in words for operators of phones."""
+
+    code: str
+    """Stable name, one of `CODES`."""
+    words: str
+    """The fault, in one or two sentences."""
+    remedy: str
+    """Remedy; empty = nothing can be done here."""
+    severe: bool = True
+    """Whether it kept the call from being set up, or the parties from hearing each other."""
+
+    def __str__(self) -> str:
+        return f"{self.words} {self.remedy}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[EvidenceT]):
+    """One row of a diagnosis table: condition, code, sentence, remedy.
+
+    Sentence and remedy are `str.format` templates over the evidence ``e``.
+    """
+
+    when: Callable[[EvidenceT], bool]
+    code: str
+    sentence: str
+    remedy: str = ""
+    severe: Callable[[EvidenceT], bool] | bool = True
+
+    def finding(self, evidence: EvidenceT) -> Finding:
+        severe = self.severe if isinstance(self.severe, bool) else self.severe(evidence)
+        words = self.sentence.format(e=evidence)
+        return Finding(self.code, words, self.remedy.format(e=evidence), severe)
+
+
+Group = tuple[Rule[EvidenceT], ...]
+"""Alternatives: the first rule that applies gives the finding."""
+
+
+def findings_of(groups: Iterable[Group[EvidenceT]], evidence: EvidenceT) -> Iterator[Finding]:
+    """Yield the finding of each group of which a rule applies."""
+    for group in groups:
+        rule = next((each for each in group if each.when(evidence)), None)
+        if rule is not None:
+            yield rule.finding(evidence)

@@ -28,6 +28,9 @@ from qwen3tts_speech.line import Speaker
 from qwen3tts_speech.sound import Sound
 from qwen3tts_wire.errors import SpeechError, log_text
 
+logger = logging.getLogger(__name__)
+
+
 BEEP_HZ: Final = 1400.0
 BEEP_S: Final = 0.2
 """A beep of 1400 Hz and 0.2 s each 15 s is what telephone recorders in North America use."""
@@ -36,6 +39,19 @@ EDGE_S: Final = 0.005
 """Raised-cosine edges: no clicks."""
 MAX_BEEP_DELAY_S: Final = 5.0
 """Longest wait of a repeated beep for the end of an utterance."""
+
+
+SNAP_S = 0.01
+"""A frame this near to the end of the one before follows it exactly: the clock's own jitter."""
+WRITE_DELAY_S = 0.5
+"""Delay of the caller's track: frames that a busy process reads late still have their place."""
+HOLD_S = 0.4
+"""Jitter up to this changes no sample of the caller's speech."""
+PLAYOUT = PlayoutSettings(max_delay_s=1.5, hold_s=HOLD_S)
+MIN_BEEP_WAIT_S = 0.25
+"""Least wait for a beep that is due."""
+POLL_INTERVAL_S = 0.1
+"""Interval at which recordings read outbound audio."""
 
 
 def beep(rate_hz: int = 8000) -> NDArray[np.int16]:
@@ -96,16 +112,6 @@ class ConsentSchedule:
 
 Samples = NDArray[np.int16]
 
-SNAP_S = 0.01
-"""A frame this near to the end of the one before follows it exactly: the clock's own jitter."""
-
-WRITE_DELAY_S = 0.5
-"""Delay of the caller's track: frames that a busy process reads late still have their place."""
-
-HOLD_S = 0.4
-"""Jitter up to this changes no sample of the caller's speech."""
-PLAYOUT = PlayoutSettings(max_delay_s=1.5, hold_s=HOLD_S)
-
 
 class RecordingTracks:
     """Both directions of a call on the time axis of a `StereoRecorder`.
@@ -156,14 +162,6 @@ class RecordingTracks:
         position = self._caller_from + frame.timestamp
         if position >= 0:
             self._recorder.caller(frame.samples, position)
-
-
-logger = logging.getLogger(__name__)
-
-MIN_BEEP_WAIT_S = 0.25
-"""Least wait for a beep that is due."""
-POLL_INTERVAL_S = 0.1
-"""Interval at which recordings read outbound audio."""
 
 
 class RecordedCall(Protocol):

@@ -34,6 +34,9 @@ _NAME = re.compile(
 _PARTY = re.compile(r"[^A-Za-z0-9+_-]")
 
 
+SWEEP_INTERVAL_S = 3600.0
+
+
 @dataclass(frozen=True, slots=True)
 class _StoredFile:
     path: Path
@@ -164,9 +167,6 @@ def party_in_name(uri: str) -> str:
     user = uri.rpartition("<")[2].partition(":")[2].partition("@")[0].partition(";")[0]
     safe = _PARTY.sub("", user)[:32]
     return f"-{safe}" if safe else ""
-
-
-SWEEP_INTERVAL_S = 3600.0
 
 
 class CallStore:

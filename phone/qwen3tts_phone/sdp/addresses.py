@@ -19,6 +19,12 @@ _CANDIDATE = re.compile(
 )
 
 
+_PRIVATE: Final = tuple(
+    ipaddress.ip_network(text)
+    for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+)
+
+
 def alternatives(lines: Sequence[tuple[int, str, str]]) -> tuple[Endpoint, ...]:
     """Return further addresses for RTP over UDP: altc in its order, then candidates by priority.
 
@@ -65,12 +71,6 @@ class AddressScope(IntEnum):
     PRIVATE = 3
     """RFC 1918, unique local (RFC 4193), and the addresses behind a carrier's NAT (RFC 6598)."""
     PUBLIC = 4
-
-
-_PRIVATE: Final = tuple(
-    ipaddress.ip_network(text)
-    for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
-)
 
 
 def address_scope(host: str) -> AddressScope | None:

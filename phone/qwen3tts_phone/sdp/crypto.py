@@ -28,6 +28,15 @@ SUITES = (
 """Supported suites in order of preference; every phone with SRTP has the first."""
 
 
+MAX_LINES = 32
+"""Most lines of one stream that are looked at."""
+_LINE = re.compile(
+    r"(\d{1,9})\s+([A-Za-z0-9_]{1,64})\s+inline:([A-Za-z0-9+/=]{1,200})([^\s;]*)(.*)"
+)
+_LIFETIME = re.compile(r"\|(2\^)?\d{1,20}")
+_HARMLESS = re.compile(r"WSH=\d{1,9}")
+
+
 @dataclass(frozen=True, slots=True)
 class SrtpKey:
     """Master key and salt of one direction. Its repr does not show them."""
@@ -58,15 +67,6 @@ class SrtpKey:
         if sizes is None:
             raise ValueError(f"suite={suite!r}: known are {', '.join(KEY_BYTES)}")
         return cls(suite, base64.b64encode(secrets.token_bytes(sum(sizes))).decode())
-
-
-MAX_LINES = 32
-"""Most lines of one stream that are looked at."""
-_LINE = re.compile(
-    r"(\d{1,9})\s+([A-Za-z0-9_]{1,64})\s+inline:([A-Za-z0-9+/=]{1,200})([^\s;]*)(.*)"
-)
-_LIFETIME = re.compile(r"\|(2\^)?\d{1,20}")
-_HARMLESS = re.compile(r"WSH=\d{1,9}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from qwen3tts_settings.entries import BadConfiguration, Entry
 
+MAX_BYTES = 4096
+"""No password is longer."""
+
 
 def refuse_secret(path: str, given: Mapping[str, Entry], name: str) -> None:
     """Raise BadConfiguration where a section holds the secret ``name`` itself."""
@@ -62,10 +65,6 @@ def secret_files(entry: Entry) -> Iterator[tuple[Path, str]]:
                 yield Path(each.value).expanduser(), each.where
             else:
                 yield from secret_files(each)
-
-
-MAX_BYTES = 4096
-"""No password is longer."""
 
 
 def from_variable(name: str, env: Mapping[str, str] | None = None) -> str:
