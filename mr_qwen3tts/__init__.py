@@ -1,6 +1,6 @@
-"""MindRoot's voice: what its agents write is spoken while they write it.
+"""MindRoot plugin: speak what agents write while they write it.
 
-The host imports this package by the name of its folder and calls ``on_load(app)``. It can be
+The host imports this package by the name of its folder and calls ``on_load(app)``; it can be
 imported only there.
 """
 

@@ -1,4 +1,4 @@
-"""One caller of the host: a conversation, and the sink and speaker that it is heard through."""
+"""One caller of the host: conversation, sink and speaker."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from .settings import Settings
 from .voices.selection import VoiceSelection
 
 SILENCE = PCMU.silent_frame(20)
-"""20 ms in which there is nothing to hear."""
+"""20 ms of silence."""
 TOLD_MOST = 3
-"""So many different mistakes are told to a model in one session; each costs another turn."""
+"""Distinct mistakes reported to a model in one session; each costs another turn."""
 
 
 class Caller:
-    """Who hears what an agent says in one session of the host.
+    """Conversation of one host session.
 
     Args:
         log_id: the session's name.
         context: the host's context; `met` brings later ones.
-        settings_of: the settings for a context, asked at each reply.
-        desk: our own telephone, if there is one by now.
+        settings_of: the settings for a context, read at each reply.
+        desk: our own telephone, if there is one.
     """
 
     def __init__(
@@ -74,29 +74,26 @@ class Caller:
         )
 
     def met(self, context: Any) -> None:
-        """The host shows this session with that context now."""
+        """Take a later context of the same session."""
         self._context = context
         if self._sink is not None:
             self._sink.context = context
 
     def to_tell(self, error: SpeechError) -> bool:
-        """Whether the model is to hear of it; of each mistake once, and of a few."""
+        """Return whether the model gets this error: each mistake once, and few in all."""
         if error.message in self._told or len(self._told) >= TOLD_MOST:
             return False
         self._told.add(error.message)
         return True
 
     async def close(self) -> None:
-        """Silence for good."""
+        """Stop for good."""
         await self.conversation.close()
         if self._sink is not None:
             await self._sink.close()
 
     async def say_nothing(self) -> None:
-        """Hand over a frame without sound, where no frame at all would be taken for a failure.
-
-        The SIP side has an agent's turn generated again that brought no sound.
-        """
+        """Send one silent frame: the SIP side regenerates a turn that sent none."""
         if self._host.has_sip and not (self._sink is not None and self._sink.open):
             # It opens a response by itself, or one is opened for it; and is the end of it.
             await self._host.chunk(self._context, SILENCE)
@@ -149,7 +146,6 @@ class Caller:
             self._sink.hold_open = held
 
     def _waiting(self) -> None:
-        """The server has the words and lets them wait: the turn is no failure yet."""
         task = asyncio.create_task(self._console(), name="qwen3tts: a frame of silence")
         self._consoling.add(task)
         task.add_done_callback(self._consoling.discard)

@@ -24,58 +24,56 @@ log = logging.getLogger(__name__)
 
 FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 15.0
-"""Between attempts; each wait is up to twice the one before, and a reply cuts it short."""
+"""Longest backoff; each doubles at most, and a reply cuts it short."""
 CONNECT_S = 4.0
-"""Longest that one attempt may take, whatever the server does or does not."""
+"""Timeout of one attempt."""
 STEADY_S = 1.0
-"""A connection that lasted so long was a good one; the next attempt is made at once."""
+"""Lifetime after which the next attempt is immediate."""
 IDLE_CHECK_S = 1.0
-"""How often a connection that has been left is looked at, until all on it is over."""
+"""Interval at which an abandoned connection is checked for open contexts."""
 LEFT_MOST_S = 600.0
-"""Nothing that is still under way on it then is being listened to."""
+"""Longest life of an abandoned connection."""
 START = "Start it with 'mr-qwen3tts serve', or correct MR_QWEN3TTS_URL."
 
 
 class ConnectionSupervisor:
-    """Connects, and again when the connection is lost, for as long as it runs.
+    """Keeps one connection up.
 
-    What is under way when a server is lost goes on at the next one there, where the client's
-    ``Resume`` allows it. A connection that is left, because its server drains or has stalled,
-    is closed when all on it is over.
+    Contexts resume at the next server as the client's ``Resume`` allows; a draining or stalled
+    connection is closed once its contexts end.
     """
 
     def __init__(
         self, url: str, connect: Connect, *, clock: Clock, on_change: Callable[[], None]
     ) -> None:
-        """``on_change`` is called when the connection has come or gone, or an attempt failed."""
+        """``on_change`` is called at each connect, loss and failed attempt."""
         self.url = url
         self.client: SpeechClient | None = None
-        """The newest connection; `up` tells whether it can be used."""
+        """The newest connection; see `up`."""
         self.error: SpeechError | None = None
-        """Why there is none, or why the last one was lost."""
+        """Cause of the last loss or failure."""
         self.attempts = 0
-        """Attempts in vain since there was a connection."""
+        """Failed attempts since the last connection."""
         self.since_unix_s = time.time()
-        """Wall clock at which the connection came, or went."""
+        """Wall clock of the last change."""
         self.down_since = clock.now()
-        """When it went; seconds of the clock. It is kept while the connection is there."""
+        """Clock seconds of the last loss."""
         self._connect = connect
         self._clock = clock
         self._on_change = on_change
         self._task: asyncio.Task[None] | None = None
         self._waits = _waits()
         self._pause: asyncio.Future[None] | None = None
-        """Set while it waits for the next attempt."""
+        """Set during backoff."""
         self._left: dict[SpeechClient, asyncio.Task[None]] = {}
-        """Connections that are left, and who closes them."""
+        """Abandoned connections and the tasks that close them."""
 
     @property
     def up(self) -> bool:
-        """Whether something can be said on the connection now."""
         return self.client is not None and self.client.connected
 
     def start(self) -> None:
-        """Begin, or go on; needs a running loop."""
+        """Start or go on; needs a running loop."""
         if self._task is None or self._task.done():
             self.down_since = self._clock.now()
             # It outlives the call that began it, and must not keep that one's context variables.
@@ -84,13 +82,13 @@ class ConnectionSupervisor:
             )
 
     def nudge(self) -> None:
-        """Somebody waits for the connection: make the next attempt now, and others soon."""
+        """Attempt now, and back off briefly afterwards."""
         self._waits = _waits()
         if self._pause is not None:
             self._pause.cancel()
 
     def drop(self, client: SpeechClient) -> None:
-        """Leave a connection on which no answer comes, and make another one."""
+        """Abandon a stalled connection and open another."""
         if client is not self.client:
             return
         self._leave()
@@ -105,7 +103,7 @@ class ConnectionSupervisor:
             self.start()
 
     async def close(self) -> None:
-        """Stop, and close all connections."""
+        """Stop and close all connections."""
         tasks = [*self._left.values(), *([] if self._task is None else [self._task])]
         clients = [*self._left, *([] if self.client is None else [self.client])]
         self._task, self.client = None, None
@@ -148,7 +146,6 @@ class ConnectionSupervisor:
         return None
 
     async def _while_it_lasts(self, client: SpeechClient) -> None:
-        """Return when it is lost for good; what is under way has gone on, or failed, by then."""
         while True:
             came = self._clock.now()
             await client.away()
@@ -211,7 +208,7 @@ class ConnectionSupervisor:
 
 
 def _waits() -> Iterator[float]:
-    """Seconds between attempts, without end; uneven, so that hosts do not come all at once."""
+    """Return backoff times with jitter."""
     return Resume(first_wait_s=FIRST_WAIT_S, max_wait_s=LONGEST_WAIT_S).waits(random.random)
 
 
@@ -220,44 +217,40 @@ def _gone(url: str) -> ConnectionLost:
 
 
 OPEN_TIMEOUT_S = 2.0
-"""A server that has not greeted by then is not there: the next attempt may find one that is."""
+"""Timeout of the server's greeting."""
 SEARCH_WAIT_S = 0.25
-"""Longest pause between attempts while a reply in mid-speech looks for a server."""
+"""Longest backoff while a reply resumes."""
 PROBATION_S = 30.0
-"""So long a server that has stalled is passed over, where there is a fallback."""
+"""Time for which a stalled server is passed over in favour of the fallback."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """How the connection is, for people."""
+    """State of the connection, for the admin page."""
 
     url: str
-    """The main server's address."""
     up: bool
-    """Whether the main server can be spoken with."""
+    """Whether the main server is up."""
     since: float
-    """Wall clock (Unix seconds) since when that is so."""
+    """Unix seconds of the last change."""
     last_error: SpeechError | None
-    """Why it is away; None while it is there."""
     engine: str
     model: str
-    """What speaks, and from which model: of the server that the next reply goes to."""
+    """Engine and model of the next reply's server."""
     voices: tuple[str, ...]
-    """Its voices on offer, by their ids, the default first."""
+    """Voice ids, the default first."""
     using_fallback: bool
     """Whether the next reply goes to the fallback."""
     attempts: int
-    """Attempts in vain since the main server was there."""
+    """Failed attempts at the main server."""
 
 
 class ServerLink(SpeechLink):
-    """Keeps the connection up, so that a reply never waits for it while the server is there.
+    """Connection of replies to main and fallback server.
 
-    While it is away a reply waits ``wait_s`` for it and no longer, counted from when the server
-    went; then it goes to the fallback, where there is one and it is there. The connection to the
-    fallback is kept up as well. As soon as the main server is back, replies go there again; what
-    is under way stays where it is. A reply in mid-speech whose server is lost goes on at the same
-    address or at the other one, whichever answers first, the same address preferred.
+    While the main server is down a reply waits ``wait_s``, counted from the loss, then uses the
+    fallback. An utterance under way stays at its server, and resumes at whichever answers first
+    after a loss.
     """
 
     def __init__(
@@ -272,16 +265,16 @@ class ServerLink(SpeechLink):
         clock: Clock | None = None,
         on_state: Callable[[LinkState], None] | None = None,
     ) -> None:
-        """Nothing is connected before `keep`, or the first reply.
+        """Connect at `keep` or the first reply.
 
         Args:
-            url: the main server, such as ``ws://127.0.0.1:8765/v1/speech``.
-            api_key: what both servers ask for; None is the environment's ``QWEN3TTS_API_KEY``.
-            fallback_url: another server, for while the main one is away.
+            url: main server, such as ``ws://127.0.0.1:8765/v1/speech``.
+            api_key: of both servers; None: ``QWEN3TTS_API_KEY``.
+            fallback_url: used while the main server is down.
             wait_s: longest wait of a reply for a server.
-            resume_s: how long a reply in mid-speech looks for a server, at both addresses.
+            resume_s: time for which a reply under way looks for a server.
             connect: makes a client for an address.
-            on_state: is told of every change.
+            on_state: called at every change.
         """
         self._clock: Clock = clock or LoopClock()
         resume_s = max(resume_s, 0.001)  # none is one attempt
@@ -304,7 +297,7 @@ class ServerLink(SpeechLink):
         self._passed_over_until = self._clock.now()
 
     def keep(self) -> None:
-        """Have the connection kept up from now on; returns at once. Needs a running loop."""
+        """Keep the connection up from now on; needs a running loop."""
         if self._closed:
             return
         self._main.start()
@@ -312,10 +305,10 @@ class ServerLink(SpeechLink):
             self._fallback.start()
 
     async def client(self) -> SpeechClient:
-        """The connection; at once while it is up, and within ``wait_s`` in any case.
+        """Return the connection within ``wait_s``.
 
         Raises:
-            ConnectionLost: neither server is there; or the link is closed.
+            ConnectionLost: no server is up, or the link is closed.
         """
         until: float | None = None
         while True:
@@ -335,14 +328,14 @@ class ServerLink(SpeechLink):
             await self._change(until if better_at is None else min(until, better_at))
 
     async def outage(self) -> SpeechError | None:
-        """Return why neither server can be reached; None while one can, or it is not known yet."""
+        """Return the cause while no server is up; None while one is or none was tried."""
         client, _ = self._choice(self._clock.now())
         if self._closed or client is not None or any(each.error is None for each in self._servers):
             return None
         return self._away()
 
     def stalled(self, client: SpeechClient) -> None:
-        """It was given text and brought no sound: what is said next goes another way."""
+        """Pass over a server that had text and sent no audio."""
         if client is self._main.client:
             self._passed_over_until = self._clock.now() + PROBATION_S
         for each in self._servers:
@@ -350,7 +343,6 @@ class ServerLink(SpeechLink):
 
     @property
     def state(self) -> LinkState:
-        """How it is now."""
         main = self._main
         client, _ = self._choice(self._clock.now())
         session = None if client is None else client.session
@@ -367,7 +359,7 @@ class ServerLink(SpeechLink):
         )
 
     async def close(self) -> None:
-        """Close all connections; no further utterance can start."""
+        """Close all connections."""
         self._closed = True
         self._changed()
         await asyncio.gather(*(each.close() for each in self._servers), self.close_further())
@@ -382,7 +374,6 @@ class ServerLink(SpeechLink):
         return ConnectionSupervisor(url, connect, clock=self._clock, on_change=self._changed)
 
     def _choice(self, now: float) -> tuple[SpeechClient | None, float | None]:
-        """Who is spoken with now, if anybody; and from when on it may be somebody else."""
         main, fallback = self._main, self._fallback
         there = fallback.client if fallback is not None and fallback.up else None
         if main.up and (there is None or now >= self._passed_over_until):
@@ -394,7 +385,6 @@ class ServerLink(SpeechLink):
         return (there, None) if passed_over or now >= wait_until else (None, wait_until)
 
     async def _change(self, until: float) -> None:
-        """Wait for a change, until that time."""
         change = asyncio.get_running_loop().create_future()
         self._waiters.add(change)
         sleep = asyncio.ensure_future(self._clock.sleep_until(until))
@@ -425,17 +415,17 @@ class ServerLink(SpeechLink):
 
 
 IDLE_S = 600.0
-"""A connection that nobody has asked for in so long is closed; its settings were changed."""
+"""Lifetime of an unused connection whose settings changed."""
 
 Key = tuple[object, ...]
 
 
 class Connections:
-    """Most hosts have one; agents with settings of their own may have another.
+    """Connections by settings; most hosts have one.
 
     Args:
-        clock: whose time the connections wait in.
-        changed: told of each change of a connection, with the settings that it was made for.
+        clock: of the timeouts.
+        changed: called at each change, with the connection's settings.
         connect: makes a client for an address.
     """
 
@@ -453,7 +443,7 @@ class Connections:
         self._closing: set[asyncio.Task[None]] = set()
 
     def of(self, settings: Settings) -> ServerLink:
-        """The connection for these settings, kept up from now on. Needs a running loop."""
+        """Return the connection for these settings, kept up from now on."""
         key: Key = (
             settings.url,
             settings.api_key,
@@ -481,7 +471,6 @@ class Connections:
         return link
 
     async def close(self) -> None:
-        """Leave all servers."""
         links, self._links = list(self._links.values()), {}
         await asyncio.gather(*(each.close() for each in links), *self._closing)
 

@@ -1,8 +1,7 @@
-"""One caller: what is being said, what stops it, and who waits for its end.
+"""One caller: what is being said, what stops it, and what waits for its end.
 
-The host speaks to it in four voices: partial commands while the model writes, the command itself
-when a text is complete, hooks and flags when the caller or the user stops it, and the SIP service's
-False for a frame that it does not want. All of them end here, and a stop is the same whoever asks.
+The host speaks through partial commands, the complete command, hooks and flags, and the SIP
+service's False for a refused frame; all of them end here, and every stop is the same.
 """
 
 from __future__ import annotations
@@ -29,26 +28,28 @@ from .settings import Settings
 log = logging.getLogger(__name__)
 
 WATCH_S = 0.01
-"""How often the host's flags are looked at while something is being said."""
+"""Polling interval of the host's flags during speech."""
 SLICE_S = 0.05
-"""Longest nap of a command that waits for its sound: so soon it notices that it was stopped."""
+"""Polling interval of a command that waits for its audio."""
 OVER_KEPT = 64
-"""Commands remembered, so that their late partials are known for what they are."""
+"""Finished commands remembered, to recognise late partials."""
 
 Ended = Callable[[Reply, Utterance, SpeechError | None], None]
 
 
 class Conversation:
-    """What one caller hears.
+    """Speech to one caller.
 
     Args:
         log_id: the call's name in the host.
-        clock: whose time deadlines are in.
-        speaker: the speaker to use now; asked for each reply, as a call may have begun meanwhile.
-        halted: whether the SIP side wants no sound now.
-        ended: told of each utterance that has ended, and how.
-        hold_open: told whether more may follow soon, so that the audio response stays open.
-        waiting: told where a server has the words and no sound of them has come for long.
+        clock: of all deadlines.
+        speaker: returns the speaker to use; read for each reply, as a call may have begun
+            meanwhile.
+        halted: whether the SIP side refuses audio now.
+        ended: called with each utterance that has ended and its outcome.
+        hold_open: called with whether more may follow soon, so that the audio response stays
+            open.
+        waiting: called where a server has text and has sent no audio for long.
     """
 
     def __init__(
@@ -65,9 +66,9 @@ class Conversation:
     ) -> None:
         self.log_id = log_id
         self.used_at = clock.now()
-        """When something was last said or stopped, seconds of the clock."""
+        """Clock seconds of the last speech or stop."""
         self.last: Spoken | None = None
-        """What became of the utterance that ended last; of all that were stopped with it."""
+        """Outcome of the utterance that ended last, and of all stopped with it."""
         self._clock = clock
         self._speaker = speaker
         self._halted = halted
@@ -79,9 +80,9 @@ class Conversation:
         """The reply whose text still grows."""
         self._live: list[Reply] = []
         self._turn: list[Reply] = []
-        """All that the last turn said."""
+        """All replies of the last turn."""
         self._told: Reply | None = None
-        """The end of the last turn of which `cut_chars` was told."""
+        """End of the last turn that `cut_chars` reported."""
         self._over: OrderedDict[str, None] = OrderedDict()
         self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._watching: asyncio.Task[None] | None = None
@@ -90,33 +91,33 @@ class Conversation:
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._before: tuple[asyncio.Task[Any] | None, str] = (None, "")
-        """The turn and text of the last complete command: the host may show it again."""
+        """Turn and text of the last complete command: the host may show it again."""
         self._said: tuple[asyncio.Task[Any] | None, str] = (None, "")
-        """The turn, and what was said of a command that never came."""
+        """Turn, and text said of a command that never came."""
         self._commands = 0
-        """Speak commands that run now."""
+        """Running speak commands."""
         self._stops = 0
-        """How often it was stopped, whether there was anything to stop or not."""
+        """Number of stops."""
         self._last_stop = 0
-        """The same when `last` ended."""
+        """`_stops` when `last` ended."""
         self._interrupted = InterruptedTurn()
         self._gate = SpeechGate()
         self._waited_for: str | None = None
-        """The command that has waited for the sound's end."""
+        """Command that has waited for the end of playback."""
 
     @property
     def speaking(self) -> bool:
-        """Whether something is being said or about to be."""
+        """Whether an utterance is open."""
         return bool(self._live)
 
     @property
     def busy(self) -> bool:
-        """Whether it may not be forgotten."""
+        """Whether it must be kept."""
         return bool(self._live or self._following or self._commands)
 
     @property
     def unplayed_s(self) -> float:
-        """What is ready and has not been heard yet, seconds."""
+        """Audio ready and not yet played, seconds."""
         return sum(map(unheard_s, self._live))
 
     # --- what the host says
@@ -130,10 +131,7 @@ class Conversation:
         settings: Settings,
         task: asyncio.Task[Any] | None = None,
     ) -> None:
-        """The words of a speak command so far; they are on their way to the server at once.
-
-        ``task`` is the host's task of the turn, whose end is the end of what it was writing.
-        """
+        """Send the text so far to the server. ``task``: the host's task that reads the model."""
         self.used_at = self._clock.now()
         if self._is_over(cmd_id):
             self._count("stale_partials")
@@ -160,12 +158,11 @@ class Conversation:
         settings: Settings,
         task: asyncio.Task[Any] | None = None,
     ) -> bool:
-        """The command itself: says what the partials have not, and waits until it is nearly heard.
-
-        ``cmd_id`` is None where another plugin speaks, and not the model.
+        """Say what the partials have not, and wait until nearly all is played. ``cmd_id`` is None
+        where another plugin speaks.
 
         Returns:
-            Whether there was something to say. (What came of it is told to ``ended``.)
+            Whether there was text; the outcome goes to ``ended``.
         """
         self.used_at = self._clock.now()
         self._commands += 1
@@ -196,7 +193,6 @@ class Conversation:
         settings: Settings,
         task: asyncio.Task[Any] | None,
     ) -> Reply | None:
-        """All of the text is with the server; None where it is not to be said."""
         while self._gate.blocks(begun=bool(self._live)):
             await self._gate.wait()
         if self._is_over(cmd_id):
@@ -241,17 +237,13 @@ class Conversation:
             await self._clock.sleep_until(self._clock.now() + min(early_s, SLICE_S))
 
     def _left_s(self, reply: Reply) -> float:
-        """What is ready and has not been heard yet of what was said up to this command, seconds."""
         at = self._live.index(reply) if reply in self._live else -1
         return sum(map(unheard_s, self._live[: at + 1]))
 
     async def other(
         self, cmd_id: str | None, task: asyncio.Task[Any] | None, wait_s: float | None
     ) -> None:
-        """Another command is about to run; with ``wait_s`` it waits so long for the sound's end.
-
-        Once: its further partials do not wait again.
-        """
+        """Note another command; with ``wait_s`` wait once for the end of playback."""
         if self._writing is not None:
             self._leave(self._writing, task, whole=True)
         again = cmd_id is not None and cmd_id == self._waited_for
@@ -266,12 +258,12 @@ class Conversation:
         self._waited_for = cmd_id
 
     async def finished(self, most_s: float) -> bool:
-        """Wait until all that is being said has been heard; whether it has, after ``most_s``."""
+        """Wait for the end of playback; False after ``most_s``."""
         await _first_of(self._quiet.wait(), self._sleep(most_s))
         return not self._live
 
     def stop(self, why: str) -> bool:
-        """Silence, now: synchronous. Whether there was anything to stop."""
+        """Stop synchronously; return whether anything was stopped."""
         self.used_at = self._clock.now()
         self._stops += 1
         self._gate.open()
@@ -292,10 +284,7 @@ class Conversation:
         return bool(stopped)
 
     def hold(self, *, cut_in: bool) -> None:
-        """The caller speaks: nothing is begun until `go_on` or `stop`.
-
-        ``cut_in``: silence now, and what was being said waits, too.
-        """
+        """Hold new speech until `go_on` or `stop`; ``cut_in``: also stop what is being said."""
         self._gate.hush()
         if not cut_in:
             return
@@ -306,7 +295,7 @@ class Conversation:
             reply.pause()
 
     def go_on(self) -> None:
-        """They do not any more: what was stopped is said from the first word that was unheard."""
+        """Resume stopped speech from the first word that was not heard."""
         if self._gate.open():
             for reply in list(self._live):
                 reply.go_on()
@@ -315,26 +304,26 @@ class Conversation:
                     self._drop(reply)
 
     def answered(self) -> bool:
-        """The caller has said something: what is left of a turn that is over is not said."""
+        """Drop the rest of a finished turn: the caller has answered."""
         if not self._live or any(each.task is None or not each.task.done() for each in self._live):
             return False
         return self.stop("the caller has answered")
 
     def interrupt(self, context: Any) -> bool:
-        """The host interrupts the turn: silence, and none of its further commands is said."""
+        """Stop the turn, with its further commands."""
         self._interrupted.note(context)
         return self.stop("the host's on_interrupt")
 
     def heard_chars(self) -> int:
-        """How many characters of what the last turn said were heard, by now."""
+        """Return characters of the last turn played so far."""
         return sum(map(heard_chars, self._turn))
 
     def heard_text(self) -> str:
-        """What was heard of it, by now."""
+        """Return text of the last turn played so far."""
         return "".join(each.outcome().heard for reply in self._turn for each in reply.utterances)
 
     def cut_chars(self) -> int | None:
-        """How many characters of the last turn were heard, if it was cut short; told once."""
+        """Return characters heard of a turn that was cut short; once."""
         if not self._turn or self._turn[-1] is self._told:
             return None
         said = [
@@ -406,7 +395,6 @@ class Conversation:
         return reply
 
     async def _unwanted(self, cmd_id: str | None, context: Any) -> bool:
-        """Whether the line wants no sound now; then this command stays unsaid as a whole."""
         stops = self._stops
         # Another plugin's words, which have no command, are not the turn's that was cancelled.
         of_turn = cmd_id is not None
@@ -448,7 +436,7 @@ class Conversation:
         self._ended(reply, utterance, error)
 
     def _remember(self, outcome: Spoken) -> None:
-        """Report what one stop has cut as one: a sentence, and those that waited behind it."""
+        """Report one stop as one: the utterance and those queued behind it."""
         together = outcome.interrupted and self._last_stop == self._stops
         if together and self.last is not None and self.last.interrupted:
             first, then = self.last, outcome
@@ -464,7 +452,7 @@ class Conversation:
 
     @staticmethod
     def _unheard(reply: Reply, utterance: Utterance, error: SpeechError) -> bool:
-        """Whether a server has taken the words and let them lie: another one may say them."""
+        """Whether a server has text and never sent audio: another one may say it."""
         record = utterance.record
         return (
             isinstance(error, ConnectionLost)
@@ -474,7 +462,6 @@ class Conversation:
         )
 
     def _end_text(self, reply: Reply) -> None:
-        """What was given is said, and no more."""
         if self._writing is reply:
             self._writing = None
         reply.complete = True
@@ -495,7 +482,6 @@ class Conversation:
         self._say_held()
 
     def _growing(self, cmd_id: str | None, task: asyncio.Task[Any] | None) -> Reply | None:
-        """The reply whose text grows, if it is this command's; another one is left."""
         reply = self._writing
         if reply is not None and reply.cmd_id != cmd_id:
             self._leave(reply, task)
@@ -505,7 +491,6 @@ class Conversation:
     def _leave(
         self, writing: Reply, task: asyncio.Task[Any] | None, *, whole: bool = False
     ) -> None:
-        """Something else begins, and the command of this text never came; `_break_off`: whole."""
         if task is not None and writing.task is task:
             # The host could not read to its end what the model had written, in this same turn. It
             # will ask the model again, which writes the same: that goes on after what was said.
@@ -517,9 +502,10 @@ class Conversation:
             self.stop("its turn is over, and the command never ran")
 
     def _break_off(self, writing: Reply, *, whole: bool) -> None:
-        """Its command will not come. ``whole``: what was shown of its text is all there is.
+        """Finish a reply whose command will not come.
 
-        Else the model writes it again, and that begins with the word that was not shown whole.
+        ``whole``: its text is complete; otherwise the model writes it again from the word that was
+        cut.
         """
         self._count("unfinished")
         self._forget(writing.cmd_id)
@@ -554,7 +540,6 @@ class Conversation:
                 writing.pause()
 
     def _console(self) -> None:
-        """Who waits for the first sound for long is told that the turn goes on."""
         for reply in self._live:
             if reply.consoled or reply.silent or any(map(left_s, reply.utterances)):
                 continue
@@ -583,12 +568,11 @@ class Conversation:
 
 
 def _cancelled(reply: Reply) -> bool:
-    """Whether the host's flag says so, in one of the objects that it keeps for the call."""
     return not reply.deaf and (cancelled(reply.context) or cancelled(reply.also))
 
 
 async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when one of them has; the others are cancelled."""
+    """Return when the first has; cancel the others."""
     tasks = [asyncio.create_task(each) for each in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,9 +1,7 @@
-"""The host's services, by name: both generations of the SIP plugin, and who provides a command.
-
-Nothing here imports the host: `mod.py` hands its managers in. Every call is made with ``context=``
-and its other arguments by name, because the host takes a call without a context to belong to
-whichever call came last, and a text in first place for the name of a model.
-"""
+"""The host's services by name: both generations of the SIP plugin, and the provider of a command.
+Nothing here imports the host: `mod.py` passes its managers. Every call has ``context=`` and named
+arguments: the host takes a call without a context to belong to the latest call, and text in first
+place for a model's name."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 PROVIDER = "mr_qwen3tts"
-"""What the host calls the provider of our commands: the directory that holds mod.py."""
+"""Name of our commands' provider: the folder that holds mod.py."""
 
 CHUNK = "sip_audio_out_chunk"
 START = "sip_start_audio_response"
@@ -24,32 +22,31 @@ HALTED = "sip_is_audio_halted"
 PERSONA = "get_persona_data"
 AGENT = "get_agent_data"
 PERSONAS = Path("personas/local")
-"""Where the host keeps them, from its working directory."""
+"""Folder of personas, below the host's working directory."""
 
 log = logging.getLogger(__name__)
 
 
 class Manager(Protocol):
-    """A registry of the host: what it knows by name, and each of it as an attribute to call."""
+    """A registry of the host: functions by name, each an attribute to call."""
 
     @property
     def functions(self) -> Mapping[str, list[dict[str, Any]]]:
-        """By name, in the order of registration: implementation, docstring, flags, provider."""
+        """Implementation, docstring, flags, provider, in order of registration."""
         ...
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """The service or command of this name; awaited when it is called."""
+        """Return the service or command of this name."""
         ...
 
 
 class _Shape(NamedTuple):
-    """How one implementation of the chunk service wants to be called."""
+    """Signature of one implementation of the chunk service."""
 
     implementation: object
     audio: str
-    """The name of its first parameter."""
     timestamp: bool
-    """Whether it takes one. None is given: the receiver then keeps its own cadence."""
+    """Whether it takes one; none is passed, so the receiver keeps its own pace."""
 
 
 def _logged(what: str, error: BaseException) -> None:
@@ -64,23 +61,22 @@ class Host:
         self._commands = commands
         self._shape: _Shape | None = None
         self.problem: Callable[[str, BaseException], None] = _logged
-        """Told of a service that has raised where the call can do without it."""
+        """Called with an error of a service that is optional."""
 
     def offers(self, service: str) -> bool:
-        """Whether a plugin of the host has registered this service."""
+        """Return whether a plugin has registered this service."""
         return bool(self._services.functions.get(service))
 
     @property
     def has_sip(self) -> bool:
-        """Whether there is a SIP plugin to give audio to."""
+        """Return whether a SIP plugin takes audio."""
         return self.offers(CHUNK)
 
     def speaks_here(self, context: Any, command: str = "speak") -> bool:
-        """Whether the host would choose our implementation of ``command`` for this context.
+        """Return whether the host would choose our ``command`` for this context.
 
-        The pipes of all plugins run, whoever provides the command; this is the host's own order of
-        choice: the agent's required plugins, its preferred providers, the preference of the
-        session, the one registered first.
+        Its order of choice: the agent's required plugins, preferred providers, the session's
+        preference, first registered.
         """
         providers = [each["provider"] for each in self._commands.functions.get(command, [])]
         if len(providers) < 2 or PROVIDER not in providers:
@@ -103,7 +99,7 @@ class Host:
         return bool(providers[0] == PROVIDER)
 
     async def halted(self, context: Any) -> bool:
-        """Whether the caller is talking and the SIP plugin takes no audio; False without it."""
+        """Return whether the SIP plugin refuses audio because the caller talks."""
         if not self.offers(HALTED):
             return False
         try:
@@ -113,10 +109,7 @@ class Host:
             return False
 
     async def start_response(self, context: Any) -> bool:
-        """Tell that speech begins; False: there is no call. True where it need not be told.
-
-        Whatever was handed over before and has not been played yet is thrown away by it.
-        """
+        """Open an audio response; False: there is no call. It drops frames not yet played."""
         if not self.offers(START):
             return True
         try:
@@ -126,7 +119,7 @@ class Host:
             return True
 
     async def chunk(self, context: Any, audio: bytes) -> bool:
-        """Hand PCMU at 8 kHz over; False: it is not wanted (halted, or no call)."""
+        """Send PCMU at 8 kHz; False: refused (halted, or no call)."""
         shape = self._chunk_shape()
         arguments: dict[str, Any] = {shape.audio: audio, "context": context}
         if shape.timestamp:
@@ -134,12 +127,12 @@ class Host:
         return await self._services.sip_audio_out_chunk(**arguments) is not False
 
     async def end_response(self, context: Any) -> None:
-        """Tell that speech has ended; what was handed over is still played."""
+        """Close the audio response; queued frames are still played."""
         if self.offers(END):
             await self._services.sip_end_audio_response(context=context)
 
     async def persona(self, context: Any) -> Mapping[str, Any]:
-        """The persona of the context's agent, with ``voice_samples``; {} when there is none."""
+        """Return the persona of the context's agent with ``voice_samples``, or {}."""
         agent = getattr(context, "agent", None)
         try:
             if not agent and self.offers(AGENT) and getattr(context, "agent_name", None):
@@ -158,7 +151,7 @@ class Host:
         return persona
 
     async def personas(self) -> list[Mapping[str, Any]]:
-        """All personas that are kept here; those that cannot be read are left out."""
+        """Return all readable personas."""
         found = []
         for name in await asyncio.to_thread(_names, PERSONAS):
             try:
@@ -176,7 +169,6 @@ class Host:
         return _mapping(await self._services.get_persona_data(persona_name=name, context=context))
 
     def _chunk_shape(self) -> _Shape:
-        """How to call the chunk service; found out once for an implementation."""
         registered = self._services.functions.get(CHUNK) or [{}]
         implementation = registered[0].get("implementation")
         shape = self._shape
@@ -202,10 +194,8 @@ def _shape_of(implementation: Any) -> _Shape:
 
 
 def _names(folder: Path) -> list[str]:
-    """Folders with a persona in them; [] when there is no such folder."""
     return sorted(each.parent.name for each in folder.glob("*/persona.json"))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    """The value if it is one to look names up in, else {}."""
     return value if isinstance(value, Mapping) else {}

@@ -13,29 +13,29 @@ class Turn:
     """The last partial command of this task."""
 
     context: Any
-    """The host's ChatContext of the call that it belongs to."""
+    """The host's ChatContext of its call."""
     command: str
     cmd_id: str | None
     task: asyncio.Task[Any] | None = None
     """The task in which the host reads the model's stream."""
     words: str = ""
-    """What it is to say, so far; all of it when the command runs."""
+    """Text so far; all of it when the command runs."""
     taken: bool = False
-    """Whether the command has run: what calls it now is another plugin, whose word counts."""
+    """Whether the command has run; a later caller is another plugin."""
 
 
 _turn: ContextVar[Turn | None] = ContextVar("qwen3tts_turn", default=None)
 
 
 def enter(turn: Turn) -> None:
-    """Leave it for the command that follows."""
+    """Keep it for the command that follows."""
     _turn.set(turn)
 
 
 def take(commands: frozenset[str], words: str | None = None) -> Turn | None:
-    """What the pipe left for one of these commands; once, as the command runs once.
+    """Return what the pipe left for one of these commands, once.
 
-    With ``words``, only if they are the command's: another plugin may speak while the model writes.
+    With ``words`` only if they match: another plugin may speak while the model writes.
     """
     turn = _turn.get()
     if turn is None or turn.taken or turn.command not in commands:
@@ -47,13 +47,12 @@ def take(commands: frozenset[str], words: str | None = None) -> Turn | None:
 
 
 def _same(shown: str, said: str) -> bool:
-    """Whether what the pipe was shown becomes what is said; the host shows all of it at the end."""
     shown, said = " ".join(shown.split()), " ".join(said.split())
     return said == shown or (bool(shown) and said.startswith(shown))
 
 
 def log_id_of(context: Any) -> str:
-    """The call's name in the host; empty where there is none."""
+    """Return the call's name in the host, or an empty string."""
     found = getattr(context, "log_id", None)
     return found if isinstance(found, str) else ""
 
@@ -63,38 +62,37 @@ FINISHED = "finished_conversation"
 
 
 def data_of(context: Any) -> dict[str, Any] | None:
-    """Where the flags are; None where there is no such thing."""
+    """Return the mapping with the flags, or None."""
     data = getattr(context, "data", None)
     return data if isinstance(data, dict) else None
 
 
 def cancelled(context: Any) -> bool:
-    """Whether the turn is being stopped."""
+    """Return whether the turn is being stopped."""
     return bool((data_of(context) or {}).get(CANCEL))
 
 
 def finishing(context: Any) -> bool:
-    """Whether no further command of this turn will run: a text that grows will not be completed."""
+    """Return whether no further command of this turn will run."""
     return cancelled(context) or bool((data_of(context) or {}).get(FINISHED))
 
 
 class InterruptedTurn:
-    """Knows the interrupted turn when it goes on as if nothing had happened.
+    """The interrupted turn.
 
-    In JSON mode the host takes its flag away at the model's next token, and runs the turn's further
-    commands.
+    In JSON mode the host clears its flag at the next token and runs the turn's further commands.
     """
 
     def __init__(self) -> None:
         self._data: dict[str, Any] | None = None
 
     def note(self, context: Any) -> None:
-        """It is this one."""
+        """Mark the current turn."""
         if cancelled(context):
             self._data = data_of(context)
 
     def goes_on(self, context: Any) -> bool:
-        """Whether it is the one that speaks."""
+        """Return whether the marked turn speaks."""
         data = data_of(context)
         if data is None or data is not self._data:
             return False

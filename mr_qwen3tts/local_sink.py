@@ -24,7 +24,7 @@ from qwen3tts_wire.process import PLAYING, child_environment
 from .response_sink import ResponseSink
 
 CLOSE_S = 2.0
-"""Longest wait for a program to play out what it was given."""
+"""Timeout of a player's end."""
 
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "aplay": ("-q", "-t", "raw", "-f", "S16_LE", "-c", "1", "-r", "{rate_hz}", "-"),
@@ -34,27 +34,27 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
         *("-f", "s16le", "-ar", "{rate_hz}", "-i", "-"),
     ),
 }
-"""Programs that play raw samples from their standard input, and how they are called."""
+"""Players of raw samples from standard input, with their arguments."""
 
 
 class NoPlayer(Exception):
-    """Nothing here can play sound."""
+    """No player is installed."""
 
 
 class Player(Protocol):
-    """Plays samples as they come."""
+    """Plays samples as they arrive."""
 
     async def play(self, pcm: bytes) -> None:
-        """Take s16le samples, one channel. Raises OSError when they cannot be played."""
+        """Play s16le mono samples. Raises OSError."""
         ...
 
     async def close(self, cut: bool) -> None:
-        """No more of them; ``cut``: what was not played yet need not be."""
+        """End; ``cut``: drop what is not yet played."""
         ...
 
 
 class _Program:
-    """A program that reads samples from its standard input."""
+    """Player program."""
 
     def __init__(self, process: asyncio.subprocess.Process, samples: asyncio.StreamWriter) -> None:
         self._process = process
@@ -78,7 +78,7 @@ class _Program:
 
 
 class _SoundDevice:
-    """The ``sounddevice`` package, where it is installed."""
+    """The ``sounddevice`` package."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -92,10 +92,10 @@ class _SoundDevice:
 
 
 async def open_player(rate_hz: int) -> Player:
-    """Start what there is to play with.
+    """Start a player.
 
     Raises:
-        NoPlayer: neither a program nor a sound device is there.
+        NoPlayer: neither program nor sound device.
     """
     for name, arguments in PROGRAMS.items():
         path = shutil.which(name)
@@ -128,30 +128,28 @@ def _open_stream(module: Any, rate_hz: int) -> Any:
 
 KINDS = ("wav", "play", "off")
 KEPT_S = 600
-"""Of one turn, the sound kept for its file; what is beyond is paced and left out."""
+"""Seconds of a turn kept for its file."""
 FOLDER = Path("data", "qwen3tts")
-"""Where files go, from the host's working directory, if nothing else is said."""
+"""Default folder, below the host's working directory."""
 
 Problem = Callable[[str, BaseException | str], None]
-"""Told of what went wrong: a constant name for the kind of it, and the error."""
+"""Called with the kind of a failure and its error."""
 
 
 class LocalSink(ResponseSink):
-    """Paces frames as a call would, and keeps or plays them.
-
-    What cannot be kept or played is paced all the same and the problem is told once: whoever
-    speaks is not to fail for it. Where nothing can play, files are written instead.
+    """Paces frames as a call does, and writes or plays them. A failure of file or player is
+    reported once and never raised; without a player files are written.
 
     Args:
         kind: "wav", "play" or "off".
-        folder: where WAV files go; None is a folder in the host's data.
-        name: the conversation; part of the files' names.
-        lead_ms: how far the handing over is ahead of the hearing.
-        linger_ms: a turn is over so long after its last frame.
-        clock: where the time comes from.
-        problem: told what went wrong; nothing is raised for it.
-        payload: what the frames hold; the file and the speaker get its samples.
-        find_player: starts what plays, for samples of a rate in Hz; may raise NoPlayer.
+        folder: of WAV files; None: a folder in the host's data.
+        name: the conversation; part of file names.
+        lead_ms: playout lead.
+        linger_ms: time after the last frame that ends a turn.
+        clock: of the pacing.
+        problem: called with failures.
+        payload: codec of the frames.
+        find_player: starts a player for a rate in Hz; may raise NoPlayer.
     """
 
     def __init__(
@@ -172,7 +170,7 @@ class LocalSink(ResponseSink):
         super().__init__(None, payload=payload, lead_ms=lead_ms, linger_ms=linger_ms, clock=clock)
         self.kind = kind
         self.files: deque[Path] = deque(maxlen=64)
-        """Written so far, the last ones."""
+        """The last files written."""
         self._folder = Path(folder) if folder else FOLDER
         self._name = re.sub(r"[^\w.-]+", "_", name).strip("._")[:64] or "local"
         self._problem = problem
@@ -183,7 +181,6 @@ class LocalSink(ResponseSink):
         self._numbers = itertools.count(1)
 
     async def open_response(self) -> bool:
-        """A turn begins."""
         self._sound.clear()
         if self.kind == "play":
             try:
@@ -194,7 +191,6 @@ class LocalSink(ResponseSink):
         return True
 
     async def take(self, payload: bytes) -> bool:
-        """One more frame."""
         if self.kind == "off":
             return True
         pcm = self.payload.decode(payload).tobytes()
@@ -205,7 +201,6 @@ class LocalSink(ResponseSink):
         return True
 
     async def close_response(self, cut: bool) -> None:
-        """The turn is over: its file is written, or its player ends."""
         player, self._player = self._player, None
         if player is not None:
             await player.close(cut)
@@ -231,7 +226,7 @@ class LocalSink(ResponseSink):
 
 
 def _write_wav(path: Path, rate_hz: int, pcm: bytes) -> None:
-    """Write one channel of s16le samples into a file that only its owner can read."""
+    """Write mono s16le samples into a file of mode 0600."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file, wave.open(file, "wb") as sound:

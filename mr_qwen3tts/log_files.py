@@ -1,8 +1,7 @@
-"""Where utterances are noted on request: two files, and spans; by a thread of their own.
+"""Latency log, SIP plugin log and spans of utterances, written by a thread of its own.
 
-A disk that hangs must not delay a frame: utterances are handed over through a bounded queue. A file
-is opened for each utterance, so that moving it away starts a new one, and no setting needs a
-restart.
+A disk that hangs must not delay a frame: utterances pass a bounded queue. A file is opened for each
+utterance, so moving it away starts a new one.
 """
 
 from __future__ import annotations
@@ -21,35 +20,35 @@ from qwen3tts_speech.spans import Spans, open_spans
 from qwen3tts_wire.errors import SpeechError
 
 MAX_WAITING = 1_000
-"""Utterances that may wait for the disk; what comes beyond is lost and told of."""
+"""Utterances queued for the disk; further ones are dropped and reported."""
 CLOSE_S = 1.0
-"""How long the end of the host waits for the disk."""
+"""Timeout of the disk when the host stops."""
 MAX_COLLECTORS = 8
-"""Different collectors of spans that agents may ask for."""
+"""Distinct OpenTelemetry collectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One utterance and where it is to be written."""
+    """One utterance and its destinations."""
 
     log_id: str
     number: int
     record: UtteranceRecord
-    """The writer's own copy."""
+    """A copy of the writer's own."""
     latency_log: str | None
     e2e_log: str | None
     with_text: bool
-    """Whether the latency log may hold the words."""
+    """Whether the latency log may hold text."""
     otel: str | None = None
-    """Collector that gets spans; the record holds the words where they may be in them."""
+    """OpenTelemetry collector; the record holds text where spans may."""
 
 
 class LogFiles:
-    """Writes what it is given, later.
+    """Writer thread.
 
     Args:
-        problem: called with a kind and an error where a file cannot be written; by the thread.
-        perf_offset_s: how far ``time.perf_counter`` is ahead of the clock of the marks.
+        problem: called by the thread with kind and error of a failed write.
+        perf_offset_s: ``time.perf_counter`` minus the clock of the marks.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class LogFiles:
         perf_offset_s: float | None = None,
     ) -> None:
         self.lost = 0
-        """Utterances that found no room."""
+        """Utterances dropped from a full queue."""
         self._problem = problem
         if perf_offset_s is None:  # the loop's clock is time.monotonic
             perf_offset_s = time.perf_counter() - time.monotonic()
@@ -68,10 +67,10 @@ class LogFiles:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._spans: dict[str, Spans | None] = {}
-        """By the settings that ask for them; None where they cannot be made."""
+        """By settings; None where spans cannot be made."""
 
     def write(self, line: LogLine) -> None:
-        """Have it written soon; returns at once."""
+        """Queue it."""
         if self._closed:
             return
         if self._waiting.qsize() >= MAX_WAITING:
@@ -85,7 +84,7 @@ class LogFiles:
             self._thread.start()
 
     def close(self) -> None:
-        """Write what waits, for at most `CLOSE_S`."""
+        """Write the queue, for at most `CLOSE_S`."""
         self._closed = True
         if self._thread is not None:
             self._waiting.put(None)
@@ -122,25 +121,25 @@ class LogFiles:
                 self._problem("e2e log", error)
 
     def _send_spans(self, line: LogLine) -> None:
-        wish = line.otel
-        if not wish:
+        destination = line.otel
+        if not destination:
             return
-        if wish not in self._spans and len(self._spans) < MAX_COLLECTORS:
-            self._spans[wish] = None
+        if destination not in self._spans and len(self._spans) < MAX_COLLECTORS:
+            self._spans[destination] = None
             try:
-                self._spans[wish] = open_spans(wish, with_text=True)
+                self._spans[destination] = open_spans(destination, with_text=True)
             except (SpeechError, ValueError) as error:
                 self._problem("otel", error)
-        spans = self._spans.get(wish)
+        spans = self._spans.get(destination)
         if spans is not None:
             spans.append(line.record)
 
 
 def append(path: str, lines: str) -> None:
-    """Add lines to a file in one write; a new one is its owner's alone (mode 0600).
+    """Append lines in one write; a new file has mode 0600.
 
-    Raises ``OSError`` where that is impossible. The file often lies in a folder that all users
-    may write: a link there is not followed, and what is no ordinary file is left alone.
+    Raises ``OSError``. Links are not followed and special files not written: the folder may be
+    writable by all users.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     file = os.open(path, flags, 0o600)

@@ -1,7 +1,7 @@
-"""What MindRoot finds: a command, a service, a pipe and hooks. All they do is in `plugin`.
+"""Functions that MindRoot finds: a command, a service, a pipe and hooks; `plugin` does the work.
 
-The host registers functions under the name of the folder of the file that holds them, so they are
-all here; and ``lib`` is the host's own package, so nothing else imports it.
+The host registers functions under the folder name of their file, so all stand here; ``lib`` is the
+host's own package, so nothing else imports it.
 """
 
 from __future__ import annotations
@@ -138,10 +138,8 @@ async def send_dtmf(digits: Any = "", context: Any = None, **kwargs: Any) -> str
 
 
 def _cut_in_mid_command(message: dict[str, Any]) -> bool:
-    """Whether the host has written down a command whose text it had not read to its end.
-
-    It writes the command as Python shows it, and a remark behind, which is no JSON.
-    """
+    """Whether the host has recorded a command whose text it had not read to its end: it writes the
+    command as Python shows it, and a remark behind, which is not JSON."""
     content = message.get("content")
     if isinstance(content, list) and content and isinstance(content[-1], dict):
         content = content[-1].get("text")
@@ -149,45 +147,37 @@ def _cut_in_mid_command(message: dict[str, Any]) -> bool:
 
 
 class Sessions:
-    """What our own telephone asks of the host's chat sessions (`desk_wishes.DeskHost`)."""
+    """The host's chat sessions as `calls.options.CallHost` uses them."""
 
     async def init_chat_session(self, user: str, agent: str, log_id: str) -> Any:
-        """A new session of ``agent``; its context."""
         await service_manager.init_chat_session(
             user=user, agent_name=agent, log_id=log_id, context=None
         )
         return await get_context(log_id, user)
 
     async def send_message_to_agent(self, log_id: str, message: str, context: Any) -> None:
-        """The agent's turn; returns at its end."""
         await service_manager.send_message_to_agent(
             session_id=log_id, message=message, user={"username": context.username}, context=context
         )
 
     async def cancel_and_wait(self, log_id: str, context: Any) -> None:
-        """End the turn under way."""
         await service_manager.cancel_and_wait(
             session_id=log_id, user=context.username, context=context
         )
 
     async def backend_user_message(self, message: str, context: Any) -> None:
-        """Show it in the chat."""
         await service_manager.backend_user_message(message=message, context=context)
 
     async def interrupt(self, log_id: str, context: Any) -> int | None:
-        """Silence now; how many characters of the turn were heard, None if none was cut short."""
         return plugin.cut_short(context)
 
     def hold(self, context: Any, *, cut_in: bool) -> None:
-        """The caller speaks."""
         plugin.hold(context, cut_in=cut_in)
 
     def go_on(self, context: Any) -> None:
-        """Nothing came of it."""
         plugin.go_on(context)
 
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
-        """The agent shall remember just those of its words that were heard."""
         messages = getattr(context.chat_log, "messages", None) or []
         written = bool(messages) and messages[-1].get("role") == "assistant"
         heard = plugin.heard_text(context).strip() if chars else ""
@@ -211,17 +201,15 @@ class Sessions:
             await context.chat_log.add_message_async({"role": "assistant", "content": content})
 
     async def sip_audio_in(self, data: dict[str, Any], context: Any) -> None:
-        """What the caller says, to whoever listens."""
         await pipeline_manager.sip_audio_in(data, context=context)
 
     def problem(self, what: str, error: BaseException | str, log_id: str = "") -> None:
-        """Something that the admin should see."""
         plugin.records.problem(what, error, log_id)
 
 
 @hook()
 async def startup(app: Any, context: Any = None) -> None:
-    """The host is about to serve; all plugins are loaded. An error here would stop theirs."""
+    """Start; all plugins are loaded. An error here would stop theirs."""
     if plugin.open_desk(Sessions()):
         for each in (call, hangup, send_dtmf):
             if each.__name__ not in command_manager.functions:
@@ -230,7 +218,7 @@ async def startup(app: Any, context: Any = None) -> None:
 
 
 async def on_load(app: Any) -> None:
-    """Called by the host's loader. No hook of the host fires when it stops, but the app's does."""
+    """Register routes and shutdown. No host hook fires at its stop; the app's does."""
     from .page import make_router
 
     # The host shows nothing below CRITICAL unless it is asked to; errors of a call should be seen.

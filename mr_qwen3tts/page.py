@@ -1,8 +1,7 @@
-"""The admin page: what the plugin is connected to, what it said last, and what went wrong.
+"""The admin page: connection, last utterances, problems.
 
-The host loads routers, templates and static files only from a ``src/`` layout, so the plugin
-includes this router itself and the page is rendered by an environment of its own. The page asks
-for its state again and again; all of its words are put in as text, never as markup.
+The host loads routers and templates only from a ``src/`` layout, so the plugin includes this router
+itself. All text is inserted as text, never as markup.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from .settings import Settings
 HERE = Path(__file__).parent
 PATH = "/mr_qwen3tts"
 MEDIA_TYPES = {"page.css": "text/css", "page.js": "text/javascript"}
-"""The files beside the page. The host lets them through without a login: they tell nothing."""
+"""Files beside the page; the host serves them without a login."""
 MAX_SHOWN = 100
-"""Conversations, and voices, that are shown; the rest is counted."""
+"""Conversations and voices shown; the rest is counted."""
 MAX_LABEL_CHARS = 200
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -92,12 +91,11 @@ SETTINGS = {
     "freeze_heap": "Loaded modules are exempt from garbage collection",
     "ignored": "Old variables without a meaning here",
 }
-"""What settings are to a person; one that is not here is shown by its name."""
+"""Labels of settings; others are shown by name."""
 SECRETS = frozenset(each.name for each in fields(Settings) if each.metadata.get("secret")) - {
     "otel"
 }
-"""Of these only whether they are set. Keys within addresses, such as the collector's, are taken out
-of all values."""
+"""Settings shown as set or not set. Keys within addresses are removed from all values."""
 
 
 class PluginView(Protocol):
@@ -105,11 +103,10 @@ class PluginView(Protocol):
 
     @property
     def link(self) -> Any:
-        """Has ``state``: what is known of the connection."""
+        """Has ``state``."""
 
     @property
-    def records(self) -> Records:
-        """What happened."""
+    def records(self) -> Records: ...
 
     @property
     def voices(self) -> Any:
@@ -120,14 +117,14 @@ class PluginView(Protocol):
         """By the host's log_id; each has ``speaking`` and ``unplayed_s``."""
 
     def settings_of(self, context: Any) -> Any:
-        """The settings in force; of the whole plugin where ``context`` is None."""
+        """Return the settings in force; the plugin's where ``context`` is None."""
 
 
 def make_router(plugin: PluginView, admin: Any) -> APIRouter:
-    """The page and its state at `PATH`, for whom ``admin`` lets in.
+    """Return the page and its state at `PATH`.
 
     Args:
-        admin: the host's ``requires_role("admin")``: a FastAPI dependency that refuses.
+        admin: the host's ``requires_role("admin")``, a FastAPI dependency.
     """
     router = APIRouter(prefix=PATH, include_in_schema=False)
     static = {name: (HERE / "static" / name).read_bytes() for name in MEDIA_TYPES}
@@ -166,7 +163,7 @@ def make_router(plugin: PluginView, admin: Any) -> APIRouter:
 
 
 def own_version() -> str:
-    """The installed version; empty where it runs without having been installed."""
+    """Return the installed version, or an empty string."""
     try:
         return version("mr_qwen3tts")
     except PackageNotFoundError:
@@ -174,10 +171,9 @@ def own_version() -> str:
 
 
 def state_of(plugin: PluginView) -> dict[str, Any]:
-    """All that the page shows, in types that JSON has.
+    """Return the page's state in JSON types.
 
-    A part that cannot be read is left out and named in ``unread``: this page is where one looks
-    when something is broken.
+    A part that fails is named in ``unread``: the page is for broken systems, too.
     """
     parts: dict[str, Callable[[], Any]] = {
         "connection": lambda: _connection(plugin),
@@ -226,14 +222,13 @@ def _voices(plugin: PluginView) -> dict[str, Any]:
         "known": _labels(known),
         "known_n": len(known),
         "problems": [
-            {"voice": _label(wish), "problem": _text(problem)}
-            for wish, problem in problems[:MAX_SHOWN]
+            {"voice": _label(request), "problem": _text(problem)}
+            for request, problem in problems[:MAX_SHOWN]
         ],
     }
 
 
 def _conversations(plugin: PluginView) -> dict[str, Any]:
-    """Those that speak come first. Who it is, its last utterance tells."""
     agents = {each.log_id: each.agent for each in plugin.records.last}
     shown = [
         {
@@ -249,7 +244,6 @@ def _conversations(plugin: PluginView) -> dict[str, Any]:
 
 
 def _telephone(desk: Any) -> dict[str, Any] | None:
-    """Our own telephone; None where there is none."""
     if desk is None:
         return None
     state = desk.snapshot()
@@ -304,7 +298,6 @@ def _labels(voices: Iterable[object]) -> list[str]:
 
 
 def _label(thing: object) -> str:
-    """The name of a voice, a wish for one, or a plain string; without secrets, bounded."""
     if isinstance(thing, Mapping):
         thing = thing.get("name") or thing.get("id") or ""
     elif not isinstance(thing, str):

@@ -1,8 +1,8 @@
-"""From what the host shows of a growing command to the words that can be said by now.
+"""From the host's partial commands to text that is certain.
 
-The host parses the model's unfinished JSON again and again. What it shows of ``text`` is the text
-so far, but its end may be wrong: half an emoji, a ``]`` that closes the host's own list, a piece of
-the marker ``END_RAW``. :class:`Growth` lets only that pass which is sure.
+The host parses the model's unfinished JSON again and again; the end of ``text`` may be wrong: half
+an emoji, a ``]`` of the host's own list, a piece of the marker ``END_RAW``. :class:`Growth` passes
+only what is certain.
 """
 
 from __future__ import annotations
@@ -14,34 +14,33 @@ from qwen3tts_text.characters import UNSPACED
 from qwen3tts_text.surrogates import clean
 
 TEXT_NAMES = ("text", "markdown", "output")
-"""What the argument with the words may be called: the host's speech command has three forms."""
+"""Names of the argument with the text in the host's speech commands."""
 DEEPEST = 8
-"""Lists and mappings in each other beyond this are no text."""
+"""Nesting depth."""
 WINDOW = 1024
-"""Characters at the end of a text in which a word's end is looked for."""
+"""Characters searched for the end of a word."""
 ECHO_WORDS = 3
-"""So many words in a row that are the same are not the same by chance."""
+"""Equal words in a row that are not a coincidence."""
 ECHO_SLACK = 200
-"""Characters by which they may have moved."""
+"""Characters by which they may be displaced."""
 
 _SURE = re.compile(rf"(?s:.*)(?:\s(?=\S)|[{UNSPACED}])")
-"""Up to the last place after which nothing can change what is before it."""
+"""Up to the last certain place."""
 _WORD_START = re.compile(rf"(?s:.*)(?:\s|[{UNSPACED}])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKER = re.compile(r"(?<![A-Za-z0-9_])(?:START_RAW(?![A-Za-z0-9_])\s*|END_RAW(?![A-Za-z0-9_]))")
-"""The host's marks of a block of plain text; never words."""
+"""The host's marks of a block of plain text."""
 _LEAK = re.compile(r'"\s*[}\]]')
-"""What follows a text that ends in a quotation mark: the host takes ``\\""`` for one mark, reads on
-in the JSON behind it, and shows that as text."""
+"""JSON behind a text that ends in a quotation mark: the host takes ``\\""`` for one mark and reads
+on."""
 
 
 def words_of(params: object, kwargs: Mapping[str, object] | None = None) -> str:
-    """Find the words to say in a command's arguments; ``""`` where there are none.
+    """Return the text of a command's arguments, or "".
 
-    Without ``kwargs``, ``params`` is what the host shows in a partial: a text, a mapping, or a list
-    of which the host makes positional arguments, so that its first one is the text. With
-    ``kwargs``, ``params`` is the argument ``text`` of ``speak`` itself, and ``kwargs`` are the
-    named ones that it does not know; a list is then several pieces of text. Never raises.
+    Never raises. Without ``kwargs``, ``params`` is a partial: text, mapping, or a list of
+    positional arguments. With ``kwargs``, ``params`` is the argument ``text`` of ``speak``, and a
+    list is several pieces of text.
     """
     if kwargs is None:
         if isinstance(params, list):
@@ -96,25 +95,22 @@ class Growth:
 
     @property
     def shown(self) -> str:
-        """The text as it was shown last, without what the host has put behind it.
-
-        All there is of a command that never runs: the host cannot read the JSON of a last command
-        whose text ends in a quotation mark, or has raw line ends.
-        """
+        """The text as shown last, without the host's additions; all there is of a command that
+        never runs."""
         text = self._shown[: _limit(self._shown, min(len(self._taken), len(self._shown)))]
         closed_twice = text.endswith("]") and text.count("]") > text.count("[")
         return text[:-1] if closed_twice else text
 
     @property
     def given(self) -> str:
-        """All words given so far."""
+        """All text given so far."""
         return "".join(self._pieces)
 
     def update(self, text: str) -> str:
-        """Take the text so far; returns what is new and sure in it.
+        """Take the text so far; return what is new and certain.
 
-        A word is sure when a whitespace follows and then something; a character of a script without
-        spaces is sure at once. A text that does not begin as the ones before did gives nothing.
+        A word is certain when whitespace and another character follow; a character of an unspaced
+        script immediately. Other text than before gives nothing.
         """
         text = _unmarked(text)
         self._check_repeat(text)
@@ -126,10 +122,9 @@ class Growth:
         return "" if sure is None else self._give(text, taken, sure.end())
 
     def finish(self, text: str) -> str:
-        """Take the final text; returns all of it that was not given yet.
+        """Take the final text; return all that was not given.
 
-        Where it is another text than the one that was given, it goes on after the words that both
-        have; what was said wrongly cannot be taken back.
+        If it differs, continue after the common words.
         """
         text = _unmarked(text)
         self._check_repeat(text)
@@ -145,7 +140,6 @@ class Growth:
         return words
 
     def _check_repeat(self, text: str) -> None:
-        """Find out whether it repeats what was said before; nothing is given as long as it may."""
         if not self._said_before or text == self._before:
             return
         said, so_far = " ".join(self._said_before.split()), " ".join(text.rstrip("]").split())
@@ -155,7 +149,6 @@ class Growth:
             self._said_before = ""
 
     def _said(self, text: str) -> int:
-        """How much of the final text has been said."""
         taken = self._taken
         same = _same(taken, text)
         if same:
@@ -171,12 +164,10 @@ class Growth:
 
 
 def _unmarked(text: str) -> str:
-    """Without the host's marks."""
     return _MARKER.sub("", text) if "_RAW" in text else text
 
 
 def _limit(text: str, start: int) -> int:
-    """Up to where the text is not the JSON behind it."""
     leak = _LEAK.search(text, start)
     if leak is not None:
         return leak.start() + 1
@@ -185,14 +176,13 @@ def _limit(text: str, start: int) -> int:
 
 
 def _whole(words: str) -> str:
-    """Without half emojis: two halves that stand together become one, one alone is dropped."""
+    """Join surrogate halves, drop single ones."""
     if _SURROGATE.search(words) is None:
         return words
     return clean(words).replace("\ufffd", "")
 
 
 def _same(taken: str, text: str) -> int:
-    """Where the text goes on after what was taken, whatever the white space; 0 if it is another."""
     if text.startswith(taken):
         return len(taken)
     words = taken.split()
@@ -203,7 +193,7 @@ def _same(taken: str, text: str) -> int:
 
 
 def _common(one: str, other: str) -> int:
-    """Length of the beginning that both have, found by halving: comparing is cheap, looping not."""
+    """Length of the common prefix, by bisection."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -215,7 +205,6 @@ def _common(one: str, other: str) -> int:
 
 
 def _echo(taken: str, text: str) -> int:
-    """Where the text goes on after the last words that were given, if it has them; else 0."""
     last = re.findall(r"\w+", taken[-WINDOW:])[-ECHO_WORDS:]
     if len(last) < ECHO_WORDS:
         return 0

@@ -1,6 +1,6 @@
-"""The plugin as one object: the server's connection, the voices, and every caller.
+"""The plugin as one object: connections, voices and callers.
 
-``mod.py`` gives it to the host; everything that the host calls ends in a method here.
+``mod.py`` passes it everything that the host calls.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from .voices.selection import VoiceSelection
 log = logging.getLogger(__name__)
 
 NOBODY = "local"
-"""The caller of whoever speaks without a session."""
+"""Caller id of speech without a session."""
 SWEEP_AFTER_S = 2.0
-"""Silence before the garbage collector looks through everything: what was said last is heard."""
+"""Silence before a full garbage collection."""
 SAID_OTHERWISE = "Your words were said, in the agent's own voice: do not repeat them."
-"""For a model, before the reason why the voice that it asked for did not count."""
+"""Prefix of a voice's refusal, for the model."""
 
 
 class Plugin:
-    """Speaks for the agents of one host."""
+    """Speech of the agents of one host."""
 
     def __init__(
         self, host: Host, *, clock: Clock | None = None, connect: Connect | None = None
@@ -62,7 +62,7 @@ class Plugin:
         self._starting = False
         self._warming: asyncio.Task[None] | None = None
         self._warm_since = 0.0
-        """When the connection came for which voices were made ready, wall clock."""
+        """Wall clock of the connection for which voices were prepared."""
         self._leaving: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
         self._holds_heap = False
@@ -71,7 +71,7 @@ class Plugin:
     # --- what the host calls
 
     async def partial(self, data: Mapping[str, Any], context: Any) -> None:
-        """A command as far as the model has written it (the ``partial_command`` pipe)."""
+        """Take a partial command (the ``partial_command`` pipe)."""
         try:
             await self._partial(data, context)
         except Exception as error:
@@ -111,14 +111,13 @@ class Plugin:
     async def speak(
         self, text: object, voice_id: object, context: Any, more: Mapping[str, object]
     ) -> str | None:
-        """The ``speak`` command; returns when at most ``return_ahead_ms`` have not been heard.
+        """Run the ``speak`` command; return when at most ``return_ahead_ms`` are unplayed.
 
         Returns:
-            None; or for the model, once for each caller and voice, why its ``voice_id`` does not
-            count. The words were said then all the same.
+            None; or, once for each caller and voice, why its ``voice_id`` is ignored.
 
         Raises:
-            asyncio.CancelledError: the host cancelled it; the line is silent.
+            asyncio.CancelledError: the host cancelled it; playback has stopped.
         """
         try:
             return await self._speak(text, voice_id, context, more)
@@ -154,7 +153,7 @@ class Plugin:
         return f"{SAID_OTHERWISE} {refusal}"
 
     async def interrupt(self, context: Any) -> None:
-        """The ``on_interrupt`` hook."""
+        """Run the ``on_interrupt`` hook."""
         try:
             if turn.log_id_of(context):
                 # A call may have no words yet: those of its turn must not come later.
@@ -168,7 +167,7 @@ class Plugin:
             self.records.problem("interrupt", error, turn.log_id_of(context))
 
     def cut_short(self, context: Any) -> int | None:
-        """Silence now; the characters of the turn's words that were heard, None for all of them."""
+        """Stop; return characters heard of the turn, None for all."""
         conversation = self._known(turn.log_id_of(context))
         if conversation is None:
             return None
@@ -176,23 +175,23 @@ class Plugin:
         return conversation.cut_chars()
 
     def hold(self, context: Any, *, cut_in: bool) -> None:
-        """The caller speaks: what is not begun waits; ``cut_in``: what is being said as well."""
+        """Hold new speech; ``cut_in``: also what is being said."""
         if turn.log_id_of(context):
             caller = self._caller(context, self.settings_of(context))
             caller.conversation.hold(cut_in=cut_in)
 
     def go_on(self, context: Any) -> None:
-        """Nothing came of it: what waits is said."""
+        """Resume held speech."""
         if (conversation := self._known(turn.log_id_of(context))) is not None:
             conversation.go_on()
 
     def heard_text(self, context: Any) -> str:
-        """What the caller has heard of the last turn."""
+        """Return text heard of the last turn."""
         conversation = self._known(turn.log_id_of(context))
         return "" if conversation is None else conversation.heard_text()
 
     def open_desk(self, host: CallHost) -> bool:
-        """Have a telephone of our own, where the host has none; whether there is one now."""
+        """Start a telephone where the host has none; return whether one is there."""
         if self.host.has_sip:
             return False
         settings = self.settings_of(None)
@@ -220,7 +219,7 @@ class Plugin:
         return False
 
     async def at_desk(self, command: str, what: object, context: Any) -> str | None:
-        """``call``, ``hangup`` or ``send_dtmf``; a sentence for the model where it did not work."""
+        """Run ``call``, ``hangup`` or ``send_dtmf``; return a failure for the model."""
         if self.desk is None:
             return "There is no telephone here."
         context, _ = self._rightly(context, frozenset({command}))
@@ -231,10 +230,10 @@ class Plugin:
         return await self.desk.send_dtmf(what, context)
 
     def stream(self, text: object, voice_id: object, output_format: str, context: Any) -> TtsStream:
-        """The ``stream_tts`` service: sound as it is made, not paced.
+        """Run the ``stream_tts`` service, unpaced.
 
         Raises:
-            BadRequest: no such format; or a ``voice_id`` that is a path or an address.
+            BadRequest: unknown format; or a ``voice_id`` that is a path or an address.
         """
         settings = self.settings_of(context)
         if (refusal := self._refusal(voice_id, settings)) is not None:
@@ -252,7 +251,7 @@ class Plugin:
         )
 
     def heard(self, context: Any) -> dict[str, Any] | None:
-        """What the caller has heard of what was said last; None where nothing was."""
+        """Return what was heard of the last turn; None without one."""
         conversation = self._known(turn.log_id_of(context))
         if conversation is None or (last := conversation.last) is None:
             return None
@@ -263,22 +262,22 @@ class Plugin:
         }
 
     def expect(self, context: Any) -> None:
-        """The caller has said something: words will come soon, so the connection be there."""
+        """Prepare the connection: the caller has spoken, text will follow."""
         if (conversation := self._known(turn.log_id_of(context))) is not None:
             conversation.answered()
         self.links.of(self.settings_of(context)).keep()
 
     def start(self) -> None:
-        """Connect in the background; make the personas' voices ready after each connection.
+        """Connect in the background and prepare the personas' voices.
 
-        The host is loaded now: the garbage collector need not look through it during calls.
+        Freezes the heap: the host is loaded now.
         """
         self._starting = True
         self._hold_heap(collect=True)
         self.links.of(self.settings_of(None))
 
     async def shutdown(self) -> None:
-        """Fall silent and leave the server."""
+        """Stop and disconnect."""
         background = [each for each in (self._warming, self._sweeping) if each is not None]
         for each in background:
             each.cancel()
@@ -297,16 +296,16 @@ class Plugin:
 
     @property
     def conversations(self) -> dict[str, Conversation]:
-        """Those under way, by ``log_id``."""
+        """Open conversations by ``log_id``."""
         return {log_id: each.conversation for log_id, each in self.callers.items()}
 
     @property
     def link(self) -> ServerLink:
-        """The connection that agents without settings of their own use."""
+        """Connection of agents without settings of their own."""
         return self.links.of(self.settings_of(None))
 
     def settings_of(self, context: Any) -> Settings:
-        """The settings now; where somebody has written nonsense, the default, and a problem."""
+        """Return the settings of now; invalid ones are replaced by defaults and reported."""
         settings, wrong = Settings.usable(context)
         for error in wrong:
             self.records.problem("settings", error, turn.log_id_of(context))
@@ -317,7 +316,6 @@ class Plugin:
     def _rightly(
         self, context: Any, commands: frozenset[str], words: str | None = None
     ) -> tuple[Any, turn.Turn | None]:
-        """The context that the command belongs to, and what the pipe told of it."""
         told = turn.take(commands, words)
         if told is None or not turn.log_id_of(told.context):
             return context, None
@@ -328,7 +326,6 @@ class Plugin:
         return context, told
 
     def _refusal(self, voice_id: object, settings: Settings) -> BadRequest | None:
-        """Why a command's voice does not count, with the names that would."""
         if refusal_of(voice_id) is None:
             return None
         return refusal_of(voice_id, self.links.of(settings).state.voices)
@@ -369,7 +366,6 @@ class Plugin:
         )
 
     def _link_changed(self, settings: Settings, state: LinkState) -> None:
-        """A server that has come does not know the voices of before."""
         if state.url != self.settings_of(None).url:
             return  # one that is not used any more, or only by some agent
         if not state.up and state.last_error is not None:
@@ -385,8 +381,8 @@ class Plugin:
         try:
             client = await self.links.of(settings).client()
             personas: Iterable[Mapping[str, Any]] = await self.host.personas()
-            wishes = [requested_voice(None, each, settings) for each in personas]
-            await self.voices.warm(client, wishes, settings)
+            requests = [requested_voice(None, each, settings) for each in personas]
+            await self.voices.warm(client, requests, settings)
         except SpeechError as error:
             self.records.problem("server", error)
         except Exception as error:
@@ -395,7 +391,6 @@ class Plugin:
             self.records.problem("warm-up", error)
 
     def _rest(self) -> None:
-        """Something was said to its end: when all is silent, garbage may be looked for."""
         if self._holds_heap and heap.due and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.create_task(self._sweep(), name="qwen3tts: sweep the heap")
 
@@ -435,7 +430,7 @@ async def _leave(left: list[Caller]) -> None:
 
 
 def _voice_in(params: object) -> object:
-    """The voice of a command whose text has begun: only one that was written before the text."""
+    """Return the voice of a partial command, if it stands before the text."""
     if not isinstance(params, Mapping):
         return None
     names = list(params)

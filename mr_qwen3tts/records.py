@@ -1,7 +1,6 @@
-"""What happened: the last utterances, counts and problems, for the admin page and the logs.
+"""The last utterances, counts and problems, for admin page and logs; in memory and bounded.
 
-Everything here is kept in memory and bounded. What a caller heard is kept only where the settings
-say so (``MR_QWEN3TTS_LOG_TEXT``), and secrets in addresses are left out before anything is kept.
+Text heard is kept only with ``MR_QWEN3TTS_LOG_TEXT``; secrets in addresses are removed first.
 """
 
 from __future__ import annotations
@@ -24,50 +23,49 @@ from .log_files import LogFiles, LogLine
 logger = getLogger(__name__)
 
 LAST = 50
-"""Utterances that the page shows."""
+"""Utterances shown."""
 MAX_PROBLEMS = 20
-"""Different problems that are kept, the latest ones."""
+"""Distinct problems kept."""
 MAX_KINDS = 200
-"""Bound on the names of counts, and of problems whose last log line is remembered."""
+"""Bound on names of counts and logged problems."""
 MAX_NAME_CHARS = 120
 MAX_ERROR_CHARS = 500
 MAX_TEXT_CHARS = 2_000
-"""Bound on each text that is kept, where texts are kept at all."""
+"""Bound on each text kept."""
 MAX_CALLS = 4_096
-"""Conversations whose utterances are numbered on; the longest silent is forgotten first."""
+"""Conversations whose utterances are numbered; the longest silent is forgotten."""
 LOG_AGAIN_S = 60.0
-"""A problem of one kind is logged at once, and then at most once in so long."""
+"""Interval of log lines of one kind of problem."""
 WAITED_MS = 20.0
-"""An utterance that waited longer than a frame came behind another; its start tells nothing."""
+"""Wait beyond which an utterance came behind another and is left out of statistics."""
 STAGES = {
     "first_delta": Mark.FIRST_DELTA,
     "request_sent": Mark.REQUEST_SENT,
     "first_sound": Mark.RECEIVED,
     "first_frame": Mark.FIRST_FRAME_WIRE,
 }
-"""The way of an utterance's first sound, each after `Mark.TEXT_IN`."""
+"""Stages to the first frame, after `Mark.TEXT_IN`."""
 COUNTED = ("utterances", "interrupted", "failed", "starved", "mixups", "stale_partials", "halts")
-"""Counts that are shown even while they are 0."""
+"""Counts shown at 0."""
 
 
 class LogChoices(Protocol):
-    """The settings that say what is written where."""
+    """Settings of the logs."""
 
     @property
-    def log_text(self) -> bool:
-        """Whether callers' words may be kept and written."""
+    def log_text(self) -> bool: ...
 
     @property
     def latency_log(self) -> str | None:
-        """A file for one line of JSON an utterance."""
+        """File of one JSON line an utterance."""
 
     @property
     def e2e_log(self) -> str | None:
-        """A file for the lines that the SIP plugin's latency script reads."""
+        """File for the SIP plugin's latency script."""
 
     @property
     def otel(self) -> str | None:
-        """A collector that gets spans."""
+        """OpenTelemetry collector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +73,9 @@ class ShownUtterance:
     """One utterance as the page shows it."""
 
     at_unix_s: float
-    """When its text came."""
     log_id: str
     number: int
-    """Counted within its conversation, from 1."""
+    """Within its conversation, from 1."""
     agent: str
     voice: str
     engine: str
@@ -86,27 +83,26 @@ class ShownUtterance:
     error: str
     interrupted: bool
     chars: int
-    """Length of the text."""
     stages_ms: dict[str, float | None]
-    """By the names of `STAGES`: milliseconds after its text came; None where it did not happen."""
+    """By `STAGES`: milliseconds after its text; None: did not happen."""
     waited_ms: float
-    """How long its first frame waited for earlier utterances to be handed over."""
+    """Wait of its first frame for earlier utterances."""
     silence_ms: float | None
-    """From the interruption to silence."""
+    """Interruption to silence."""
     starvations: int
     starved_ms: float
     longest_gap_ms: float
     heard_s: float
     generated_s: float
     heard: str | None = None
-    """The text that reached the caller; None where words are not kept."""
+    """Text heard; None where text is not kept."""
     remaining: str | None = None
-    """The text that did not."""
+    """Text not heard."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that went wrong, as often as it did."""
+    """A failure and its count."""
 
     what: str
     error: str
@@ -115,14 +111,14 @@ class Problem:
     last_unix_s: float
     times: int = 1
     log_id: str = ""
-    """The conversation that met it last; empty where it belongs to none."""
+    """Conversation that met it last, or empty."""
 
 
 class Records:
-    """The plugin's memory. Its methods return at once, never raise, and may be called by threads.
+    """Bounded memory; thread-safe, never raises.
 
     Args:
-        choices: gives the settings in force; asked at each utterance.
+        choices: returns the settings, read at each utterance.
         unix_s: the wall clock.
     """
 
@@ -134,7 +130,6 @@ class Records:
         unix_s: Callable[[], float] = time.time,
     ) -> None:
         self.last: deque[ShownUtterance] = deque(maxlen=LAST)
-        """The last utterances, the latest at the end."""
         self._choices = choices
         self._unix_s = unix_s
         self._files = files or LogFiles(self.problem)
@@ -142,7 +137,7 @@ class Records:
         self._counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self._problems: OrderedDict[tuple[str, str], Problem] = OrderedDict()
         self._logged: OrderedDict[str, tuple[float, int]] = OrderedDict()
-        """When a kind of problem was last logged, and how many were not since."""
+        """Time of the last log line of a kind, and lines suppressed since."""
         self._numbers: OrderedDict[str, int] = OrderedDict()
         self._began_unix_s = unix_s()
 
@@ -158,12 +153,12 @@ class Records:
         remaining: str = "",
         choices: LogChoices | None = None,
     ) -> None:
-        """Note an utterance that is over.
+        """Note a finished utterance.
 
         Args:
-            outcome: in a word: ``spoken``, ``interrupted``, ``no_text``, or an error's code.
-            heard: what reached the caller; kept only where words are.
-            choices: the settings of this conversation; without them those of the plugin.
+            outcome: ``spoken``, ``interrupted``, ``no_text``, or an error's code.
+            heard: text heard; kept only where text is.
+            choices: the conversation's settings, else the plugin's.
         """
         try:
             choices = choices or (self._choices() if self._choices is not None else None)
@@ -206,11 +201,11 @@ class Records:
             )
 
     def problem(self, what: str, error: BaseException | str, log_id: str = "") -> None:
-        """Note that something went wrong, and log it.
+        """Note and log a failure.
 
         Args:
-            what: its kind, in a few words that are always the same.
-            error: what was raised; a `SpeechError`'s remedy is kept beside it.
+            what: its kind, constant text.
+            error: the error; a `SpeechError`'s remedy is kept.
         """
         what = what[:MAX_NAME_CHARS]
         message, remedy = _told(error)
@@ -247,18 +242,17 @@ class Records:
         )
 
     def count(self, name: str, n: int = 1) -> None:
-        """Count something, such as ``mixups``, ``stale_partials``, ``halts`` or ``fallbacks``."""
+        """Count an event, such as ``mixups``, ``stale_partials``, ``halts`` or ``fallbacks``."""
         name = re.sub(r"\W+", "_", name[:MAX_NAME_CHARS]).lower()
         with self._lock:
             if name in self._counts or len(self._counts) < MAX_KINDS:
                 self._counts[name] += n
 
     def counted(self, name: str) -> int:
-        """How often it was counted."""
         return self._counts[name]
 
     def snapshot(self) -> dict[str, Any]:
-        """All of it in types that JSON has; the latest first."""
+        """Return all in JSON types, latest first."""
         with self._lock:
             problems = [_as_dict(each) for each in reversed(self._problems.values())]
             counts = dict(self._counts)
@@ -273,13 +267,12 @@ class Records:
         }
 
     def close(self) -> None:
-        """Let the log files be finished; what comes later is not written."""
+        """Finish the log files."""
         self._files.close()
 
     # --- inside
 
     def _number(self, log_id: str) -> int:
-        """The conversation's own count: nobody else's numbers are known to fit it."""
         number = self._numbers.pop(log_id, 0) + 1
         self._numbers[log_id] = number
         while len(self._numbers) > MAX_CALLS:
@@ -287,7 +280,7 @@ class Records:
         return number
 
     def _may_log(self, what: str, now: float) -> int | None:
-        """How many were kept back since the last line; None where it is too early for one."""
+        """Return lines suppressed since the last one; None: too early."""
         last, kept_back = self._logged.pop(what, (-math.inf, 0))
         early = 0 <= now - last < LOG_AGAIN_S
         self._logged[what] = (last, kept_back + 1) if early else (now, 0)
@@ -301,12 +294,11 @@ _BEARER = re.compile(r"\b(bearer)\s+\S+", re.I)
 
 
 def without_secrets(text: str) -> str:
-    """Addresses without user, password, query and fragment; keys that are named as such hidden."""
+    """Remove user, password, query and fragment of addresses; hide named keys."""
     return _BEARER.sub(r"\1 …", _ADDRESS.sub(r"\1\2", text[: 4 * MAX_ERROR_CHARS]))
 
 
 def _told(error: BaseException | str) -> tuple[str, str]:
-    """What an error says, and its remedy."""
     if isinstance(error, SpeechError):
         message, remedy = error.message, error.remedy
     elif isinstance(error, BaseException):
@@ -344,7 +336,7 @@ def _shown(
 
 
 def _as_dict(shown: ShownUtterance | Problem) -> dict[str, Any]:
-    """As ``dataclasses.asdict``, which copies each value deeply and takes much longer."""
+    """``dataclasses.asdict`` without its deep copies."""
     return {each.name: getattr(shown, each.name) for each in fields(shown)}
 
 
@@ -353,10 +345,7 @@ def _rounded(ms: float | None) -> float | None:
 
 
 def _spread(utterances: list[ShownUtterance]) -> dict[str, Any]:
-    """Of the last utterances that came behind no other: how many, p50 and p95 of the first frame.
-
-    Nearest rank.
-    """
+    """Count, p50 and p95 (nearest rank) of utterances that came behind no other."""
     sorted_ms = sorted(
         at
         for each in utterances

@@ -14,15 +14,15 @@ from qwen3tts_text.plain_text import PlainText
 from .partials import Growth
 
 MAX_CHARS = 20_000
-"""Of one utterance; a longer text goes on in the next one, which follows without a gap."""
+"""Of one utterance; longer text continues in the next without a gap."""
 AT_ONCE_CHARS = 4_096
-"""So many are looked through for markup before others have their turn; a few ms at the most."""
+"""Characters processed before yielding to others; a few ms."""
 CUT_CHARS = 1_000
-"""So far back a place between two sentences is looked for."""
+"""Characters searched back for a sentence end."""
 
 
 class Deltas:
-    """Words that come by and by, as the asynchronous iterator that an utterance takes."""
+    """Growing text as the asynchronous iterator of an utterance."""
 
     def __init__(self) -> None:
         self.chars = 0
@@ -32,7 +32,6 @@ class Deltas:
         self._changed = asyncio.Event()
 
     def push(self, piece: str) -> None:
-        """Some more words."""
         if piece and not self.ended:
             self.chars += len(piece)
             self._all.append(piece)
@@ -40,12 +39,11 @@ class Deltas:
             self._changed.set()
 
     def end(self) -> None:
-        """No more words come."""
         self.ended = True
         self._changed.set()
 
     def again(self) -> Deltas:
-        """The same words from their beginning; those that are still to come go there."""
+        """Return the same text from its beginning; further text goes there."""
         new = Deltas()
         new.push("".join(self._all))
         if self.ended:
@@ -55,7 +53,6 @@ class Deltas:
 
     @property
     def text(self) -> str:
-        """All words so far."""
         return "".join(self._all)
 
     def __aiter__(self) -> AsyncIterator[str]:
@@ -74,59 +71,59 @@ class Deltas:
 
 @dataclass(eq=False)
 class Reply:
-    """What one command says."""
+    """Text of one command."""
 
     cmd_id: str | None
     context: Any
-    """The host's context; its flags tell of a cancel."""
+    """The host's context; its flags report a cancel."""
     begin: Callable[[Deltas], Utterance]
-    """Begins an utterance that says what the deltas give."""
+    """Begins an utterance of these deltas."""
     choose: ChooseVoice
-    """How it is spoken."""
+    """Chooses the voice."""
     also: Any = None
-    """Another context object of the same call, where the command was given another one."""
+    """Another context object of the same call."""
     stall_s: float = 10.0
-    """Partials that stop coming for so long are not waited for."""
+    """Timeout of partials."""
     task: asyncio.Task[Any] | None = None
     """The host's task of the turn."""
     plain: PlainText | None = None
     growth: Growth = field(default_factory=Growth)
     utterances: list[Utterance] = field(default_factory=list)
     pending: set[Utterance] = field(default_factory=set)
-    """Those that have not ended."""
+    """Open utterances."""
     changed_at: float = 0.0
-    """When its last partial came, seconds of the conversation's clock."""
+    """Clock seconds of the last partial."""
     complete: bool = False
-    """Whether all of its text is known."""
+    """Whether the text is complete."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it was stopped, or has ended: nothing more of it is said."""
+    """Set when stopped or ended."""
     wait_s: float = 1.2
-    """Without sound for so long the turn might be taken for a failure."""
+    """Silence after which the SIP side takes the turn for a failure."""
     consoled: bool = False
-    """Whether that has been seen to."""
+    """Whether a silent frame was sent for it."""
     deaf: bool = False
-    """Whether the host's flags were up when it began: they are about something else."""
+    """Whether the host's flags were set at its beginning and mean something else."""
     retried: bool = False
     continued: list[Utterance] = field(default_factory=list)
-    """Those that were stopped, and whose rest another one says."""
+    """Stopped utterances whose rest another one says."""
     _given: list[Deltas] = field(default_factory=list)
-    """What each utterance takes or took its words from."""
+    """Deltas of each utterance."""
     _deltas: Deltas | None = None
-    """What the last utterance takes its words from, while more may come."""
+    """Deltas of the last utterance while it grows."""
     _last: Deltas | None = None
-    """What the last utterance takes or took its words from."""
+    """Deltas of the last utterance."""
 
     def update(self, text: str) -> None:
-        """A partial: all of the text so far."""
+        """Take a partial: all text so far."""
         self._give(self.growth.update(text), last=False)
 
     def finish(self, text: str) -> None:
-        """The whole text."""
+        """Take the whole text."""
         self.complete = True
         self._give(self.growth.finish(text), last=True)
 
     async def finish_gently(self, text: str) -> None:
-        """The whole text; a long one does not hold other calls up. Ends where it is stopped."""
+        """Take the whole text, yielding to other calls; ends where it is stopped."""
         words = self.growth.finish(text)
         while len(words) > AT_ONCE_CHARS:
             self._give(words[:AT_ONCE_CHARS], last=False)
@@ -138,13 +135,13 @@ class Reply:
         self._give(words, last=True)
 
     def pause(self) -> None:
-        """What was given is said to its end; should more come, it follows."""
+        """Finish what was given; more may follow."""
         if self._deltas is not None:
             self._deltas.end()
             self._deltas = None
 
     def go_on(self) -> None:
-        """Say what the caller has not heard of those that were stopped, each once."""
+        """Say what was not heard of stopped utterances, each once."""
         for stopped, deltas in list(zip(self.utterances, self._given, strict=True)):
             outcome = stopped.outcome()
             if stopped not in self.pending or not outcome.interrupted:
@@ -161,7 +158,7 @@ class Reply:
                 self._begin(again)
 
     def again(self, failed: Utterance) -> bool:
-        """Say once more what brought no sound at all; whether that can be done."""
+        """Repeat an utterance without any audio; return whether that is possible."""
         if self.retried or self._last is None or failed is not self.utterances[-1]:
             return False
         self.retried = True
@@ -174,7 +171,7 @@ class Reply:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing was there to say."""
+        """Whether there was nothing to say."""
         return not self.utterances
 
     def _begin(self, deltas: Deltas) -> None:
@@ -203,7 +200,7 @@ class Reply:
 
 
 def cut(words: str, room: int) -> tuple[str, str]:
-    """At most ``room`` characters from the front, and the rest; between sentences if there are."""
+    """Split off at most ``room`` characters, at a sentence end if there is one."""
     if len(words) <= room:
         return words, ""
     window = words[max(0, room - CUT_CHARS) : room]
@@ -216,21 +213,19 @@ def cut(words: str, room: int) -> tuple[str, str]:
 
 
 def left_s(utterance: Utterance, rate_hz: int = 24_000) -> float:
-    """What is with the sink and not yet at the caller's ear, seconds."""
+    """Return audio at the sink not yet played, seconds."""
     queued = utterance.record.generated_samples or 0
     return max(0, queued - utterance.position) / rate_hz
 
 
 def unheard_s(reply: Reply) -> float:
-    """The same of a whole reply; the rest of what was stopped is with the utterance after it."""
+    """Return the same of a whole reply."""
     return sum(left_s(each) for each in reply.utterances if each not in reply.continued)
 
 
 def heard_chars(reply: Reply) -> int:
-    """How many characters of the command's own text were heard.
-
-    What is heard is counted in letters and digits, which markup that was taken out has hardly any.
-    """
+    """Return characters of the command's text that were heard, counted in letters and digits, which
+    removed markup hardly has."""
     outcomes = [each.outcome() for each in reply.utterances]
     heard = sum(map(str.isalnum, "".join(each.heard for each in outcomes)))
     if not heard:
@@ -245,35 +240,35 @@ def heard_chars(reply: Reply) -> int:
 
 
 class SpeechGate:
-    """One conversation's. It is open until a caller is heard to speak."""
+    """Gate of one conversation: open unless the caller speaks."""
 
     def __init__(self) -> None:
         self.held = False
-        """Whether the caller has cut in: even what was begun waits."""
+        """Whether barge-in also holds what was begun."""
         self._hushed = False
         self._open = asyncio.Event()
         self._open.set()
 
     def hush(self) -> None:
-        """The caller speaks: nothing is begun."""
+        """Hold new speech."""
         self._hushed = True
         self._open.clear()
 
     def hold(self) -> None:
-        """The caller cuts in: what was begun waits as well."""
+        """Hold all speech."""
         self.held = True
         self._open.clear()
 
     def open(self) -> bool:
-        """All may be said again; returns whether something was held."""
+        """Release; return whether anything was held."""
         held, self.held, self._hushed = self.held, False, False
         self._open.set()
         return held
 
     def blocks(self, *, begun: bool) -> bool:
-        """Whether words wait; ``begun``: they go on with what is being said."""
+        """Return whether text waits; ``begun``: it continues what is being said."""
         return self.held or (self._hushed and not begun)
 
     async def wait(self) -> None:
-        """Return when it is open."""
+        """Wait until open."""
         await self._open.wait()

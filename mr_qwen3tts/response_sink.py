@@ -20,21 +20,21 @@ from .host import Host
 log = logging.getLogger(__name__)
 
 PTIME_MS = 20
-"""Duration of one frame, fixed by who receives it: 160 bytes of PCMU."""
+"""Frame duration, fixed by the receiver: 160 bytes of PCMU."""
 
 
 class ResponseSink(PacerSink, ABC):
-    """Opens, fills and closes responses; where they go is up to the class made of it.
+    """Opens, fills and closes audio responses; subclasses deliver them.
 
     Args:
         context: the host's context of this call.
-        payload: what a frame holds.
-        lead_ms: how far the handing over may be ahead of the hearing.
-        linger_ms: how long a response stays open after its last frame has been heard.
-        queued_s: what the receiver adds before a frame is heard, seconds.
-        clock: where the time comes from.
-        on_halted: called when a frame is refused; everything is silent by then.
-        policy: decides about waits before and within an utterance.
+        payload: codec of the frames.
+        lead_ms: playout lead.
+        linger_ms: time a response stays open after its last frame was played.
+        queued_s: receiver's buffer, seconds.
+        clock: of the pacing.
+        on_halted: called when a frame is refused; playback has stopped by then.
+        policy: filling policy.
     """
 
     def __init__(
@@ -60,46 +60,45 @@ class ResponseSink(PacerSink, ABC):
             policy=policy,
         )
         self.context = context
-        """The host's context; may be replaced by another one of the same call."""
+        """Replaceable by another one of the same call."""
         self.payload = payload
         self.frames = 0
-        """Handed over so far, and taken."""
+        """Frames accepted."""
         self.hold_open = False
-        """Whether more is expected soon: the response then stays open for it."""
+        """Whether more follows soon."""
         self._linger_s = max(linger_ms, PTIME_MS) / 1000
         self._lock = asyncio.Lock()
         """Held while a response is opened, filled or closed."""
         self._opened = False
         self._cut = False
-        """Interrupted: what is open must be closed before another frame goes out."""
+        """Interrupted: close before the next frame."""
         self._lingering: asyncio.Task[None] | None = None
-        """Closes the response that is open when it has been silent long enough."""
+        """Task that closes a silent response."""
         self._cutting: set[asyncio.Task[None]] = set()
 
     @abstractmethod
     async def open_response(self) -> bool:
-        """A first frame follows; False: nobody is there to hear it."""
+        """Open; False: no receiver."""
 
     @abstractmethod
     async def take(self, payload: bytes) -> bool:
-        """A frame; False: it is not wanted."""
+        """Send a frame; False: refused."""
 
     @abstractmethod
     async def close_response(self, cut: bool) -> None:
-        """No frame follows. ``cut``: what was handed over need not be heard either."""
+        """Close; ``cut``: queued frames may be dropped."""
 
     @property
     def open(self) -> bool:
-        """Whether a response is open."""
         return self._opened
 
     def interrupt(self) -> None:
-        """Fall silent: not one more frame is handed over, and the response is closed."""
+        """Stop synchronously and close the response."""
         super().interrupt()
         self._cut_response()
 
     async def close(self) -> None:
-        """Fall silent for good, and close what is open."""
+        """Stop for good."""
         await super().close()
         async with self._lock:
             await self._shut(cut=True)
@@ -128,7 +127,6 @@ class ResponseSink(PacerSink, ABC):
             return taken
 
     async def _begin(self) -> bool:
-        """Open a response; with the lock held."""
         self._opened = True  # from here on an interruption has something to close
         try:
             self._opened = await self.open_response()
@@ -152,7 +150,6 @@ class ResponseSink(PacerSink, ABC):
                 await self._shut(cut=True)
 
     async def _close_after_silence(self) -> None:
-        """Close the response when nothing has been heard of it for a while."""
         deadline = self.clock.now() + self._linger_s
         while True:
             await self.clock.sleep_until(deadline)
@@ -169,7 +166,6 @@ class ResponseSink(PacerSink, ABC):
                     return
 
     async def _shut(self, *, cut: bool) -> None:
-        """Close what is open; with the lock held."""
         self._cut = False
         if not self._opened:
             return
@@ -185,15 +181,14 @@ class ResponseSink(PacerSink, ABC):
 
 
 PREBUFFER_S = 0.02
-"""What the SIP plugin's sender collects before it plays the first frame of a response."""
+"""Prebuffer of the SIP plugin's sender."""
 
 
 class SipSink(ResponseSink):
-    """Paces frames into ``sip_audio_out_chunk``; one per call.
+    """Sink of ``sip_audio_out_chunk``, one a call.
 
-    The first frame opens an audio response, and the response stays open from one utterance to the
-    next: another start would throw away what the last one has not played yet. Without the services
-    of newer SIP plugins a frame is all there is.
+    The response stays open across utterances: another start would drop unplayed frames. Older SIP
+    plugins take frames only.
     """
 
     def __init__(
@@ -220,13 +215,10 @@ class SipSink(ResponseSink):
         self._host = host
 
     async def open_response(self) -> bool:
-        """Tell that speech begins; False: there is no call."""
         return await self._host.start_response(self.context)
 
     async def take(self, payload: bytes) -> bool:
-        """Hand one frame over; False: the caller has cut in, or there is no call."""
         return await self._host.chunk(self.context, payload)
 
     async def close_response(self, cut: bool) -> None:
-        """Tell that speech has ended."""
         await self._host.end_response(self.context)

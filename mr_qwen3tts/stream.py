@@ -1,4 +1,4 @@
-"""Sound for whoever takes it: what the service ``stream_tts`` gives. Paced by nobody."""
+"""Audio of the service ``stream_tts``, unpaced."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Choose = Callable[[SpeechClient], Awaitable[VoiceOptions]]
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """A form in which sound is given."""
+    """Format of the audio."""
 
     audio: AudioFormat
     chunk_bytes: int
-    """20 ms of it."""
+    """20 ms."""
     silence: bytes = b""
-    """What fills the last chunk; nothing does where it may be short."""
+    """Padding of the last chunk; empty: it may be short."""
 
 
 FORMATS = {
@@ -39,15 +39,14 @@ FORMATS = {
     "pcm_16000": OutputFormat(AudioFormat("pcm_s16le", 16000), 640),
     "pcm_24000": OutputFormat(AudioFormat("pcm_s16le", 24000), 960),
 }
-"""By the names that ``stream_tts`` takes. A phone's frames are all of one length."""
+"""By the names that ``stream_tts`` takes."""
 
 
 class TtsStream:
-    """The words as chunks of 20 ms, made when somebody iterates over it.
+    """Chunks of 20 ms, synthesised when iterated.
 
-    The host awaits what a service gives, other plugins iterate over it, or both:
-    ``async for chunk in stream`` and ``async for chunk in await stream`` are the same. Whoever
-    leaves the loop early, or is cancelled in it, stops the work at the server, too.
+    ``async for chunk in stream`` and ``async for chunk in await stream`` are equal: the host awaits
+    what a service returns. Leaving the loop cancels at the server.
     """
 
     def __init__(
@@ -60,18 +59,18 @@ class TtsStream:
         stall_s: float = 4.0,
         clock: Clock | None = None,
     ) -> None:
-        """Nothing is asked of the server yet.
+        """Make the stream; nothing is requested yet.
 
         Args:
-            link: the connection to it.
-            words: what to say; markup is said as it is.
-            choose: finds the voice, when the connection is there.
+            link: connection to the server.
+            words: text; markup is said as it is.
+            choose: chooses the voice once connected.
             output_format: a name of `FORMATS`.
-            stall_s: a server that brings nothing for so many seconds is taken for dead.
-            clock: what time it is.
+            stall_s: watchdog timeout.
+            clock: of the watchdog.
 
         Raises:
-            BadRequest: no such format; says which there are.
+            BadRequest: unknown format.
         """
         found = FORMATS.get(str(output_format))
         if found is None:
@@ -90,12 +89,7 @@ class TtsStream:
         return self._itself().__await__()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Begin to say the words.
-
-        The iterator raises, among others:
-            ConnectionLost: no server is there, or it went, or it does not answer.
-            SpeechError: it cannot say them.
-        """
+        """Begin synthesis. The iterator raises ConnectionLost and other SpeechErrors."""
         # Kept nowhere here: so it is closed at once when the loop over it is left.
         return self._chunks()
 
@@ -148,7 +142,6 @@ class TtsStream:
                 context.cancel()
 
     async def _next(self, client: SpeechClient, context: Context) -> Event | None:
-        """What comes next; None at the end."""
         until = self._clock.now() + self._stall_s
         coming = asyncio.ensure_future(anext(context, None))
         sleep = asyncio.ensure_future(self._clock.sleep_until(until))

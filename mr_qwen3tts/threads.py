@@ -1,7 +1,6 @@
-"""Work that blocks, in a thread of its own.
+"""Blocking work in a thread of its own.
 
-Not in asyncio's pool: a file system that hangs would fill it for the whole host, and the host would
-wait for it when it stops.
+Not in asyncio's pool: a file system that hangs would fill it for the whole host and delay its stop.
 """
 
 from __future__ import annotations
@@ -16,10 +15,7 @@ Value = TypeVar("Value")
 
 
 async def in_thread(work: Callable[[], Value]) -> Value:
-    """Run ``work`` and give what it gives, or raise what it raises.
-
-    Whoever is cancelled leaves the thread behind; it ends by itself, or with the process.
-    """
+    """Run ``work``; return or raise as it does. A cancelled caller leaves the thread behind."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Value] = loop.create_future()
 

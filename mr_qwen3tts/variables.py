@@ -15,15 +15,14 @@ from qwen3tts_speech.spans import endpoint_of
 YES = ("1", "true", "yes", "on", "y", "t", "enabled")
 NO = ("0", "false", "no", "off", "n", "f", "disabled")
 SHOWN_CHARS = 60
-"""So much of a value is in an error."""
+"""Characters of a value in an error."""
 SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-"""Scheme of a WebSocket's address, by the one that is written."""
+"""WebSocket scheme by the written one."""
 SPEECH_PATH = "/v1/speech"
-"""Path of the speech protocol at a server."""
 
 
 class SettingsError(ValueError):
-    """A variable holds what cannot be."""
+    """A variable has an invalid value."""
 
     def __init__(self, variable: str, message: str, *, remedy: str) -> None:
         super().__init__(message)
@@ -37,14 +36,14 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a setting may be."""
+    """Kind and bounds of a setting."""
 
     wanted: str
-    """What is right, as a request: ``Write a whole number …``."""
+    """The valid form as a request: ``Write a whole number …``."""
     read: Callable[[str], Any]
-    """The value of what is written; ValueError for what is none of this kind."""
+    """Parses the text; raises ValueError."""
     good: Callable[[Any], bool]
-    """Whether a value is of this kind and within its bounds."""
+    """Whether a value is valid."""
 
 
 def flag() -> Rule:
@@ -106,7 +105,7 @@ def words(most: int, *, lines: bool = False) -> Rule:
 
 
 def address() -> Rule:
-    """Address of a speech server; what is missing of it is what it always is."""
+    """Address of a speech server, completed by scheme, port and path."""
 
     def read(text: str) -> str:
         scheme, separator, rest = text.partition("://")
@@ -176,7 +175,7 @@ def ports() -> Rule:
 
 
 def budget() -> Rule:
-    """Limits of turns: a minute, in all; and of their characters: a minute, in all."""
+    """Limits of turns a minute, turns, characters a minute, characters."""
 
     def read(text: str) -> tuple[int, ...]:
         return tuple(int(each) for each in text.split(","))
@@ -223,7 +222,7 @@ def codes() -> Rule:
 
 
 def names() -> Rule:
-    """A list of names, between commas or blanks; ``none`` is an empty one."""
+    """Names between commas or blanks; ``none``: empty."""
 
     def read(text: str) -> frozenset[str]:
         found = frozenset(text.replace(",", " ").split())
@@ -238,7 +237,7 @@ def names() -> Rule:
 
 
 def wrong(variable: str, rule: Rule, value: object, *, secret: bool = False) -> SettingsError:
-    """The error for a value that a rule does not allow."""
+    """Return the error of an invalid value."""
     shown = repr(value)
     shown = shown if len(shown) <= SHOWN_CHARS else shown[:SHOWN_CHARS] + "…"
     held = f"{variable} cannot be used" if secret else f"{variable}={shown} cannot be"
@@ -246,7 +245,7 @@ def wrong(variable: str, rule: Rule, value: object, *, secret: bool = False) -> 
 
 
 def server_of(address: str) -> str | None:
-    """Address of our protocol at the server that another protocol's address names, if it is one."""
+    """Return the address of our protocol at the server of another protocol's address."""
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         host, port = parts.hostname, parts.port
@@ -260,8 +259,8 @@ def server_of(address: str) -> str | None:
 
 
 def near(name: str, known: Collection[str], prefix: str) -> str:
-    """A name that is not known, with the one that may have been meant; all begin with ``prefix``,
-    which therefore makes none likelier."""
+    """Return an unknown name with the most similar known one; all begin with ``prefix``, which is
+    not compared."""
     ends = [each.removeprefix(prefix) for each in sorted(known)]
     close = difflib.get_close_matches(name.removeprefix(prefix), ends, n=1, cutoff=0.7)
     return f"{name} (did you mean {prefix}{close[0]}?)" if close else name
@@ -269,20 +268,20 @@ def near(name: str, known: Collection[str], prefix: str) -> str:
 
 PREFIX = "MR_QWEN3TTS_"
 HOSTS = frozenset({"MR_SPEAK_CMD"})
-"""Variables of the host that count here as well."""
+"""Variables of the host that count here."""
 COMMAND_LINE = frozenset(
     {"MR_QWEN3TTS_SERVER", "MR_QWEN3TTS_CONFIG", "MR_QWEN3TTS_CHECKPOINT", "MR_QWEN3TTS_LLM_KEY"}
 )
-"""Variables of ``mr-qwen3tts``; they mean nothing here, and nothing is wrong with them."""
+"""Variables of ``mr-qwen3tts``, ignored here."""
 Getenv = Callable[[str], str | None]
 
 
 def environment(context: Any = None) -> dict[str, str]:
-    """Every variable of ours that is set.
+    """Return every variable of ours that is set.
 
     Args:
-        context: the host's ChatContext, which has a mapping ``env``; or a mapping; or None. What
-            it has goes first; an empty value there is "not set", whatever the process has.
+        context: the host's ChatContext with a mapping ``env``, a mapping, or None. Its values go
+            first; an empty one means unset.
     """
     held = _ours(os.environ.copy())
     own = context if isinstance(context, Mapping) else getattr(context, "env", None)
@@ -300,7 +299,6 @@ def _ours(variables: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    """A value as the environment would have it: an agent's file has numbers and lists, too."""
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, (list, tuple)):
@@ -315,7 +313,7 @@ _ADDRESSES: dict[str, Callable[[Getenv], str | None]] = {
     "vllm": lambda getenv: getenv("MR_QWEN3TTS_API_URL"),
     "websocket": lambda getenv: getenv("MR_QWEN3TTS_WS_URL"),
 }
-"""The address that each of its backends had; ``openai`` was the backend where none was named."""
+"""Address variable of each backend; ``openai`` is the default backend."""
 _MEANINGLESS: tuple[Callable[[Getenv], str | None], ...] = (
     lambda getenv: getenv("MR_QWEN3TTS_BACKEND"),
     lambda getenv: getenv("MR_QWEN3TTS_MODEL"),
@@ -329,7 +327,7 @@ _REPLACED: tuple[tuple[Callable[[Getenv], str | None], str], ...] = (
     (lambda getenv: getenv("MR_QWEN3TTS_REALTIME_STREAM"), "live"),
     (lambda getenv: getenv("MR_QWEN3TTS_INITIAL_TOKENS"), "initial_codec_chunk_frames"),
 )
-"""Those that mean the same as a setting of another name."""
+"""Older names of settings."""
 
 
 OLDER = frozenset(
@@ -337,15 +335,14 @@ OLDER = frozenset(
     for ask in (*_ADDRESSES.values(), *_MEANINGLESS, *(ask for ask, _ in _REPLACED))
     if (name := ask(str)) is not None
 )
-"""All of them; those that still have their name are settings."""
 
 
 def take_older(getenv: Getenv, written: dict[str, tuple[str, str]]) -> tuple[str, ...]:
-    """Add to what is written what only an older variable says; returns the names of the rest.
+    """Add settings that only an older variable sets; return the other older names.
 
     Args:
-        getenv: asks for a variable.
-        written: variable and text of each setting that is written.
+        getenv: reads a variable.
+        written: variable and text of each setting.
     """
     ignored = {ask(str) or "" for ask in _MEANINGLESS if ask(getenv)}
     for ask, name in _REPLACED:

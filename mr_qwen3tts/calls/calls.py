@@ -1,12 +1,15 @@
-"""The telephone desk: where MindRoot has no telephone plugin, this one makes and takes calls.
+"""Calls of chat sessions, where the host has no telephone plugin.
 
-``call``, ``hangup`` and ``send_dtmf`` are for the agent; a call that comes in begins a chat session
-of its own. All of it runs over our own SIP endpoint and media process, and what the agent speaks in
-such a session goes straight into its call (:meth:`PluginCalls.speaker_of`).
+``call``, ``hangup`` and ``send_dtmf`` are for the agent; an incoming call begins a chat session
+of its
+own. Calls run over our own SIP endpoint and media process, and what the agent speaks in such a
+session
+goes into its call (:meth:`PluginCalls.speaker_of`).
 
-With ``sip_stt`` the caller's words are recognised and become the agent's turns. They may also go,
-where that is switched on, to the host's pipe ``sip_audio_in``; a recogniser there passes their text
-to :meth:`PluginCalls.caller_said`. Without either the agent learns of keys and the call's end only.
+With ``sip_stt`` the caller's speech is recognised and becomes the agent's turns. It may also go
+to the
+host's pipe ``sip_audio_in``, whose recogniser passes its text to
+:meth:`PluginCalls.caller_said`.
 """
 
 from __future__ import annotations
@@ -48,13 +51,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READY_S = 15.0
-"""Longest wait for the phone to come up with the first call: a registrar may ask back."""
+"""Timeout of the phone's start at the first call: a registrar may challenge."""
 SESSION_S = 15.0
-"""Longest wait for the host to make a chat session, while it rings at the caller."""
+"""Timeout of the host's chat session, while the call rings."""
 REMEMBERED = 1000
-"""Sessions of which it is known that their call is over."""
+"""Sessions whose call is known to be over."""
 UNAVAILABLE = 480
-"""SIP: temporarily unavailable (RFC 3261 section 21.4.18)."""
+"""Temporarily unavailable (RFC 3261 section 21.4.18)."""
 BUSY = 486
 
 SettingsOf = Callable[[Any], CallSettings]
@@ -62,13 +65,13 @@ LinkOf = Callable[[Any], SpeechLink]
 
 
 class PluginCalls:
-    """Calls of chat sessions, at most one for each.
+    """Calls of chat sessions, at most one each.
 
     Args:
         host: the host's services.
-        link_of: the connection to the speech server that a context's agent uses; shared.
-        settings_of: the settings for a context, asked at each use; None is nobody's.
-        clock: for what is waited for here; the phone itself runs in real time.
+        link_of: the connection to the speech server of a context's agent; shared.
+        settings_of: the settings of a context, read at each use; None: the process's.
+        clock: for timeouts here; the phone itself runs in real time.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class PluginCalls:
         """Turns of all calls."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._all: set[CallLine] = set()
-        """Also those whose call is over and whose last message is with the agent."""
+        """Also ended calls whose last message is with the agent."""
         self._recogniser = CallRecogniser(lambda: settings_of(None), host.problem)
         self._keeper = PhoneSupervisor(
             lambda: settings_of(None),
@@ -105,22 +108,21 @@ class PluginCalls:
     # --- its life
 
     def start(self) -> None:
-        """Bring the phone up where calls may come in or an account wants to be registered.
+        """Start the phone where calls may come in or an account registers; load the recogniser.
 
-        Returns at once, and loads what understands callers in the background, where there is to be
-        something. Otherwise nothing is opened before the first call of an agent.
+        Returns immediately.
         """
-        wishes = self._settings_of(None)
+        settings = self._settings_of(None)
         self._recogniser.start()
-        if wishes.sip_agent or wishes.sip_listen or (wishes.sip_server and wishes.sip_user):
+        if settings.sip_agent or settings.sip_listen or (settings.sip_server and settings.sip_user):
             self._keeper.start()
 
     async def ready(self, most_s: float = READY_S) -> str:
-        """Wait until the phone is up; the address at which it can be called. Raises NotReady."""
+        """Wait until the phone is up; return its address. Raises NotReady."""
         return (await self._keeper.phone(most_s)).uri
 
     async def close(self) -> None:
-        """Hang up everything. Agents are told nothing: the host is about to stop."""
+        """Hang up everything, without messages to agents."""
         lines, self._all = self._all, set()
         self._lines.clear()
         for task in list(self._tasks):
@@ -134,29 +136,28 @@ class PluginCalls:
     # --- for the agent
 
     async def call(self, whom: object, context: Any) -> str | None:
-        """Call somebody, and wait until they answer.
+        """Place a call and wait for its answer.
 
         Returns:
-            None when they have: what is spoken then is heard there. Otherwise why not, in a
-            sentence for the model.
+            None once it is answered, else the cause as a sentence for the model.
         """
         log_id = log_id_of(context)
-        wishes = self._settings_of(context)
+        settings = self._settings_of(context)
         if not log_id:
             return "A call needs a chat session."
         if log_id in self._lines or log_id in self._dialling:
             return "There is a call already; hang up before you make another one."
         try:
-            there = destination(whom, wishes.sip_server)
-            check(there, wishes.sip_allow)
+            there = destination(whom, settings.sip_server)
+            check(there, settings.sip_allow)
             self._redials.check(there, self._clock.now())
         except Refused as refusal:
             return str(refusal)
-        if self._busy >= wishes.sip_max_calls:
+        if self._busy >= settings.sip_max_calls:
             return failed_call("all our lines are busy")
         self._dialling.add(log_id)
         try:
-            cause = await self._dial(there, log_id, context, wishes)
+            cause = await self._dial(there, log_id, context, settings)
         finally:
             self._dialling.discard(log_id)
         if cause is None:
@@ -168,8 +169,8 @@ class PluginCalls:
         """End the call of this session.
 
         Returns:
-            None: a result would give the model another turn, with nobody there to hear it. Only
-            where the session never had a call it is a sentence that says so.
+            None: a result would give the model another turn. A sentence where the session never
+                had a call.
         """
         log_id = log_id_of(context)
         line = self._lines.get(log_id)
@@ -180,10 +181,10 @@ class PluginCalls:
         return None
 
     async def send_dtmf(self, digits: object, context: Any) -> str | None:
-        """Press keys (RFC 4733), and return when the last one is out.
+        """Press keys (RFC 4733); return once the last one is sent.
 
         Returns:
-            None when they were pressed. Otherwise why not, in a sentence for the model.
+            None, or the cause as a sentence for the model.
         """
         line = self._lines.get(log_id_of(context))
         if line is None:
@@ -199,11 +200,7 @@ class PluginCalls:
     # --- for the plugin
 
     async def caller_said(self, text: object, context: Any) -> bool:
-        """What a recogniser has understood: silence, then the agent's turn.
-
-        Returns as soon as it is silent. False where there is nothing to say, or no call: the
-        words were given to nobody.
-        """
+        """Take recognised text: silence, then the agent's turn. False without text or call."""
         line = self._lines.get(log_id_of(context))
         if line is None or not isinstance(text, str) or not text.strip():
             return False
@@ -211,10 +208,7 @@ class PluginCalls:
         return True
 
     def speaker_of(self, log_id: str) -> Speaker | None:
-        """What speaks into this session's call; None where there is none, or none any more.
-
-        Asked for each reply: settings that have changed meanwhile count from then on.
-        """
+        """Return the speaker of this session's call ; None without a call."""
         line = self._lines.get(log_id)
         speaker = line.call.speaker if line is not None else None
         if line is None or speaker is None:
@@ -224,11 +218,11 @@ class PluginCalls:
         return speaker
 
     def over(self, log_id: str) -> bool:
-        """Whether the session had a call and has none now: what it speaks is for nobody."""
+        """Return whether the session's call has ended."""
         return log_id in self._past and log_id not in self._lines
 
     def snapshot(self) -> dict[str, Any]:
-        """The state of the phone and its calls, for the admin page."""
+        """Return phone and calls for the admin page."""
         now = self._clock.now()
         return {
             "uri": self._keeper.uri,
@@ -253,9 +247,8 @@ class PluginCalls:
         return len(self._lines) + len(self._dialling) + self._arriving
 
     async def _dial(
-        self, there: Destination, log_id: str, context: Any, wishes: CallSettings
+        self, there: Destination, log_id: str, context: Any, settings: CallSettings
     ) -> str | None:
-        """Call; why it was not answered, or None."""
         try:
             phone = await self._keeper.phone(READY_S)
             # Another host than our server could learn our password from the answer to a challenge.
@@ -268,7 +261,7 @@ class PluginCalls:
         # Where the turn is cancelled nobody asks for it any more.
         answered.add_done_callback(lambda it: it.cancelled() or it.exception())
         limit = asyncio.ensure_future(
-            self._clock.sleep_until(self._clock.now() + wishes.sip_answer_s)
+            self._clock.sleep_until(self._clock.now() + settings.sip_answer_s)
         )
         try:
             await asyncio.wait({answered, limit}, return_when=asyncio.FIRST_COMPLETED)
@@ -291,7 +284,6 @@ class PluginCalls:
         return None
 
     async def _take(self, call: PhoneCall) -> None:
-        """A call that comes in: a session for it while it rings, then the answer."""
         self._arriving += 1
         try:
             await self._receive(call)
@@ -306,18 +298,18 @@ class PluginCalls:
             self._arriving -= 1
 
     async def _receive(self, call: PhoneCall) -> None:
-        wishes = self._settings_of(None)
-        if not wishes.sip_agent:
+        settings = self._settings_of(None)
+        if not settings.sip_agent:
             await call.reject(UNAVAILABLE)
             return
-        if self._busy > wishes.sip_max_calls:
+        if self._busy > settings.sip_max_calls:
             await call.reject(BUSY)
             return
         call.ringing()
         log_id = f"call-{secrets.token_hex(8)}"
         try:
             async with asyncio.timeout(SESSION_S):
-                context = await self._host.init_chat_session("system", wishes.sip_agent, log_id)
+                context = await self._host.init_chat_session("system", settings.sip_agent, log_id)
         except Exception as error:
             # Whatever the host or a plugin of it raises: the caller is told that nobody is there.
             self._host.problem("telephone", error, log_id)
@@ -328,14 +320,14 @@ class PluginCalls:
         line.tell(CALLED.format(caller=caller_shown(call.remote_uri)))
 
     def _open(self, call: PhoneCall, log_id: str, context: Any) -> CallLine:
-        wishes = self._settings_of(context)
+        settings = self._settings_of(context)
         line = CallLine(
             *(call, log_id, context, self._host, self._clock, self._ended),
-            allowance=allowance(wishes, self._turns),
+            allowance=allowance(settings, self._turns),
         )
         self._lines[log_id] = line
         self._all.add(line)
-        line.begin(audio_in=wishes.sip_audio_in_pipeline, recogniser=self._recogniser)
+        line.begin(audio_in=settings.sip_audio_in_pipeline, recogniser=self._recogniser)
         return line
 
     def _ended(self, line: CallLine) -> None:

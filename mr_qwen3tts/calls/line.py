@@ -1,4 +1,4 @@
-"""One call of a chat session: what happens on it becomes messages to the agent."""
+"""One call of a chat session: its events become messages to the agent."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ TRANSFERRED = (
     " speak."
 )
 DISCONNECTED = "SYSTEM: -- CALL DISCONNECTED --"
-"""The host's telephone plugin says it in these words; agents are instructed for them."""
+"""Wording of the host's telephone plugin, which agents' instructions name."""
 FRAME_SAMPLES = 160
-"""20 ms at 8 kHz: the frames that recognisers behind the host's pipe take."""
+"""20 ms at 8 kHz, as recognisers behind the host's pipe take them."""
 CANCEL_S = 10.0
-"""Longest wait for the end of a turn that is cancelled; the host itself gives up after 7.5 s."""
+"""Timeout of a turn's cancellation; the host's own is 7.5 s."""
 MAX_WAITING = 500
-"""Messages that wait for the budget; the oldest are left out beyond that."""
+"""Messages waiting for the budget; the oldest beyond it are dropped and counted."""
 SAY_S = 20.0
-"""Longest wait for a sentence of our own to be heard."""
+"""Timeout of a sentence of our own."""
 LAST_WORDS_S = 3.0
-"""Longest wait at the end of a call for the text of what the caller said last."""
+"""Timeout of the last transcript at the end of a call."""
 BYE_S = 2.0
-"""Longest wait of ``hangup`` for the far end to take note; it goes on behind it."""
+"""Timeout of ``hangup`` for the BYE's answer."""
 
 
 class CallLine:
-    """A call that is up, and the chat session that it belongs to.
+    """A call and the chat session it belongs to.
 
-    Messages go to the agent one after the other, each ending the turn that is under way, for what a
-    caller does comes before what an agent was about to say. Several that wait go as one.
+    Messages go to the agent one after the other, each ending the turn under way; waiting ones are
+    joined.
     """
 
     def __init__(
@@ -70,7 +70,6 @@ class CallLine:
         self.log_id = log_id
         self.context = context
         self.began_at = clock.now()
-        """Seconds of the clock."""
         self._host = host
         self._clock = clock
         self._over = over
@@ -85,7 +84,7 @@ class CallLine:
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
         self._turn: asyncio.Task[None] | None = None
         self._heard: int | None = None
-        """Characters of the turn that was cut, until the host has been told."""
+        """Characters heard of the turn that was cut, until reported to the host."""
         self._left = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -97,7 +96,7 @@ class CallLine:
     def begin(self, *, audio_in: bool, recogniser: CallRecogniser | None = None) -> None:
         """Follow the call.
 
-        ``audio_in``: its sound goes to the host's pipe. ``recogniser``: understands the caller.
+        ``audio_in``: its audio goes to the host's pipe. ``recogniser``: transcribes the caller.
         """
         self._sound_to_host = audio_in
         if recogniser is not None and recogniser.hears:
@@ -106,11 +105,11 @@ class CallLine:
         self._start(self._messages(), "messages")
 
     def tell(self, message: str) -> None:
-        """A message for the agent; it goes as soon as the turn before it has ended."""
+        """Queue a message for the agent."""
         self._waiting.put_nowait(message)
 
     async def barge_in(self, message: str = "") -> None:
-        """Silence at once; then the turn ends, and the message follows if there is one."""
+        """Stop playback synchronously; then end the turn and send the message, if any."""
         try:
             heard = await self._host.interrupt(self.log_id, self.context)
         except Exception as error:
@@ -121,18 +120,18 @@ class CallLine:
         self.tell(message)
 
     async def hang_up(self) -> None:
-        """End the call; what is being said is cut. Waits a little for the far end to take note."""
+        """End the call; wait briefly for the far end."""
         self._left = True
         ending = self._start(self._hang_up(), "hangup")
         await asyncio.wait([ending], timeout=BYE_S)
 
     async def settled(self) -> None:
-        """Wait until its last messages are with the agent, and the agent is done with them."""
+        """Wait until the last messages are with the agent and its turn is over."""
         while others := self._tasks - {asyncio.current_task()}:
             await asyncio.wait(others)
 
     async def close(self) -> None:
-        """Leave the agent alone; the call itself is the phone's to end."""
+        """Send the agent nothing more."""
         self._left = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -155,7 +154,6 @@ class CallLine:
         await self.call.hangup()
 
     async def _events(self) -> None:
-        """Follow the call, and those that take its place, to the end of the last one."""
         following: PhoneCall | None = self.call
         while following is not None:
             if following is not self.call:
@@ -171,7 +169,7 @@ class CallLine:
         self._waiting.put_nowait(None)
 
     async def _follow(self, call: PhoneCall) -> PhoneCall | None:
-        """Follow one call until it is over or another one is in its place, which is returned."""
+        """Follow one call to its end; return the call that replaces it, if one does."""
         moving = asyncio.ensure_future(call.successor())
         events = asyncio.ensure_future(self._events_of(call))
         tasks: list[asyncio.Future[Any]] = [moving, events]
@@ -191,7 +189,6 @@ class CallLine:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _go_on_with(self, call: PhoneCall) -> None:
-        """The agent, its budget and the limits of the old call are those of the new one."""
         self.call = call
         if self._left:
             await call.hangup()
@@ -256,11 +253,8 @@ class CallLine:
                 return
 
     async def _admitted(self, texts: list[str]) -> bool:
-        """Wait until the call may give the agent a turn, and add what comes meanwhile to ``texts``.
-
-        Returns whether the call has ended meanwhile: that message needs no budget. Where the call
-        may give no further turn, it is ended, and ``texts`` is empty.
-        """
+        """Wait until the budget admits a turn, and add further messages to ``texts``; True: the
+        call has ended. Without any budget left the call is ended and ``texts`` emptied."""
         budget = self._allowance.budget
         while texts and budget is not None:
             now = self._clock.now()
@@ -283,7 +277,6 @@ class CallLine:
         return False
 
     async def _wait_for_more(self, texts: list[str], until: float) -> bool:
-        """Return when a message has come, or it is ``until``: whether the call has ended."""
         message = asyncio.ensure_future(self._waiting.get())
         sleep = asyncio.ensure_future(self._clock.sleep_until(until))
         try:

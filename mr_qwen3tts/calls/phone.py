@@ -1,4 +1,4 @@
-"""The phone behind the desk: brought up in the background, and tried again while it cannot be."""
+"""The plugin's phone: started in the background, and again after a failure."""
 
 from __future__ import annotations
 
@@ -25,24 +25,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SIP_PORT = 5060
-"""Where calls are expected (RFC 3261 section 19.1.2)."""
+"""Default SIP port (RFC 3261 section 19.1.2)."""
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 CLOSE_S = 5.0
-"""Longest wait for far ends that do not answer our BYE: the host is about to stop."""
+"""Timeout of BYEs when the host stops."""
 NO_HOME = "no-server.invalid"
-"""Stands for the server where there is none: numbers are telephone numbers nowhere (RFC 2606)."""
+"""Placeholder server for telephone numbers (RFC 2606)."""
 ELSEWHERE = "192.0.2.1"
-"""Stands for any other machine (RFC 5737); nothing is sent there."""
+"""Placeholder for another machine (RFC 5737); nothing is sent."""
 
 
 class NotReady(Exception):
-    """There is no phone yet; the message says why."""
+    """The phone is not up; the message has the cause."""
 
 
 def phone_extra_missing() -> str | None:
-    """What is missing for calls: the name of a package, or what is wrong with one; None where all
-    is there."""
+    """Return the missing or broken package; None where all are there."""
     try:
         import qwen3tts_phone.phone  # noqa: F401
     except ImportError as error:
@@ -50,81 +49,80 @@ def phone_extra_missing() -> str | None:
     return None
 
 
-def phone_settings(wishes: CallSettings) -> PhoneSettings:
-    """How the phone is reached. It may look names up, so not in the event loop.
+def phone_settings(settings: CallSettings) -> PhoneSettings:
+    """Return the phone's settings.
 
-    Raises ValueError or SpeechError for what cannot be.
+    Blocks on name lookups. Raises ValueError or SpeechError for invalid ones.
     """
     from qwen3tts_phone.phone import Account, PhoneSettings
     from qwen3tts_phone.sip.message.fields import parse_uri
 
-    server = server_uri(wishes.sip_server) if wishes.sip_server else None
-    host, port = listen_at(wishes)
-    unavailable = wishes.sip_unavailable_file
+    server = server_uri(settings.sip_server) if settings.sip_server else None
+    host, port = listen_at(settings)
+    unavailable = settings.sip_unavailable_file
     account = None
-    if server is not None and wishes.sip_user:
-        account = Account(server, wishes.sip_user, wishes.sip_password or "")
+    if server is not None and settings.sip_user:
+        account = Account(server, settings.sip_user, settings.sip_password or "")
     if not host:
         host = _local_address(parse_uri(server).host.strip("[]") if server else ELSEWHERE)
     return PhoneSettings(
         host=host,
         port=port,
         account=account,
-        user=wishes.sip_user or "agent",
-        rtp_ports=wishes.sip_rtp_ports,
-        advertised_host=wishes.sip_advertised or "",
-        max_calls=wishes.sip_max_calls,
+        user=settings.sip_user or "agent",
+        rtp_ports=settings.sip_rtp_ports,
+        advertised_host=settings.sip_advertised or "",
+        max_calls=settings.sip_max_calls,
         unavailable_file=Path(unavailable) if unavailable else None,
-        transfers=wishes.sip_transfers,
-        guard=transfer_guard(wishes) if wishes.sip_transfers == "accept" else None,
+        transfers=settings.sip_transfers,
+        guard=transfer_guard(settings) if settings.sip_transfers == "accept" else None,
     )
 
 
-def transfer_guard(wishes: CallSettings) -> GuardSettings:
-    """Return the rules of `desk_rules.check`, which the phone applies to transfers."""
+def transfer_guard(settings: CallSettings) -> GuardSettings:
+    """Return the rules of `rules.check` for transfers."""
     from qwen3tts_phone.dialling.guard import GuardSettings
     from qwen3tts_phone.sip.message.fields import parse_uri
 
-    home = parse_uri(server_uri(wishes.sip_server)).host if wishes.sip_server else NO_HOME
-    allowed = tuple(pattern for pattern in wishes.sip_allow if pattern.strip())
+    home = parse_uri(server_uri(settings.sip_server)).host if settings.sip_server else NO_HOME
+    allowed = tuple(pattern for pattern in settings.sip_allow if pattern.strip())
     return GuardSettings(allowed=allowed, home=(home,))
 
 
-def listen_at(wishes: CallSettings) -> tuple[str, int]:
-    """Host and port to bind; an empty host is the one that leads to the server or elsewhere.
+def listen_at(settings: CallSettings) -> tuple[str, int]:
+    """Return host and port to bind; an empty host is the one that leads to the server.
 
-    Without a word about it: where calls are to come in and no server forwards them, only this
-    machine can call, at the usual port. Otherwise any port will do, as nobody needs to know it.
+    Unset: 5060 on loopback where calls come in without a server, else any port.
     """
-    if wishes.sip_listen:
-        host, colon, port = wishes.sip_listen.strip().rpartition(":")
+    if settings.sip_listen:
+        host, colon, port = settings.sip_listen.strip().rpartition(":")
         if not colon:
             host, port = port, str(SIP_PORT)
         return host.strip("[]") or "0.0.0.0", int(port)
-    if wishes.sip_agent and not wishes.sip_server:
+    if settings.sip_agent and not settings.sip_server:
         return "127.0.0.1", SIP_PORT
     return "", 0
 
 
 class PhoneSupervisor:
-    """Brings the phone up, and hands over the calls that come in.
+    """Starts the phone, restarts it and hands over incoming calls.
 
     Args:
-        wishes: the settings, asked at each attempt.
-        link: the plugin's connection to the speech server; calls share it.
-        on_call: takes a call that comes in.
-        problem: told once of each thing that keeps the phone from being there.
+        settings: returns the settings, at each attempt.
+        link: the plugin's speech connection; calls share it.
+        on_call: takes an incoming call.
+        problem: reports each distinct cause of a failure once.
     """
 
     def __init__(
         self,
-        wishes: Callable[[], CallSettings],
+        settings: Callable[[], CallSettings],
         link: Callable[[], SpeechLink],
         clock: Clock,
         on_call: Callable[[PhoneCall], None],
         problem: Callable[[str, BaseException | str], None],
     ) -> None:
-        self._wishes = wishes
+        self._settings = settings
         self._link = link
         self._clock = clock
         self._on_call = on_call
@@ -133,15 +131,15 @@ class PhoneSupervisor:
         self._changed = asyncio.Condition()
         self._phone: Phone | None = None
         self.trouble = ""
-        """Why there is no phone; empty while there is one, or while it is brought up."""
+        """Cause of the failure; empty while up or starting."""
 
     @property
     def uri(self) -> str:
-        """Where it can be called; empty while it is not up."""
+        """Address of the phone; empty while down."""
         return self._phone.uri if self._phone is not None else ""
 
     def start(self) -> None:
-        """Bring it up; returns at once, and does nothing where that was begun already."""
+        """Start in the background; idempotent."""
         if self._task is None:
             # A context of its own: what begins with one agent's turn must not remember that turn.
             self._task = asyncio.create_task(
@@ -149,10 +147,10 @@ class PhoneSupervisor:
             )
 
     async def phone(self, most_s: float) -> Phone:
-        """The phone, brought up if need be.
+        """Return the phone, started if needed.
 
         Raises:
-            NotReady: it is not there within ``most_s`` seconds, or cannot be at the moment.
+            NotReady: not up within ``most_s`` seconds.
         """
         self.start()
         try:
@@ -165,7 +163,7 @@ class PhoneSupervisor:
         return self._phone
 
     async def close(self) -> None:
-        """Hang up all calls, unregister, and leave."""
+        """Hang up, unregister and stop."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -185,11 +183,10 @@ class PhoneSupervisor:
             delay = min(2 * delay, LONGEST_RETRY_S)
 
     async def _run(self) -> Exception:
-        """Be there until it ends; why it did, or could not begin."""
         from qwen3tts_phone.phone import Phone
 
         try:
-            settings = await asyncio.to_thread(phone_settings, self._wishes())
+            settings = await asyncio.to_thread(phone_settings, self._settings())
             async with Phone(settings, link=self._link()) as phone:
                 log.info("the telephone is there: %s", log_text(phone.uri))
                 await self._tell(phone, "")
@@ -211,7 +208,7 @@ class PhoneSupervisor:
 
 
 def _local_address(host: str) -> str:
-    """The address of this machine from which packets to ``host`` leave; nothing is sent."""
+    """Return the source address of packets to ``host``; nothing is sent."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

@@ -24,21 +24,21 @@ DEAF = "Callers are not understood, and the telephone works without that: "
 
 
 class CallRecogniser:
-    """The recogniser that ``sip_stt`` names, for all calls.
+    """The recogniser that ``sip_stt`` names, shared by all calls.
 
     Args:
-        wishes: the settings, read once by `start`.
-        problem: told once of each thing that keeps callers from being understood.
+        settings: the settings, read once by `start`.
+        problem: reports each distinct cause of a failure once.
     """
 
     def __init__(
         self,
-        wishes: Callable[[], CallSettings],
+        settings: Callable[[], CallSettings],
         problem: Callable[[str, BaseException | str], None],
     ) -> None:
         self.trouble = ""
-        """Why callers are not understood; empty = they are, or are not meant to be."""
-        self._wishes = wishes
+        """Cause of missing recognition; empty: it works or is off."""
+        self._settings = settings
         self._problem = problem
         self._recogniser: Recogniser | None = None
         self._pause_ms = 0
@@ -46,30 +46,27 @@ class CallRecogniser:
 
     @property
     def hears(self) -> bool:
-        """Whether calls are listened to."""
+        """Whether calls are transcribed."""
         return self._recogniser is not None
 
     def start(self) -> None:
-        """Make it and load it in the background; says what is missing, and raises nothing."""
-        wishes = self._wishes()
-        if not wishes.sip_stt or self._recogniser is not None:
+        """Load in the background; report what is missing, raise nothing."""
+        settings = self._settings()
+        if not settings.sip_stt or self._recogniser is not None:
             return
         try:
-            self._recogniser = _made(wishes)
+            self._recogniser = _made(settings)
         except (SpeechError, ImportError) as error:
             self._failed(error)
             return
-        self._pause_ms = wishes.sip_pause_ms
+        self._pause_ms = settings.sip_pause_ms
         # An empty context: an agent's turn must not be remembered by what outlives it.
         self._warming = asyncio.create_task(
             self._warm(self._recogniser), name="qwen3tts: load the recogniser", context=Context()
         )
 
     def listening(self, call: Any) -> SpeechDetection | None:
-        """The turns of this call's far end; None where callers are not understood.
-
-        Keys are no turns of it: they are told as they come.
-        """
+        """Return the turns of this call without keys; None without recognition."""
         if self._recogniser is None:
             return None
         from qwen3tts_phone.detection.settings import ListenSettings
@@ -85,17 +82,16 @@ class CallRecogniser:
         return listening
 
     def failed(self, error: SpeechError) -> None:
-        """A turn was not understood; told once for each cause."""
+        """Report a failed turn, once a cause."""
         if str(error) != self.trouble:
             self.trouble = str(error)
             self._problem("telephone", error)
 
     def understood(self) -> None:
-        """One was."""
         self.trouble = ""
 
     async def close(self) -> None:
-        """End it, with its process or its connections."""
+        """Close it with its process or connections."""
         recogniser, self._recogniser = self._recogniser, None
         if self._warming is not None:
             self._warming.cancel()
@@ -128,15 +124,16 @@ class CallRecogniser:
         self._problem("telephone", self.trouble)
 
 
-def _made(wishes: CallSettings) -> Recogniser:
-    """Raises SpeechError or ImportError where it cannot be."""
+def _made(settings: CallSettings) -> Recogniser:
     from qwen3tts_agent.recognition.kinds import recogniser_named
     from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.detection.vad import make_detector
 
     make_detector(ListenSettings().detector)
-    languages = tuple(wishes.sip_stt_languages)
-    return recogniser_named(wishes.sip_stt or "", **({"languages": languages} if languages else {}))
+    languages = tuple(settings.sip_stt_languages)
+    return recogniser_named(
+        settings.sip_stt or "", **({"languages": languages} if languages else {})
+    )
 
 
 NOT_UNDERSTOOD = (
@@ -145,16 +142,14 @@ NOT_UNDERSTOOD = (
 
 
 class CallerTurns:
-    """One call's: its turns go to ``said``; while the caller speaks the agent is silent.
-
-    What was being said is stopped the moment the caller cuts in, and goes on where nothing came of
-    it; words drop the rest of it.
+    """Turns of one call: to ``said``; the agent is silent while the caller speaks. Barge-in stops
+    the agent; its reply resumes after noise and is dropped after text.
 
     Args:
-        recogniser: for all calls.
-        host: silences the agent, and lets it go on.
-        context: the host's context of the chat session.
-        said: takes a caller's words, or `NOT_UNDERSTOOD`; it silences the agent for good.
+        recogniser: shared by all calls.
+        host: stops and resumes the agent.
+        context: the chat session's context.
+        said: takes recognised text, or `NOT_UNDERSTOOD`.
     """
 
     def __init__(
@@ -169,10 +164,10 @@ class CallerTurns:
         self._context = context
         self._said = said
         self._unknown = 0
-        """Turns that are over and whose words are not known yet."""
+        """Ended turns without a transcript yet."""
 
     async def follow(self, call: Any) -> None:
-        """Listen to the end of the call; raises SpeechError where that cannot be."""
+        """Follow to the end of the call; raises SpeechError where recognition fails to start."""
         listening = self._recogniser.listening(call)
         if listening is None:
             return
@@ -184,7 +179,6 @@ class CallerTurns:
             self._host.go_on(self._context)
 
     def _event(self, event: ListenEvent, listening: SpeechDetection) -> None:
-        """In the step of the event loop in which it was decided."""
         from qwen3tts_phone.detection.events import (
             CallerCutIn,
             OnsetHeard,
@@ -218,7 +212,6 @@ class CallerTurns:
         self._silent(listening)
 
     def _silent(self, listening: SpeechDetection) -> None:
-        """A turn is done with: unless there is another, the agent may speak."""
         if self._unknown or listening.caller_speaking:
             self._host.hold(self._context, cut_in=False)
         else:

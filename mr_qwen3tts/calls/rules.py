@@ -38,7 +38,7 @@ MAX_CAUSE_CHARS = 200
 
 
 def cause_of(error: BaseException) -> str:
-    """The cause, as it follows a colon. The far end's own words do not reach the model."""
+    """Return the cause after a colon, without the far end's own words."""
     from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
     from qwen3tts_wire.errors import SpeechError
 
@@ -57,7 +57,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def failed_call(cause: str) -> str:
-    """The sentence for a call that has not come about."""
+    """Return the sentence for a failed call."""
     return f"The call was not answered: {cause}."
 
 
@@ -69,12 +69,12 @@ def _clause(message: str) -> str:
 MAX_CHARS = 256
 """Of a destination."""
 KEYS = frozenset("0123456789*#ABCD")
-"""The keys of a phone (RFC 4733 section 3.2)."""
+"""Telephone keys (RFC 4733 section 3.2)."""
 MAX_KEYS = 64
-"""In one go; a card number has 19."""
+"""Keys in one command; a card number has 19."""
 
 USER_CHARS = "-_.!~*'()&=+$,"
-"""What stands as it is in the user part besides letters and digits (RFC 3261 section 25.1)."""
+"""Unescaped characters of a user part (RFC 3261 section 25.1)."""
 
 _SEPARATORS = str.maketrans("", "", " -./()\u00a0")
 
@@ -86,33 +86,33 @@ _HINTS = {
 
 
 class Refused(Exception):
-    """It is not called; the message is a sentence for the model."""
+    """The call is not allowed; the message is a sentence for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Whom to call."""
+    """Target of a call."""
 
     uri: str
-    """The SIP address that is dialled: user, host, port and transport, nothing else."""
+    """SIP URI: user, host, port and transport only."""
     number: str
-    """The number in it, without separators; empty where it is a name."""
+    """The number without separators; empty for a name."""
     at_home: bool
-    """Whether it is at the server that numbers are called at."""
+    """Whether the configured server routes it."""
     names: tuple[str, ...]
-    """What patterns of the allow list are compared with, in lower case."""
+    """Lower-case forms for the allow list."""
 
     @property
     def key(self) -> str:
-        """The same for all ways of writing it."""
+        """One key for all spellings."""
         return self.number or self.uri
 
 
 def destination(text: object, server: str | None = None) -> Destination:
-    """Read a destination: a number, a name at the server, or a SIP address.
+    """Parse a number, a name at the server or a SIP address.
 
     Raises:
-        Refused: it is none, or a number without a server that would know it.
+        Refused: it is none, or a number without a server.
     """
     from qwen3tts_phone.dialling.numbers import number_of
 
@@ -138,7 +138,7 @@ def destination(text: object, server: str | None = None) -> Destination:
 
 
 def check(there: Destination, allow: Collection[str]) -> None:
-    """Raise Refused for what the phone's guard does not let through, or the allow list not hold."""
+    """Raise Refused for what the dialling guard or the allow list forbids."""
     from qwen3tts_phone.dialling.guard import Callee, CallNotAllowed, GuardSettings, check_callee
 
     patterns = tuple(pattern for pattern in allow if pattern.strip())
@@ -153,16 +153,16 @@ def check(there: Destination, allow: Collection[str]) -> None:
 
 
 def server_uri(server: str) -> str:
-    """The server as a SIP URI."""
+    """Return the server as a SIP URI."""
     server = server.strip()
     return server if server.lower().startswith(("sip:", "sips:")) else f"sip:{server}"
 
 
 def keys_of(digits: object) -> str:
-    """The keys to press; spaces and dashes are none.
+    """Return the keys, without spaces and dashes.
 
     Raises:
-        Refused: something that no phone has a key for, or nothing at all.
+        Refused: a character without a key, or no key.
     """
     if isinstance(digits, bool) or not isinstance(digits, str | int):
         raise Refused("No keys were given; they are 0 to 9, * and #.")
@@ -176,23 +176,22 @@ def keys_of(digits: object) -> str:
 
 
 def caller_shown(uri: str) -> str:
-    """A caller's address for the model: he has written it himself, so only what addresses have."""
+    """Return a caller's address for the model; the far end wrote it: address characters only."""
     shown = re.sub(r"[^A-Za-z0-9@:.+*#_-]", "?", uri.partition(";")[0])
     return shown[:80] or "an unknown caller"
 
 
 @dataclass
 class Redials:
-    """Keeps a model from calling the same number over and over when nobody answers."""
+    """Limit of repeated calls to a number that does not answer."""
 
     most: int = 3
     within_s: float = 600.0
     kept: int = 1000
-    """Numbers remembered."""
     _failed: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
 
     def check(self, there: Destination, now: float) -> None:
-        """Raise Refused where it was tried too often in vain."""
+        """Raise Refused after too many failures."""
         tries = [at for at in self._failed.get(there.key, []) if now - at < self.within_s]
         if len(tries) >= self.most:
             minutes = max(1, round((tries[0] + self.within_s - now) / 60))
@@ -201,14 +200,14 @@ class Redials:
             )
 
     def failed(self, there: Destination, now: float) -> None:
-        """A call to it has not come about."""
+        """Note a failed call."""
         tries = self._failed.pop(there.key, [])
         self._failed[there.key] = [*tries, now][-self.most :]
         while len(self._failed) > self.kept:
             self._failed.popitem(last=False)
 
     def answered(self, there: Destination) -> None:
-        """It has."""
+        """Note an answered call."""
         self._failed.pop(there.key, None)
 
 
@@ -241,8 +240,8 @@ def _at(
     home: _Address | None,
     scheme: str = "sip",
 ) -> Destination:
-    """Put together anew, so that nothing else comes along: no parameter (``maddr``, ``method``),
-    no character that would end a header."""
+    """Rebuild the URI, so that no parameter (``maddr``, ``method``) and no header delimiter
+    remains."""
     from qwen3tts_phone.dialling.numbers import number_of
 
     place = f"{host}:{port}" if port is not None else host

@@ -1,1 +1,1 @@
-"""Voices."""
+"""Voices that agents, personas and settings request."""

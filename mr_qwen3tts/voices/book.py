@@ -1,8 +1,8 @@
-"""Which voice speaks: what was wished for, made ready at the server once, or the next best one.
+"""The voice that speaks: the requested one, prepared at the server once, or the next best.
 
-A wish is a chain: what the call asks for, then the persona's voice, its recordings, the settings'
-recording and voice; behind all is the server's own voice. The first that can be had speaks, so that
-a voice which is misspelt or cannot be read costs a line in the log and never the sentence.
+A request is a chain: the call's voice, the persona's voice and recordings, the settings' recording
+and voice, the server's own. The first one available speaks: a misspelt name costs a log line, never
+the sentence.
 """
 
 from __future__ import annotations
@@ -33,94 +33,93 @@ __all__ = ["PluginVoices", "VoiceRequest", "requested_voice"]
 log = logging.getLogger(__name__)
 
 RETRY_S = 30.0
-"""A voice that could not be had is tried again after so long."""
+"""Interval of retries."""
 BUSY_RETRY_S = 2.0
-"""The same where the server had no room, or was lost."""
+"""The same where the server was busy or lost."""
 KEPT = 256
-"""Voices remembered of a connection, and problems; a model may invent any number of names."""
+"""Voices and problems kept a connection; a model may invent names."""
 Value = TypeVar("Value")
 Problem = Callable[[str, BaseException | str], None]
 
 
 @dataclass(slots=True)
 class _Search:
-    """How a voice is made ready."""
+    """Preparation of a voice."""
 
     task: asyncio.Task[str | None] = field(init=False)
-    """Gives the id that the server knows it by."""
+    """Returns the id at the server."""
     stamp: Stamp | None = None
-    """The state of its file."""
+    """State of its file."""
     failed_at: float = 0.0
     retry_s: float = 0.0
 
 
 @dataclass(slots=True)
 class _Shelf:
-    """What one connection knows."""
+    """Voices of one connection."""
 
     listed: dict[str, str]
-    """Ids of the voices that the server has named, by id and name without case."""
+    """Voice ids by case-folded id and name."""
     used: OrderedDict[VoiceRequest, str] = field(default_factory=OrderedDict)
-    """Those of them that were wished for."""
+    """Those requested."""
     searches: OrderedDict[VoiceRequest, _Search] = field(default_factory=OrderedDict)
     pairs: OrderedDict[tuple[str | None, str], asyncio.Task[VoiceOptions | None]] = field(
         default_factory=OrderedDict
     )
-    """Voices with a language, and what of both the server takes."""
+    """Voice and language, and what the server takes of both."""
 
-    def wish_for(self, voice: str | None) -> VoiceRequest:
-        """The wish that a voice was found for, which tells people more than its id."""
-        found = self.used | {wish: _result(each.task) for wish, each in self.searches.items()}
-        return next((wish for wish, each in found.items() if each == voice), VoiceRequest(voice))
+    def request_of(self, voice: str | None) -> VoiceRequest:
+        """Return the request of a voice: more readable than its id."""
+        found = self.used | {request: _result(each.task) for request, each in self.searches.items()}
+        return next(
+            (request for request, each in found.items() if each == voice), VoiceRequest(voice)
+        )
 
 
 class PluginVoices:
-    """Finds the voices for all calls.
+    """Voices of all calls.
 
     Args:
-        problem: told of a voice that cannot be had, once until it can.
+        problem: called once for a voice that is unavailable.
     """
 
     def __init__(
         self, problem: Problem = lambda what, error: None, *, clock: Clock | None = None
     ) -> None:
         self.problems: OrderedDict[VoiceRequest, str] = OrderedDict()
-        """Why which voices cannot be had."""
         self._problem = problem
         self._clock: Clock = clock or LoopClock()
         self._shelves: WeakKeyDictionary[ClientProtocol, _Shelf] = WeakKeyDictionary()
         self._finder = VoiceFinder()
         self._looking: set[str] = set()
-        """Files that are looked at now."""
+        """File checks under way."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late: WeakSet[asyncio.Task[Any]] = WeakSet()
-        """Those that a sentence has waited for in vain."""
+        """Those a sentence did not wait for."""
 
     @property
     def known(self) -> tuple[VoiceRequest, ...]:
-        """The voices that are ready, of all connections."""
+        """Prepared voices of all connections."""
         ready = {
-            wish: None
+            request: None
             for shelf in self._shelves.values()
-            for wish in (*shelf.used, *shelf.searches)
-            if wish in shelf.used or _result(shelf.searches[wish].task) is not None
+            for request in (*shelf.used, *shelf.searches)
+            if request in shelf.used or _result(shelf.searches[request].task) is not None
         }
         return tuple(ready)
 
     async def options(
-        self, client: SpeechClient, wish: VoiceRequest, settings: Settings
+        self, client: SpeechClient, request: VoiceRequest, settings: Settings
     ) -> VoiceOptions:
-        """How an utterance with this wish is opened at ``client``'s server.
-
-        It takes at most ``settings.voice_wait_ms``; a voice that is not ready by then goes on being
-        made ready, and the next utterance has it. Raises nothing but CancelledError.
-        """
+        """Return the options of an utterance at ``client``'s server, within
+        ``settings.voice_wait_ms``; a late voice is prepared for the next one. Raises only
+        CancelledError."""
         deadline = self._clock.now() + settings.voice_wait_ms / 1000
         if not client.connected:
             # It looks for a server, and another one may not know a voice that this one knew.
             await self._wait(self._begun(_ready(client)), deadline)
         shelf = self._shelf(client)
-        voice = await self._first(shelf, client, wish, deadline)
+        voice = await self._first(shelf, client, request, deadline)
         language = settings.language
         if language is not None:
             task = self._pair(shelf, client, voice, language)
@@ -138,30 +137,30 @@ class PluginVoices:
         return VoiceOptions(voice, language, {k: v for k, v in extra.items() if v is not None})
 
     async def warm(
-        self, client: SpeechClient, wishes: Iterable[VoiceRequest], settings: Settings
+        self, client: SpeechClient, requests: Iterable[VoiceRequest], settings: Settings
     ) -> None:
-        """Make voices ready, one after the other; raises nothing but CancelledError."""
+        """Prepare voices one by one. Raises only CancelledError."""
         shelf = self._shelf(client)
-        for wish in wishes:
-            voice = await self._first(shelf, client, wish, None)
+        for request in requests:
+            voice = await self._first(shelf, client, request, None)
             if settings.language is not None:
                 await self._wait(self._pair(shelf, client, voice, settings.language), None)
 
     def refused(self, client: SpeechClient, voice: str | None) -> None:
-        """The server has not taken a voice that was ready: it is looked for again."""
+        """Prepare a voice again that the server has refused."""
         shelf = self._shelf(client)
-        for wish, search in list(shelf.searches.items()):
+        for request, search in list(shelf.searches.items()):
             if voice is not None and _result(search.task) == voice:
-                del shelf.searches[wish]
+                del shelf.searches[request]
         for pair in [each for each in shelf.pairs if each[0] == voice]:
             del shelf.pairs[pair]
 
-    # --- the first of a wish that can be had
+    # --- the first of a request that can be had
 
     async def _first(
-        self, shelf: _Shelf, client: SpeechClient, wish: VoiceRequest, deadline: float | None
+        self, shelf: _Shelf, client: SpeechClient, request: VoiceRequest, deadline: float | None
     ) -> str | None:
-        for single in wish.singly():
+        for single in request.singly():
             if (listed := shelf.listed.get(_folded(single.name or ""))) is not None:
                 keep(shelf.used, single, listed, KEPT)
                 return listed
@@ -174,23 +173,25 @@ class PluginVoices:
                 return voice
         return None
 
-    def _search(self, shelf: _Shelf, client: SpeechClient, wish: VoiceRequest) -> _Search:
-        search = shelf.searches.get(wish)
+    def _search(self, shelf: _Shelf, client: SpeechClient, request: VoiceRequest) -> _Search:
+        search = shelf.searches.get(request)
         if search is not None and (
             not search.retry_s or self._clock.now() < search.failed_at + search.retry_s
         ):
-            shelf.searches.move_to_end(wish)
+            shelf.searches.move_to_end(request)
             return search
         search = _Search()
-        search.task = self._begun(self._made(client, wish, search))
-        keep(shelf.searches, wish, search, KEPT)
+        search.task = self._begun(self._made(client, request, search))
+        keep(shelf.searches, request, search, KEPT)
         return search
 
-    async def _made(self, client: SpeechClient, wish: VoiceRequest, search: _Search) -> str | None:
+    async def _made(
+        self, client: SpeechClient, request: VoiceRequest, search: _Search
+    ) -> str | None:
         # Nothing is raised: the frames of an exception would hold the connection for as long as
         # the shelf is kept, which is as long as the connection.
         try:
-            voice = await self._finder.find(client, wish)
+            voice = await self._finder.find(client, request)
         except Exception as error:
             passing = isinstance(error, ServerBusy | ConnectionLost)
             search.retry_s = BUSY_RETRY_S if passing else RETRY_S
@@ -198,45 +199,44 @@ class PluginVoices:
             if not isinstance(error, SpeechError | RecordingError):
                 log.exception("a voice could not be made ready")
             if not isinstance(error, ConnectionLost):  # told by whoever speaks
-                self._tell(wish, f"it cannot be used: {str(error) or type(error).__name__}")
+                self._tell(request, f"it cannot be used: {str(error) or type(error).__name__}")
             return None
-        search.stamp = self._finder.stamp_of(wish)
-        self.problems.pop(wish, None)
+        search.stamp = self._finder.stamp_of(request)
+        self.problems.pop(request, None)
         return voice
 
-    def _tell(self, wish: VoiceRequest, said: str) -> None:
-        if self.problems.get(wish) == said:
+    def _tell(self, request: VoiceRequest, said: str) -> None:
+        if self.problems.get(request) == said:
             return
-        self.problems[wish] = said
+        self.problems[request] = said
         while len(self.problems) > KEPT:
             self.problems.popitem(last=False)
-        self._problem("voice", f"Voice {wish}: {said}")
+        self._problem("voice", f"Voice {request}: {said}")
 
     # --- recordings that change
 
     def _look(
-        self, shelf: _Shelf, client: SpeechClient, wish: VoiceRequest, search: _Search
+        self, shelf: _Shelf, client: SpeechClient, request: VoiceRequest, search: _Search
     ) -> None:
-        """Look whether a voice's file has changed; the sentence does not wait for it."""
-        where = wish.name or ""
+        where = request.name or ""
         if search.stamp is not None and where not in self._looking:
             self._looking.add(where)
-            self._begun(self._replace(shelf, client, wish, search))
+            self._begun(self._replace(shelf, client, request, search))
 
     async def _replace(
-        self, shelf: _Shelf, client: SpeechClient, wish: VoiceRequest, search: _Search
+        self, shelf: _Shelf, client: SpeechClient, request: VoiceRequest, search: _Search
     ) -> None:
-        where = wish.name or ""
+        where = request.name or ""
         try:
-            state = await in_thread(lambda: stamp(where, wish.access))
+            state = await in_thread(lambda: stamp(where, request.access))
             if state is None or state == search.stamp:
                 return
             search.stamp = state  # tried once, whatever comes of it
             again = _Search()
-            again.task = self._begun(self._made(client, wish, again))
+            again.task = self._begun(self._made(client, request, again))
             await asyncio.wait([again.task])
-            if _result(again.task) is not None and shelf.searches.get(wish) is search:
-                shelf.searches[wish] = again
+            if _result(again.task) is not None and shelf.searches.get(request) is search:
+                shelf.searches[request] = again
         finally:
             self._looking.discard(where)
 
@@ -254,16 +254,16 @@ class PluginVoices:
     async def _agreed(
         self, shelf: _Shelf, client: SpeechClient, voice: str | None, language: str
     ) -> VoiceOptions | None:
-        """What of both the server takes; the voice goes before the language."""
-        wish = shelf.wish_for(voice)
+        """What the server takes of both; the voice has priority over the language."""
+        request = shelf.request_of(voice)
         try:
             await ask(client, voice, language)
         except BadRequest as error:
-            self._tell(wish, f"it speaks without the language {language!r}: {error}")
+            self._tell(request, f"it speaks without the language {language!r}: {error}")
             return VoiceOptions(voice, None)
         except SpeechError:
             return None  # told by whoever speaks
-        self.problems.pop(wish, None)
+        self.problems.pop(request, None)
         return VoiceOptions(voice, language)
 
     # --- tasks
@@ -285,7 +285,6 @@ class PluginVoices:
         return task
 
     async def _wait(self, task: asyncio.Task[Any], deadline: float | None) -> None:
-        """Until it is done, or the deadline: it goes on then, and nobody waits for it again."""
         if task.done() or (task in self._late and deadline is not None):
             return
         if deadline is None:
@@ -301,12 +300,11 @@ class PluginVoices:
 
 
 def _folded(name: str) -> str:
-    """A voice's name as the server compares it: without case, blanks like ``-`` and ``_``."""
+    """Case-folded name, blanks like ``-`` and ``_``."""
     return name.strip().lower().replace(" ", "-").replace("_", "-")
 
 
 def _result(task: asyncio.Task[Value | None]) -> Value | None:
-    """What a task has given; None while it has not."""
     return task.result() if task.done() and not task.cancelled() else None
 
 

@@ -1,7 +1,6 @@
-"""How a server is brought to know a voice: by its name, or by its recording.
+"""Voices at a server, by name or by recording.
 
-A recording is sent once for each server: at another connection the voice is asked for by the id
-that it had, and its recording is sent only where that is unknown.
+A recording is sent once a server; at another connection its id is tried first.
 """
 
 from __future__ import annotations
@@ -22,56 +21,56 @@ from .recordings import Access, Recording, RecordingError, Stamp, fitting, is_re
 from .request import VoiceRequest
 
 RECORDINGS_KEPT = 32
-"""Each is one message to the server at most: 2 MB."""
+"""At most 2 MB each."""
 IDS_KEPT = 256
 LOADS_AT_ONCE = 2
-"""Of one connection; the server takes four, and a new voice shall not wait for a whole warm-up."""
+"""Concurrent loads a connection; the server takes four."""
 ENVELOPE_BYTES = 40_960
-"""What a message with a recording has beside it: its words, escaped."""
+"""Message size beside a recording."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
 class VoiceFinder:
-    """Makes voices ready."""
+    """Prepares voices."""
 
     def __init__(self) -> None:
         self._recordings: OrderedDict[tuple[str, Access], Recording] = OrderedDict()
-        """By path or address, and what allowed to read it."""
+        """By path or address and access."""
         self._ids: OrderedDict[tuple[str, str | None], str] = OrderedDict()
-        """The server's id of a voice, by its recording's content and words."""
+        """Server ids by recording content and text."""
         self._turns: WeakValueDictionary[tuple[str, str | None], asyncio.Lock] = (
             WeakValueDictionary()
         )
-        """Whoever wants a voice that is being made waits for it."""
+        """Locks of voices being prepared."""
         self._loads: WeakKeyDictionary[ClientProtocol, asyncio.Semaphore] = WeakKeyDictionary()
 
-    def stamp_of(self, wish: VoiceRequest) -> Stamp | None:
-        """The state that a wish's file had when it was read; None for what is no file."""
-        recording = self._recordings.get((wish.name or "", wish.access))
+    def stamp_of(self, request: VoiceRequest) -> Stamp | None:
+        """Return the state of the file when it was read; None without one."""
+        recording = self._recordings.get((request.name or "", request.access))
         return None if recording is None else recording.stamp
 
-    async def find(self, client: SpeechClient, wish: VoiceRequest) -> str:
-        """The server's id of a voice that is wished for alone, made ready.
+    async def find(self, client: SpeechClient, request: VoiceRequest) -> str:
+        """Return the server's id of one requested voice, prepared.
 
         Raises:
-            RecordingError: its recording cannot be had.
-            SpeechError: the server has no such voice, or cannot make it.
+            RecordingError: its recording is unavailable.
+            SpeechError: the server lacks the voice or cannot make it.
         """
         try:
-            return await self._find(client, wish)
+            return await self._find(client, request)
         except ConnectionLost:
             if client.closed:
                 raise
             # It connects again by itself, and another server may not know the voice.
-            return await self._find(client, wish)
+            return await self._find(client, request)
 
-    async def _find(self, client: SpeechClient, wish: VoiceRequest) -> str:
-        name = wish.name or ""
+    async def _find(self, client: SpeechClient, request: VoiceRequest) -> str:
+        name = request.name or ""
         if is_recording(name):
             try:
-                return await self._cloned(client, wish)
+                return await self._cloned(client, request)
             except RecordingError:
                 # The older plugin's names of voices that lie at the server.
                 if not name.startswith("/voice/"):
@@ -86,22 +85,22 @@ class VoiceFinder:
         await ask(client, name, None)
         return name
 
-    async def _cloned(self, client: SpeechClient, wish: VoiceRequest) -> str:
+    async def _cloned(self, client: SpeechClient, request: VoiceRequest) -> str:
         if "voice_loading" not in client.session.features:
             raise BadRequest(
                 f"The server's engine ({client.session.engine}) makes no voices of recordings.",
                 remedy="Serve a Qwen3-TTS Base checkpoint, or name one of its voices.",
             )
-        where = wish.name or ""
-        recording = await self._recording(client, wish)
-        words = wish.ref_text or recording.words
+        where = request.name or ""
+        recording = await self._recording(client, request)
+        words = request.ref_text or recording.words
         try:
             async with self._turns.setdefault((recording.content, words), asyncio.Lock()):
                 return await self._load(client, recording, words)
         except SpeechError:
             if recording.stamp is None:
                 self._recordings.pop(
-                    (where, wish.access), None
+                    (where, request.access), None
                 )  # another one may lie there by the next time
             raise
 
@@ -123,9 +122,8 @@ class VoiceFinder:
         keep(self._ids, key, ready.voice_id, IDS_KEPT)
         return ready.voice_id
 
-    async def _recording(self, client: SpeechClient, wish: VoiceRequest) -> Recording:
-        """Read it as the server can take it, unless it is here and its file is the same."""
-        where, words, access = wish.name or "", wish.ref_text, wish.access
+    async def _recording(self, client: SpeechClient, request: VoiceRequest) -> Recording:
+        where, words, access = request.name or "", request.ref_text, request.access
         most = (client.session.limits.max_message_bytes - ENVELOPE_BYTES) // 4 * 3
 
         def look() -> Recording:
@@ -146,7 +144,7 @@ class VoiceFinder:
 
 
 async def ask(client: SpeechClient, voice: str | None, language: str | None) -> None:
-    """Raise BadRequest unless the server would speak so; nothing is said."""
+    """Raise BadRequest unless the server takes these options; nothing is said."""
     context = await client.open(voice=voice, language=language)
     try:
         await anext(context)
@@ -155,7 +153,7 @@ async def ask(client: SpeechClient, voice: str | None, language: str | None) -> 
 
 
 def keep(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
-    """Put it in last; what was used longest ago goes."""
+    """Insert as most recent; evict the least recent."""
     kept[key] = value
     kept.move_to_end(key)
     while len(kept) > most:

@@ -1,11 +1,9 @@
-"""Recordings of voices: files of this machine and web addresses, read within bounds.
+"""Reference recordings from files and web addresses, read within bounds.
 
-All functions here may block, and are run in threads of their own. An error tells a kind of failure,
-a size or a status, never what was read. What does not begin as a sound file does is not handed on.
-
-A file is read below the folders of an `Access` only, symbolic links resolved. Every name of a web
-address is resolved once, every IP address that it has is checked, and the connection is made to one
-that was checked (no DNS rebinding); each redirect is checked in the same way, and no proxy is used.
+All functions may block and run in threads. Errors name a kind, a size or a status, never content.
+Files are read below the folders of an `Access` only, links resolved. Every name of a web address is
+resolved once, every IP address checked, and the connection made to a checked one (no DNS
+rebinding); so is each redirect. No proxy is used.
 """
 
 from __future__ import annotations
@@ -35,69 +33,68 @@ from qwen3tts_wire.addresses import is_public
 MAX_BYTES: Final = 20 * 1024 * 1024
 """Of a file or an answer."""
 FETCH_S: Final = 10.0
-"""From the first connection to the last byte of an answer, redirects included."""
+"""Deadline of a download, redirects included."""
 MAX_REDIRECTS: Final = 3
 MAX_WORDS: Final = 4096
-"""Characters of the text beside a recording; the server takes no more."""
+"""Characters of the transcript; the server's bound."""
 VOICE_HZ: Final = 24_000
-"""Rate at which a recording is sent that would not fit into one message otherwise."""
+"""Rate of a recording that would not fit otherwise."""
 _BEGINNINGS: Final = (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"\x1aE\xdf\xa3", b"FORM")
-"""WAV, FLAC, Ogg, MP3 with a title, Matroska and WebM, AIFF."""
+"""WAV, FLAC, Ogg, MP3 with ID3, Matroska and WebM, AIFF."""
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 Stamp = tuple[int, int, int]
-"""What tells one state of a file from another: its number, bytes, and time of change in ns."""
+"""File identity: inode, bytes, time of change in ns."""
 
 
 class RecordingError(Exception):
-    """A recording cannot be had, or is none."""
+    """A recording is unavailable or invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What may be read for a voice."""
+    """Permissions of reads."""
 
     folders: tuple[str, ...] | None = None
-    """Files below these folders; a relative one lies in the working directory. None: any file."""
+    """Allowed folders, relative to the working directory; None: any file."""
     private: bool = False
-    """Whether web addresses may lead to this machine and to private networks."""
+    """Whether addresses may lead to private networks."""
 
 
 ANY_FILE = Access()
-"""For names that the host's operator has written."""
+"""For names that the operator has written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A sound file as it was read."""
+    """A file as read."""
 
     data: bytes
     content: str
-    """SHA-256 of the file, hexadecimal."""
+    """SHA-256, hexadecimal."""
     words: str | None
-    """What is said in it, from the ``.txt`` file beside it."""
+    """Transcript from the ``.txt`` file beside it."""
     stamp: Stamp | None
-    """The file's state when it was read; None for an address."""
+    """State when read; None for an address."""
 
 
 def is_recording(name: str) -> bool:
-    """Whether a voice is named by where its recording is, and not by a name."""
+    """Return whether a voice names a recording's place."""
     return name.lower().startswith(("http://", "https://", "file://")) or name.startswith(
         ("/", "~")
     )
 
 
 def without_query(where: str) -> str:
-    """Path or address for a log: what follows an address's path may be a key."""
+    """Return path or address for a log: a query may be a key."""
     return where.partition("?")[0].partition("#")[0] if "://" in where else where
 
 
 def read(where: str, access: Access) -> Recording:
-    """Read a recording from its path or address.
+    """Read a recording from path or address.
 
     Raises:
-        RecordingError: it is not there, too large, no sound file, or takes too long; or it lies
-            where ``access`` does not allow.
+        RecordingError: missing, too large, not audio, too slow, or outside ``access``.
     """
     if where.lower().startswith(("http://", "https://")):
         data = _Fetch(private=access.private).run(where)
@@ -109,7 +106,7 @@ def read(where: str, access: Access) -> Recording:
 
 
 def stamp(where: str, access: Access) -> Stamp | None:
-    """The state of a file now; None where there is none that may be read, and for an address."""
+    """Return a file's state; None where it may not be read, and for addresses."""
     if where.lower().startswith(("http://", "https://")):
         return None
     try:
@@ -119,13 +116,11 @@ def stamp(where: str, access: Access) -> Stamp | None:
 
 
 def fitting(data: bytes, most: int, *, cut: bool) -> bytes:
-    """A recording that is no longer than ``most`` bytes, of the same voice.
-
-    A WAV file is brought to one channel, 16 bits and 24 kHz where that is less; with ``cut`` the
-    end of a long one is left off.
+    """Return the recording within ``most`` bytes. A WAV file is reduced to mono, 16 bits and 24
+    kHz; ``cut``: truncated.
 
     Raises:
-        RecordingError: it is longer still.
+        RecordingError: still too long.
     """
     if len(data) <= most:
         return data
@@ -165,7 +160,6 @@ def _path(where: str) -> Path:
 
 
 def _allowed(path: Path, access: Access) -> Path:
-    """The file itself, where it lies in one of the folders; symbolic links lead nowhere else."""
     try:
         found = path.resolve(strict=True)
         if access.folders is None or any(
@@ -219,7 +213,6 @@ def _sound(data: bytes) -> bytes:
 
 
 def _mono(data: bytes) -> tuple[Pcm, int]:
-    """The samples of a WAV file, at most 24 kHz, and their rate."""
     with wave.open(io.BytesIO(data)) as file:
         channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
         raw = np.frombuffer(file.readframes(file.getnframes()), np.uint8)
@@ -239,7 +232,7 @@ def _mono(data: bytes) -> tuple[Pcm, int]:
 
 
 class _Fetch:
-    """One recording from the web, however slowly it drips: after ``FETCH_S`` the line is cut."""
+    """One download, cut off after ``FETCH_S``."""
 
     def __init__(self, *, private: bool) -> None:
         self._private = private
@@ -265,7 +258,7 @@ class _Fetch:
             watchdog.cancel()
 
     def _ask(self, url: str) -> bytes | str:
-        """The body, or where it is instead."""
+        """Return the body, or the redirect's target."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RecordingError("its address is no http address")
@@ -303,7 +296,6 @@ class _Fetch:
             line.close()
 
     def _connected(self, host: str, port: int) -> socket.socket:
-        """A connection to one of the IP addresses that were checked."""
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         places = [(family, place) for family, _, _, _, place in found]
         # One that is not public makes all of them suspect.

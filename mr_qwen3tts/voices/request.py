@@ -13,29 +13,28 @@ from ..settings import Settings
 from .recordings import ANY_FILE, Access, without_query
 
 PERSONAS = "personas"
-"""The host's folder of personas, below its working directory: their recordings lie there."""
+"""Folder of personas, below the host's working directory."""
 LISTED = 20
-"""So many of the server's voices are named to a model."""
+"""Voices named to a model."""
 
 SHOWN_CHARS = 120
-"""So much of a name is in logs; a model may have made it up."""
+"""Characters of a name in logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceRequest:
-    """A voice that is wanted: a name, or recordings of which the first usable one counts."""
+    """A name, or recordings of which the first usable one counts."""
 
     name: str | None = None
-    """At the server, ``clone:NAME``, or where a recording is; None and no samples is the server's
-    own voice."""
+    """At the server, ``clone:NAME``, or a recording's place; None without samples: the server's
+    own."""
     samples: tuple[str, ...] = ()
     """Paths or addresses of recordings."""
     ref_text: str | None = None
-    """What is said in them; None is what a ``.txt`` file beside them says, or the server hears."""
+    """Transcript; None: the ``.txt`` file, or the server's."""
     otherwise: VoiceRequest | None = None
-    """What is wanted where this cannot be had; None is the server's own voice."""
+    """Next best; None: the server's own."""
     access: Access = ANY_FILE
-    """Where recordings may be read from."""
 
     def __str__(self) -> str:
         names = [self.name] if self.name else self.samples
@@ -43,7 +42,7 @@ class VoiceRequest:
         return _shown(shown)
 
     def singly(self) -> Iterator[VoiceRequest]:
-        """One wish after the other, each for one thing."""
+        """Return the chain, one voice each."""
         if self.name is not None:
             yield VoiceRequest(self.name, (), self.ref_text, access=self.access)
         for sample in self.samples:
@@ -55,14 +54,10 @@ class VoiceRequest:
 def requested_voice(
     voice_id: object, persona: Mapping[str, Any] | None, settings: Settings
 ) -> VoiceRequest:
-    """What a call wants to be spoken with, best first: the argument, the persona's ``voice_id``,
-    its ``voice_samples``, the settings' ``ref_audio``, their ``voice``; never raises.
-
-    ``ref_text`` of the settings is what ``ref_audio`` says, so it goes with nothing else; of a
-    persona it goes with the persona's voice. The argument is the model's: only a name counts, see
-    `refusal_of`. A persona's files lie in the folders for them; the author of the settings may
-    name any file.
-    """
+    """Return the chain of a call: argument, persona's ``voice_id`` and ``voice_samples``, settings'
+    ``ref_audio`` and ``voice``; never raises. ``ref_text`` of the settings belongs to
+    ``ref_audio``, a persona's to its voice. The argument is the model's: only a name counts, see
+    `refusal_of`. A persona's files lie in its folders; the settings may name any file."""
     private = settings.private_recordings
     folders = (PERSONAS, *([settings.recordings_dir] if settings.recordings_dir else []))
     theirs, ours = Access(folders, private), Access(None, private)
@@ -70,7 +65,7 @@ def requested_voice(
     words = _name(held.get("ref_text"))
     listed = held.get("voice_samples")
     samples = sorted(filter(None, map(_name, listed))) if isinstance(listed, list | tuple) else []
-    wishes = [
+    requests = [
         VoiceRequest(None if refusal_of(voice_id) else _name(voice_id)),
         VoiceRequest(_name(held.get("voice_id")), (), words, access=theirs),
         VoiceRequest(None, tuple(samples), words, access=theirs),
@@ -78,19 +73,18 @@ def requested_voice(
         VoiceRequest(settings.voice, access=ours),
     ]
     chain: VoiceRequest | None = None
-    for each in reversed(wishes):
+    for each in reversed(requests):
         if each.name is not None or each.samples:
             chain = replace(each, otherwise=chain)
     return chain or VoiceRequest()
 
 
 def refusal_of(voice_id: object, voices: Sequence[str] = ()) -> BadRequest | None:
-    """Why a command's ``voice_id`` does not count; None where it is a name, or nothing.
-
-    What a model writes may be a stranger's words, so it names no file and no web address.
+    """Return why a ``voice_id`` is ignored; None for a name. A model's text may be a stranger's, so
+    it names no file and no address.
 
     Args:
-        voices: ids at the server, which are named to the model.
+        voices: ids at the server, named to the model.
     """
     name = _name(voice_id)
     if name is None or _NAME.fullmatch(name):
@@ -106,7 +100,7 @@ def refusal_of(voice_id: object, voices: Sequence[str] = ()) -> BadRequest | Non
 
 
 _NAME = re.compile(r"(clone:)?\w[\w .+'()-]{0,119}", re.IGNORECASE)
-"""A voice's name or id at a server; no path and no address is one."""
+"""A name or id; no path, no address."""
 
 
 def _shown(text: str) -> str:
@@ -114,7 +108,6 @@ def _shown(text: str) -> str:
 
 
 def _name(value: object) -> str | None:
-    """A voice as a model or a persona's file names it, if it names one."""
     text = value.strip() if isinstance(value, str) else ""
     text = text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be sent
     return None if text.lower() in ("", "default", "none", "null") or len(text) > 4096 else text

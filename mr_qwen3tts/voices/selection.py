@@ -16,7 +16,7 @@ from .request import requested_voice
 
 
 class VoiceSelection:
-    """Asked by each utterance of the command, once it has a connection."""
+    """Voice of one command, selected once an utterance has a connection."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class VoiceSelection:
         self._asked: tuple[SpeechClient, str | None] | None = None
 
     async def __call__(self, client: SpeechClient) -> VoiceOptions:
-        """How to speak on this connection."""
+        """Return the options on this connection."""
         if self._links.of(self._settings).state.using_fallback:
             self._records.count("fallbacks")
         persona = await self._host.persona(self._context)
-        wish = requested_voice(self._voice_id, persona, self._settings)
-        options = await self._voices.options(client, wish, self._settings)
+        request = requested_voice(self._voice_id, persona, self._settings)
+        options = await self._voices.options(client, request, self._settings)
         self._asked = (client, options.voice)
         return options
 
     def refused(self) -> None:
-        """The server does not know the voice (any more): it is looked for again next time."""
+        """Prepare the voice again: the server has refused it."""
         if self._asked is not None and self._asked[1] is not None:
             self._voices.refused(*self._asked)

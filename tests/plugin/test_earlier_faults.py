@@ -262,8 +262,8 @@ async def test_the_telephones_own_switches_are_left_alone(world: World) -> None:
 
 
 async def test_calls_at_once_have_their_own_sound_and_voice(world: World) -> None:
-    async def options(client: object, wish: Any, settings: object) -> VoiceOptions:
-        return VoiceOptions(voice=wish.name)
+    async def options(client: object, request: Any, settings: object) -> VoiceOptions:
+        return VoiceOptions(voice=request.name)
 
     world.plugin.voices.options = options  # type: ignore[method-assign]
     names = ["anna", "bert", "cleo"]

@@ -131,9 +131,9 @@ async def test_calls_of_two_agents_in_one_session_use_their_own_settings(world: 
     fast, slow = context(MR_QWEN3TTS_RETURN_AHEAD_MS="0"), context()
     wishes: list[Settings] = []
 
-    async def options(client: object, wish: object, settings: Settings) -> Any:
+    async def options(client: object, request: object, settings: Settings) -> Any:
         wishes.append(settings)
-        return await made(client, wish, settings)
+        return await made(client, request, settings)
 
     made = cast(Any, world.plugin.voices.options)
     world.plugin.voices.options = options  # type: ignore[method-assign]
