@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from logging import getLogger
 from typing import Protocol, runtime_checkable
 
 from qwen3tts_speech.latency import LatencyLog, UtteranceRecord
 from qwen3tts_speech.spans import open_spans
-
-log = getLogger(__name__)
 
 
 class RecordSink(Protocol):
@@ -76,7 +74,9 @@ class RecordSinks:
         except Exception:
             if id(sink) not in self._broken:
                 self._broken.add(id(sink))
-                log.exception("a %s does not take what it is given", type(sink).__name__)
+                logging.getLogger(__name__).exception(
+                    "a %s does not take what it is given", type(sink).__name__
+                )
 
 
 def together(*sinks: RecordSink | None) -> RecordSink | None:
