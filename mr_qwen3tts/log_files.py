@@ -16,7 +16,7 @@ from queue import SimpleQueue
 
 from qwen3tts_speech.e2e_lines import e2e_lines
 from qwen3tts_speech.latency import LatencyLog, UtteranceRecord
-from qwen3tts_speech.spans import Spans, open_spans
+from qwen3tts_speech.record_sinks import Spans, open_spans
 from qwen3tts_wire.errors import SpeechError
 
 MAX_WAITING = 1_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from qwen3tts_speech.spans import endpoint_of
+from qwen3tts_speech.record_sinks import endpoint_of
 
 YES = ("1", "true", "yes", "on", "y", "t", "enabled")
 NO = ("0", "false", "no", "off", "n", "f", "disabled")

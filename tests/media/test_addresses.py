@@ -10,8 +10,7 @@ import pytest
 from qwen3tts_phone.errors import PortBusy
 from qwen3tts_phone.media import rtcp
 from qwen3tts_phone.media.control import MediaRefused
-from qwen3tts_phone.media.ports import open_pair
-from qwen3tts_phone.media.process import MediaProcess
+from qwen3tts_phone.media.process import MediaProcess, open_pair
 from qwen3tts_phone.media.srtp import RtpTransport, canonical_host, plain_host
 from qwen3tts_phone.media.types import LegSpec, MediaStarted, RemoteMedia, family
 from qwen3tts_phone.sdp.crypto import SrtpKey

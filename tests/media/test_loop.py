@@ -17,7 +17,7 @@ import pytest
 from qwen3tts_pacer.memory import CallMemory
 from qwen3tts_phone.media import rtp, srtp
 from qwen3tts_phone.media.loop import GROUP_FILL, MESSAGE_MOST, SOON_TICKS, MediaLoop
-from qwen3tts_phone.media.ports import open_pair
+from qwen3tts_phone.media.process import open_pair
 from qwen3tts_phone.media.rtp import RtpPacket
 from qwen3tts_phone.media.srtp import SrtpEncryptor
 from qwen3tts_phone.media.stream import Stream

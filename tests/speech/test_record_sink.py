@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_speech.latency import LatencyLog, UtteranceRecord, read_log
-from qwen3tts_speech.record_sinks import RecordSinks, open_records, together
-from qwen3tts_speech.spans import Spans
+from qwen3tts_speech.record_sinks import RecordSinks, Spans, open_records, together
 
 
 class Kept:

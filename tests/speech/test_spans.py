@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
 from qwen3tts_speech.latency import Mark, UtteranceRecord
-from qwen3tts_speech.spans import (
+from qwen3tts_speech.record_sinks import (
     OtelMissing,
     SpanSender,
     SpansNotSent,
@@ -245,7 +245,7 @@ def test_sampling_is_that_of_the_call(kept: Kept, monkeypatch: pytest.MonkeyPatc
 def test_nowhere_by_default_and_nothing_is_imported(setting: str | None) -> None:
     assert endpoint_of(setting) is None
     code = (
-        "import sys; from qwen3tts_speech.spans import open_spans;"
+        "import sys; from qwen3tts_speech.record_sinks import open_spans;"
         f" assert open_spans({setting!r}) is None;"
         " assert not any(name.startswith('opentelemetry') for name in sys.modules)"
     )
@@ -412,7 +412,7 @@ def test_a_collector_that_is_away_is_told_of_once_a_minute(
     spans.append(said(context="2"))
     assert lost_at_first > 1
     assert [(each.name, each.levelname) for each in caplog.records] == [
-        ("qwen3tts_speech.spans", "WARNING")
+        ("qwen3tts_speech.record_sinks", "WARNING")
     ] * 2
     assert "400" in caplog.text
 

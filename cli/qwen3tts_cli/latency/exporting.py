@@ -94,7 +94,7 @@ def _trace(columns: Columns, wanted: Exports, with_text: bool) -> str:
 
 
 def _spans(columns: Columns, url: str, with_text: bool) -> str:
-    from qwen3tts_speech.spans import export_records
+    from qwen3tts_speech.record_sinks import export_records
 
     sent = export_records(columns.records(), url, with_text=with_text)
     return f"{sent} utterances were sent to the collector."

@@ -231,7 +231,7 @@ class Exports:
                 "--to prints lines and nothing else; leave out --before, --split, --html,"
                 " --perfetto and --otel."
             )
-        from qwen3tts_speech.spans import endpoint_of
+        from qwen3tts_speech.record_sinks import endpoint_of
 
         try:
             endpoint_of(self.otel)

@@ -17,7 +17,7 @@ from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_phone.sip.core.settings import MAX_CALLS, GateSettings, SipSettings, TlsSettings
 from qwen3tts_settings.constraints import bounded, check_fields, one_of
 from qwen3tts_speech.link import VoiceOptions
-from qwen3tts_speech.spans import endpoint_of
+from qwen3tts_speech.record_sinks import endpoint_of
 
 LOOPBACK = "127.0.0.1"
 

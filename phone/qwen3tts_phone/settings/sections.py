@@ -15,7 +15,7 @@ from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_phone.sip.core.settings import GateSettings, SipSettings
 from qwen3tts_settings.constraints import bounded, check_fields
-from qwen3tts_speech.spans import endpoint_of
+from qwen3tts_speech.record_sinks import endpoint_of
 
 _PHONE = PhoneSettings()
 """Where the defaults stand."""

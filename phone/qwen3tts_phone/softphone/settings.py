@@ -15,7 +15,7 @@ from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.message.network import networks
 from qwen3tts_phone.softphone.webrtc.settings import HOST, IceServer
 from qwen3tts_speech.link import VoiceOptions
-from qwen3tts_speech.spans import endpoint_of
+from qwen3tts_speech.record_sinks import endpoint_of
 
 PORTS = {"http": 80, "https": 443}
 

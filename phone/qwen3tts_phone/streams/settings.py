@@ -17,7 +17,7 @@ from qwen3tts_phone.streams.carriers import CARRIERS
 from qwen3tts_phone.streams.carriers.adapter import StreamKind
 from qwen3tts_phone.streams.carriers.audiosocket import TYPE_OF
 from qwen3tts_speech.link import VoiceOptions
-from qwen3tts_speech.spans import endpoint_of
+from qwen3tts_speech.record_sinks import endpoint_of
 
 LOOPBACK = "127.0.0.1"
 MAX_LEAD_MS = 400
