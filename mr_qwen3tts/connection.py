@@ -208,7 +208,6 @@ class ConnectionSupervisor:
 
 
 def _waits() -> Iterator[float]:
-    """Return backoff times with jitter."""
     return Resume(first_wait_s=FIRST_WAIT_S, max_wait_s=LONGEST_WAIT_S).waits(random.random)
 
 

@@ -436,7 +436,6 @@ class Conversation:
         self._ended(reply, utterance, error)
 
     def _remember(self, outcome: Spoken) -> None:
-        """Report one stop as one: the utterance and those queued behind it."""
         together = outcome.interrupted and self._last_stop == self._stops
         if together and self.last is not None and self.last.interrupted:
             first, then = self.last, outcome
@@ -452,7 +451,6 @@ class Conversation:
 
     @staticmethod
     def _unheard(reply: Reply, utterance: Utterance, error: SpeechError) -> bool:
-        """Whether a server has text and never sent audio: another one may say it."""
         record = utterance.record
         return (
             isinstance(error, ConnectionLost)
@@ -572,7 +570,6 @@ def _cancelled(reply: Reply) -> bool:
 
 
 async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when the first has; cancel the others."""
     tasks = [asyncio.create_task(each) for each in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

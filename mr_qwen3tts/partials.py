@@ -176,7 +176,6 @@ def _limit(text: str, start: int) -> int:
 
 
 def _whole(words: str) -> str:
-    """Join surrogate halves, drop single ones."""
     if _SURROGATE.search(words) is None:
         return words
     return clean(words).replace("\ufffd", "")
@@ -193,7 +192,6 @@ def _same(taken: str, text: str) -> int:
 
 
 def _common(one: str, other: str) -> int:
-    """Length of the common prefix, by bisection."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

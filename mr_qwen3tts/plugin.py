@@ -430,7 +430,6 @@ async def _leave(left: list[Caller]) -> None:
 
 
 def _voice_in(params: object) -> object:
-    """Return the voice of a partial command, if it stands before the text."""
     if not isinstance(params, Mapping):
         return None
     names = list(params)

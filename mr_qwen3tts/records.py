@@ -280,7 +280,6 @@ class Records:
         return number
 
     def _may_log(self, what: str, now: float) -> int | None:
-        """Return lines suppressed since the last one; None: too early."""
         last, kept_back = self._logged.pop(what, (-math.inf, 0))
         early = 0 <= now - last < LOG_AGAIN_S
         self._logged[what] = (last, kept_back + 1) if early else (now, 0)
@@ -336,7 +335,6 @@ def _shown(
 
 
 def _as_dict(shown: ShownUtterance | Problem) -> dict[str, Any]:
-    """``dataclasses.asdict`` without its deep copies."""
     return {each.name: getattr(shown, each.name) for each in fields(shown)}
 
 

@@ -312,7 +312,6 @@ class _Source:
 
 @lru_cache(maxsize=1)
 def _sources() -> dict[str, _Source]:
-    """Of each field that a variable sets."""
     return {
         each.name: _Source(**each.metadata, default=each.default)
         for each in fields(Settings)

@@ -293,7 +293,6 @@ class Attempts:
 
 
 def _calling(words: Words) -> AbstractContextManager[object]:
-    """Say that the call is being placed; in place only where no person types."""
     if words.stdin and typed_by_person():
         note("Calling …")
         return nullcontext()

@@ -144,7 +144,6 @@ async def demo(recording: Path, log: Path) -> None:
 
 
 def _tell_said(said: list[Said], began: float) -> None:
-    """What each of the two heard of the other, and when it was on the wire."""
     table = Table(
         title=f"What was heard when (words came one token every {TOKEN_MS:.0f} ms)",
         title_justify="left",
@@ -164,7 +163,6 @@ def _tell_said(said: list[Said], began: float) -> None:
 
 
 def _phone(settings: PhoneSettings) -> Phone:
-    """On SIP's own port if it is free, else on any."""
     import socket
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -177,7 +175,6 @@ def _phone(settings: PhoneSettings) -> Phone:
 
 
 def _tell_recording(path: Path) -> None:
-    """What is in the recording, by its own samples."""
     with wave.open(str(path), "rb") as file:
         rate = file.getframerate()
         both = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2").reshape(-1, 2)

@@ -117,7 +117,6 @@ def say(
 
 
 def _words(text: str | None, file: Path | None) -> tuple[AsyncIterator[str], int | None]:
-    """The deltas, and about how many characters they are, where that is known."""
     from qwen3tts_phone.call.text_sources import from_file, from_text
 
     if file is not None:
@@ -163,7 +162,6 @@ async def say_words(
 
 
 def _opened(out: Path, rate_hz: int, stack: AsyncExitStack) -> Sink:
-    """What takes the sound; a file is closed with ``stack``."""
     if str(out) == "-":
         return PipeSink(rate_hz)
     file = FileSink(out, rate_hz)
@@ -280,7 +278,6 @@ class Passages:
 
 
 def _cut(delta: str, chars: int) -> int:
-    """How much of ``delta`` belongs to a passage that has ``chars`` characters so far."""
     if chars + len(delta) <= PASSAGE_CHARS:
         return len(delta)
     line_end = delta.find("\n", max(0, PASSAGE_CHARS - chars))

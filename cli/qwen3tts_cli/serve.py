@@ -412,7 +412,6 @@ def serve(
 
 
 def _configuration(run: RunOptions, given: Mapping[str, object]) -> Configuration:
-    """The file, under the environment, under the options."""
     with needs("server"):
         from qwen3tts_server.configuration import load_configuration
 

@@ -169,7 +169,6 @@ class CallLine:
         self._waiting.put_nowait(None)
 
     async def _follow(self, call: PhoneCall) -> PhoneCall | None:
-        """Follow one call to its end; return the call that replaces it, if one does."""
         moving = asyncio.ensure_future(call.successor())
         events = asyncio.ensure_future(self._events_of(call))
         tasks: list[asyncio.Future[Any]] = [moving, events]

@@ -208,7 +208,6 @@ class PhoneSupervisor:
 
 
 def _local_address(host: str) -> str:
-    """Return the source address of packets to ``host``; nothing is sent."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

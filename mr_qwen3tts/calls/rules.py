@@ -240,8 +240,6 @@ def _at(
     home: _Address | None,
     scheme: str = "sip",
 ) -> Destination:
-    """Rebuild the URI, so that no parameter (``maddr``, ``method``) and no header delimiter
-    remains."""
     from qwen3tts_phone.dialling.numbers import number_of
 
     place = f"{host}:{port}" if port is not None else host

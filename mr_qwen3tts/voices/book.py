@@ -69,7 +69,6 @@ class _Shelf:
     """Voice and language, and what the server takes of both."""
 
     def request_of(self, voice: str | None) -> VoiceRequest:
-        """Return the request of a voice: more readable than its id."""
         found = self.used | {request: _result(each.task) for request, each in self.searches.items()}
         return next(
             (request for request, each in found.items() if each == voice), VoiceRequest(voice)
@@ -254,7 +253,6 @@ class PluginVoices:
     async def _agreed(
         self, shelf: _Shelf, client: SpeechClient, voice: str | None, language: str
     ) -> VoiceOptions | None:
-        """What the server takes of both; the voice has priority over the language."""
         request = shelf.request_of(voice)
         try:
             await ask(client, voice, language)
@@ -300,7 +298,6 @@ class PluginVoices:
 
 
 def _folded(name: str) -> str:
-    """Case-folded name, blanks like ``-`` and ``_``."""
     return name.strip().lower().replace(" ", "-").replace("_", "-")
 
 

@@ -258,7 +258,6 @@ class _Fetch:
             watchdog.cancel()
 
     def _ask(self, url: str) -> bytes | str:
-        """Return the body, or the redirect's target."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RecordingError("its address is no http address")

@@ -116,7 +116,6 @@ async def with_agent(
 
 
 async def _warmed(listener: Agent | Recogniser, recogniser: Recogniser, stt: str) -> str:
-    """Load or reach the recogniser, and what else listens; the finding in words."""
     from qwen3tts_agent.recognition.whisper import WhisperRecogniser
 
     await listener.warm()

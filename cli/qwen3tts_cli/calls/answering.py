@@ -191,7 +191,6 @@ class Reception:
                 task.add_done_callback(self._under_way.discard)
 
     async def _incoming(self) -> AsyncGenerator[Call, None]:
-        """The calls of all lines."""
         come: asyncio.Queue[Call | None] = asyncio.Queue()
 
         async def take(line: Line) -> None:
@@ -224,7 +223,6 @@ class Reception:
 
 
 async def _unless(stop: asyncio.Event, task: asyncio.Task[T]) -> T | None:
-    """What a task gives; None, and the task is cancelled, where ``stop`` comes first."""
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -252,7 +252,6 @@ class CallSpeech:
             await self._drop_script()
 
     async def _moves_on(self, saying: asyncio.Task[None]) -> bool:
-        """Say the words on one call; whether there is another one to say the rest of them on."""
         moving = asyncio.create_task(self._call.successor())
         try:
             await asyncio.wait({moving, saying}, return_when=asyncio.FIRST_COMPLETED)
@@ -311,7 +310,6 @@ class CallSpeech:
                 self.tell()
 
     async def _stay(self, course: Course, seconds: float, following: asyncio.Task[None]) -> None:
-        """Listen for so long, or to the call's end; what has begun to be said is still told."""
         call = self._call
         self.last_wait_s = LAST_WORDS_S
         note(f"Listening for {seconds:g} s …")
@@ -356,14 +354,12 @@ class CallSpeech:
 
 
 async def _follow(listening: SpeechDetection, *, tell: bool) -> None:
-    """Listen to the end of the call; ``tell``: each turn is a result."""
     async for turn in listening:
         if tell:
             _tell_turn(turn)
 
 
 def _tell_turn(turn: Turn) -> None:
-    """What the far end has said; its keys are told as they are pressed."""
     if turn.error is not None:
         note(f"Not understood: {turn.error.message} {turn.error.remedy}".rstrip())
     elif turn.text:
@@ -373,7 +369,6 @@ def _tell_turn(turn: Turn) -> None:
 
 
 def _tell(spoken: Spoken) -> None:
-    """What was heard, and how promptly."""
     heard, rest = spoken.heard.strip(), spoken.remaining.strip()
     note(f"Heard: {heard}" if heard else "Nothing was heard.")
     if rest:

@@ -226,7 +226,6 @@ class Telephone:
             raise typer.BadParameter(f"{error}.") from error
 
     def _changes(self, base: PhoneSettings, manner: Manner) -> dict[str, Any]:
-        """What options say otherwise than the file, or the defaults."""
         from qwen3tts_phone.settings.records import RecordSettings
 
         changes: dict[str, Any] = {"options": {**base.options, **manner.options}}
@@ -245,7 +244,6 @@ class Telephone:
         return changes
 
     def _accounts(self, config: PhoneConfig) -> tuple[Account, ...]:
-        """Those of the file; where it calls, only the one that calls is registered."""
         if not self.calling:
             return config.accounts
         names = [each.name for each in config.accounts]

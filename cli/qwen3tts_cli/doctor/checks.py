@@ -153,7 +153,6 @@ def sip_port(host: str, port: int) -> Check:
 
 
 def _not_bound(name: str, before: str, error: OSError, remedy: str) -> Check:
-    """A port that another program has may be this phone's own; another address never is."""
     words = f"{before}{error.strerror or error}"
     if error.errno == errno.EADDRNOTAVAIL:
         remedy = "Name an address of this machine (listen.host, --host), or 0.0.0.0 for all."
@@ -193,7 +192,6 @@ def rtp_ports(host: str, within: tuple[int, int] = (0, 0), tries: int = 20) -> C
 
 
 def _rtp_range(host: str, low: int, high: int) -> Check:
-    """Whether there is room in a range."""
     pairs = range(low + low % 2, high, 2)
     free, reason = 0, ""
     for port in pairs:
@@ -333,7 +331,6 @@ def scheduling() -> Check:
 
 
 def _python_fails(code: str) -> str:
-    """Why a line of Python fails in a process of its own; nothing when it works."""
     done = _ask([sys.executable, "-I", "-c", code])
     if done is None:
         return "no answer"

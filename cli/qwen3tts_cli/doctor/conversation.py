@@ -93,7 +93,6 @@ def trimmed(samples: NDArray[np.int16]) -> NDArray[np.int16]:
 async def _said(
     client: SpeechClient, manner: Manner, text: str
 ) -> tuple[NDArray[np.int16], float | None]:
-    """The samples of a text, and the seconds to the first audible one."""
     from qwen3tts_wire.client import Audio
     from qwen3tts_wire.formats import AudioFormat
 
@@ -266,7 +265,6 @@ def _voice_check(voice: OwnVoice) -> Check:
 
 
 async def _recogniser(parties: Parties, voice: OwnVoice | None) -> tuple[Check, float | None]:
-    """The finding, and the wait at the end of a turn where one was measured."""
     from qwen3tts_codecs.resample import Resampler
     from qwen3tts_pacer.clock import LoopClock
 
@@ -326,7 +324,6 @@ async def _recogniser(parties: Parties, voice: OwnVoice | None) -> tuple[Check, 
 
 
 async def _model(chat: ChatSettings) -> tuple[Check, ModelSpeed | None]:
-    """The finding, and the times of a reply."""
     from qwen3tts_agent.chat.check import check_model, measure_model
 
     name = "language model"

@@ -43,7 +43,6 @@ class Report:
 
 
 def _fields(check: Check) -> dict[str, Any]:
-    """The check as JSON; figures where something was measured."""
     found = asdict(check)
     if not check.figures:
         del found["figures"]

@@ -53,7 +53,6 @@ def weight_file_fault(file: Path) -> str:
 
 
 def _end(entry: dict[str, Any]) -> int:
-    """Where a tensor's bytes end; ValueError if they are not as many as its shape needs."""
     start, end = map(int, entry["data_offsets"])
     bits = BITS.get(entry["dtype"])
     if not 0 <= start <= end:

@@ -191,7 +191,6 @@ class Columns:
                 yield record
 
     def _is(self, row: int, record: UtteranceRecord) -> bool:
-        """Whether it can be the record of this row."""
         same_time = record.started_unix_s == self.started_unix_s[row]
         return bool(same_time) and record.call_id == self.call.of(row)
 

@@ -138,7 +138,6 @@ def show_report(
 
 
 def _read(found: Found, wanted: Wanted, kind: Kind | None) -> Columns:
-    """The utterances; what was wrong with the logs is told."""
     from qwen3tts_cli.latency.reading import read_columns
 
     with _busy("Reading") as told:
@@ -158,7 +157,6 @@ def _read(found: Found, wanted: Wanted, kind: Kind | None) -> Columns:
 
 
 def _enough(columns: Columns, before: Columns | None, wanted: Wanted, found: Found) -> bool:
-    """Whether there is something to tell of; else an error is told."""
     where = found.files[0].name if len(found.files) == 1 else f"{len(found.files)} logs"
     if not wanted.seen:
         complain(
@@ -188,7 +186,6 @@ def _enough(columns: Columns, before: Columns | None, wanted: Wanted, found: Fou
 
 @contextmanager
 def _busy(what: str) -> Iterator[Callable[[str], None]]:
-    """A spinner at the terminal while something takes long; call it to say how far it is."""
     from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

@@ -213,7 +213,6 @@ def _hops(before: Columns, after: Columns, calls: Calls, seed: int) -> list[Comp
 
 
 def _clock(columns: Columns, rows: RowNumbers) -> float:
-    """The typical uncertainty of the clocks in these utterances."""
     return percentile(columns.clock_error_ms[rows], 50) if len(rows) else 0.0
 
 
@@ -249,7 +248,6 @@ def _remarks(before: Columns, after: Columns, rows: list[Compared]) -> list[str]
 
 
 def _in_both(before: Columns, after: Columns) -> int:
-    """How many lines of the same logs both sets hold."""
     shared = {each.name for each in before.sources} & {each.name for each in after.sources}
     return sum(
         len(
@@ -262,7 +260,6 @@ def _in_both(before: Columns, after: Columns) -> int:
 
 
 def _moved(before: Named, after: Named) -> float:
-    """Share of the utterances that would have to change their name for the sets to be alike."""
     shares: list[Mapping[str, float]] = []
     for each in (before, after):
         counts = each.counts()

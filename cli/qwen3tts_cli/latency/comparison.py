@@ -231,7 +231,6 @@ def _too_few_calls(before: Sample, after: Sample) -> str:
 
 
 def _too_little(before: Sample, after: Sample, percent: float) -> str:
-    """Why the percentile's difference cannot be told; empty where it can."""
     if reason := _too_few_calls(before, after):
         return reason
     for name, sample in (("before", before), ("after", after)):
@@ -307,7 +306,6 @@ def _interval(draws: NDArray[np.float64], level: float, degrees: int) -> tuple[f
 
 
 def _wilson(share: float, size: float, z: float) -> tuple[float, float]:
-    """Wilson's score interval of a share."""
     middle = (share + z * z / (2 * size)) / (1 + z * z / size)
     half = z / (1 + z * z / size) * math.sqrt(share * (1 - share) / size + z * z / (4 * size**2))
     # The ends are exact where nothing, or everything, happened.
@@ -315,7 +313,6 @@ def _wilson(share: float, size: float, z: float) -> tuple[float, float]:
 
 
 def _effective(before: Sample, after: Sample) -> tuple[float, float]:
-    """Sample sizes that independent utterances would need to know as much."""
     effects = [effect for each in (before, after) if (effect := _design_effect(each)) is not None]
     if not effects:
         return float(before.call_count), float(after.call_count)
@@ -327,7 +324,6 @@ def _effective(before: Sample, after: Sample) -> tuple[float, float]:
 
 
 def _design_effect(sample: Sample) -> float | None:
-    """By how much clusters widen the variance of a mean; None where nothing varies."""
     share, size, calls = sample.mean(), sample.size, sample.call_count
     plain = share * (1 - share) / size
     if plain <= 0:

@@ -121,7 +121,6 @@ class Tail:
         return self.lines.feed(data) if data else []
 
     def _changed(self) -> Change | None:
-        """What was done to the file that is open; None where nothing was."""
         assert self._file is not None
         mine = os.fstat(self._file.fileno())
         if mine.st_size < self._file.tell():
@@ -271,7 +270,6 @@ class Following:
             source.grows.close()
 
     def _look(self) -> None:
-        """Find the files that the names stand for now."""
         for name in self._names:
             if name == STANDARD_INPUT:
                 continue

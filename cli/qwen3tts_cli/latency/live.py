@@ -130,7 +130,6 @@ def view(following: Following, width: int, height: int) -> RenderableType:
 
 
 def _latest(following: Following, width: int, count: int) -> RenderableType:
-    """The latest utterances, each with a bar for its first sound."""
     latest = list(following.last)[-count:][::-1]
     if not latest:
         return Text("No utterance yet.")
@@ -218,7 +217,6 @@ class Keys:
 
 @contextmanager
 def _keys(standard: StandardInput | None) -> Iterator[Keys]:
-    """Keys come one by one and are not shown, until this ends."""
     try:
         import termios
         import tty

@@ -124,7 +124,6 @@ class _Trace:
         return TraceSize(self._utterances, self._processes, self._events, self._left_out)
 
     def events(self, record: UtteranceRecord) -> Iterator[dict[str, Any]]:
-        """All of one utterance; in front of them what names a call or a track that is new."""
         offset_s = began_unix_s(record)
         times = [offset_s + at for at in record.marks.values()]
         if not times or not all(SAME_CLOCK_S <= at <= MAX_UNIX_S for at in times):
@@ -174,7 +173,6 @@ class _Trace:
     def _client(
         self, call: _Call, track: int, record: UtteranceRecord, whole: Stage
     ) -> Iterator[dict[str, Any]]:
-        """What happened at the client. Slices lie in each other or apart: viewers nest by time."""
         facts = _facts(record, self._with_text)
         if _us(call, whole.end) == _us(call, whole.start):
             yield _instant(call, track, whole.name, whole.start, facts)
@@ -204,7 +202,6 @@ class _Trace:
             yield _counter(call, at)
 
     def _lane(self, call: _Call, whole: Stage) -> tuple[_Lane, bool]:
-        """The first two tracks with room for an utterance, and whether they are new."""
         start = _us(call, whole.start)
         end = _us(call, whole.end)
         for lane in call.lanes:
@@ -226,7 +223,6 @@ def _us(call: _Call, at: float) -> int:
 def _slice(
     call: _Call, track: int, stage: Stage, args: dict[str, Any] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """A stretch of time; none for one without length: viewers cannot tell what it lies in."""
     start = _us(call, stage.start)
     duration = _us(call, stage.end) - start
     if duration > 0:
@@ -253,7 +249,6 @@ def _meta(call: _Call, track: int, kind: str, **args: Any) -> dict[str, Any]:
 
 
 def _facts(record: UtteranceRecord, with_text: bool) -> dict[str, Any]:
-    """What the viewer shows of an utterance that is chosen."""
     rate_hz = record.rate_hz or 24_000
     facts: dict[str, Any] = {
         "call": record.call_id,

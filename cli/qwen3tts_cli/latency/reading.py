@@ -131,7 +131,6 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 def _unreadable(name: str) -> NoLog | None:
-    """A device may never end; a pipe ends with its writer."""
     try:
         mode = os.stat(name).st_mode
     except OSError as error:
@@ -300,7 +299,6 @@ class _Reading:
             findings.remarks.append(self._nothing(head, findings.lines - lines))
 
     def _open(self, stack: ExitStack) -> tuple[io.BufferedReader, bool]:
-        """The bytes, and whether they can be read again by their places."""
         if self._file.is_input:
             plain, again = _buffered(self._file.stream or sys.stdin.buffer), False
         else:
@@ -367,7 +365,6 @@ def _buffered(stream: Any) -> io.BufferedReader:
 
 
 def _kind(head: bytes) -> Kind:
-    """By the first line that is somebody's."""
     from qwen3tts_speech.e2e_lines import is_e2e_line
 
     for line in head.splitlines():
@@ -379,7 +376,6 @@ def _kind(head: bytes) -> Kind:
 
 
 def _reader(stream: io.BufferedReader, kind: Kind) -> tuple[Reader, bool]:
-    """What reads it, and whether it knows where in the file each utterance is."""
     if kind is Kind.MR_SIP:
         from qwen3tts_speech.e2e_reader import E2eReader
 

@@ -238,7 +238,6 @@ def _time(value: float) -> str:
 
 
 def _left_out(columns: dict[str, list[str]], room: int) -> list[str]:
-    """The columns for which there is no room, those that matter least first."""
     wide = {name: max(map(len, (name, *cells))) + CELL_MARGIN for name, cells in columns.items()}
     out: list[str] = []
     for name in LEAST_FIRST:

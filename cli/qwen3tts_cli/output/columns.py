@@ -26,7 +26,6 @@ def columns(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
 
 
 def _fitting(natural: Sequence[int], width: int) -> list[int] | None:
-    """None where the columns cannot be narrow enough."""
     widths = list(natural)
     over = sum(widths) + len(GAP) * (len(widths) - 1) - width
     while over > 0:
@@ -51,7 +50,6 @@ def _row(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _stacked(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Each row as the first cell, and the others indented beneath it."""
     lines = []
     for first, *rest in rows[1:]:
         lines.append(first)
@@ -61,7 +59,6 @@ def _stacked(rows: Sequence[Sequence[str]], width: int) -> list[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most ``width`` cells, broken between words where there are some."""
     lines = [""]
     for word in text.split(" "):
         joined = f"{lines[-1]} {word}" if lines[-1] else word

@@ -211,7 +211,6 @@ class Player:
         await self._listening
 
     async def _listen(self) -> None:
-        """Keep the beginning of what the player says."""
         assert self._process.stderr is not None
         while said := await self._process.stderr.read(MAX_ERROR_BYTES):
             self._said = (self._said + said)[:MAX_ERROR_BYTES]

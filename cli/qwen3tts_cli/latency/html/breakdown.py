@@ -233,7 +233,6 @@ def _add_bin(
 
 
 def _thinned(rows: RowNumbers, ms: Floats, seed: int) -> RowNumbers:
-    """The slowest, of which none may be hidden, and a fair sample of the rest."""
     order = np.argsort(ms, kind="stable")
     slowest, rest = order[-MOST_POINTS // 5 :], order[: -MOST_POINTS // 5]
     sample = np.random.default_rng(seed).choice(

@@ -32,7 +32,6 @@ def script_json(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Without NaN, infinities and numpy, to five digits: more is not to be seen."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray):

@@ -136,7 +136,6 @@ def _asset(name: str) -> str:
 
 
 def _policy(*scripts: str) -> str:
-    """Only the scripts of this very page run, and nothing is loaded."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'"
         for each in scripts

@@ -87,7 +87,6 @@ def verdict(
 
 
 def _greeting(columns: Columns) -> str:
-    """The lead of a log that has greetings alone; empty where it has none with a sound."""
     rows = [each for each in headlines(columns) if each.name == GREETING]
     if not rows:
         return ""
@@ -184,7 +183,6 @@ def _card(label: str, value: str, more: str, *, bad: bool = False) -> str:
 
 
 def _percent(value: float) -> str:
-    """Never rounds up to all."""
     shown = math.floor(value * 100) / 100
     return f"{shown:.2f}\u202f%" if shown < 100 else "100\u202f%"
 
