@@ -366,8 +366,6 @@ class Phone(PhoneStatus):
         chosen = self._chosen(account) if account is not None else None
         return await self._sip.options(uri, chosen)
 
-    # --- for calls
-
     @property
     def record_settings(self) -> RecordSettings:
         return self.settings.records or RecordSettings()
