@@ -274,9 +274,7 @@ class RecordSinks:
         except Exception:
             if id(sink) not in self._broken:
                 self._broken.add(id(sink))
-                logging.getLogger(__name__).exception(
-                    "a %s does not take what it is given", type(sink).__name__
-                )
+                log.exception("a %s failed on a record", type(sink).__name__)
 
 
 def together(*sinks: RecordSink | None) -> RecordSink | None:
@@ -294,7 +292,7 @@ async def open_records(
 ) -> RecordSink | None:
     """Open the log and the spans of the settings; ``stack`` closes them.
 
-    Raises OSError for the log; ValueError, OtelMissing as `qwen3tts_speech.record_sinks.open_spans`.
+    Raises OSError for the log; ValueError, OtelMissing as `open_spans`.
     """
     written = stack.enter_context(LatencyLog(latency_log)) if latency_log is not None else None
     # OpenTelemetry takes a moment to load.

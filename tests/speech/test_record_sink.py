@@ -57,7 +57,7 @@ def test_a_sink_that_breaks_harms_no_other_and_is_told_once(
     sinks.append(UtteranceRecord())
     assert len(kept.records) == 2
     assert [each.getMessage() for each in caplog.records] == [
-        "a Broken does not take what it is given"
+        "a Broken failed on a record"
     ]
 
 
