@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from qwen3tts_phone.errors import CallError
-from qwen3tts_phone.media.types import LegStats
+from qwen3tts_phone.media.stats import LegStats
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.utterance import Spoken
 from qwen3tts_wire.errors import SpeechError

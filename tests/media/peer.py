@@ -14,7 +14,8 @@ from qwen3tts_phone.media import rtp, srtp
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.rtp import RtpPacket
 from qwen3tts_phone.media.srtp import SrtpDecryptor, SrtpEncryptor
-from qwen3tts_phone.media.types import LegStats, RemoteMedia
+from qwen3tts_phone.media.stats import LegStats
+from qwen3tts_phone.media.types import RemoteMedia
 from qwen3tts_phone.sdp.crypto import SrtpKey
 
 SILENCE = b"\xff" * 160

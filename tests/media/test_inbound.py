@@ -14,11 +14,11 @@ from qwen3tts_phone.media.dtmf import EventPacket
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaProcess
 from qwen3tts_phone.media.rtp import RtpPacket
+from qwen3tts_phone.media.stats import LegStats
 from qwen3tts_phone.media.types import (
     Dtmf,
     DtmfStarted,
     LegSpec,
-    LegStats,
     MediaStarted,
     MediaTimeout,
     RemoteBye,

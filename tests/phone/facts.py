@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from qwen3tts_phone.facts import CallFacts, EndFacts, MediaFacts
-from qwen3tts_phone.media.types import LegStats
+from qwen3tts_phone.media.stats import LegStats
 
 
 def leg_stats(**changes: Any) -> LegStats:

@@ -13,7 +13,7 @@ from qwen3tts_phone.call.transfers import CallHost
 from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.facts import link_successor
 from qwen3tts_phone.media.leg import MediaLeg
-from qwen3tts_phone.media.types import LegStats
+from qwen3tts_phone.media.stats import LegStats
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.sip.message.fields import CallHeaders
 from qwen3tts_phone.sip.sip_call import SipCall

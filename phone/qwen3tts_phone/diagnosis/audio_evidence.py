@@ -7,7 +7,7 @@ from typing import Final
 
 from qwen3tts_phone.facts import Address, CallFacts, MediaFacts
 from qwen3tts_phone.media.source import PAUSE_S
-from qwen3tts_phone.media.types import LegStats
+from qwen3tts_phone.media.stats import LegStats
 from qwen3tts_phone.sdp.addresses import AddressScope, address_scope, same_address
 
 SHORT_S: Final = 1.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from qwen3tts_codecs.table import rating_of
-from qwen3tts_phone.media.types import LegStats
+from qwen3tts_phone.media.stats import LegStats
 
 RO_IS: Final = 93.3553
 """Ro - Is of G.107 sections 7.2 and 7.3 with all defaults of table 2 and one quantization unit."""

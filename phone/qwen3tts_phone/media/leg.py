@@ -22,7 +22,7 @@ from qwen3tts_pacer.ring import InboundFrame, InboundReader, Outbound
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.media.control import LegClosed, MediaLost, MediaRefused
 from qwen3tts_phone.media.outbound import codec_number, keeping_ptime
-from qwen3tts_phone.media.stats import leg_stats
+from qwen3tts_phone.media.stats import LegStats, leg_stats
 from qwen3tts_phone.media.types import (
     EVENTS,
     FROM_FAR_END,
@@ -30,7 +30,6 @@ from qwen3tts_phone.media.types import (
     Dropped,
     DroppedContext,
     LegSpec,
-    LegStats,
     MediaEvent,
     MediaStarted,
     RemoteMedia,

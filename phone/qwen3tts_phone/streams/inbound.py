@@ -7,7 +7,7 @@ from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.audio.inbound import MAX_FRAME_SAMPLES, AudioDecoder
 from qwen3tts_phone.errors import CalleeUnreachable
-from qwen3tts_phone.media.types import LegStats
+from qwen3tts_phone.media.stats import LegStats
 from qwen3tts_phone.streams.carriers.adapter import StreamAudio, StreamLost
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_phone.streams.sink import StreamSink

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from qwen3tts_phone.media.types import LegStats
+from qwen3tts_phone.media.stats import LegStats
 from qwen3tts_phone.softphone.webrtc.media import InboundRtp, WebSink
 from qwen3tts_phone.softphone.webrtc.report import Report
 
