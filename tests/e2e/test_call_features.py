@@ -308,7 +308,7 @@ async def test_the_guard_stands_before_every_call() -> None:
             with pytest.raises(CallNotAllowed):
                 await agent.dial(target)
         call = await agent.dial(caller.uri)
-        with pytest.raises(CallNotAllowed, match="at once"):
+        with pytest.raises(CallNotAllowed, match="concurrent"):
             await agent.dial(caller.uri)
         await (await next_call(caller)).reject()
         await call.ended()
