@@ -57,7 +57,7 @@ def test_the_options_are_there_and_their_defaults_as_told() -> None:
     settings = SoftphoneSettings()
     assert f"| {settings.host}, {PORT} |" in PAGE
     assert TOKEN_ENV in PAGE
-    assert f"| {settings.max_calls} | calls at once" in PAGE
+    assert f"| {settings.max_calls} | concurrent calls" in PAGE
     assert f"| {settings.max_call_s:.0f} | longest call" in PAGE
     assert f"{settings.max_sessions} pages" in PAGE
     assert f"{settings.text_chars:,} characters" in PAGE
