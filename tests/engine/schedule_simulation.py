@@ -106,7 +106,7 @@ class Simulation:
                 times = [each for each in (wake, coming[0][0] if coming else None) if each]
                 if any(call.text is not Call.text for call in self._running):
                     times.append(self.now + 0.005)
-                assert times or not self._running, "nobody will wake it"
+                assert times or not self._running, "nothing will wake it"
                 if times:
                     self.now = min(times)
 

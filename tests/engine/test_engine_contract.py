@@ -24,7 +24,7 @@ from tests.engine.upstream.peers import OmniPeer, Peered, RestPeer
 
 
 def qwen3(request: pytest.FixtureRequest) -> Engine:
-    """Of a tiny checkpoint, which speaks and ends by itself, though nobody would understand it."""
+    """Of a tiny checkpoint, which speaks and ends by itself, though without intelligible words."""
     require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")
     from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
     from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings

@@ -218,7 +218,7 @@ def test_a_row_whose_ring_is_full_of_frames_that_are_no_sound_yet_waits() -> Non
         planned = prefill(turns)
         step(turns, planned)
         steps += len(planned.steps)
-    assert steps == 62, "room for two of which nobody has told yet"
+    assert steps == 62, "room for two that are not reported yet"
     assert turns.next_wake(0.0) is None
     turns.decoded("a", 1, 0.0)
     assert turns.plan(0.0).steps == ("a",)
@@ -412,7 +412,7 @@ def test_it_is_chosen_once_and_a_requests_own_value_wins() -> None:
 def test_no_frame_is_repeated_or_lost_however_the_load_moves(
     calls: list[tuple[int, int]],
 ) -> None:
-    """The defect of a choice made anew at every chunk: frames sent twice."""
+    """The defect of a choice repeated at every chunk: frames sent twice."""
     rows = [Call(index, frames, at * 0.1) for index, (at, frames) in enumerate(calls)]
     Simulation(scheduler(slots=4, max_waiting=20, initial_codec_chunk_frames="load")).run(rows)
     for call in rows:

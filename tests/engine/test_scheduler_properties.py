@@ -1,4 +1,4 @@
-"""Whatever happens to the jobs: each frame becomes sound once and in order, and nobody waits on."""
+"""Whatever happens to the jobs: each frame becomes sound once and in order, and none waits for ever."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class Jobs(RuleBasedStateMachine):
         if number is not None:
             self.scheduler.remove(number)
             del self.here[number]
-            # What the device still had in work is told of, and changes nothing.
+            # What the device still had in work is reported, and changes nothing.
             self.scheduler.stepped(number, self.now)
             self.scheduler.decoded(number, 4, self.now)
             self.scheduler.ended(number)

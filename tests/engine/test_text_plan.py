@@ -1,4 +1,4 @@
-"""Text to generations: which pieces there are, and what happens to a piece that nobody reads."""
+"""Text to generations: which pieces there are, and what happens to a piece without a reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNSHORTENED = SegmenterSettings(whole_max=(50_000,), hard_max=50_000)
 
 
 class Speaker:
-    """Speaks a plan's pieces one after the other, and reads as much of a live one as it is told."""
+    """Speaks a plan's pieces one after the other, and reads as much of a live one as asked."""
 
     def __init__(self, plan: TextPlan) -> None:
         self.plan = plan
@@ -258,7 +258,7 @@ def test_a_long_first_clause_goes_on_to_its_next_space_and_not_back_to_a_better_
     assert " ".join(text for text, _ in (first, *later)) == words.strip()
 
 
-# --- when nobody reads ---
+# --- without a reader ---
 
 
 def test_text_refused_by_a_dry_reader_is_said_by_the_next_generation() -> None:

@@ -40,7 +40,7 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedEngine
 async def heard(
     engine: EmbeddedEngine, text: str = TEXT, *, meddle: Callable[[int], None] = lambda chunks: None
 ) -> tuple[NDArray[np.int16], list[Word], list[int]]:
-    """All that is said, and where each chunk ends; ``meddle`` is told the number of chunks so far
+    """All that is said, and where each chunk ends; ``meddle`` gets the number of chunks so far
     and runs before the engine can read on."""
     pcm = bytearray()
     words: list[Word] = []
@@ -99,7 +99,7 @@ async def test_a_clause_whose_worker_is_killed_is_heard_once_and_whole(
         assert edges[joint[0] - 1] < len(samples)
 
 
-# Thirteen at once on a busy machine are slow, not hung: a clause may lose two workers, not three.
+# Thirteen concurrently on a busy machine are slow, not hung: a clause may lose two workers, not three.
 @pytest.mark.parametrize("engine", [30.0], indirect=True)
 async def test_the_others_are_not_disturbed_when_a_worker_is_killed(
     engine: EmbeddedEngine,

@@ -74,7 +74,7 @@ async def heard(
     meddle: Callable[[int], None] = lambda chunks: None,
     **fields: Any,
 ) -> tuple[NDArray[np.int16], list[Word]]:
-    """All that is said; ``meddle`` is told the number of chunks before the engine reads on."""
+    """All that is said; ``meddle`` gets the number of chunks before the engine reads on."""
     pcm, words, count = bytearray(), list[Word](), 0
     async for chunk in engine.synthesize(SynthesisRequest(text, **fields)):
         pcm += chunk.pcm
@@ -229,7 +229,7 @@ async def test_a_voice_whose_phonemes_espeak_does_not_make_does_not_start(tmp_pa
 async def test_phonemes_that_are_left_out_are_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those of numbers at the start, others when a text has them first; whoever speaks it."""
+    """Those of numbers at the start, others when a text has them first; with any speaker."""
     ids = {symbol: [at] for at, symbol in enumerate(SYMBOLS) if symbol not in "vmŋ"}
     voice = voice_at(tmp_path / "bare", "en_US-bare-low", LOW, phoneme_id_map=ids)
     engine = PiperEngine(PiperSettings(voices=(voice,), workers=2))

@@ -382,7 +382,7 @@ async def test_a_server_that_is_away_is_looked_for_until_it_is_back(
         assert not healthy(service.engine)
         await until(lambda: not healthy(service.engine))
         await peer.start()
-        # Nobody speaks meanwhile: the question itself has it looked for.
+        # There are no requests meanwhile: the question itself probes it.
         await until(lambda: healthy(service.engine))
         assert is_said(await heard(engine))
     assert not engine.healthy()
