@@ -99,7 +99,7 @@ async def test_a_clause_whose_worker_is_killed_is_heard_once_and_whole(
         assert edges[joint[0] - 1] < len(samples)
 
 
-# Thirteen concurrently on a busy machine are slow, not hung: a clause may lose two workers, not three.
+# Thirteen on a busy machine are slow, not hung: a clause may lose two workers, not three.
 @pytest.mark.parametrize("engine", [30.0], indirect=True)
 async def test_the_others_are_not_disturbed_when_a_worker_is_killed(
     engine: EmbeddedEngine,
