@@ -1,4 +1,4 @@
-"""Whatever happens to the jobs: each frame becomes sound once, in order, and none waits for ever."""
+"""Whatever happens to the jobs: each frame becomes sound once, in order, and none waits forever."""
 
 from __future__ import annotations
 
