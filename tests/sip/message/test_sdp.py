@@ -272,8 +272,8 @@ def test_an_answer_without_an_offer_is_wrong_state() -> None:
 )
 def test_settings_of_ours_are_checked(settings: dict[str, object]) -> None:
     settings = dict(settings)
+    port = int(str(settings.pop("port", 6000)))
     with pytest.raises(ValueError, match=r"port=|codecs="):
-        port = int(str(settings.pop("port", 6000)))
         SdpSession("10.0.0.1", port, SdpOptions(**settings))  # type: ignore[arg-type]
 
 
