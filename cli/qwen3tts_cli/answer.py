@@ -1,4 +1,4 @@
-"""``mr-qwen3tts answer``: wait for calls and speak to each."""
+"""Subcommand ``answer``: answer calls and speak to each caller."""
 
 from __future__ import annotations
 
@@ -40,11 +40,10 @@ FIRST_OPTIONS = (
     "--line",
     "--config",
 )
-"""Options of the short help page."""
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put the subcommand into ``app``."""
+    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts answer --port 5070 --say 'Hello, you have reached us.'"
         "\n\n  mr-qwen3tts answer --file opening-hours.txt --barge-in --record calls.wav"
@@ -79,8 +78,9 @@ def answer(
     *,
     server: options.Server = None,
 ) -> None:
-    """[bold]Answer[/bold] calls, say the words to each caller, and hang up; with --llm and --stt
-    talk with each. Ctrl-C ends it; SIGTERM takes no new calls and lets those under way end."""
+    """[bold]Answer[/bold] calls, speak the text to each caller, and hang up; with --llm and --stt
+    hold a conversation with each. Ctrl-C ends it; SIGTERM stops accepting calls and lets active
+    calls finish."""
     said_words = words.words()
     names = telephone.has_account or set(lines.kinds) != {SIP}
     check_target("--transfer", run.transfer, names=names)
@@ -108,7 +108,7 @@ def answer(
 
 
 def check_sip_options(telephone: TelephoneOptions) -> None:
-    """Refuse options of SIP where there is no such line; raises ``typer.BadParameter``."""
+    """Refuse SIP options without a SIP line; raises ``typer.BadParameter``."""
     of_sip = ("user", "registrar", "codecs", "srtp", "header")
     names = [f"--{name}" for name in of_sip if getattr(telephone, name) is not None]
     if names:

@@ -1,4 +1,4 @@
-"""``mr-qwen3tts call``: call a SIP address and speak."""
+"""Subcommand ``call``: call a SIP address and speak."""
 
 from __future__ import annotations
 
@@ -56,12 +56,11 @@ FIRST_OPTIONS = (
     "--registrar",
     "--config",
 )
-"""Options of the short help page."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedCallOptions:
-    """What is called, and what happens there."""
+    """Options of an outgoing call."""
 
     uri: Annotated[
         str,
@@ -103,7 +102,7 @@ class PlacedCallOptions:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put the subcommand into ``app``."""
+    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts call sip:bob@127.0.0.1:5070 --say 'Hello Bob.'\n\n"
         "  mr-qwen3tts call sip:100@pbx.example.org --stdin --record call.wav"
@@ -138,8 +137,8 @@ def call(
     *,
     server: options.Server = None,
 ) -> None:
-    """[bold]Call[/bold] a SIP address, say the words as they come, and hang up; with --llm and
-    --stt talk with whoever answers."""
+    """[bold]Call[/bold] a SIP address, speak the text as it arrives, and hang up; with --llm and
+    --stt hold a conversation with the callee."""
     said_words = words.words()
     check_target("--transfer", run.transfer, names=telephone.has_account)
     said = read_config(telephone.config)
@@ -178,8 +177,8 @@ def call(
 
 
 def for_listen(words: Words, listening: ListenOptions, language: str | None) -> ListenOptions:
-    """Return the options as ``--listen`` needs them: no voice there cuts off what we say unless
-    that is asked for, and Whisper listens where its model is on this machine."""
+    """Return options for ``--listen``: no barge-in unless requested, Whisper only with a local
+    model."""
     if listening.barge_in is None and words.chat is None:
         listening = replace(listening, barge_in=False)
     if listening.stt is not None or words.chat is not None:
@@ -191,7 +190,7 @@ def for_listen(words: Words, listening: ListenOptions, language: str | None) -> 
 
 
 def host_of(uri: str) -> str:
-    """The host in a SIP address; raises ``typer.BadParameter`` where it is none."""
+    """Return the host of a SIP address; raises ``typer.BadParameter``."""
     with needs("phone"):
         from qwen3tts_phone.errors import BadSip
         from qwen3tts_phone.sip.message.fields import parse_uri
@@ -209,11 +208,7 @@ async def place(
     server: str | None,
     page: BesideOptions | None = None,
 ) -> None:
-    """Place one call and see it through; again where the file has a rule for that.
-
-    Model, recogniser, voice and account are checked before, side by side. Raises the error of a
-    check, or of the last call.
-    """
+    """Place one call, retried by the file's retry rules, after concurrent preflight checks."""
     with needs("phone"):
         from qwen3tts_phone.dialling.retries import RetryPolicy, place_with_retries
         from qwen3tts_phone.phone import Phone
@@ -242,7 +237,7 @@ async def place(
 
 
 class Attempts:
-    """Calls to one party, one after the other."""
+    """Call attempts to one target."""
 
     def __init__(
         self, phone: Phone, uri: str, telephone: Telephone, words: Words, course: Course
@@ -253,10 +248,10 @@ class Attempts:
         self._words = words
         self._course = course
         self.error: SpeechError | None = None
-        """Why the last call did not come about, or broke; None: it was seen through."""
+        """Reason of the last failure; None: completed."""
 
     async def attempt(self, number: int) -> Outcome:
-        """Make one call; how it came out."""
+        """Make one call and return its outcome."""
         from qwen3tts_phone.diagnosis.outcome import Outcome, outcome_of, outcome_of_error
 
         if number > 1:
@@ -300,7 +295,6 @@ def _calling(words: Words) -> AbstractContextManager[object]:
 
 
 def tell_waiting(outcome: Outcome, wait_s: float) -> None:
-    """Between two calls."""
     from qwen3tts_phone.diagnosis.outcome import OUTCOME_WORDS
 
     note(f"No call: {OUTCOME_WORDS[outcome]}. The next try is in {wait_s:.0f} s.")

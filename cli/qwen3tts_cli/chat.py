@@ -1,4 +1,4 @@
-"""What an agent has said in a chat, spoken into a file of sound."""
+"""Subcommand ``chat``: a text conversation with the agent, optionally spoken to a file."""
 
 from __future__ import annotations
 
@@ -46,16 +46,15 @@ FIRST_OPTIONS = (
     "--max-seconds",
     "--server",
 )
-"""Options of the short help page."""
 
 
 class SpokenReplies:
-    """One text after the other, as they are put in.
+    """Speaker of queued texts into an audio file.
 
     Args:
-        path: of the file; it is made with the first sound.
-        manner: the voice.
-        server: the speech server; None = one of its own.
+        path: created with the first audio.
+        manner: speech options.
+        server: URL; None: start one.
     """
 
     def __init__(self, path: Path, manner: Manner, server: str | None) -> None:
@@ -65,16 +64,16 @@ class SpokenReplies:
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
 
     def put(self, text: str) -> None:
-        """Say this, too; nothing where it is blank."""
+        """Queue a text; blank ones are ignored."""
         if text.strip():
             self._texts.put_nowait(text)
 
     def end(self) -> None:
-        """No more comes."""
+        """Mark the end of texts."""
         self._texts.put_nowait(None)
 
     async def run(self) -> None:
-        """Say all of it, to the end; raises what the voice raises."""
+        """Speak all; raises the voice's error."""
         from qwen3tts_cli.output.sound import FileSink
         from qwen3tts_wire.client import Audio, SpeechClient
         from qwen3tts_wire.formats import AudioFormat
@@ -110,23 +109,22 @@ PROMPT = "> "
 
 
 class ChatTerminal:
-    """Shows what is said, and has each line be a turn of the caller.
+    """Terminal of the chat: each input line is a caller turn.
 
-    At a terminal a line interrupts the reply under way. A pipe's next line is read when the reply
-    to the last one is over.
+    At a terminal a line interrupts the reply; a pipe's next line is read after it.
     """
 
     def __init__(self) -> None:
         self._typed = sys.stdin.isatty()
         self._in_line = False
-        """Whether something of the agent's stands in the line that is not complete."""
+        """Whether the agent's line is unfinished."""
         self._turn_over = asyncio.Event()
         self._replies = 0
 
     # --- the agent
 
     def show(self, text: str) -> None:
-        """More of what the agent says."""
+        """Print more of the reply."""
         if not self._in_line:
             text = text.lstrip()
         if text:
@@ -135,14 +133,13 @@ class ChatTerminal:
             sys.stdout.flush()
 
     def said(self, text: str) -> None:
-        """An utterance has ended."""
         if self._in_line:
             self._in_line = False
             sys.stdout.write("\n")
             sys.stdout.flush()
 
     def turn_over(self, _: object, turn: TurnRecord) -> None:
-        """All is known of a turn."""
+        """Print the outcome of a turn."""
         if turn.error is not None:
             note(f"{turn.error.message} {turn.error.remedy}".rstrip())
         self._turn_over.set()
@@ -150,7 +147,6 @@ class ChatTerminal:
             self.prompt()
 
     def prompt(self) -> None:
-        """It is the caller's turn."""
         if self._typed and not self._in_line:
             sys.stdout.write(PROMPT)
             sys.stdout.flush()
@@ -158,7 +154,7 @@ class ChatTerminal:
     # --- the caller
 
     def interrupt(self, call: TypedCall) -> None:
-        """Ctrl-C: stop the reply."""
+        """Stop the reply (Ctrl-C)."""
         if call.interrupt():
             self.said("")
             note("Interrupted. Ctrl-D ends it.")
@@ -167,11 +163,7 @@ class ChatTerminal:
         self.prompt()
 
     async def read(self, call: TypedCall, *, greets: bool) -> None:
-        """Have the caller say each line, to the end of the input.
-
-        Raises:
-            BadText: it is not UTF-8 text.
-        """
+        """Take each line as a turn; raises BadText for input that is not UTF-8."""
         from qwen3tts_phone.call.text_sources import from_stdin
 
         if greets and not self._typed:
@@ -199,7 +191,7 @@ PANEL = "Agent"
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """The agent's language model, and how the chat begins and ends."""
+    """Model of the agent, and beginning and end of the chat."""
 
     llm: Annotated[
         str,
@@ -259,7 +251,7 @@ class ChatOptions:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put the subcommand into ``app``."""
+    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts chat --llm http://127.0.0.1:11434/v1 --model llama3.2"
         " --system 'You answer the telephone of a bakery.' --greeting 'Bakery Miller!'\n\n"
@@ -271,7 +263,7 @@ def add_to(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chatting:
-    """What the command line says, checked."""
+    """Checked command line."""
 
     words: Words
     course: Course
@@ -286,9 +278,10 @@ def chat(
     *,
     server: options.Server = None,
 ) -> None:
-    """[bold]Chat[/bold] with an agent as callers talk with it: type, and read what it says.
+    """[bold]Chat[/bold] with an agent as callers do: type, and read the replies.
 
-    Ctrl-C interrupts a reply, Ctrl-D ends the chat."""
+    Ctrl-C interrupts a reply, Ctrl-D ends the chat.
+    """
     words = Words(
         chat=chat_of(talk.llm, talk.model, talk.key_env), system=talk.system, prompt=talk.prompt
     )
@@ -305,10 +298,10 @@ def chat(
 
 
 async def converse(asked: Chatting) -> None:
-    """Chat to the end of the input, or until the agent ends it.
+    """Chat to the end of input, or until the agent hangs up.
 
     Raises:
-        SpeechError: the model cannot be used, or failed in all of its turns; the voice failed.
+        SpeechError: the model is unusable or failed in all turns; the voice failed.
     """
     with needs("phone"):
         from qwen3tts_agent.typed_call import TypedCall
@@ -352,7 +345,7 @@ async def converse(asked: Chatting) -> None:
 
 
 class Spoken:
-    """The voice of ``--speak``, where it is asked for."""
+    """Optional voice of ``--speak``."""
 
     def __init__(self, asked: Chatting) -> None:
 
@@ -362,13 +355,12 @@ class Spoken:
         self._task = None if self._replies is None else asyncio.create_task(self._replies.run())
 
     def said(self, terminal: ChatTerminal, text: str) -> None:
-        """An utterance has ended."""
         terminal.said(text)
         if self._replies is not None:
             self._replies.put(text)
 
     async def finish(self) -> None:
-        """Wait until all of it is in the file; raises what the voice raises."""
+        """Wait until the file is complete; raises the voice's error."""
         if self._replies is not None and self._task is not None:
             self._replies.end()
             await self._task

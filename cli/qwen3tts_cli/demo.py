@@ -1,8 +1,7 @@
-"""``make demo``: a whole phone call on this machine, from nothing to a recording.
+"""``make demo``: a whole call on this machine, recorded.
 
-A server with the best voice that is installed, an agent that answers on 127.0.0.1, and a caller who
-phones it over SIP and RTP. The agent's words come one token every 20 ms, as a language model would
-write them; the caller interrupts once.
+Starts a server with the best installed voice, an agent on 127.0.0.1, and a caller over SIP and
+RTP. Text arrives one token every 20 ms, as from a language model; the caller interrupts once.
 """
 
 from __future__ import annotations
@@ -47,25 +46,25 @@ GREETING = (
 QUESTION = "Sorry, one question. Are you open on Saturday?"
 ANSWER = "On Saturday we are closed, but Dr. Lee is in on Friday until 5 p.m. Goodbye!"
 INTERRUPT_AFTER_S = 4.0
-"""When the caller begins to speak, after the agent's first sound."""
+"""Barge-in after the agent's first audio."""
 TOKEN_MS = 20.0
 SIP_PORT = 5060
 CALL_WITHIN_S = 60.0
-"""The call takes about 15 s; one that has not ended by then never will."""
+"""Deadline; the call takes about 15 s."""
 
 Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Something that one of the two has said."""
+    """One utterance."""
 
     who: str
     spoken: Spoken
 
 
 class Agent:
-    """Answers one call, says its lines, and stops when the caller speaks."""
+    """Agent that answers one call and stops at a barge-in."""
 
     def __init__(self, phone: Phone, tell: Note, said: list[Said]) -> None:
         self._phone = phone
@@ -73,7 +72,6 @@ class Agent:
         self._said = said
 
     async def run(self) -> None:
-        """Take one call from its beginning to its end."""
         call = await anext(self._phone.incoming())
         self._tell(f"agent   answers {call.remote_uri}")
         await call.answer()
@@ -93,7 +91,7 @@ class Agent:
 
 
 async def caller(phone: Phone, uri: str, tell: Note, said: list[Said]) -> None:
-    """Phone the agent, listen, interrupt it with a question, and listen to the answer."""
+    """Call the agent, interrupt it with a question, and listen to the answer."""
     tell(f"caller  dials {uri}")
     call = await phone.dial(uri)
     await call.answered()
@@ -114,7 +112,7 @@ def _as_a_model_writes(text: str) -> AsyncIterator[str]:
 
 
 async def demo(recording: Path, log: Path) -> None:
-    """Make the call and tell what happened."""
+    """Make the call and print the results."""
     clock = LoopClock()
     began = clock.now()
 
@@ -212,7 +210,7 @@ def _tell_next() -> None:
 
 
 def main() -> int:
-    """Run the demo; the exit code."""
+    """Run the demo; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m qwen3tts_cli.demo")
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder to write into")
     arguments = parser.parse_args()

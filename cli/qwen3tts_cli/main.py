@@ -1,4 +1,4 @@
-"""``mr-qwen3tts``: the subcommands put together, and errors told in plain words."""
+"""``mr-qwen3tts``: subcommands and error messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMANDS: tuple[ModuleType, ...] = (
     voices,
     doctor,
 )
-"""Modules of the subcommands, in the order of the help page."""
+"""Modules in the order of the help page."""
 
 app = typer.Typer(
     name="mr-qwen3tts",
@@ -68,15 +68,12 @@ def options(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show and exit."),
     ] = False,
 ) -> None:
-    """Options that stand before the subcommand."""
+    """Options before the subcommand."""
     configure_logging(log_level)
 
 
 def add_commands(app: typer.Typer, commands: Iterable[ModuleType] = COMMANDS) -> None:
-    """Put the subcommands of these modules into ``app``.
-
-    A module has ``add_to(app)`` and, where it has many options, ``FIRST_OPTIONS``.
-    """
+    """Register these modules: ``add_to(app)``, optional ``FIRST_OPTIONS``."""
     for module in commands:
         module.add_to(app)
     with_pages(app)
@@ -86,7 +83,7 @@ add_commands(app)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; errors are told on standard error."""
+    """Run one command line; return its exit code and print errors."""
     try:
         app(args=None if arguments is None else list(arguments), prog_name="mr-qwen3tts")
     except SystemExit as end:
@@ -109,7 +106,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """The entry point."""
+    """Entry point."""
     sys.exit(run())
 
 

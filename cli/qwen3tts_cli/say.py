@@ -1,4 +1,4 @@
-"""``mr-qwen3tts say``: text to a file of sound or to the loudspeaker, while it is being written."""
+"""Subcommand ``say``: streamed text to an audio file or the loudspeaker."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from qwen3tts_wire.formats import AudioFormat
 
 PASSAGE_CHARS = 20_000
-"""A longer text is said in several passages, cut at a line's end: a context's text is bounded."""
+"""Target length of a context; longer text is split at line ends."""
 LONGEST_PASSAGE_CHARS = 50_000
-"""Where no line ends, a passage is cut here."""
+"""Split without a line end."""
 REPORT_S = 0.1
-"""Sound after which the server is told that it was taken."""
+"""Interval of playback reports to the server."""
 
 
 FIRST_OPTIONS = (
@@ -50,21 +50,20 @@ FIRST_OPTIONS = (
     "--instructions",
     "--mode",
 )
-"""Options of the short help page."""
 
 
 @dataclass(frozen=True, slots=True)
 class SayOptions:
-    """How a text is to be said."""
+    """Input and output."""
 
     manner: Manner
     rate_hz: int
     bar: bool = True
-    """Whether progress is shown in place: not over what is being typed."""
+    """Whether progress is shown in place; not while typing."""
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put the subcommand into ``app``."""
+    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts say 'Good morning.' --play\n\n"
         "  mr-qwen3tts say --file letter.txt --out letter.wav --rate 8000\n\n"
@@ -98,7 +97,7 @@ def say(
     manner: Manner,
     server: options.Server = None,
 ) -> None:
-    """Say a text into a [bold]file[/bold] or out of the [bold]loudspeaker[/bold]."""
+    """Speak a text to a [bold]file[/bold] or the [bold]loudspeaker[/bold]."""
     if (text is None) == (file is None):
         raise typer.BadParameter("give a text, - for standard input, or --file.")
     if out is None and not play:
@@ -135,7 +134,7 @@ async def say_words(
     play: bool,
     total_chars: int | None,
 ) -> None:
-    """Say all of ``words``; what was made before an error is kept."""
+    """Speak all of ``words``; audio before an error is kept."""
     from qwen3tts_speech.link import RESUME
     from qwen3tts_wire.client import SpeechClient
 
@@ -170,7 +169,7 @@ def _opened(out: Path, rate_hz: int, stack: AsyncExitStack) -> Sink:
 
 
 class Speech:
-    """One text on its way through the server to the sinks."""
+    """One text from server to sinks."""
 
     def __init__(
         self,
@@ -188,10 +187,10 @@ class Speech:
         self._chars_before = 0
         self._told = False
         self.samples = 0
-        """Samples received and written so far."""
+        """Written so far."""
 
     async def say(self, words: AsyncIterator[str]) -> None:
-        """Say all words, a passage after the other."""
+        """Speak all passages."""
         passages = Passages(words)
         while await passages.more():
             manner = self._how.manner
@@ -238,23 +237,23 @@ class Speech:
                     pass
 
     def tell(self, out: Path | None) -> None:
-        """Say what came of it, also after an error."""
+        """Print the result, also after an error."""
         seconds = self.samples / self._how.rate_hz
         if out is not None and str(out) != "-" and self.samples:
             note(f"{out}: {seconds:.1f} s at {self._how.rate_hz} Hz.")
 
 
 class Passages:
-    """Words cut into passages that fit into one context each."""
+    """Text split into passages of one context each."""
 
     def __init__(self, words: AsyncIterator[str]) -> None:
         self._words = words
         self._next: str | None = None
         self.chars = 0
-        """Characters handed over so far."""
+        """Characters delivered."""
 
     async def more(self) -> bool:
-        """Whether another passage begins; waits for its first word."""
+        """Wait for text; return whether a passage follows."""
         while not self._next:
             self._next = await anext(self._words, None)
             if self._next is None:
@@ -262,7 +261,7 @@ class Passages:
         return True
 
     async def passage(self) -> AsyncIterator[str]:
-        """The deltas of the next passage."""
+        """Yield the deltas of the next passage."""
         chars = 0
         while await self.more():
             delta = self._next

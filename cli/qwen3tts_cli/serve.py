@@ -1,4 +1,4 @@
-"""``mr-qwen3tts serve``: the speech server."""
+"""Subcommand ``serve``: the speech server."""
 
 from __future__ import annotations
 
@@ -46,11 +46,10 @@ FIRST_OPTIONS = (
     "--starter",
     "--show-settings",
 )
-"""Options of the short help page."""
 
 
 class DTypeName(StrEnum):
-    """Number types that a model may be computed in."""
+    """Number types of models."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
@@ -66,7 +65,7 @@ def _known_engine(name: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Where settings come from, and what is shown of them."""
+    """Settings file and output."""
 
     config: Annotated[
         Path | None,
@@ -122,7 +121,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """The server's address, keys and certificate."""
+    """Address, keys and certificate."""
 
     host: Annotated[
         str | None,
@@ -154,7 +153,7 @@ class ListenerOptions:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What speaks, and with which voice."""
+    """Engine and voice."""
 
     engine: Annotated[
         str | None,
@@ -195,7 +194,7 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class Qwen3Options:
-    """Settings of the engine qwen3, as they are named in its section of the file."""
+    """Settings of the engine qwen3, named as in the file."""
 
     model: Annotated[
         str | None,
@@ -337,7 +336,7 @@ class Qwen3Options:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put the subcommand into ``app``."""
+    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts serve\n\n"
         "  mr-qwen3tts serve --host 0.0.0.0 --port 9000 --workers 4\n\n"
@@ -359,10 +358,9 @@ def serve(
     engine: EngineOptions,
     qwen3: Qwen3Options,
 ) -> None:
-    """Run the [bold]speech server[/bold] until Ctrl-C or SIGTERM.
-
-    What is being said is finished then, and the exit code is 0. A second signal ends it
-    immediately, as does one while it still starts: 130 after Ctrl-C, 143 after SIGTERM."""
+    """Run the [bold]speech server[/bold] until Ctrl-C or SIGTERM, which finish active speech and
+    exit with 0. A second signal, or one during start-up, exits immediately: 130 after Ctrl-C, 143
+    after SIGTERM."""
     name = engine.engine
     if engine.upstream is not None and name is None:
         name = "upstream"

@@ -1,4 +1,4 @@
-"""A server that runs in this process: its logs, its first lines, its end."""
+"""Server in this process: logs, start messages, shutdown."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def write_logs(context: typer.Context, settings: Configuration, level: str | None = None) -> None:
-    """Write log lines as the settings say; a level on the command line wins, and ``level``, the
-    subcommand's own, over that."""
+    """Configure logging; precedence: ``level``, command line, settings."""
     from dataclasses import replace
 
     from qwen3tts_server.logs import configure_logs
@@ -41,8 +40,7 @@ def write_logs(context: typer.Context, settings: Configuration, level: str | Non
 
 
 def log_settings(settings: Configuration, show: bool) -> None:
-    """Log the settings without secrets if they are asked for; else, where a program reads the log,
-    their hash, by which servers are known to be alike."""
+    """Log the settings without secrets on request, else their hash in structured logs."""
     fields: dict[str, object] = {"hash": settings.hash()}
     if show or log.isEnabledFor(logging.DEBUG):
         fields["settings"] = settings.resolved()
@@ -55,7 +53,7 @@ def log_settings(settings: Configuration, show: bool) -> None:
 
 
 def warn_of_the_open(settings: Configuration) -> None:
-    """Say what a server lacks that other machines can reach."""
+    """Warn of missing protection on public addresses."""
     server = settings.server
     if is_loopback(server.host):
         return
@@ -70,11 +68,7 @@ def warn_of_the_open(settings: Configuration) -> None:
 
 
 def engine_of(settings: Configuration, stages: Stages) -> Engine:
-    """Make the engine, not started yet; says which server it will wait for.
-
-    Raises:
-        MissingExtra: a package that it needs is not installed.
-    """
+    """Return the engine, unstarted; raises MissingExtra."""
     from qwen3tts_engine.table import ENGINES
     from qwen3tts_server.configuration import build_engine, engine_name
 
@@ -92,10 +86,10 @@ def engine_of(settings: Configuration, stages: Stages) -> Engine:
 
 
 def serve_until_stopped(engine: Engine, settings: Configuration, stages: Stages) -> None:
-    """Serve, say where and with which voice, and return after an orderly end.
+    """Serve until shutdown, and print address and voice.
 
     Raises:
-        typer.Exit: with 128 and the signal's number, where a second signal ended it.
+        typer.Exit: 128 + signal number after a second signal.
     """
     from qwen3tts_server.run import serve as keep_serving
 
@@ -125,7 +119,7 @@ def serve_until_stopped(engine: Engine, settings: Configuration, stages: Stages)
 
 
 def voice_line(model: str, voices: Sequence[Voice]) -> str:
-    """Return the engine and the voice that speaks where none is asked for."""
+    """Return engine and default voice."""
     if not voices:
         return f"Engine: {model}; no voice yet: clients bring recordings."
     first = voices[0]
@@ -135,15 +129,14 @@ def voice_line(model: str, voices: Sequence[Voice]) -> str:
 
 
 def _exit_now(code: int) -> None:
-    """Exit while a thread may be deep in a library that loads a model: the interpreter's own end
-    aborts where such a thread comes back."""
+    """Exit without interpreter shutdown, which aborts when a thread returns from native code."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address; a name counts as open, but for localhost."""
+    """Return whether an address is local; of names only localhost."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where the softphone's page is: its address, as text and as a picture for a phone's camera."""
+"""Subcommand ``softphone``: a browser page for calls."""
 
 from __future__ import annotations
 
@@ -49,14 +49,10 @@ FIRST_OPTIONS = (
     "--server",
     "--recordings",
 )
-"""Options of the short help page."""
 
 
 def tell_softphone(softphone: Softphone, *, open_it: bool = False) -> None:
-    """Say where it is. Standard output gets the address alone, for whoever reads it by a program.
-
-    ``open_it``: show it in this machine's browser.
-    """
+    """Print the page's address, the URL alone on standard output; ``open_it``: open a browser."""
     host = softphone.settings.host
     note("The softphone is ready. Open this address; its end is the access token:")
     results().print(softphone.url, markup=False)
@@ -81,7 +77,7 @@ def _browse(url: str) -> None:
 
 
 def qr_code(text: str) -> str:
-    """A QR code for a terminal, in half blocks; raises MissingExtra."""
+    """Return a terminal QR code; raises MissingExtra."""
     with needs("webrtc"):
         import segno
     out = io.StringIO()
@@ -99,7 +95,7 @@ class ModelOptions:
     key_env: options.LlmKeyEnv = "MR_QWEN3TTS_LLM_KEY"
 
     def words(self) -> Words | None:
-        """Return what the agent talks with; None without ``--llm``. Raises BadRequest."""
+        """Return the agent's model; None without ``--llm``. Raises BadRequest."""
         if self.llm is None:
             return None
         chat = chat_of(self.llm, self.model, self.key_env)
@@ -108,7 +104,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Records of calls."""
+    """Call records."""
 
     latency_log: options.LatencyLogFile = None
     otel: options.Otel = None
@@ -117,7 +113,7 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class SipOptions:
-    """Whether the page dials, and with which settings."""
+    """SIP calls from the page."""
 
     config: options.ConfigFile = None
     sip: Annotated[
@@ -132,7 +128,7 @@ class SipOptions:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put the subcommand into ``app``."""
+    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts softphone"
         "\n\n  mr-qwen3tts softphone --host 0.0.0.0 --port 8443"
@@ -155,13 +151,13 @@ def add_to(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Softphoning:
-    """What the command line says, checked."""
+    """Checked command line."""
 
     page: PageOptions
     manner: Manner
     course: Course
     words: Words | None
-    """What an agent talks with; None = there is none."""
+    """The agent's model; None: no agent."""
     logs: LogOptions
     config: PhoneConfig | None
     sip: bool
@@ -178,8 +174,7 @@ def softphone(
     max_seconds: options.MaxSeconds = None,
 ) -> None:
     """Serve a [bold]softphone[/bold]: a page with one button that calls the voice from a browser.
-
-    What is typed is spoken; with --llm and --stt an agent talks. Ctrl-C ends it."""
+    Typed text is spoken; with --llm and --stt an agent talks. Ctrl-C ends it."""
     if model.llm is not None and listening.stt is None:
         raise typer.BadParameter("--llm needs --stt, such as --stt whisper, to hear callers.")
     words = model.words()
@@ -198,7 +193,7 @@ def softphone(
 
 
 async def serve(asked: Softphoning) -> None:
-    """Serve the page until somebody ends it."""
+    """Serve the page until stopped."""
     with needs("webrtc"):
         from qwen3tts_phone.softphone.server import Softphone, raise_thread_priority
     async with AsyncExitStack() as stack, Readiness(goes_on=True) as ready:
@@ -227,7 +222,7 @@ async def serve(asked: Softphoning) -> None:
 
 
 def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> SoftphoneSettings:
-    """The softphone's settings; raises ``typer.BadParameter``."""
+    """Return page settings; raises ``typer.BadParameter``."""
     from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.settings.records import RecordSettings
     from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
@@ -271,7 +266,7 @@ def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> 
 
 
 def telephone_of(asked: Softphoning) -> Telephone:
-    """The phone that dials for the page."""
+    """Return the page's phone for SIP calls."""
     return Telephone(
         host=local_address() if asked.config is None else None,
         port=None if asked.config is not None else 0,
@@ -289,7 +284,7 @@ def telephone_of(asked: Softphoning) -> Telephone:
 
 
 async def telephone_at(asked: Softphoning, url: str, manner: Manner) -> Phone:
-    """The same, not begun yet; calls go out from the address that others can reach."""
+    """Return it unstarted, on the publicly reachable address."""
     with needs("phone"):
         from qwen3tts_phone.phone import Phone
     return Phone(telephone_of(asked).settings(url, manner))

@@ -1,4 +1,4 @@
-"""``mr-qwen3tts voices``: the voices of a server."""
+"""Subcommand ``voices``: voices of a server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put the subcommand into ``app``."""
+    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts voices\n\n  mr-qwen3tts voices --language de --json"
     )(voices)
@@ -43,7 +43,7 @@ def voices(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     server: options.Server = None,
 ) -> None:
-    """List the [bold]voices[/bold] that can be asked for: id, name, language, sex, engine."""
+    """List the [bold]voices[/bold] of a server: id, name, language, sex, engine."""
     session = run(ask(server))
     found = [voice for voice in session.voices if speaks(voice, language)]
     if as_json:
@@ -66,12 +66,12 @@ def voices(
 
 
 def terminal_width() -> int | None:
-    """Return the terminal's columns; None where standard output is a pipe or a file."""
+    """Return terminal columns; None for a pipe or file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 async def ask(server: str | None) -> SessionCreated:
-    """What the server says of itself."""
+    """Return the server's description."""
     from qwen3tts_wire.client import SpeechClient
 
     async with speech_server(server) as url:
@@ -83,7 +83,7 @@ async def ask(server: str | None) -> SessionCreated:
 
 
 def speaks(voice: VoiceInfo, language: str | None) -> bool:
-    """Whether a voice's language is the one asked for, or a kind of it (RFC 4647, 3.3.1)."""
+    """Return whether a voice's language matches (RFC 4647, 3.3.1)."""
     if language is None:
         return True
     wanted = (tag_of(language) or language.replace("_", "-")).lower()
@@ -99,13 +99,13 @@ HEADINGS = ("voice", "name", "language", "sex", "engine")
 
 
 def engine_label(name: str) -> str:
-    """Return an engine's name for people."""
+    """Return an engine's display name."""
     entry = ENGINES.get(name)
     return name if entry is None else entry.label
 
 
 def shown_voice(session: SessionCreated, named: str | None) -> str:
-    """Return the voice that speaks, ``named`` or the server's first, with its engine."""
+    """Return the voice ``named``, or the first, with its engine."""
     voice = named or next((each.id for each in session.voices), "")
     return f"{voice} ({engine_label(session.engine)})".lstrip()
 
@@ -120,6 +120,6 @@ def listing(session: SessionCreated, found: Sequence[VoiceInfo], width: int | No
 
 
 def language_of(voice: VoiceInfo) -> str:
-    """Return the language's tag and, where it is known, its name."""
+    """Return the language tag with its name if known."""
     name = language_name(voice.language)
     return name if name == voice.language else f"{voice.language} {name}"

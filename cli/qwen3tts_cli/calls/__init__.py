@@ -1,1 +1,1 @@
-"""Parts of `call` and `answer`: phone, lines, text, agent, the course of a call."""
+"""Parts of ``call`` and ``answer``: phone, lines, text, agent, course of a call."""

@@ -1,4 +1,4 @@
-"""The agent of ``call`` and ``answer``: a model that listens, speaks, and knows what was heard."""
+"""Language model agent of ``call`` and ``answer``."""
 
 from __future__ import annotations
 
@@ -25,21 +25,17 @@ if TYPE_CHECKING:
     from qwen3tts_phone.detection.recogniser import Recogniser
 
 TRANSFER_NAME = "person"
-"""What the model calls the address of --transfer."""
+"""Name of the --transfer target for the model."""
 RECOGNISER = "Recogniser"
-"""The name of its check."""
+"""Name of the recogniser's preflight check."""
 
 
 def check_agent(words: Words, course: Course) -> None:
-    """Refuse what cannot work, before a phone rings.
+    """Refuse an agent that cannot work, before the phone rings.
 
     Raises:
-        typer.BadParameter: nobody would answer, or a setting that cannot be.
-        BadText: words that cannot be spoken.
-        LimitExceeded: a file with too many of them.
-        BadRequest: the recogniser's name is none.
-        MissingExtra: its packages are not installed.
-        MissingDetector: those of the voice activity detector are not.
+        typer.BadParameter: no recogniser, or an invalid setting.
+        SpeechError: invalid text, unknown recogniser, or missing packages.
     """
     listening = course.listening
     if course.listen_s is not None and words.chat is not None and listening.stt is not None:
@@ -62,8 +58,7 @@ def check_agent(words: Words, course: Course) -> None:
 
 
 def whisper_is_here(language: str | None) -> bool:
-    """Return whether Whisper can listen to this language in real time with what is on this
-    machine."""
+    """Return whether an installed Whisper model recognises this language in real time."""
     from qwen3tts_wire.whisper.guards import UnknownLanguage, codes_of
     from qwen3tts_wire.whisper.models import HEAVY, ModelMissing, find_model, package
 
@@ -80,7 +75,7 @@ def _codes(language: str | None) -> tuple[str, ...]:
 
 
 def recogniser_of(listening: ListenOptions, language: str | None = None) -> Recogniser:
-    """What --stt names, for callers of this language; raises BadRequest, MissingExtra."""
+    """Return the recogniser of --stt; raises BadRequest, MissingExtra."""
     assert listening.stt is not None
     with needs("phone"):
         from qwen3tts_agent.recognition.kinds import recogniser_named
@@ -91,11 +86,10 @@ def recogniser_of(listening: ListenOptions, language: str | None = None) -> Reco
 async def with_agent(
     words: Words, course: Course, ready: Readiness, language: str | None = None
 ) -> AsyncIterator[Course]:
-    """The same course with the agent that talks, where there is to be one.
+    """Add the agent, if one is configured, and start the checks of its model and recogniser.
 
-    The checks of the model and the recogniser, which is loaded, are begun in ``ready``.
-
-    ``language``: what callers speak, a tag such as ``de``; None = the recogniser finds it out.
+    Args:
+        language: caller's language tag such as ``de``; None: detected.
     """
     if words.chat is not None and course.listening.check_seconds:
         ready.start(NAME, check_chat(words.chat, course.listening.check_seconds))
@@ -130,10 +124,11 @@ def make_agent(
     recogniser: Recogniser | None = None,
     on_turn: OnTurn | None = None,
 ) -> Agent:
-    """The agent that the options describe; raises ``typer.BadParameter``, BadRequest, OSError.
+    """Return the configured agent; raises ``typer.BadParameter``, BadRequest, OSError.
 
-    ``recogniser``: None = what --stt names, for callers of any language; without --stt callers
-    type. ``on_turn``: None = each turn is told.
+    Args:
+        recogniser: None: from --stt, any language; without --stt callers type.
+        on_turn: None: print each turn.
     """
     with needs("phone"):
         from qwen3tts_agent.agent import Agent
@@ -152,7 +147,7 @@ def make_agent(
 
 
 def settings_of(words: Words, course: Course) -> AgentSettings:
-    """How it behaves; raises ``typer.BadParameter``."""
+    """Return the agent settings; raises ``typer.BadParameter``."""
     with needs("phone"):
         from qwen3tts_agent.settings import AgentSettings
     listening = course.listening
@@ -172,7 +167,7 @@ def settings_of(words: Words, course: Course) -> AgentSettings:
 
 
 def tell_turn(_: object, turn: TurnRecord, *, words: bool) -> None:
-    """What became of a turn, once it is over; what was said only with ``words``."""
+    """Print a finished turn, its text only with ``words``."""
     if words and turn.text:
         note(f"Caller: {turn.text}")
     if words and turn.heard.strip():
@@ -197,4 +192,3 @@ KINDS = {
     "goodbye": "good bye",
     "continued": "continued",
 }
-"""What a turn is, in words."""

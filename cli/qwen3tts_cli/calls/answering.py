@@ -1,4 +1,4 @@
-"""The calls that `answer` takes, each on its own."""
+"""Incoming calls of ``answer``, one task each."""
 
 from __future__ import annotations
 
@@ -45,10 +45,9 @@ async def attend(
     ports: Ports | None = None,
     page: BesideOptions | None = None,
 ) -> None:
-    """Answer calls, each on its own; with ``lines.once`` the error of the one call is raised.
+    """Answer calls; with ``lines.once`` raise the error of the one call.
 
-    SIGTERM ends it in order: no call is taken any more, those under way have
-    ``lines.drain_seconds``.
+    SIGTERM stops accepting calls; active calls have ``lines.drain_seconds``.
     """
     with needs("phone"):
         from qwen3tts_phone.phone import Phone
@@ -106,36 +105,35 @@ async def attend(
 
 
 class AccountChanges:
-    """Tells what happens to the accounts once the phone is up."""
+    """Printer of registration changes."""
 
     def __init__(self) -> None:
         self.told = False
-        """Whether it has been told how they stand."""
+        """Whether the initial state was printed."""
 
     def __call__(self, event: AccountEvent) -> None:
-        """One change."""
         if self.told:
             note(event.words)
 
 
 class Line(Protocol):
-    """Where calls come in: a phone, or a server of media streams."""
+    """Source of incoming calls: a phone or a media stream server."""
 
     def incoming(self) -> AsyncIterator[Call]:
-        """Calls as they come in."""
+        """Yield incoming calls."""
 
     async def drain(self) -> None:
-        """Take no more calls."""
+        """Stop accepting calls."""
 
 
 class Reception:
-    """Calls that come in, answered as they come.
+    """Service that answers incoming calls.
 
     Args:
-        lines: where they come from.
-        words: what is said.
-        course: how calls are gone about.
-        headers: of our answers, where the line has such.
+        lines: sources of calls.
+        words: text to speak.
+        course: settings of each call.
+        headers: added to our SIP answers.
     """
 
     def __init__(
@@ -152,14 +150,14 @@ class Reception:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def one(self, stop: asyncio.Event) -> None:
-        """The first call, to its end; nothing where ``stop`` comes first."""
+        """Handle the first call; return early at ``stop``."""
         waiting = asyncio.create_task(self._first())
         call = await _unless(stop, waiting)
         if call is not None:
             await converse(call, self._words, self._course, self._headers)
 
     async def all(self, stop: asyncio.Event, drain_s: float) -> None:
-        """Every call until ``stop``; those under way then have ``drain_s`` seconds."""
+        """Handle calls until ``stop``; active calls then have ``drain_s`` seconds."""
         taking = asyncio.create_task(self._take_all())
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -233,13 +231,13 @@ async def _unless(stop: asyncio.Event, task: asyncio.Task[T]) -> T | None:
 
 
 async def tell_voice(link: SpeechLink, manner: Manner) -> None:
-    """Which voice of another server speaks; the start of one of ours says it by itself."""
+    """Print the voice of a remote server; an own server prints it at start."""
     client = await link.client()
     note(f"Voice: {shown_voice(client.session, manner.voice)} at {link.url} is ready.")
 
 
 def tell_addresses(phone: Phone) -> None:
-    """Where it can be called, and as whom it is registered."""
+    """Print addresses and registered accounts."""
     listen = phone.settings.sip
     hosts = listen.hosts if listen is not None else (phone.settings.host,)
     note(f"Waiting for calls at {shown_uri(phone.uri, hosts[0])}.")
@@ -250,7 +248,7 @@ def tell_addresses(phone: Phone) -> None:
 
 
 def tell_streams(streams: Streams) -> None:
-    """Where media streams are waited for."""
+    """Print the media stream listeners."""
     host = streams.settings.host
     shown = local_address() if host in ("0.0.0.0", "::") else host
     shown = f"[{shown}]" if ":" in shown else shown
@@ -264,7 +262,7 @@ def tell_streams(streams: Streams) -> None:
 
 
 def caller_of(call: Call) -> str:
-    """Who calls, and over what, for people."""
+    """Return caller and line for display."""
     who = call.remote_uri or "Somebody"
     return who if call.line == SIP else f"{who} ({call.line})"
 
@@ -274,7 +272,7 @@ def _account_of(call: Call) -> str:
 
 
 def shown_uri(uri: str, host: str) -> str:
-    """The address to dial; a phone on all of this machine's addresses is shown with one of them."""
+    """Return a dialable address; a wildcard bind is replaced by a local address."""
     if host not in ("0.0.0.0", "::"):
         return uri
     return f"{uri.partition('@')[0]}@{local_address()}:{uri.rpartition(':')[2]}"
@@ -283,7 +281,7 @@ def shown_uri(uri: str, host: str) -> str:
 async def converse(
     call: Call, words: Words, course: Course, headers: dict[str, str] | None = None
 ) -> None:
-    """Answer one call and see it through."""
+    """Answer one call and handle it to its end."""
     await (call.answer(headers) if headers else call.answer())
     await talk(call, words, course)
 
@@ -291,7 +289,7 @@ async def converse(
 async def guarded(
     call: Call, words: Words, course: Course, headers: dict[str, str] | None = None
 ) -> None:
-    """The same, one of several: remarks name the caller, and an error ends this call only."""
+    """Run `converse` with the caller's name in notes; an error ends this call only."""
     about.set(call.remote_uri or call.id)
     try:
         await converse(call, words, course, headers)

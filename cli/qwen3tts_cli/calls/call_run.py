@@ -1,4 +1,4 @@
-"""The course of one call of `call` and `answer`, and the calls that replace it."""
+"""Course of one call of ``call`` and ``answer``, and of calls that replace it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class OnMachine(StrEnum):
-    """What is done when a machine answers: `qwen3tts_phone.call.dialogue.OnMachine`."""
+    """Action on an answering machine."""
 
     SPEAK = "speak"
     HANG_UP = "hang-up"
@@ -35,22 +35,22 @@ class OnMachine(StrEnum):
 
 
 class CallChain:
-    """One call after the other: transfers by the far end, and calls that replace it.
+    """A call and its successors by REFER or Replaces.
 
     Args:
-        call: the first, which is up.
-        watching: what follows its events already; None = nothing does.
+        call: the first, established.
+        watching: task that already prints its events.
     """
 
     def __init__(self, call: Call, watching: asyncio.Task[None] | None = None) -> None:
         self.call = call
-        """The call that goes on now."""
+        """The current call."""
         self._calls = [call]
         self._watching = [watching or asyncio.create_task(watch(call))]
         self._closing = False
 
     async def follow(self) -> None:
-        """Take over each next call, to the end of the last; tells why that one ended."""
+        """Follow to the end of the last call; return why it ended."""
         while (following := await self.call.successor()) is not None:
             self.call = following
             self._calls.append(following)
@@ -62,31 +62,31 @@ class CallChain:
         note(f"The call has ended: {causes[-1]}.")
 
     async def hang_up(self) -> None:
-        """End all of them; harmless where they are over."""
+        """Hang up all; harmless where they have ended."""
         self._closing = True
         await asyncio.gather(*(call.hangup() for call in self._calls))
 
     async def close(self) -> None:
-        """Wait until all their events were told."""
+        """Wait until all events are printed."""
         await asyncio.gather(*self._watching)
 
     def tell_findings(self) -> None:
-        """Say of each call why one side may have heard nothing."""
+        """Print audio findings of each call."""
         for call in self._calls:
             tell_findings(call)
 
 
 DTMF_KEYS = frozenset("0123456789*#ABCD")
 MAX_REST_CHARS = 200
-"""So much is shown of what was not heard."""
+"""Characters shown of the unheard rest."""
 LAST_WORDS_S = 10.0
-"""So long the recogniser may take for what was said last, when the call has ended."""
+"""Recogniser deadline after the end of the call."""
 AGENT_END_S = 10.0
-"""So long an agent may take to put its things in order when the call has ended."""
+"""Agent deadline after the end of the call."""
 
 
 def checked_digits(digits: str | None) -> str:
-    """The keys to press; raises ``typer.BadParameter`` for one that no phone has."""
+    """Return valid DTMF digits; raises ``typer.BadParameter``."""
     wanted = digits or ""
     for position, key in enumerate(wanted, start=1):
         if key.upper() not in DTMF_KEYS:
@@ -96,45 +96,38 @@ def checked_digits(digits: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a call is gone about, besides its words."""
+    """Settings of a call besides its text."""
 
     digits: str = ""
-    """Keys to press before anything is said."""
+    """DTMF digits sent before speech."""
     max_seconds: float | None = None
     listening: ListenOptions = field(default_factory=ListenOptions)
-    """How the caller is listened to."""
     transfer: str | None = None
-    """Whom the call is handed on to when everything was said, or when an agent thinks it right;
-    None: it is hung up."""
+    """Transfer target after the text, or for the agent; None: hang up."""
     on_machine: OnMachine = OnMachine.SPEAK
-    """What is done when an answering machine takes it."""
     answering: AnsweringSettings | None = None
-    """How a machine is told from a person."""
+    """Answering machine detection."""
     listen_s: float | None = None
-    """So long the far end is listened to when everything was said; None: not at all."""
+    """Seconds of listening after the text; None: none."""
     recogniser: Recogniser | None = None
-    """Makes text of what the far end says then."""
+    """Recogniser for that time."""
     stt_named: bool = True
-    """Whether --stt was given; a recogniser that was not asked for may fail to load."""
+    """Whether --stt was given; a default recogniser may fail to load."""
     agent: Agent | None = None
-    """Who talks; None: the words are said, and nobody answers."""
+    """None: the text is spoken only."""
 
 
 async def talk(
     call: Call, words: Words, course: Course, watching: asyncio.Task[None] | None = None
 ) -> None:
-    """See an answered call through: keys, words, hanging up or handing on. Tells what was heard.
+    """Handle an answered call: DTMF, speech, hang-up or transfer.
 
-    Where the far end hands the call on, or another call takes its place, it goes on there.
-
-    ``watching``: what follows the call's events already, where something does.
+    Continues on calls that replace it. ``watching``: task that already prints the call's events.
 
     Raises:
-        CutShort: the call ended, or the time was over, before everything was said; or there was
-            nothing to say.
-        TransferFailed: the far end did not hand the call on.
-        SpeechError: the words, the server, the call, or an agent's model in all of its turns
-            failed; what had come was said.
+        CutShort: the call ended before everything was spoken, or no text.
+        TransferFailed: the far end refused the transfer.
+        SpeechError: text source, server, call, or model (in all turns) failed.
     """
     chain = CallChain(call, watching)
     ended = asyncio.create_task(chain.follow())
@@ -177,23 +170,23 @@ async def _go_about(chain: CallChain, speech: Speech, course: Course) -> None:
 
 
 class Speech(Protocol):
-    """What is said on one call."""
+    """Speech of one call."""
 
     last_wait_s: float
-    """So long it may go on when the call has ended."""
+    """Deadline after the end of the call."""
 
     async def run(self, course: Course) -> None:
-        """Say it to its end."""
+        """Speak to the end."""
 
     def tell(self) -> None:
-        """What became of it; once."""
+        """Print the outcome; once."""
 
     def judge(self, why: str) -> None:
-        """Raise what a script should know. ``why``: what ended it."""
+        """Raise the failure for the exit code; ``why``: end reason of the call."""
 
 
 class AgentSpeech:
-    """A conversation: it ends when one of the two hangs up."""
+    """Conversation until either side hangs up."""
 
     last_wait_s = AGENT_END_S
 
@@ -203,28 +196,25 @@ class AgentSpeech:
         self._conversation: Conversation | None = None
 
     async def run(self, course: Course) -> None:
-        """Talk to the end of the call."""
         self._conversation = await self._agent.talk(self._call)
 
-    def tell(self) -> None:
-        """Each turn was told when it was over."""
+    def tell(self) -> None: ...
 
     def judge(self, why: str) -> None:
-        """A conversation may end at any time; raises what kept the model from all of its turns."""
+        """Raise the model's error if it failed in all turns."""
         if self._conversation is not None:
             raise_model_error(self._conversation)
 
 
 def raise_model_error(conversation: Conversation) -> None:
-    """Raise what kept the model from all of its turns; nothing where one came about."""
+    """Raise the model's error if it failed in all turns."""
     asked = [turn.error for turn in conversation.turns if turn.requests]
     if asked and asked[0] is not None and None not in asked:
         raise asked[0]
 
 
 class CallSpeech:
-    """What is said on a call, and goes on where another one takes its place; each interruption by
-    the caller ends one utterance of it."""
+    """Text spoken on a call, continued on its successors; a barge-in ends one utterance."""
 
     last_wait_s = 0.0
 
@@ -235,16 +225,12 @@ class CallSpeech:
         self._utterance: Utterance | None = None
         self._stopped_by_caller = False
         self.cut_short = True
-        """Whether something was left to say, and the caller did not want it so."""
+        """Whether text was left without a barge-in."""
         self.heard_samples = 0
         """Of all utterances, at 24 kHz."""
 
     async def run(self, course: Course) -> None:
-        """Say the words to their end, or until the caller interrupts.
-
-        What is typed after an interruption is said. Other words have no continuation: the caller
-        may finish what he has to say.
-        """
+        """Speak to the end or to a barge-in; only typed text continues after one."""
         try:
             while await self._moves_on(asyncio.create_task(self._converse(course))):
                 pass
@@ -286,10 +272,7 @@ class CallSpeech:
             following.cancel()
 
     async def _say_to_listener(self, listening: SpeechDetection) -> None:
-        """Say the words to their end, or until the caller interrupts them.
-
-        While standard input has nothing to say, the caller interrupts nothing.
-        """
+        """Speak to the end or to a barge-in, which needs speech to interrupt."""
         while True:
             await self._say()
             self._stopped_by_caller = self._utterance in listening.interrupted
@@ -334,7 +317,7 @@ class CallSpeech:
             await script.close()
 
     def tell(self) -> None:
-        """What was heard of the last utterance, and how promptly; once."""
+        """Print heard audio and latency of the last utterance; once."""
         if self._utterance is None:
             return
         spoken = self._utterance.outcome()
@@ -346,7 +329,7 @@ class CallSpeech:
         self._utterance = None
 
     def judge(self, why: str) -> None:
-        """Raises CutShort where not everything was said, or there was nothing to say."""
+        """Raise CutShort for unspoken or missing text."""
         if self.cut_short:
             raise CutShort(f"{why} before everything was said.")
         if not self.heard_samples:
@@ -380,7 +363,6 @@ def _tell(spoken: Spoken) -> None:
 
 
 def shortened(text: str) -> str:
-    """Of a long text so much that it can be told from others."""
     if len(text) <= MAX_REST_CHARS:
         return text
     return f"{text[:MAX_REST_CHARS]}… ({len(text)} characters in all)"

@@ -1,4 +1,4 @@
-"""Where ``answer`` takes calls from: SIP, a PBX's media stream, a carrier's."""
+"""Call sources of ``answer``: SIP, AudioSocket, carrier media streams."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 SIP, TCP = "sip", "audiosocket"
 SIP_PORT, TCP_PORT, WEB_PORT = 5060, 9019, 8080
-"""Where each listens if nothing else is said: SIP's own port, the one of Asterisk's examples for
-AudioSocket, and any that a proxy before it may point to."""
+"""Default ports: SIP, AudioSocket as in Asterisk's examples, and WebSocket behind a proxy."""
 NAMES = (SIP, *carrier_names(aliases=False))
 PANEL = "Lines"
 DRAIN_S = 300.0
@@ -29,7 +28,7 @@ DRAIN_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class LineOptions:
-    """The lines' options, as the command line has them."""
+    """Options of the lines."""
 
     line: Annotated[
         list[str] | None,
@@ -101,7 +100,6 @@ class LineOptions:
     ] = DRAIN_S
 
     def check(self) -> None:
-        """Refuse what cannot work; raises ``typer.BadParameter``."""
         kinds = self.kinds
         streams = [kind for kind in kinds if kind != SIP]
         for given, option in (
@@ -123,11 +121,11 @@ class LineOptions:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Each kind once, in the order given."""
+        """Return each kind once, in order."""
         return tuple(dict.fromkeys(kind for kind, _ in _parsed(self.line or [SIP])))
 
     def ports(self, first: int | None) -> Ports:
-        """Where each listens; ``first`` (--port) is for the line that is named first.
+        """Return the ports; ``first`` (--port) is for the first line.
 
         Raises:
             typer.BadParameter: two ports for one listener, or one for two.
@@ -157,8 +155,10 @@ class LineOptions:
         return ports
 
     def stream_settings(self, phone: PhoneSettings, ports: Ports) -> StreamSettings | None:
-        """The streams' settings, what they share with the phone's taken from there; None = no
-        line is a stream. Raises ``typer.BadParameter``, MissingExtra."""
+        """Return media stream settings, shared ones from the phone; None: no stream line.
+
+        Raises ``typer.BadParameter``, MissingExtra.
+        """
         kinds = tuple(kind for kind in self.kinds if kind != SIP)
         if not kinds:
             return None
@@ -194,7 +194,7 @@ class LineOptions:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where each kind of line listens; None = there is no such line, or it is the file's."""
+    """Listener ports; None: no such line, or set by the file."""
 
     sip: int | None = None
     tcp: int | None = None
@@ -202,7 +202,6 @@ class Ports:
 
 
 def _parsed(lines: Sequence[str]) -> list[tuple[str, int | None]]:
-    """Kinds and ports; raises ``typer.BadParameter``."""
     found: list[tuple[str, int | None]] = []
     for line in lines:
         kind, colon, text = line.strip().lower().partition(":")

@@ -1,4 +1,4 @@
-"""The softphone's page beside ``call`` and ``answer``: for whoever wants to listen in, and talk."""
+"""Softphone page beside ``call`` and ``answer``, to listen in and talk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HERE = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class BesideOptions:
-    """As the command line has them."""
+    """Options of the listening page."""
 
     softphone: Annotated[
         str | None,
@@ -38,7 +38,6 @@ class BesideOptions:
     ] = None
 
     def check(self) -> None:
-        """Refuse what is no address; raises ``typer.BadParameter``."""
         _ = self.where
         if self.softphone is not None:
             with needs("webrtc"):
@@ -46,7 +45,7 @@ class BesideOptions:
 
     @property
     def where(self) -> tuple[str, int] | None:
-        """Address and port; None = there is to be no page. Raises ``typer.BadParameter``."""
+        """Return address and port; None: no page. Raises ``typer.BadParameter``."""
         if self.softphone is None:
             return None
         host, colon, port = self.softphone.strip().rpartition(":")
@@ -69,10 +68,11 @@ async def open_beside(
     further: Sequence[CallSource] = (),
     agent: Agent | None = None,
 ) -> None:
-    """Serve the page as long as ``stack`` is open, if it is asked for, and say where it is.
+    """Serve the page, if requested, while ``stack`` is open.
 
-    ``settings``: how is spoken, and what is kept of calls; ``agent`` talks with who calls by the
-    page itself.
+    Args:
+        settings: speech and record settings.
+        agent: talks with callers of the page.
     """
     if options.where is None:
         return
@@ -87,10 +87,7 @@ async def open_beside(
 
 
 def page_settings(where: tuple[str, int], phone: PhoneSettings) -> SoftphoneSettings:
-    """The page's settings, what it shares with the phone's taken from there.
-
-    Raises ``typer.BadParameter``.
-    """
+    """Return page settings, shared ones from the phone; raises ``typer.BadParameter``."""
     from qwen3tts_phone.settings.records import RecordSettings
     from qwen3tts_phone.softphone.settings import SERVER, EngineSettings, SoftphoneSettings
 

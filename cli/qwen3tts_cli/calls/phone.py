@@ -1,4 +1,4 @@
-"""The phone of ``call`` and ``answer``: what a file of settings says, and over it the options."""
+"""Phone of ``call`` and ``answer``: settings file, overridden by options."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from qwen3tts_phone.sip.core.account import Account
 
 ELSEWHERE = "192.0.2.1"
-"""Stands for any other machine (RFC 5737)."""
+"""Documentation address of another host (RFC 5737)."""
 HERE = "127.0.0.1"
 UNASKED = "ws://127.0.0.1:8765/v1/speech"
-"""Stands for a speech server where none is connected to."""
+"""Placeholder of an unused speech server."""
 NAME = re.compile(r"[A-Za-z0-9+*#][A-Za-z0-9+*#._-]{0,63}", re.ASCII)
-"""A number, or a user's name, without a host."""
+"""Number or user name without host."""
 HEADER = re.compile(r"([A-Za-z0-9.!%*_+`'~-]+)\s*:\s*(.*)", re.ASCII)
-"""A header field of SIP (RFC 3261 section 25.1: a token, a colon, a value)."""
+"""SIP header field (RFC 3261 section 25.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TelephoneOptions:
-    """Options of the telephone that ``call`` and ``answer`` share."""
+    """Phone options of ``call`` and ``answer``."""
 
     config: ConfigFile = None
     host: Annotated[
@@ -85,13 +85,12 @@ class TelephoneOptions:
 
     @property
     def has_account(self) -> bool:
-        """Whether an account, of the file or of the options, is used."""
         return self.config is not None or self.registrar is not None
 
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """Options of a call that ``call`` and ``answer`` share."""
+    """Per-call options of ``call`` and ``answer``."""
 
     record: Record = None
     dtmf: Dtmf = None
@@ -104,7 +103,7 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True)
 class Telephone:
-    """Everything about the phone that the command line says; None is left to the file."""
+    """Phone settings of the command line; None: from the file."""
 
     host: str | None
     port: int | None
@@ -115,28 +114,27 @@ class Telephone:
     latency_log: Path | None
     manner: Manner
     config: PhoneConfig | None = None
-    """What the file of settings says."""
+    """The settings file."""
     account: str | None = None
-    """Name of the account in it that calls."""
+    """Account for outgoing calls."""
     codecs: str | None = None
-    """Names between commas, in order of preference."""
+    """Comma-separated names in order of preference."""
     srtp: Srtp | None = None
     call_log: Path | None = None
     otel: str | None = None
-    """Where spans go."""
+    """Target of spans."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """For what we send when we call or answer."""
+    """Added to our requests and answers."""
     calling: bool = False
-    """Whether it calls, and nobody is to call it."""
+    """Outgoing calls only."""
     secure: bool = False
-    """Whether the address to call, or the registrar, asks for TLS."""
+    """Whether target or registrar requires TLS."""
 
     def check(self) -> None:
-        """Refuse what cannot work; it is better known before a phone rings.
+        """Refuse contradictory options or file before the phone rings.
 
         Raises:
-            typer.BadParameter: options that contradict each other or the file, or a file where
-                none can be.
+            typer.BadParameter: the contradiction.
         """
         if self.config is None:
             if self.account is not None:
@@ -163,14 +161,14 @@ class Telephone:
         self.settings(UNASKED)
 
     def server_url(self, server: str | None) -> str | None:
-        """The speech server: that of the command line, or the file's, or none."""
+        """Return the speech server URL of option or file, or an empty one."""
         if server is not None or self.config is None:
             return server
         return self.config.speech.server
 
     @property
     def language(self) -> str | None:
-        """What is spoken: that of the command line, or the file's; None = nobody says."""
+        """Return the language of option or file; None: unset."""
         if self.manner.language is not None or self.config is None:
             return self.manner.language
         return self.config.speech.language
@@ -178,13 +176,14 @@ class Telephone:
     def settings(
         self, server_url: str, manner: Manner | None = None, *, max_calls: int | None = None
     ) -> PhoneSettings:
-        """The phone's settings; further calls than ``max_calls`` at once hear the busy tone.
+        """Return phone settings; calls beyond ``max_calls`` get busy.
 
-        ``manner``: its own with the voice that the server made for it, where it made one.
+        Args:
+            manner: speech options with the prepared voice.
 
         Raises:
-            MissingExtra: the telephone's packages are not installed.
-            typer.BadParameter: an option that cannot be.
+            MissingExtra: telephony packages are missing.
+            typer.BadParameter: an invalid option.
         """
         with needs("phone"):
             from qwen3tts_phone.phone import PhoneSettings
@@ -269,11 +268,7 @@ def telephone_of(
     config: PhoneConfig | None,
     **changes: Any,
 ) -> Telephone:
-    """Return the telephone of these options and this file, with ``changes`` of its fields.
-
-    Raises:
-        typer.BadParameter: a header of no such form.
-    """
+    """Return the telephone of these options and file; raises ``typer.BadParameter``."""
     made = Telephone(
         host=options.host,
         port=options.port,
@@ -294,9 +289,9 @@ def telephone_of(
 
 
 def check_target(option: str, target: str | None, *, names: bool) -> None:
-    """Refuse what no call can be handed on to; raises ``typer.BadParameter``.
+    """Refuse an invalid transfer target; ``names``: whether a bare number or name is valid.
 
-    ``names``: whether a bare number or name will do, since an account or a carrier knows whose.
+    Raises ``typer.BadParameter``.
     """
     if target is None or (names and NAME.fullmatch(target.strip())):
         return
@@ -312,7 +307,7 @@ def check_target(option: str, target: str | None, *, names: bool) -> None:
 
 
 def read_config(path: Path | None) -> PhoneConfig | None:
-    """The file of settings that ``--config`` names; raises BadConfiguration."""
+    """Read the ``--config`` file; raises BadConfiguration."""
     if path is None:
         return None
     with needs("phone"):
@@ -326,13 +321,13 @@ def read_config(path: Path | None) -> PhoneConfig | None:
 
 
 def tell_remarks(config: PhoneConfig | None) -> None:
-    """Say what in the file is probably not meant as it is written."""
+    """Print the warnings about the file."""
     for remark in config.remarks if config is not None else ():
         note(str(remark))
 
 
 def codecs_of(text: str) -> tuple[str, ...]:
-    """Names of codecs between commas; raises ``typer.BadParameter`` for one that is none."""
+    """Return the codecs named; raises ``typer.BadParameter``."""
     from qwen3tts_codecs.errors import CodecMissing
     from qwen3tts_codecs.table import SDP_CODECS
 
@@ -356,7 +351,7 @@ def codecs_of(text: str) -> tuple[str, ...]:
 
 
 def headers_of(lines: list[str] | None) -> dict[str, str]:
-    """``NAME: VALUE`` texts; raises ``typer.BadParameter`` for one of no such form."""
+    """Parse ``NAME: VALUE`` texts; raises ``typer.BadParameter``."""
     headers: dict[str, str] = {}
     for line in lines or ():
         match = HEADER.fullmatch(line)
@@ -367,13 +362,13 @@ def headers_of(lines: list[str] | None) -> dict[str, str]:
 
 
 def asks_for_tls(*uris: str | None) -> bool:
-    """Whether one of these addresses is to be spoken to over TLS."""
+    """Return whether an address requires TLS."""
     found = [uri.lower() for uri in uris if uri]
     return any(uri.startswith("sips:") or "transport=tls" in uri for uri in found)
 
 
 def local_address(host: str = ELSEWHERE) -> str:
-    """The address of this machine from which packets to ``host`` leave; nothing is sent."""
+    """Return the source address of packets to ``host``; sends nothing."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

@@ -1,4 +1,4 @@
-"""What is told of a call while it lasts: remarks for people, keys as results."""
+"""Printed events of a call: notes for people, DTMF digits as results."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 async def watch(call: Call) -> None:
-    """Tell what happens on the call; it ends with the call."""
+    """Print events until the call ends."""
     async for event in call.events:
         tell(event)
 
 
 def tell(event: CallEvent) -> None:
-    """One event, in words."""
+    """Print one event."""
     from qwen3tts_phone.audio.frames import KeyPressed
     from qwen3tts_phone.call import events
     from qwen3tts_phone.call.call import CallTransferred, TransferAsked
@@ -59,7 +59,7 @@ def tell(event: CallEvent) -> None:
 
 
 def tell_findings(call: Call) -> None:
-    """Why somebody may have heard nothing; silent about a call that went well."""
+    """Print audio failures; nothing for a call without any."""
     from qwen3tts_phone.diagnosis.diagnose import diagnose
 
     for finding in diagnose(call.facts):

@@ -1,4 +1,4 @@
-"""Which words a call says: exactly one of ``--say``, ``--file``, ``--stdin``, ``--llm``."""
+"""Text of a call: exactly one of ``--say``, ``--file``, ``--stdin``, ``--llm``."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ DEFAULT_PROMPT = (
 )
 
 KEY_ENV = "MR_QWEN3TTS_LLM_KEY"
-"""Variable with the model's key, where none is named; local models need none."""
+"""Default variable of the model's key; local models need none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A source of words; each call opens it anew."""
+    """Text source, opened once a call."""
 
     text: str | None = None
     token_ms: float = 0.0
@@ -52,11 +52,11 @@ class Words:
 
     @property
     def once(self) -> bool:
-        """Whether only one call can have them."""
+        """Whether only one call can use it."""
         return self.stdin
 
     def open(self) -> AsyncIterator[str]:
-        """The words from their beginning, as deltas."""
+        """Return the text from its beginning, as deltas."""
         from qwen3tts_cli.output.keyboard import from_keyboard
         from qwen3tts_phone.call.text_sources import from_file, from_text, scripted
 
@@ -78,7 +78,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class WordOptions:
-    """Options of what a call says."""
+    """Text options of a call."""
 
     say: SayText = None
     token_ms: TokenMs = 0.0
@@ -92,7 +92,7 @@ class WordOptions:
     key_env: LlmKeyEnv = KEY_ENV
 
     def check(self) -> None:
-        """Refuse none, several and an empty text; raises ``typer.BadParameter``."""
+        """Refuse no source, several, or empty text; raises ``typer.BadParameter``."""
         named = [self.say is not None, self.file is not None, self.stdin, self.llm is not None]
         if sum(named) != 1:
             raise typer.BadParameter("give exactly one of --say, --file, --stdin and --llm.")
@@ -102,7 +102,7 @@ class WordOptions:
             raise typer.BadParameter(f"--file: {self.file} is no file.")
 
     def words(self) -> Words:
-        """Return the source that the options name; raises BadRequest for a model without URL."""
+        """Return the source; raises BadRequest for a model without URL."""
         if self.say is not None:
             return Words(text=self.say, token_ms=self.token_ms)
         if self.file is not None:
@@ -114,11 +114,11 @@ class WordOptions:
 
 
 def chat_of(llm: str, model: str, key_env: str) -> ChatSettings:
-    """The language model that --llm, --model and --key-env name.
+    """Return the model of --llm, --model and --key-env.
 
     Raises:
-        typer.BadParameter: a variable is named for the key and not set.
-        BadRequest: the address is no URL.
+        typer.BadParameter: the named key variable is unset.
+        BadRequest: invalid URL.
     """
     with needs("phone"):
         from qwen3tts_agent.chat.client import ChatSettings, api_key_from
@@ -132,17 +132,17 @@ def chat_of(llm: str, model: str, key_env: str) -> ChatSettings:
 
 
 AHEAD_CHARS = 2000
-"""Characters that are read ahead of the voice; then the source waits."""
+"""Read-ahead in characters; then backpressure to the source."""
 
 
 class Script:
-    """Words that are being read from their source; `close` it."""
+    """Text being read from its source; `close` it."""
 
     def __init__(self, words: Words) -> None:
         from qwen3tts_agent.replayable_text import ReplayableText
 
         self.heard_chars = 0
-        """Length of what the far end has heard, from the beginning."""
+        """Characters heard by the far end."""
         self._text = ReplayableText(AHEAD_CHARS)
         self._reading = asyncio.create_task(self._read(words), name="words")
 
@@ -154,17 +154,17 @@ class Script:
             self._text.end()
 
     async def rest(self) -> AsyncIterator[str]:
-        """What was not heard yet, as it comes; raises what the source raises."""
+        """Yield the unheard text as it arrives; raises the source's errors."""
         async with aclosing(self._text.read_from(self.heard_chars)) as deltas:
             async for delta in deltas:
                 yield delta
         await asyncio.shield(self._reading)
 
     def skip(self) -> None:
-        """Take what was read so far as done with."""
+        """Discard the text read so far."""
         self.heard_chars = len(self._text.text)
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)

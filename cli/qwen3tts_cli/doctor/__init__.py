@@ -1,1 +1,1 @@
-"""`mr-qwen3tts doctor`, and the checks before a call."""
+"""``mr-qwen3tts doctor``, and preflight checks of calls."""

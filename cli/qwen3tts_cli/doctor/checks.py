@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at: each check says what it found, and what to do about it."""
+"""Checks of the machine: each has a finding and a remedy."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ EXTRAS = {
     **{entry.extra: entry.packages for entry in ENGINES.values()},
     "ray": ("ray", "fsspec"),
 }
-"""The packages that an extra brings, by the names they are imported by."""
+"""Packages of each extra, by import name."""
 BASE = ("numpy", "websockets", "typer", "rich")
 PYTHON = (3, 11)
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 NO_TORCH = ", no torch"
 SEES_GPU = "import torch; torch.cuda.is_available() or exit('it was built for another CUDA')"
 PROGRAM_S = 20.0
-"""How long a program that is asked may take."""
+"""Timeout of external programs."""
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity."""
 
     OK = "ok"
     WARN = "warn"
-    """Something will not work, or worse than it could."""
+    """Degraded."""
     FAIL = "fail"
-    """Nothing will work, or what was asked about does not."""
+    """Unusable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,10 @@ class Check:
     found: str
     remedy: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """What was measured, by names that end in their unit; for programs."""
+    """Measurements by name with unit, for programs."""
 
 
 def python(running: tuple[int, ...] = sys.version_info[:3]) -> Check:
-    """The interpreter's version."""
     shown = ".".join(map(str, running))
     if running >= PYTHON:
         return Check("Python", Level.OK, shown)
@@ -94,7 +93,7 @@ def _is_there(package: str) -> bool:
 
 
 def packages(is_there: Callable[[str], bool] = _is_there) -> Iterator[Check]:
-    """The base packages and each extra."""
+    """Check the base packages and each extra."""
     missing = [name for name in BASE if not is_there(name)]
     if missing:
         remedy = f"Install them with: pip install {' '.join(missing)}"
@@ -111,7 +110,7 @@ def packages(is_there: Callable[[str], bool] = _is_there) -> Iterator[Check]:
 
 
 def engine_library() -> Check:
-    """Whether eSpeak NG's library and data are there and fit this machine."""
+    """Check eSpeak NG's library and data."""
     name = "embedded voice"
     again = "Install it again: pip install --force-reinstall espeakng-loader"
     try:
@@ -132,7 +131,7 @@ def engine_library() -> Check:
 
 
 def player() -> Check:
-    """Whether ``say --play`` has a program to play with."""
+    """Check for a player of ``say --play``."""
     try:
         name, path = find_player()
     except MissingProgram as error:
@@ -141,7 +140,7 @@ def player() -> Check:
 
 
 def sip_port(host: str, port: int) -> Check:
-    """Whether SIP can be spoken there, over UDP and TCP."""
+    """Check the SIP port over UDP and TCP."""
     name = f"SIP port {host}:{port}"
     for kind, shown in ((socket.SOCK_DGRAM, "UDP"), (socket.SOCK_STREAM, "TCP")):
         try:
@@ -161,7 +160,6 @@ def _not_bound(name: str, before: str, error: OSError, remedy: str) -> Check:
 
 
 def tcp_port(host: str, port: int, shown: str) -> Check:
-    """Whether a TCP port can be listened at."""
     name = f"{shown} port {host}:{port}"
     try:
         _bound(host, port, socket.SOCK_STREAM).close()
@@ -171,10 +169,8 @@ def tcp_port(host: str, port: int, shown: str) -> Check:
 
 
 def rtp_ports(host: str, within: tuple[int, int] = (0, 0), tries: int = 20) -> Check:
-    """Whether a pair of ports for RTP and RTCP can be had (RFC 3550, section 11: even, odd).
-
-    ``within``: the lowest and the highest that may be taken; (0, 0) = any.
-    """
+    """Check for a free RTP/RTCP port pair (RFC 3550 section 11: even, odd); ``within``: port range,
+    (0, 0) = any."""
     low, high = within
     if low:
         return _rtp_range(host, low, high)
@@ -226,7 +222,7 @@ def _bound(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
 
 
 def gpu(which: Callable[[str], str | None] = shutil.which) -> Check:
-    """What GPU there is, and whether PyTorch is installed for it; neither is needed."""
+    """Check the GPU and PyTorch; both are optional."""
     torch = _torch_version()
     command = which("nvidia-smi")
     if command is None:
@@ -254,7 +250,7 @@ def _torch_version() -> str:
 
 
 def checkpoint(folder: Path | None) -> Check:
-    """Whether a model's folder holds what a model consists of; a hub id is not looked up."""
+    """Check a model folder for completeness; a hub id is not looked up."""
     if folder is None:
         found = "none configured (MR_QWEN3TTS_CHECKPOINT); the embedded voice needs none"
         return Check("checkpoint", Level.OK, found)
@@ -287,7 +283,7 @@ def checkpoint(folder: Path | None) -> Check:
 
 
 def route() -> Check:
-    """The address that other machines see of this one."""
+    """Report this machine's address as seen by others."""
     name = "network address"
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -301,7 +297,7 @@ def route() -> Check:
 
 
 def loopback() -> Check:
-    """Whether datagrams reach this machine itself."""
+    """Check datagrams over loopback."""
     name = "loopback UDP"
     try:
         with _bound("127.0.0.1", 0, socket.SOCK_DGRAM) as ear:
@@ -315,7 +311,7 @@ def loopback() -> Check:
 
 
 def scheduling() -> Check:
-    """Whether the media process may run before everything else."""
+    """Check real-time scheduling of the media process."""
     name = "real-time scheduling"
     # In a process of its own, so that this one never runs at that priority.
     reason = _python_fails("import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))")
@@ -360,7 +356,7 @@ def _last_line(text: str) -> str:
 
 
 def cpus() -> Check:
-    """How many processors this process may use."""
+    """Count the usable CPUs."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if count is not None and count >= 2:
         return Check("processors", Level.OK, str(count))

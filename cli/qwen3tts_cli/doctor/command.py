@@ -1,4 +1,4 @@
-"""What ``doctor`` prints: a line a check as it is made, or all of them as JSON at the end."""
+"""Subcommand ``doctor``: options and order of the checks."""
 
 from __future__ import annotations
 
@@ -41,12 +41,11 @@ FIRST_OPTIONS = (
     "--port",
     "--json",
 )
-"""Options of the short help page."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
-    """The phone that is examined, and the call that it makes."""
+    """Phone and trial call."""
 
     call: Annotated[
         str | None,
@@ -101,7 +100,7 @@ class TrialOptions:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put the subcommand into ``app``."""
+    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts doctor\n\n"
         "  mr-qwen3tts doctor --server ws://10.0.0.5:8765/v1/speech --json\n\n"
@@ -144,10 +143,10 @@ def doctor(
     talk: ConversationOptions,
     trial: TrialOptions,
 ) -> None:
-    """Check [bold]this machine[/bold]: packages, audio, ports, GPU, checkpoint, network, the voice
-    and the recogniser that hears it; with --llm a language model, and the wait of a caller; with
-    --config the phone's settings; with --server-config a speech server's; with --call a call, and
-    why there is none or no sound."""
+    """Check [bold]this machine[/bold]: packages, audio, ports, GPU, checkpoint, network, voice and
+    speech recogniser; with --llm a language model and the response time; with --config phone
+    settings; with --server-config server settings; with --call a trial call and the diagnosis of
+    failures."""
     from qwen3tts_cli.doctor.checks import Level
     from qwen3tts_cli.doctor.conversation import parties_of
     from qwen3tts_cli.doctor.targets import examine, examined_phone, phone_checks, server_checks
@@ -203,7 +202,7 @@ def doctor(
 
 
 async def try_conversation(report: Report, parties: Parties) -> None:
-    """Let the voice speak, the recogniser hear it and the model write; report each."""
+    """Check voice, recogniser and model; report each."""
     from qwen3tts_cli.doctor.conversation import conversation_checks
 
     with notes().status("Listening …"):
@@ -214,7 +213,7 @@ async def try_conversation(report: Report, parties: Parties) -> None:
 def all_checks(
     host: str, port: int, checkpoint: Path | None, server: str | None
 ) -> Iterator[Check]:
-    """Every check, in the order of the report."""
+    """Yield all checks in report order."""
     from qwen3tts_cli.doctor import checks
     from qwen3tts_cli.doctor.targets import speech_server
 

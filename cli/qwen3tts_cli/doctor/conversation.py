@@ -36,39 +36,34 @@ if TYPE_CHECKING:
 RATE_HZ = 8000
 """Of G.711."""
 AUDIBLE = 300
-"""Peak of 16-bit samples above which a frame is sound (-41 dBFS)."""
+"""Peak of an audible int16 frame (-41 dBFS)."""
 FRAME = 160
 """Samples of 20 ms."""
 OPENING = "Yes."
 SENTENCE = "Good morning, how can I help you today?"
 DIGITS = "1, 2, 3, 4, 5, 6."
-"""Read in any language."""
+"""Text of the test in any language."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnVoice:
-    """A sentence that the voice spoke."""
+    """Synthesised test sentence."""
 
     sentence: str
     first_sound_s: float
-    """From the text to the first audible samples."""
+    """From text to first audible samples."""
     shown: str
-    """Engine and voice, for people."""
+    """Engine and voice for display."""
     samples: NDArray[np.int16] = field(repr=False)
-    """All of it after µ-law, 8 kHz, int16 [n], without the silence at its ends."""
+    """µ-law decoded, 8 kHz, int16 [n], trimmed."""
 
     @property
     def seconds(self) -> float:
-        """Its length."""
         return len(self.samples) / RATE_HZ
 
 
 async def speak(client: SpeechClient, manner: Manner) -> OwnVoice:
-    """Let the voice say a word, so that all is loaded, and then a sentence.
-
-    Raises:
-        SpeechError: it cannot speak.
-    """
+    """Synthesise a warm-up word, then a sentence; raises SpeechError."""
     english = manner.language is None or manner.language.lower().startswith("en")
     sentence = SENTENCE if english else DIGITS
     await _said(client, manner, OPENING if english else DIGITS)
@@ -123,26 +118,26 @@ FRAME_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One turn as it was recognised."""
+    """One recognised turn."""
 
     wait_s: float
-    """From the end of the pause to the text: so long the caller waits for the recogniser alone."""
+    """From the end of the pause to the text."""
     text: str = field(repr=False)
 
 
 async def hear_turn(
     recogniser: Recogniser, samples: NDArray[np.int16], listen: ListenSettings, clock: Clock
 ) -> Heard:
-    """Give a turn of speech in real time, and the pause after it.
+    """Feed a turn and the pause after it in real time.
 
     Args:
         recogniser: warm.
-        samples: speech of 8 kHz, int16 [n], from its first voiced sample to its last.
-        listen: length of the pause, and when the recogniser learns of it.
-        clock: real time; another one in tests.
+        samples: 8 kHz int16 [n], trimmed.
+        listen: pause length and endpointing.
+        clock: replaceable in tests.
 
     Raises:
-        SpeechError: it cannot be recognised.
+        SpeechError: recognition failed.
     """
     resampler = Resampler(RATE_HZ, recogniser.rate_hz) if recogniser.rate_hz != RATE_HZ else None
     recognition = await recogniser.open()
@@ -170,9 +165,9 @@ async def hear_turn(
 
 
 LINE_MS = 24.0
-"""Our own part between model, voice and wire, p50 (``python benchmarks/turns.py``)."""
+"""Own latency between model, voice and wire, p50 (``python benchmarks/turns.py``)."""
 LONG_MS = 2000.0
-"""Callers who wait longer ask whether somebody is there."""
+"""Response time above which callers ask if anyone is there."""
 SHORTER = {
     "pause": "Shorten --pause-ms, which cuts more callers off.",
     "recogniser": "Take a smaller recogniser's model, or a GPU.",
@@ -181,24 +176,24 @@ SHORTER = {
     "voice": "Take a faster voice, or a server with a GPU.",
     "line": "",
 }
-"""What shortens each part of the wait."""
+"""Remedy for each part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """What is to talk with each other."""
+    """Parts of the conversation."""
 
     manner: Manner
     listen: ListenSettings
     server: str | None = None
-    """The speech server; None = an engine on this machine."""
+    """URL; None: local engine."""
     stt: str | None = None
-    """The recogniser's name; None = Whisper, with what is on this machine."""
+    """Recogniser; None: installed Whisper."""
     chat: ChatSettings | None = None
 
 
 def parties_of(options: ConversationOptions, server: str | None) -> Parties:
-    """What the options name; raises ``typer.BadParameter``, BadRequest."""
+    """Return the parts; raises ``typer.BadParameter``, BadRequest."""
     listening = ListenOptions(barge_in=True, pause_ms=options.pause_ms)
     return Parties(
         Manner(voice=options.voice, language=options.language),
@@ -210,7 +205,7 @@ def parties_of(options: ConversationOptions, server: str | None) -> Parties:
 
 
 async def conversation_checks(parties: Parties) -> AsyncIterator[Check]:
-    """Look at each part, then add up what a caller waits for."""
+    """Check each part, then the total response time."""
     from qwen3tts_wire.client import SpeechClient
 
     parts: dict[str, float] = {"pause": float(parties.listen.pause_ms)}
@@ -243,7 +238,7 @@ async def conversation_checks(parties: Parties) -> AsyncIterator[Check]:
 
 
 def wait_check(parts: Mapping[str, float]) -> Check:
-    """The wait from the caller's last sound to the first of the answer; ``parts`` in ms."""
+    """Check the time from the caller's last audio to the first of the answer; ``parts`` in ms."""
     total = sum(parts.values())
     named = ", ".join(f"{name} {ms:.0f} ms" for name, ms in parts.items())
     figures = {f"{name.replace(' ', '_')}_ms": round(ms, 1) for name, ms in parts.items()}

@@ -1,4 +1,4 @@
-"""The doctor's options for the parts of a conversation."""
+"""Conversation options of ``doctor``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from qwen3tts_cli.calls.words import KEY_ENV
 
 PANEL = "Conversation"
 NONE = "none"
-"""As the name of a recogniser: no part of a conversation is tried, unless --llm names a model."""
+"""Recogniser name that disables the conversation check unless --llm is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationOptions:
-    """As the command line has them."""
+    """Options of the conversation check."""
 
     stt: Annotated[
         str | None,
@@ -77,16 +77,16 @@ class ConversationOptions:
     ] = 600
 
     def check(self) -> None:
-        """Refuse options that belong to --llm without it; raises ``typer.BadParameter``."""
+        """Refuse --llm options without it; raises ``typer.BadParameter``."""
         if self.llm is None and (self.model != "default" or self.key_env != KEY_ENV):
             raise typer.BadParameter("--model and --key-env belong to --llm URL.")
 
     @property
     def named(self) -> bool:
-        """Whether a part is asked for by name."""
+        """Whether a part is named explicitly."""
         return self.stt not in (None, NONE) or self.llm is not None
 
     @property
     def left_out(self) -> bool:
-        """Whether nothing of a conversation is to be tried."""
+        """Whether the conversation check is disabled."""
         return self.stt == NONE and self.llm is None

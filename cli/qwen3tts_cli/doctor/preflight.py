@@ -1,4 +1,4 @@
-"""Checks that run side by side before a call: text, language model, recogniser, voice."""
+"""Concurrent preflight checks of a call: text, language model, recogniser, voice."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ T = TypeVar("T")
 
 
 class Readiness:
-    """Checks under way; an async context manager that ends those that are left.
+    """Running checks; as a context manager it cancels unfinished ones.
 
     Args:
-        goes_on: whether a failure that may pass by itself is reported and no error: a service that
-            takes calls may start before its language model does.
+        goes_on: report transient failures without raising, for services.
     """
 
     def __init__(self, *, goes_on: bool = False) -> None:
@@ -45,19 +44,14 @@ class Readiness:
     def start(
         self, name: str, check: Coroutine[None, None, str], *, optional: bool = False
     ) -> None:
-        """Begin a check; it returns its finding, or raises SpeechError.
-
-        ``optional``: its failure is reported, and is no error.
-        """
+        """Start a check that returns its finding or raises SpeechError; an ``optional`` failure is
+        reported only."""
         if optional:
             self._optional.add(name)
         self._checks[name] = asyncio.create_task(check, name=f"check: {name}")
 
     async def also(self, step: Awaitable[T]) -> T:
-        """Take a step of the start; where it fails, the checks' errors are reported beside its own.
-
-        Raises what ``step`` raises.
-        """
+        """Await a start-up step; report the checks' errors with its failure."""
         try:
             return await step
         except SpeechError:
@@ -66,10 +60,9 @@ class Readiness:
             raise
 
     async def finish(self) -> set[str]:
-        """Wait for all checks and report each; the names of those whose failure is no error.
+        """Await and report all; return names of tolerated failures.
 
-        Raises:
-            SpeechError: the first failure; further ones were reported.
+        Raises the first SpeechError.
         """
         errors = await self._errors()
         fatal: list[SpeechError] = []
@@ -90,7 +83,7 @@ class Readiness:
         return passed_over
 
     async def _errors(self) -> dict[str, SpeechError]:
-        """Wait for all; the failures by their checks' names. A defect is raised."""
+        """Await all; return failures by name, raise defects."""
         if self._checks:
             with notes().status("") as status:
                 Stages(status)(f"checking {' and '.join(map(str.lower, self._checks))}", 0, 1)
@@ -113,12 +106,10 @@ READ_BYTES = 64 * 1024
 
 
 def check_words(words: Words, listening: ListenOptions | None = None) -> None:
-    """Refuse words that cannot be spoken; a file is read to its end.
-
-    Standard input is read ahead where it is a file; the text of a pipe or terminal comes later.
+    """Refuse unspeakable text; a pipe or terminal is not read ahead.
 
     Raises:
-        BadText: a text is no UTF-8, a file cannot be read, or there is nothing to speak.
+        BadText: not UTF-8, unreadable, or nothing to speak.
         LimitExceeded: a file is too long.
     """
     if words.text is not None:
@@ -138,7 +129,7 @@ def check_words(words: Words, listening: ListenOptions | None = None) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Read a file of words; raises BadText, LimitExceeded."""
+    """Read a text file; raises BadText, LimitExceeded."""
     from qwen3tts_phone.call.text_sources import file_texts
 
     if not speakable(file_texts(path)):
@@ -146,11 +137,8 @@ def check_file(path: Path) -> None:
 
 
 def speakable(texts: Iterable[str]) -> bool:
-    """Return whether a text, given in parts, holds a letter or digit that the server would speak.
-
-    The parts are read to their end. What counts is what the server's reading of Markdown and
-    symbols leaves.
-    """
+    """Return whether the text has a letter or digit after the server's normalisation; reads all
+    parts."""
     from qwen3tts_text.speakable import Speakable
 
     found = False
@@ -176,7 +164,7 @@ def _check_text(option: str, text: str) -> None:
 
 
 def _check_encoding(option: str, text: str) -> None:
-    """Refuse bytes of the command line that are no text (PEP 383 keeps them as half surrogates)."""
+    """Refuse arguments that are not text (surrogates of PEP 383)."""
     for position, char in enumerate(text, start=1):
         if "\udc80" <= char <= "\udcff":
             raise BadText(
@@ -227,7 +215,7 @@ NAME = "Language model"
 
 
 async def check_chat(settings: ChatSettings, limit_s: float) -> str:
-    """Ask the model for one token; the finding in words. Raises as `check_model`."""
+    """Request one token; return the finding. Raises as `check_model`."""
     from qwen3tts_agent.chat.check import check_model
 
     found = await check_model(settings, limit_s=limit_s)

@@ -1,4 +1,4 @@
-"""Output of `doctor`: a line a check, or all of them as JSON."""
+"""Output of ``doctor``: a line a check, or JSON."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 class Report:
-    """Checks in the order in which they are made."""
+    """Checks in order."""
 
     def __init__(self, as_json: bool = False) -> None:
         self._as_json = as_json
         self.made: list[Check] = []
 
     def add(self, check: Check) -> None:
-        """One more; people see it at once."""
+        """Add one; printed immediately."""
         self.made.append(check)
         if not self._as_json:
             _print(check)
 
     def add_all(self, checks: Iterable[Check]) -> None:
-        """Several, each as it is made."""
         for each in checks:
             self.add(each)
 
     def close(self) -> None:
-        """That was all."""
+        """Print the summary or JSON."""
         if self._as_json:
             typer.echo(json.dumps([_fields(each) for each in self.made], indent=2))
 

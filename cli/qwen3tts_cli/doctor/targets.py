@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def examined_phone(
     report: Report, config: Path | None, made: Callable[[PhoneConfig | None], Telephone]
 ) -> Telephone | None:
-    """The phone that a file of settings describes; None where it cannot be, which is reported."""
+    """Return the phone of a settings file; None: invalid, reported."""
     try:
         file = read_config(config)
     except SpeechError as error:
@@ -62,7 +62,7 @@ def _several(count: int, noun: str) -> str:
 
 
 def phone_checks(telephone: Telephone, server: str | None) -> Iterator[Check]:
-    """What the phone would bind and whom it would ask, without a call."""
+    """Check ports and registrars without a call."""
     pass
 
     settings = telephone.settings(UNASKED)
@@ -81,14 +81,14 @@ def phone_checks(telephone: Telephone, server: str | None) -> Iterator[Check]:
 
 
 async def examine(report: Report, telephone: Telephone, trial: Trial) -> None:
-    """Register where that is asked for, call where that is, and report each step."""
+    """Register and call as requested; report each step."""
     with notes().status("Trying …"):
         async for check in try_call(telephone.settings(UNASKED), trial):
             report.add(check)
 
 
 def server_checks(config: Path) -> Iterator[Check]:
-    """Look at a speech server's settings and at the files that ``server.access`` names."""
+    """Check server settings and the files of ``server.access``."""
     with needs("server"):
         from qwen3tts_server.configuration import load_configuration
     name = "server settings"
@@ -141,7 +141,7 @@ BITS |= {"I16": 16, "F32": 32, "U32": 32, "I32": 32, "F64": 64, "U64": 64, "I64"
 
 
 def speech_server(url: str) -> Check:
-    """Whether the server answers, and with what."""
+    """Check that the server answers."""
     from qwen3tts_cli.doctor.checks import Check, Level
     from qwen3tts_wire.client import SpeechClient
 

@@ -1,4 +1,4 @@
-"""A call made to find out what is wrong: register, ask, call, send a tone, listen, hang up."""
+"""Diagnostic call: register, OPTIONS, INVITE, tone, listen, hang up."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ TONE_HZ = 440.0
 TONE_S = 2.0
 TONE_RATE_HZ = 24_000
 TONE_PEAK = 3277
-"""-20 dBFS: clearly heard, and no fright for a person who answers."""
+"""-20 dBFS."""
 FADE_S = 0.02
 LOUD = 300
-"""RMS of 16-bit samples above which a frame is sound and no line noise (-41 dBFS)."""
+"""RMS of an audible int16 frame (-41 dBFS)."""
 SLACK_S = 1.0
-"""How much later than it should the tone may end."""
+"""Tolerated delay of the tone's end."""
 SILENT_S = 2.0
-"""A far end that has sent nothing for so long has stopped; a phone waits longer before it says."""
+"""RTP silence that counts as stopped; shorter than a phone's timeout."""
 ENDED_S = 5.0
-"""Longest wait for the end of a call that was hung up."""
+"""Timeout of the hang-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is to be tried."""
+    """Steps of the trial."""
 
     target: str | None
-    """Whom to call; None: only the registration is tried."""
+    """None: registration only."""
     account: str | None = None
     register: bool = False
-    """Whether the account registers first: calls to it then come here, as long as this lasts."""
+    """Whether to register; incoming calls then arrive here."""
     ring_s: float = 30.0
-    """How long it may ring."""
+    """Ringing timeout."""
     listen_s: float = 4.0
-    """How long the other side is listened to after the tone."""
+    """Listening time after the tone."""
 
 
 def trial_settings(settings: PhoneSettings, trial: Trial) -> PhoneSettings:
-    """The phone's settings for a trial: no record of it, and no account registered unasked."""
+    """Return settings without records and without unrequested registration."""
     accounts = settings.accounts
     if trial.account is not None:
         accounts = tuple(each for each in accounts if each.name == trial.account)
@@ -74,7 +74,7 @@ def trial_settings(settings: PhoneSettings, trial: Trial) -> PhoneSettings:
 
 
 async def try_call(settings: PhoneSettings, trial: Trial) -> AsyncIterator[Check]:
-    """Each step as it is done, then what was wrong, the worst first."""
+    """Yield each step, then the findings, most severe first."""
     settings = trial_settings(settings, trial)
     with needs("phone"):
         from qwen3tts_phone.phone import Phone
@@ -97,7 +97,7 @@ async def try_call(settings: PhoneSettings, trial: Trial) -> AsyncIterator[Check
 
 
 async def asked(phone: Phone, target: str, trial: Trial) -> Check:
-    """Whether the server there answers at all (OPTIONS, RFC 3261 section 11)."""
+    """Check for an answer to OPTIONS (RFC 3261 section 11)."""
     account = trial.account or next(iter(phone.registrations), None)
     try:
         answer = await phone.options(target, account=account)
@@ -109,7 +109,7 @@ async def asked(phone: Phone, target: str, trial: Trial) -> Check:
 
 
 async def called(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check]:
-    """The call itself, and what was wrong with it."""
+    """Make the call; yield findings."""
     from qwen3tts_phone.diagnosis.diagnose import diagnose
 
     try:
@@ -146,7 +146,7 @@ async def called(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check
 
 
 def failed(error: SpeechError) -> Check:
-    """An error in words, with its remedy; its name is the code that a record would have."""
+    """Return an error with remedy; its name is the record's code."""
     from qwen3tts_phone.diagnosis.call_failure import finding_of
 
     found = finding_of(error)
@@ -154,14 +154,14 @@ def failed(error: SpeechError) -> Check:
 
 
 def standing(line: Line) -> str:
-    """How an account stands, in words."""
+    """Return an account's state as text."""
     if line.registration is None and line.state == "unknown":
         return f"at {line.server}, not registered for this"
     return f"{line.state} at {line.server}"
 
 
 async def tone_and_listen(call: Call, clock: Clock, listen_s: float) -> Check:
-    """Send the tone and listen meanwhile and after; what came back."""
+    """Send the tone while listening, and after it."""
     hearing = Hearing()
     listening = asyncio.create_task(hearing.follow(call))
     over = asyncio.create_task(call.ended())
@@ -194,7 +194,7 @@ async def _course(call: Call, clock: Clock, listen_s: float) -> None:
 
 
 class Hearing:
-    """What comes from the other side, counted and never kept."""
+    """Counters of received audio; no audio is kept."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -202,7 +202,7 @@ class Hearing:
         self.loud_s = 0.0
 
     async def follow(self, call: Call) -> None:
-        """Count to the end of the call."""
+        """Count until the call ends."""
         import numpy as np
 
         async for frame in call.audio():
@@ -213,7 +213,6 @@ class Hearing:
                 self.loud_s += len(frame.samples) / frame.rate_hz
 
     def check(self) -> Check:
-        """The same in words."""
         if not self.frames:
             return Check("sound in", Level.WARN, "nothing came from the other side")
         if not self.loud_s:
@@ -226,7 +225,7 @@ class Hearing:
 
 
 def sent(facts: CallFacts) -> Check:
-    """How much went out; what became of it is for the diagnosis."""
+    """Report the audio sent."""
     stats = facts.media.stats
     if stats is None or not stats.sent:
         return Check("sound out", Level.WARN, "no packet went out")
@@ -234,7 +233,7 @@ def sent(facts: CallFacts) -> Check:
 
 
 def tone() -> NDArray[np.int16]:
-    """The tone with soft edges, 16 bits, shape [n] at `TONE_RATE_HZ`."""
+    """Return the faded tone, int16 [n] at `TONE_RATE_HZ`."""
     import numpy as np
 
     count = int(TONE_S * TONE_RATE_HZ)

@@ -1,4 +1,4 @@
-"""Completeness of weight files by their headers alone: no tensor is read, no torch."""
+"""Completeness of weight files by their headers; needs no torch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 HEADER_MAX = 100_000_000
-"""Bytes; the format's own bound."""
+"""Bytes; the format's bound."""
 
 
 BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "BF16": 16, "F16": 16, "U16": 16}
 
 
 def faults(folder: Path) -> Iterator[str]:
-    """What is wrong with a model's files of weights and its codec's, each by its name."""
+    """Return faults of the model's and codec's weight files, by name."""
     for part in (folder, folder / "speech_tokenizer"):
         files = sorted(part.glob("*.safetensors"))
         for file in files:
@@ -31,7 +31,7 @@ def faults(folder: Path) -> Iterator[str]:
 
 
 def weight_file_fault(file: Path) -> str:
-    """What is wrong with one file; nothing where it is as long as its header says."""
+    """Return a file's fault; empty if it has the length of its header."""
     try:
         size = file.stat().st_size
         with file.open("rb") as data:

@@ -1,6 +1,6 @@
-"""``mr-qwen3tts latency``: where the milliseconds went, read from the logs of utterances.
+"""Subcommand ``latency``: latency reports from utterance logs.
 
-Importing this loads nothing heavy: numpy and rich come with the first log that is read.
+Imports nothing heavy: numpy and rich are loaded with the first log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Choices on the command line of `latency`; importing it loads nothing."""
+"""Choices of the options; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 
 
 class WorstOf(StrEnum):
-    """What the worst utterances are worst in."""
+    """Ranking of the worst utterances."""
 
     FIRST_SOUND = "first-sound"
-    """From the first delta to the first sound."""
+    """First delta to first sound."""
     WAIT = "wait"
-    """From the caller's last sound to the first sound of the answer."""
+    """Caller's last sound to the first of the answer."""
     ASKED = "asked"
-    """From the asking to the first sound."""
+    """Request to first sound."""
     GAP = "gap"
-    """The longest gap in the speech."""
+    """Longest underrun."""
     SILENCE = "silence"
-    """From the interruption to silence."""
+    """Barge-in to silence."""
 
 
 class GroupBy(StrEnum):
-    """By what utterances are told apart."""
+    """Grouping of utterances."""
 
     CALL = "call"
     ENGINE = "engine"
@@ -37,12 +37,12 @@ class GroupBy(StrEnum):
 
     @property
     def column(self) -> str:
-        """The column of `Columns` that holds it."""
+        """Name of the column in `Columns`."""
         return {GroupBy.ENDED: "end_reason", GroupBy.LOG: "source"}.get(self, str(self))
 
 
 class Kind(StrEnum):
-    """Whose lines a log holds."""
+    """Writer of a log."""
 
     OURS = "ours"
     MR_SIP = "mr_sip"

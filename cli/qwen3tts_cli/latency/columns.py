@@ -1,4 +1,4 @@
-"""Many utterances as columns: one row each, numpy, some 200 bytes an utterance."""
+"""Utterances as numpy columns, about 200 bytes each."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from qwen3tts_speech.latency import Mark, UtteranceRecord
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.bool_] | NDArray[np.intp] | Sequence[int]
-"""Which utterances: a mask, or their numbers."""
+"""Mask or row numbers."""
 
 MARK_PLACES: Final = {str(mark): place for place, mark in enumerate(Mark)}
 _NO_MARKS: Final = (math.nan,) * len(MARK_PLACES)
 
 
 class Source(Protocol):
-    """Where utterances were read from, and can be read from again."""
+    """Rereadable origin of utterances."""
 
     @property
     def name(self) -> str:
-        """What people call it: a path, or ``standard input``."""
+        """Path, or ``standard input``."""
 
     def records_at(self, offsets: Iterable[int]) -> Iterator[UtteranceRecord]:
-        """Read the utterances again that begin at these bytes."""
+        """Yield the utterances at these byte offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A column of names: each row has the number of its name."""
+    """Column of names, stored as codes."""
 
     codes: NDArray[np.int32]
-    """Shape [n]; places in ``names``."""
+    """Shape [n]; indices into ``names``."""
     names: tuple[str, ...]
 
     def of(self, row: int) -> str:
-        """The name in this row."""
+        """Return the name of a row."""
         return self.names[int(self.codes[row])]
 
     def where(self, name: str) -> NDArray[np.bool_]:
-        """The rows that have this name, as a mask of shape [n]."""
+        """Return the mask [n] of a name."""
         mask: NDArray[np.bool_] = (
             self.codes == self.names.index(name)
             if name in self.names
@@ -56,7 +56,7 @@ class Named:
         return mask
 
     def counts(self) -> dict[str, int]:
-        """How many rows have each name that occurs, most first."""
+        """Return names with counts, most frequent first."""
         counts = np.bincount(self.codes, minlength=len(self.names))
         order = np.argsort(-counts, kind="stable")
         return {self.names[code]: int(counts[code]) for code in order if counts[code]}
@@ -64,99 +64,96 @@ class Named:
 
 @dataclass(frozen=True)
 class Columns:
-    """Utterances in the order in which they were read. Every array has shape [n], n = ``len``."""
+    """Utterances in reading order; every array has shape [n]."""
 
     mark_ms: dict[str, Floats]
-    """Every name of `Mark`: milliseconds after the utterance's first mark; NaN = missing."""
+    """Milliseconds after the first mark, by `Mark`; NaN = missing."""
     started_unix_s: NDArray[np.float64]
-    """Wall clock at which the record was opened."""
+    """Wall clock at the record's start."""
     origin_s: NDArray[np.float64]
-    """The first mark by the writer's monotonic clock; comparable within one call only."""
+    """First mark by the writer's monotonic clock; comparable within a call."""
     starvations: NDArray[np.int32]
-    """How often the line ran dry in mid-speech."""
+    """Underruns."""
     starved_ms: Floats
-    """All these gaps together."""
+    """Total duration of underruns."""
     longest_gap_ms: Floats
     heard_s: Floats
-    """How much speech the caller heard."""
+    """Speech heard."""
     clock_error_ms: Floats
-    """Server marks may be off by so much, either way."""
+    """Uncertainty of server marks, ±."""
     call: Named
     engine: Named
     voice: Named
     end_reason: Named
     line: Named
-    """``sip``, ``twilio``, ``webrtc``, …; empty where the log does not say."""
+    """``sip``, ``twilio``, ``webrtc``, …; empty if unknown."""
     codec: Named
     kind: Named
-    """``greeting``, ``answer``, ``prompt``, ``filler``; empty where the log does not say."""
+    """``greeting``, ``answer``, ``prompt``, ``filler``; empty if unknown."""
     source: Named
-    """The file that the row was read from."""
     offset: NDArray[np.int64]
-    """Where in it the row begins, in bytes (of the copy, where the file was not seekable)."""
+    """Byte offset of the line, in the spooled copy for a stream."""
     sources: tuple[Source, ...] = ()
     """By the codes of ``source``."""
     findings: Findings = field(default_factory=Findings)
-    """What was wrong with the logs."""
 
     def __len__(self) -> int:
         return len(self.offset)
 
     def between_ms(self, first: Mark | str, last: Mark | str) -> Floats:
-        """Milliseconds from one mark to another; NaN where one of them is missing."""
+        """Return milliseconds between two marks; NaN where one is missing."""
         return self.mark_ms[last] - self.mark_ms[first]
 
     @property
     def first_sound_ms(self) -> Floats:
-        """The headline: from the first delta to the first audible frame on the wire."""
+        """First delta to first audible frame on the wire."""
         return self.between_ms(Mark.FIRST_DELTA, Mark.FIRST_AUDIBLE_WIRE)
 
     @property
     def wait_ms(self) -> Floats:
-        """From the caller's last sound to the first audible frame of the answer."""
+        """Caller's last sound to the first audible frame of the answer."""
         return self.between_ms(Mark.SPEECH_END, Mark.FIRST_AUDIBLE_WIRE)
 
     @property
     def has_waits(self) -> bool:
-        """True where a recogniser told when callers stopped speaking."""
+        """Whether a recogniser reported the end of caller speech."""
         return bool((~np.isnan(self.wait_ms)).any())
 
     @property
     def lead_ms(self) -> Floats:
-        """The wait of the callers where it is known, else the first sound; NaN in greetings."""
+        """Caller's wait if known, else first sound; NaN in greetings."""
         if self.has_waits:
             return self.wait_ms
         return np.where(self.greeting, np.float32(np.nan), self.first_sound_ms)
 
     @property
     def greeting(self) -> NDArray[np.bool_]:
-        """Greetings, as a mask."""
         return self.kind.where("greeting")
 
     @property
     def answers(self) -> NDArray[np.bool_]:
-        """All but greetings, as a mask; all where there are greetings only."""
+        """Mask without greetings; all if there are only greetings."""
         answers = ~self.greeting
         return answers if answers.any() else ~answers
 
     @property
     def silence_ms(self) -> Floats:
-        """From the interruption to silence on the wire; 0 where it was silent already."""
+        """Barge-in to silence on the wire; 0 if silent already."""
         # np.maximum keeps NaN.
         return np.maximum(self.between_ms(Mark.INTERRUPTED, Mark.SILENT), np.float32(0))
 
     def has(self, mark: Mark | str) -> NDArray[np.bool_]:
-        """Which utterances have this mark, as a mask."""
+        """Return the mask of utterances with a mark."""
         mask: NDArray[np.bool_] = ~np.isnan(self.mark_ms[mark])
         return mask
 
     @property
     def played(self) -> NDArray[np.bool_]:
-        """Utterances of which a frame reached the wire, as a mask."""
+        """Mask of utterances with a frame on the wire."""
         return self.has(Mark.FIRST_FRAME_WIRE)
 
     def select(self, rows: Rows) -> Columns:
-        """Only these utterances, in this order; names and findings stay as they are."""
+        """Return these rows in this order; names and findings are shared."""
         chosen = np.asarray(rows)
         if chosen.dtype != bool:
             chosen = chosen.astype(np.intp)
@@ -172,14 +169,11 @@ class Columns:
         return replace(self, **taken)  # type: ignore[arg-type]
 
     def record_at(self, row: int) -> UtteranceRecord:
-        """Read one utterance again, with its names and text.
-
-        Raises LogChanged where the file is no longer what it was, and ``OSError``.
-        """
+        """Reread one utterance; raises LogChanged, OSError."""
         return next(self.records([row]))
 
     def records(self, rows: Iterable[int] | None = None) -> Iterator[UtteranceRecord]:
-        """Read these, or all, again, one in memory at a time; raises as `record_at`."""
+        """Reread these or all, one at a time; raises as `record_at`."""
         all_rows = range(len(self)) if rows is None else rows
         for code, run in groupby(all_rows, lambda row: int(self.source.codes[row])):
             mine = list(run)
@@ -196,8 +190,6 @@ class Columns:
 
 
 class _Names:
-    """Numbers names as they come."""
-
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._codes = array("i")
@@ -210,7 +202,7 @@ class _Names:
 
 
 class ColumnsBuilder:
-    """Takes utterances one after the other; `columns` may be asked for at any time."""
+    """Accumulator of utterances; `columns` may be called at any time."""
 
     def __init__(self) -> None:
         self.findings = Findings()
@@ -235,7 +227,7 @@ class ColumnsBuilder:
         return len(self._offsets)
 
     def add(self, record: UtteranceRecord, source: Source | None = None, offset: int = 0) -> None:
-        """Add one utterance. Without a ``source`` it is kept in memory to be read again."""
+        """Add one; without ``source`` it is kept in memory."""
         marks = record.marks
         origin = min(marks.values(), default=0.0)
         row = list(_NO_MARKS)
@@ -271,7 +263,7 @@ class ColumnsBuilder:
         return number
 
     def columns(self) -> Columns:
-        """What was added so far; a copy, which later additions leave alone."""
+        """Return a copy of the columns so far."""
         marks = np.array(self._marks, np.float32).reshape(-1, len(MARK_PLACES))
         arrays: dict[str, Any] = {
             **{name: np.array(values, np.float64) for name, values in self._doubles.items()},
@@ -294,7 +286,7 @@ class ColumnsBuilder:
 
 
 class InMemory:
-    """Utterances that come from no file."""
+    """Source in memory."""
 
     name = "memory"
 
@@ -302,17 +294,16 @@ class InMemory:
         self._records: list[UtteranceRecord] = []
 
     def keep(self, record: UtteranceRecord) -> tuple[InMemory, int]:
-        """Keep one; this source, and where it is."""
+        """Keep one; return source and offset."""
         self._records.append(record)
         return self, len(self._records) - 1
 
     def records_at(self, offsets: Iterable[int]) -> Iterator[UtteranceRecord]:
-        """Those that were kept."""
         return (self._records[offset] for offset in offsets)
 
 
 def columns_of(records: Iterable[UtteranceRecord]) -> Columns:
-    """The columns of utterances that are at hand."""
+    """Return the columns of utterances in memory."""
     builder = ColumnsBuilder()
     for record in records:
         builder.add(record)

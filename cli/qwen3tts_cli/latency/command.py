@@ -1,4 +1,4 @@
-"""``mr-qwen3tts latency``: what logs of utterances say about time."""
+"""Subcommand ``latency``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qwen3tts_cli.latency.reading import Found, Wanted
 
 MOST_DAMAGE_TOLD = 5
-"""Damaged lines that are named in the terminal; all are counted."""
+"""Damaged lines listed in the terminal; all are counted."""
 
 
 FIRST_OPTIONS = (
@@ -38,11 +38,10 @@ FIRST_OPTIONS = (
     "--follow",
     "--json",
 )
-"""Options of the short help page."""
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put the subcommand into ``app``."""
+    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts latency calls.jsonl --worst 5\n\n"
         "  mr-qwen3tts latency logs/ --engine qwen3 --since 2h --html report.html\n\n"
@@ -68,7 +67,7 @@ def latency(
     """[bold]Tables[/bold] of stages (p50, p95, p99), [bold]waterfalls[/bold] of utterances.
 
     Without --worst, --slowest or --id the waterfall shows an utterance near the median. Filters
-    hold for all that is shown, written and compared.
+    apply to all output.
     """
     if views.follow:
         if exports.compares or exports.writes or exports.to is not None:
@@ -93,7 +92,7 @@ def show_report(
     views: Views | None = None,
     exports: Exports | None = None,
 ) -> bool:
-    """Print and write what is asked for; False, and an error told, where something is missing."""
+    """Print and write the requested output; False with an error printed if something is missing."""
     from qwen3tts_cli.latency import exporting, show
     from qwen3tts_cli.latency.reading import Wanted, find_logs
 

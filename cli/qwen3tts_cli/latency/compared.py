@@ -1,4 +1,4 @@
-"""Two sets of utterances beside each other, such as before and after a change."""
+"""Comparison of two sets of utterances, such as before and after a change."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 PERCENTS: Final = (50.0, 95.0)
 HEADLINE_LEVEL: Final = 0.95
 HOP_LEVEL: Final = 0.99
-"""Of many intervals some miss by chance; those of the hops are wider for that."""
+"""Wider confidence level of hops, against multiple comparisons."""
 MIX_MATTERS: Final = 0.1
-"""Where more than this share of the utterances would have to change their voice, it is told."""
+"""Share of utterances with another voice that is reported."""
 
 
 class Kind(StrEnum):
-    """What a row is about."""
+    """Subject of a row."""
 
     HEADLINE = "headline"
     SHARE = "share"
@@ -52,21 +52,21 @@ class Compared:
     what: str
     """``p50``, ``p95``, or ``share``."""
     unit: str
-    """``ms``, or ``%`` of utterances: then the differences are percentage points."""
+    """``ms``, or ``%`` (differences in percentage points)."""
     difference: Difference
     marks: str = ""
-    """Of a hop: its two marks."""
+    """Marks of a hop."""
     clock_ms: float = 0.0
-    """How far the clocks of both sets may be off together; the verdict allows for it."""
+    """Combined clock uncertainty, included in the verdict."""
 
     def in_unit(self, value: float) -> float:
-        """A value of `difference` in the unit of the row."""
+        """Convert a value of `difference`."""
         return value * 100 if self.unit == "%" else value
 
 
 @dataclass(frozen=True, slots=True)
 class SetFacts:
-    """What a set consists of."""
+    """Composition of a set."""
 
     utterances: int
     calls: int
@@ -75,20 +75,20 @@ class SetFacts:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that can be said about how two sets differ."""
+    """Differences between two sets."""
 
     before: SetFacts
     after: SetFacts
     rows: list[Compared]
     remarks: list[str] = field(default_factory=list)
-    """What a reader must know to trust it: whole sentences."""
+    """Caveats, whole sentences."""
 
     def of(self, *kinds: Kind) -> list[Compared]:
-        """The rows of these kinds."""
+        """Return rows of these kinds."""
         return [row for row in self.rows if row.kind in kinds]
 
     def to_json(self) -> list[dict[str, object]]:
-        """The rows for programs; numbers that there are none of are null."""
+        """Return the rows in JSON types; NaN is null."""
 
         def known(row: Compared, value: float) -> float | None:
             return round(row.in_unit(value), 4) if np.isfinite(value) else None
@@ -117,7 +117,7 @@ class Comparison:
 
 
 def compare(before: Columns, after: Columns, *, seed: int = 0) -> Comparison:
-    """How the second set differs from the first; ``seed`` chooses the calls that are drawn."""
+    """Compare two sets; ``seed`` is the bootstrap's."""
     calls = calls_of(before), calls_of(after)
     rows = _headlines(before, after, calls, seed)
     rows += _shares(before, after, calls)
@@ -131,7 +131,7 @@ Calls = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def calls_of(columns: Columns) -> NDArray[np.int64]:
-    """``[n]``: which call each utterance is of; without a name it is a call of its own."""
+    """Return the call number of each utterance [n]; an unnamed call is its own."""
     codes = columns.call.codes.astype(np.int64)
     if "" in columns.call.names:
         nameless = np.flatnonzero(columns.call.where(""))
@@ -281,7 +281,7 @@ _STYLES: Final = {
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
-    """Print it: what matters first, then the hops, then why something cannot be told."""
+    """Print headlines, hops, then reasons for missing verdicts."""
     before, after = comparison.before, comparison.after
     console.print(
         f"Before: {before.utterances} utterances of {before.calls} calls."
@@ -298,7 +298,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
 
 
 def notes_of(comparison: Comparison) -> list[str]:
-    """Remarks, and each reason why something cannot be told once."""
+    """Return remarks and each distinct reason."""
     told = list(comparison.remarks)
     reasons: dict[str, list[str]] = {}
     for row in comparison.rows:
@@ -337,7 +337,7 @@ def _table(title: str, rows: Iterable[Compared]) -> Table:
 
 
 def word(row: Compared) -> str:
-    """The verdict, said of a time as faster and slower."""
+    """Return the verdict of a time: faster or slower."""
     verdict = row.difference.verdict
     if row.unit == "ms":
         return {Verdict.BETTER: "faster", Verdict.WORSE: "slower"}.get(verdict, str(verdict))

@@ -1,9 +1,8 @@
-"""Whether two sets of measurements differ, and by how much: intervals that respect calls (pure).
+"""Differences between two sets of measurements with confidence intervals (pure).
 
-Utterances of one call resemble each other: same line, same voice, same load. So whole calls are
-drawn, not utterances (cluster bootstrap), and few calls give wide intervals however many utterances
-they hold. Shares use Newcombe's score interval with the effective sample size of the clusters,
-because resampling cannot see what has not happened yet. What the data cannot support is not said.
+Utterances of a call correlate, so whole calls are resampled (cluster bootstrap). Shares use
+Newcombe's score interval with the clusters' effective sample size, since resampling cannot show
+unseen events. Without enough data there is no verdict.
 """
 
 from __future__ import annotations
@@ -20,31 +19,31 @@ from numpy.typing import NDArray
 from qwen3tts_cli.latency.tables import FEWEST
 
 LEVEL = 0.95
-"""Of a hundred such intervals so many hold the true difference."""
+"""Confidence level."""
 REPLICATES = 2000
 MIN_CALLS = 8
-"""With fewer calls in a set nothing is known about how calls differ."""
+"""Fewer calls in a set give no interval."""
 MIN_BEYOND = 5
-"""So many utterances, of as many calls, must lie on each side of a percentile."""
+"""Utterances, of as many calls, needed on each side of a percentile."""
 MAX_GROUPS = 128
-"""More calls than this are drawn in groups, chosen by chance: the interval stays the same."""
+"""More calls are resampled in random groups; the interval is the same."""
 MAX_BINS = 1024
-"""More values than this are counted in bins of equal count."""
+"""More values are counted in bins of equal count."""
 BLOCK = 250
-"""Replicates that are computed at once; bounds the memory."""
+"""Replicates per batch; bounds memory."""
 SAME_MS = 1.0
-"""A difference below this, or below `SAME_PART` of the time, matters to nobody."""
+"""Smaller differences, or below `SAME_PART` of the time, are irrelevant."""
 SAME_PART = 0.02
 SAME_SHARE = 0.005
 
 
 class Verdict(StrEnum):
-    """What may be said about a difference."""
+    """Conclusion about a difference."""
 
     BETTER = "better"
     WORSE = "worse"
     SAME = "no difference"
-    """The whole interval is too small to matter."""
+    """The whole interval is irrelevant."""
     CANNOT_TELL = "cannot tell"
 
 
@@ -55,51 +54,49 @@ class Sample:
     values: NDArray[np.float64]
     """``[n]``, finite."""
     calls: NDArray[np.int64]
-    """``[n]``: which call each is of, from 0 on without holes, as `of` makes them."""
+    """``[n]``: call numbers from 0 without holes."""
 
     @classmethod
     def of(cls, values: NDArray[np.floating], calls: NDArray[np.integer]) -> Sample:
-        """The measurements that are there: without NaN and infinities."""
+        """Return the finite measurements."""
         there = np.isfinite(values)
         _, dense = np.unique(np.asarray(calls)[there], return_inverse=True)
         return cls(np.asarray(values, np.float64)[there], dense.reshape(-1).astype(np.int64))
 
     @property
     def size(self) -> int:
-        """How many measurements."""
         return len(self.values)
 
     @property
     def call_count(self) -> int:
-        """How many calls they come from."""
         return int(self.calls.max()) + 1 if self.size else 0
 
     def percentile(self, percent: float) -> float:
-        """The smallest value that at least ``percent`` of all do not exceed; NaN where none is."""
+        """Return the smallest value not below ``percent`` of all; NaN if empty."""
         if not self.size:
             return math.nan
         return float(np.percentile(self.values, percent, method="inverted_cdf"))
 
     def mean(self) -> float:
-        """The mean; NaN where nothing is."""
+        """Mean; NaN if empty."""
         return float(self.values.mean()) if self.size else math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What changed from one set to the other."""
+    """Change between the sets."""
 
     before: float
     after: float
     low: float
-    """Bounds of ``after - before``; NaN where `reason` says why there are none."""
+    """Bounds of ``after - before``; NaN with a `reason`."""
     high: float
     level: float
     utterances: tuple[int, int]
     calls: tuple[int, int]
     verdict: Verdict
     reason: str = ""
-    """Why it cannot be told, in a sentence; empty otherwise."""
+    """Reason for no interval; else empty."""
 
     @property
     def change(self) -> float:
@@ -122,10 +119,11 @@ def percentile_differences(
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> list[Difference]:
-    """How percentiles of times differ, in the unit of the values; less is better.
+    """Compare percentiles of times; less is better.
 
-    ``clock_ms`` is what the clocks of the two sets may be off together: it shifts all values of a
-    set alike, so no number of calls averages it away, and the verdict allows for it.
+    Args:
+        clock_ms: combined clock uncertainty; it shifts all values of a set alike, so more calls
+            do not average it out.
     """
     reasons = [_too_little(before, after, percent) for percent in percents]
     draws: NDArray[np.float64] | None = None
@@ -162,7 +160,7 @@ def percentile_differences(
 def share_difference(
     before: Sample, after: Sample, *, level: float = LEVEL, less_is_better: bool = False
 ) -> Difference:
-    """How the share of ones differs (values are 0 or 1), from -1 to 1."""
+    """Compare the share of ones, from -1 to 1."""
     was, is_now = before.mean(), after.mean()
     reason = _too_few_calls(before, after)
     low = high = math.nan
@@ -260,7 +258,7 @@ def _degrees(before: Sample, after: Sample) -> int:
 def _drawn(
     sample: Sample, percents: Sequence[float], replicates: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Percentiles of sets made of calls drawn with replacement: ``[replicates, percents]``."""
+    """Bootstrap percentiles ``[replicates, percents]`` of resampled calls."""
     calls = sample.call_count
     groups = min(calls, MAX_GROUPS)
     group = (rng.permutation(calls) % groups)[sample.calls]
@@ -333,7 +331,7 @@ def _design_effect(sample: Sample) -> float | None:
 
 
 def student(probability: float, degrees: int) -> float:
-    """Quantile of Student's t by its expansion in 1/degrees; right to 0.5 % from 5 degrees on."""
+    """Student's t quantile by expansion in 1/degrees; within 0.5 % from 5 degrees on."""
     z = NormalDist().inv_cdf(probability)
     return (
         z

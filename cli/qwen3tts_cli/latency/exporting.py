@@ -1,4 +1,4 @@
-"""Utterances written for other programs: a page, a trace, spans, log lines."""
+"""Exports of utterances: page, trace, spans, log lines."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 Write = Callable[[], str]
-"""Writes something; what is then told."""
+"""Writes the export; returns the note to print."""
 
 
 def spare_logs(wanted: Exports, logs: Iterable[LogFile]) -> None:
-    """Raises BadRequest where a file to be written is one of the logs, or is named twice."""
+    """Raise BadRequest if an output is one of the logs, or named twice."""
     files = {"--html": wanted.html, "--perfetto": wanted.perfetto}
     named = {option: path.resolve() for option, path in files.items() if path is not None}
     read = {log.path.resolve() for log in logs if not log.is_input}
@@ -46,7 +46,7 @@ def exports(
     wanted: Exports,
     with_text: bool,
 ) -> Iterator[tuple[str, Write]]:
-    """What is to be written, by name. Each raises OSError or SpeechError where it fails."""
+    """Return the exports by name; each raises OSError or SpeechError."""
     if (page := wanted.html) is not None:
         yield str(page), lambda: _page(columns, before, comparison, wanted, with_text)
     if (trace := wanted.perfetto) is not None:
@@ -101,7 +101,7 @@ def _spans(columns: Columns, url: str, with_text: bool) -> str:
 
 
 def print_lines(columns: Columns, kind: Kind, stream: TextIO, *, with_text: bool) -> None:
-    """The utterances as lines of a log."""
+    """Print utterances as log lines."""
     if kind is Kind.OURS:
         for record in columns.records():
             stream.write(record.to_json(include_text=with_text) + "\n")

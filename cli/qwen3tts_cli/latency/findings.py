@@ -1,4 +1,4 @@
-"""Findings about the logs that were read: damaged lines, clocks that ran backwards."""
+"""Defects of logs: damaged lines, clock steps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 from qwen3tts_wire.errors import SpeechError
 
 MAX_EXAMPLES: Final = 20
-"""So many damaged lines are named; all of them are counted."""
+"""Damaged lines listed; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedLine:
-    """One line that is no utterance."""
+    """Line that is no utterance."""
 
     source: str
     line: int
@@ -23,27 +23,26 @@ class DamagedLine:
 
 @dataclass(slots=True)
 class Findings:
-    """Counts over all sources, and the first examples."""
+    """Counts over all sources, with examples."""
 
     lines: int = 0
-    """Lines read."""
     damaged: int = 0
-    """Lines of these that are no utterances; they were left out."""
+    """Skipped lines."""
     examples: list[DamagedLine] = field(default_factory=list)
-    """The first of them, at most `MAX_EXAMPLES`."""
+    """At most `MAX_EXAMPLES`."""
     newer: int = 0
-    """Utterances of a newer version of the format; read as far as it is known here."""
+    """Utterances of a newer format version."""
     repeated: int = 0
-    """Lines that stand in another of the logs as well; counted once."""
+    """Duplicate lines in other logs; counted once."""
     out_of_order: int = 0
-    """Utterances with a stage that took less than no time, beyond the clocks' uncertainty."""
+    """Utterances with a negative stage beyond clock uncertainty."""
     clock_steps: int = 0
-    """Times that the wall clock was set back in the middle of a call."""
+    """Backward steps of the wall clock within a call."""
     remarks: list[str] = field(default_factory=list)
-    """About whole sources: given twice, cut short, without an utterance, …; whole sentences."""
+    """Sentences about whole sources."""
 
     def sentences(self) -> list[str]:
-        """All of it, in plain words; empty where nothing is wrong."""
+        """Return all as sentences; empty without findings."""
         told = list(self.remarks)
         if self.damaged:
             told.append(f"{self.damaged} of {self.lines} lines are no utterances; left out.")
@@ -68,7 +67,7 @@ class Findings:
 
 
 class LogChanged(SpeechError):
-    """A log is no longer what it was when it was read."""
+    """A log has changed since it was read."""
 
     code = "log_changed"
 

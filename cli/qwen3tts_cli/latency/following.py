@@ -1,4 +1,4 @@
-"""Logs that are being written, followed as `tail -F` does."""
+"""Growing logs, followed as ``tail -F`` does."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from qwen3tts_speech.latency import MAX_LINE_BYTES, VERSION, UtteranceRecord
 from qwen3tts_wire.errors import BadRequest
 
 CHUNK_BYTES: Final = 1 << 20
-"""So much is read at once: in between, somebody may press a key."""
+"""Bytes a read; keys are polled in between."""
 
 
 class Change(StrEnum):
-    """What became of a file."""
+    """Change of a file."""
 
     CUT_OFF = "cut off"
     REPLACED = "moved away or replaced"
 
 
 class Lines:
-    """Cuts bytes into whole lines, the last one kept until it is whole."""
+    """Splitter of bytes into complete lines."""
 
     def __init__(self) -> None:
         self.too_long = 0
-        """Lines beyond `MAX_LINE_BYTES`, which are passed over."""
+        """Skipped lines beyond `MAX_LINE_BYTES`."""
         self._rest = b""
         self._skipping = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that are whole now, with their ends."""
+        """Return complete lines with their ends."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         if self._skipping and whole:
             whole, self._skipping = whole[1:], False
@@ -51,7 +51,7 @@ class Lines:
         return kept
 
     def end(self) -> list[bytes]:
-        """What is left, where no more will come to this line."""
+        """Return the incomplete last line."""
         rest, self._rest = self._rest, b""
         left = [] if self._skipping or not rest else [rest]
         self._skipping = False
@@ -59,22 +59,21 @@ class Lines:
 
 
 class Tail:
-    """Reads what is added to a file; never waits.
+    """Non-blocking reader of a growing file.
 
-    A file that was moved away is read to its end, and then the one that has its name now, from the
-    beginning. One that has become shorter was cut off: it is read from the beginning, too.
+    A renamed file is read to its end, then its successor; a truncated one from the beginning.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.news: list[str] = []
-        """What happened to the file, in words; the caller takes them out."""
+        """File changes in words; cleared by the caller."""
         self.lines = Lines()
         self._file: BinaryIO | None = None
         self._missing = False
 
     def poll(self) -> list[bytes]:
-        """The lines that are whole now, at most about `CHUNK_BYTES` of them."""
+        """Return complete lines, at most about `CHUNK_BYTES`."""
         if self._file is None:
             return self._read() if self._open() else []
         found = self._read()
@@ -87,7 +86,6 @@ class Tail:
         return found
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -133,29 +131,26 @@ class Tail:
 
 
 LAST: Final = 1000
-"""The figures are about so many utterances, the latest ones."""
+"""Utterances in the figures, the latest."""
 LOOK_AGAIN_S: Final = 2.0
-"""How often folders and patterns are looked through for new files."""
+"""Interval of directory scans."""
 MOST_NEWS: Final = 3
-"""So many of the latest remarks are shown."""
+"""Remarks shown."""
 
 
 class Grows(Protocol):
-    """Something that lines are added to."""
+    """Growing source of lines."""
 
     lines: Lines
     news: list[str]
 
     def poll(self) -> list[bytes]:
-        """The lines that are whole now; never waits."""
+        """Return complete lines without waiting."""
 
-    def close(self) -> None:
-        """Let go of it."""
+    def close(self) -> None: ...
 
 
 class _Records:
-    """The utterances in the lines of one source."""
-
     def __init__(self) -> None:
         self.newer = self.damaged = 0
         self._groups: E2eGroups | None = None
@@ -190,14 +185,15 @@ class _Source:
 
 
 class Following:
-    """Follows logs by the names of a command line; never waits, and holds a bounded part of them.
+    """Follower of several logs; never blocks, bounded memory.
 
     Args:
-        names: files (they need not be there yet), folders, patterns; ``-`` needs ``standard``.
-        selection: which utterances are taken.
-        standard: what standard input's lines come from.
+        names: files (may be missing yet), folders, patterns; ``-`` needs ``standard``.
+        selection: filter.
+        standard: source of standard input.
 
-    Raises BadRequest for a compressed log: nothing is ever added to one.
+    Raises:
+        BadRequest: a compressed log.
     """
 
     def __init__(
@@ -208,9 +204,9 @@ class Following:
         standard: Grows | None = None,
     ) -> None:
         self.last: deque[UtteranceRecord] = deque(maxlen=LAST)
-        """The latest utterances, without their words."""
+        """Latest utterances, without text."""
         self.seen = 0
-        """Utterances taken since the beginning of the logs."""
+        """Utterances taken in total."""
         self._names = list(names)
         self._selection = selection
         self._sources: dict[str, _Source] = {}
@@ -228,7 +224,6 @@ class Following:
 
     @property
     def files(self) -> list[str]:
-        """What is followed."""
         return [source.name for source in self._sources.values()]
 
     @property
@@ -239,16 +234,16 @@ class Following:
 
     @property
     def newer(self) -> int:
-        """Utterances of a newer version of the format."""
+        """Utterances of a newer format version."""
         return sum(each.records.newer for each in self._sources.values())
 
     @property
     def news(self) -> list[str]:
-        """What happened to the files lately."""
+        """Recent file changes."""
         return list(self._news)
 
     def poll(self, now: float) -> list[UtteranceRecord]:
-        """The utterances that have come since the last time; ``now`` in seconds, of any clock."""
+        """Return new utterances; ``now`` in seconds of any clock."""
         if now - self._looked_at >= LOOK_AGAIN_S:
             self._looked_at = now
             self._look()
@@ -265,7 +260,6 @@ class Following:
         return found
 
     def close(self) -> None:
-        """Let go of the files."""
         for source in self._sources.values():
             source.grows.close()
 

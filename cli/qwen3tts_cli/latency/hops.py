@@ -17,7 +17,7 @@ from qwen3tts_speech.latency import Mark
 
 
 class Side(StrEnum):
-    """Who can make a hop faster."""
+    """Party that can shorten a hop."""
 
     AGENT = "agent"
     CLIENT = "client"
@@ -53,9 +53,9 @@ _MEANING: Final[Mapping[Mark, tuple[str, Side]]] = {
     Mark.FIRST_FRAME_WIRE: ("pacer: lead and next slot", Side.LINE),
     Mark.FIRST_AUDIBLE_WIRE: ("silence before the voice", Side.LINE),
 }
-"""A hop is named after the mark that it ends with: that is what everybody was waiting for.
+"""Hops by final mark.
 
-The first clause is the agent's: the server waits for its words, and finds its end in microseconds.
+The first is the agent's: the server waits for its text and finds its end in microseconds.
 """
 
 
@@ -78,39 +78,36 @@ BEGINNINGS: Final[Mapping[Mark, str]] = {
     Mark.FIRST_FRAME_WIRE: "the first frame on the wire",
     Mark.FIRST_AUDIBLE_WIRE: "the first sound on the wire",
 }
-"""What a way is said to begin with: "from …"."""
+"""Names of the starting mark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One step on the way to the first sound."""
+    """Interval between two marks."""
 
     first: Mark
     last: Mark
 
     @property
     def name(self) -> str:
-        """What it is called in plain words."""
         return _MEANING[self.last][0]
 
     @property
     def side(self) -> Side:
-        """Who can make it faster."""
         return _MEANING[self.last][1]
 
     @property
     def marks(self) -> str:
-        """Its two marks, as they stand in the log."""
         return stage_name(self.first, self.last)
 
     @property
     def crosses_clocks(self) -> bool:
-        """Whether it begins by one clock and ends by another."""
+        """Whether its marks are of different clocks."""
         return crosses_clocks(self.first, self.last)
 
 
 def names_of(hops: Iterable[Hop]) -> dict[Hop, str]:
-    """What each is called; of those that end alike (two engines in one log) also from where on."""
+    """Return distinct names; hops with equal ends get their beginning too."""
     each = list(hops)
     times = Counter(hop.name for hop in each)
     return {
@@ -119,20 +116,17 @@ def names_of(hops: Iterable[Hop]) -> dict[Hop, str]:
 
 
 Hops = Mapping[Hop, tuple[RowNumbers, Floats]]
-"""For each hop which utterances have it, and its milliseconds in these."""
+"""For each hop: its utterances and milliseconds."""
 
 
 def hops_of(columns: Columns) -> Hops:
-    """How long each hop took, in the order of the line.
-
-    A missing mark is skipped, so the hops of an utterance always add up to its whole way.
-    """
+    """Return hop durations; missing marks are skipped, so hops always add up."""
     return {Hop(*stage): found for stage, found in stage_rows(columns).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The mean way to the first sound of a few utterances, whose hops add up."""
+    """Mean hops of some utterances; they add up."""
 
     name: str
     rows: RowNumbers
@@ -141,8 +135,7 @@ class Way:
 
 
 def begin_of(columns: Columns) -> Mark:
-    """Where the way begins: the caller's last sound where it is known in any utterance, else the
-    first mark that most answers with a sound have."""
+    """Return the starting mark: caller's last sound if known, else the first common one."""
     if columns.has_waits:
         return Mark.SPEECH_END
     heard = columns.has(Mark.FIRST_AUDIBLE_WIRE) & columns.answers
@@ -153,7 +146,7 @@ def begin_of(columns: Columns) -> Mark:
 
 
 def ways_of(columns: Columns, hops: Hops, begin: Mark | None = None) -> list[Way]:
-    """Where the time goes in a typical answer (the middle fifth) and in the slowest 5 %."""
+    """Return typical (middle fifth) and slowest (5 %) answers."""
     begin = begin or begin_of(columns)
     total = columns.between_ms(begin, Mark.FIRST_AUDIBLE_WIRE)
     rows = np.flatnonzero(np.isfinite(total) & columns.answers)

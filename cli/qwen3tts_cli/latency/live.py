@@ -1,4 +1,4 @@
-"""The live view of ``mr-qwen3tts latency --follow``: a screen at a terminal, else lines."""
+"""Live view of ``latency --follow``: a screen at a terminal, else lines."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from qwen3tts_cli.output.console import note, printable, results
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 
 EVERY_S: Final = 0.25
-"""How often files are looked at; a key is seen at once."""
+"""File polling interval."""
 SHOWN_FIRST: Final = 10
-"""So many utterances that were there before are told where the output is no terminal."""
+"""Existing utterances printed first without a terminal."""
 BAR_COLUMNS: Final = 24
 FEWEST_LATEST: Final = 3
 
 
 def follow(logs: Sequence[str], selection: Selection) -> None:
-    """Show what is added to the logs until a key or a signal ends it, or standard input ends.
+    """Show new utterances until a key, a signal or the end of standard input.
 
     Raises BadRequest for a compressed log.
     """
@@ -86,7 +86,7 @@ def _tell(records: Sequence[UtteranceRecord] | deque[UtteranceRecord]) -> None:
 
 
 def line_of(record: UtteranceRecord) -> str:
-    """One utterance in one line."""
+    """Format one utterance in one line."""
     sound = record.first_sound_ms
     parts = [
         show.clock_time(record.started_unix_s) or "no time",
@@ -105,7 +105,7 @@ def line_of(record: UtteranceRecord) -> str:
 
 
 def view(following: Following, width: int, height: int) -> RenderableType:
-    """What is on the screen; no higher than ``height`` where there is room for the tables."""
+    """Return the screen, within ``height`` if tables fit."""
     columns = columns_of(following.last)
     files = following.files
     title = files[0] if len(files) == 1 else f"{len(files)} logs"
@@ -167,11 +167,11 @@ def _notices(following: Following) -> list[str]:
 
 
 END: Final = frozenset(("q", "Q", "\x1b", "end"))
-"""What ends it: a key, or the end of standard input."""
+"""End of standard input."""
 
 
 class StandardInput:
-    """Lines that are piped in, as they come."""
+    """Lines from a pipe."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = sys.stdin.fileno() if descriptor is None else descriptor
@@ -180,7 +180,7 @@ class StandardInput:
         self.ended = False
 
     def poll(self) -> list[bytes]:
-        """What has come; nothing is waited for."""
+        """Return available lines without waiting."""
         if self.ended or not select.select([self.descriptor], [], [], 0)[0]:
             return []
         data = os.read(self.descriptor, CHUNK_BYTES)
@@ -189,19 +189,18 @@ class StandardInput:
         self.ended = True
         return self.lines.end()
 
-    def close(self) -> None:
-        """Nothing is to be let go of."""
+    def close(self) -> None: ...
 
 
 class Keys:
-    """Waits for a key, for more of what is piped in, or for time to pass."""
+    """Waits for a key, piped input, or a timeout."""
 
     def __init__(self, terminal: int | None, standard: StandardInput | None) -> None:
         self._terminal = terminal
         self._standard = standard
 
     def pressed(self, timeout_s: float) -> str:
-        """The key that was pressed; ``end`` when standard input has ended; else empty."""
+        """Return the key, ``end`` at end of input, or an empty text."""
         if self._standard is not None and self._standard.ended:
             return "end"
         awaited = [self._terminal] if self._terminal is not None else []

@@ -1,4 +1,4 @@
-"""What can be chosen on the command line; importing it loads nothing."""
+"""Options of ``latency``; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _filter(what: str) -> typer.models.OptionInfo:
 
 @dataclass(frozen=True)
 class Filters:
-    """Which utterances are looked at."""
+    """Filters of utterances."""
 
     call: Annotated[list[str] | None, _filter("call_id")] = None
     engine: Annotated[list[str] | None, _filter("engine")] = None
@@ -53,13 +53,12 @@ class Filters:
     ] = None
 
     def check(self) -> None:
-        """Refuse what is no moment; raises ``typer.BadParameter``."""
         limits = self._limits()
         if limits.get("since", -math.inf) >= limits.get("until", math.inf):
             raise typer.BadParameter("--until is not after --since.")
 
     def selection(self) -> Selection:
-        """What they choose."""
+        """Return the filter."""
         from qwen3tts_cli.latency.selection import FILTERS, Selection
 
         patterns = {name: tuple(getattr(self, name) or ()) for name in FILTERS}
@@ -74,7 +73,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class Views:
-    """What is shown in the terminal."""
+    """Terminal output."""
 
     worst: Annotated[
         int | None,
@@ -136,7 +135,7 @@ class Views:
     ] = False
 
     def check(self) -> None:
-        """Refuse two choices of the same; raises ``typer.BadParameter``."""
+        """Refuse conflicting options; raises ``typer.BadParameter``."""
         if sum((self.slowest, self.chosen is not None, self.worst is not None)) > 1:
             raise typer.BadParameter("choose one of --worst, --slowest and --id.")
         if self.follow and self.shows_more:
@@ -147,14 +146,14 @@ class Views:
 
     @property
     def shows_more(self) -> bool:
-        """Whether a view is asked for that only the tables have."""
+        """Whether a view of the tables only is requested."""
         one_by_one = self.slowest or self.chosen is not None or self.worst is not None
         return one_by_one or self.as_json or self.group_by is not None
 
 
 @dataclass(frozen=True)
 class Exports:
-    """What is compared, and what is written for other programs."""
+    """Comparison and exports."""
 
     before: Annotated[
         list[str] | None,
@@ -221,7 +220,7 @@ class Exports:
     ] = None
 
     def check(self) -> None:
-        """Refuse what contradicts itself; raises ``typer.BadParameter``."""
+        """Refuse conflicting options; raises ``typer.BadParameter``."""
         if self.before and self.split is not None:
             raise typer.BadParameter("choose one of --before and --split.")
         if self.split is not None:
@@ -240,17 +239,16 @@ class Exports:
 
     @property
     def compares(self) -> bool:
-        """Whether there are two sets."""
         return bool(self.before) or self.split is not None
 
     @property
     def writes(self) -> bool:
-        """Whether anything goes elsewhere than to the terminal."""
+        """Whether there is output besides the terminal."""
         return any(each is not None for each in (self.html, self.perfetto, self.otel))
 
 
 def moment_of(option: str, text: str) -> float:
-    """Unix time (s) of what was said; raises ``typer.BadParameter``."""
+    """Parse a time (Unix seconds); raises ``typer.BadParameter``."""
     from datetime import datetime
 
     from qwen3tts_cli.latency.selection import moment

@@ -1,4 +1,4 @@
-"""Clocks that ran backwards, found in the records (pure)."""
+"""Detection of backward clocks in records (pure)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from qwen3tts_cli.latency.stages import CHAIN, OF_SERVER
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 
 TOLERANCE_MS: Final = 1.0
-"""Marks are taken one after the other and rounded; the offset of the clocks drifts a little."""
+"""Rounding of marks and drift of the clock offset."""
 
 
 SET_BACK_S: Final = 1.0
-"""The wall clock is slewed by less than this between two utterances; a step is more."""
+"""Wall clock slew below this is no step."""
 
 
 def backwards_ms(columns: Columns) -> Floats:
-    """By how much a stage took less than no time, beyond what the clocks allow; 0 = none did.
-
-    Shape [n]. Between a mark of the server and one of ours ``clock_error_ms`` is allowed.
-    """
+    """Return negative stage time [n] beyond tolerance and ``clock_error_ms``; 0 = none."""
     worst = np.zeros(len(columns), np.float32)
     latest = np.full(len(columns), np.nan, np.float32)
     by_server = np.zeros(len(columns), bool)
@@ -45,7 +42,7 @@ def _keep_larger(worst: Floats, values: Floats) -> None:
 
 
 def disorder(record: UtteranceRecord) -> list[str]:
-    """The same of one utterance, in words: which mark came before which."""
+    """Describe swapped marks of one utterance."""
     told = []
     present = [mark for mark in CHAIN if mark in record.marks]
     for first, last in pairwise(present):
@@ -57,10 +54,7 @@ def disorder(record: UtteranceRecord) -> list[str]:
 
 
 def steps_back(columns: Columns) -> NDArray[np.intp]:
-    """Utterances at which the wall clock had been set back since the same call's one before.
-
-    By their row numbers; seen by the monotonic clock, which ran on meanwhile.
-    """
+    """Return rows before which the wall clock stepped back, by the monotonic clock."""
     if len(columns) < 2:
         return np.empty(0, np.intp)
     # A call that two programs have logged has two monotonic clocks, and two files.

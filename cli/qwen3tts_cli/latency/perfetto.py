@@ -1,12 +1,9 @@
-"""Utterances as a trace for the viewer at ui.perfetto.dev, or for chrome://tracing.
+"""Trace for ui.perfetto.dev or chrome://tracing.
 
-A process of the trace is a call; its tracks are the utterances as the client saw them, what the
-server did for each, and a counter of the times that the line ran dry. Utterances of one call may
-overlap (the next one's words are on their way while one is heard); those that do lie on further
-tracks. Times are the wall clock's, in microseconds; within a call they are apart exactly as the
-records have them.
-
-Source: "Trace Event Format" (Google, 2016) and perfetto.dev/docs/getting-started/other-formats.
+A process is a call; tracks are utterances by client and server, and an underrun counter.
+Overlapping utterances get further tracks. Times are wall clock microseconds, exact within a
+call. Source: "Trace Event Format" (Google, 2016) and perfetto.dev/docs/getting-started/other-
+formats.
 """
 
 from __future__ import annotations
@@ -33,47 +30,45 @@ from qwen3tts_speech.utterance_spans import (
 )
 
 MAX_CALLS = 10_000
-"""Calls whose tracks are remembered; one that was silent longest begins anew beyond."""
+"""Remembered calls; the least recent one is dropped."""
 MAX_SPANS = 64
-"""Utterances of a track that another one is kept apart from."""
+"""Utterances of a track checked for overlap."""
 SAME_CLOCK_S = 1.0
-"""Wall clocks of a call's records that differ less are one clock that was set; its first reading
-counts, so that the call's own times stay exact."""
+"""Smaller wall clock differences in a call are clock adjustments; the first reading counts."""
 MAX_UNIX_S = 4e9
-"""A later time is no time of this project's."""
+"""Bound of plausible times."""
 FIRST_TRACK: Final = 1_000_001
-"""Tracks are numbered from here through the whole trace: viewers take one whose number is that of a
-process for something else."""
+"""Track numbers start here, distinct from process numbers."""
 CATEGORY: Final = "speech"
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSize:
-    """What was written."""
+    """Counts of a trace."""
 
     utterances: int
     calls: int
     events: int
     left_out: int
-    """Utterances without a mark, or with a time that is none."""
+    """Utterances without mark or valid time."""
 
 
 @dataclass(slots=True)
 class _Lane:
-    """Two tracks for utterances that do not overlap."""
+    """Pair of tracks without overlap."""
 
     client: int
     server: int
     held: list[tuple[int, int]] = field(default_factory=list)
-    """The latest utterances on it, microseconds."""
+    """Latest utterances, microseconds."""
 
 
 @dataclass(slots=True)
 class _Call:
     number: int
-    """The process in the trace."""
+    """Process number."""
     offset_s: float
-    """What makes the wall clock of the records' marks."""
+    """Wall clock minus the marks' clock."""
     offset_us: int
     starvations: int = 0
     lanes: list[_Lane] = field(default_factory=list)
@@ -82,12 +77,10 @@ class _Call:
 def write_trace(
     records: Iterable[UtteranceRecord], path: Path, *, with_text: bool = False
 ) -> TraceSize:
-    """Write a trace, one utterance in memory at a time; compressed where ``path`` ends in ``.gz``.
-
-    The file is its owner's alone (mode 0600), and there whole or not at all.
+    """Write a trace atomically, mode 0600; gzip if ``path`` ends in ``.gz``.
 
     Args:
-        with_text: whether it holds the words, where the records do.
+        with_text: include the text of utterances.
 
     Raises:
         OSError: it cannot be written.
@@ -113,8 +106,6 @@ def write_trace(
 
 
 class _Trace:
-    """Turns records into events (pure)."""
-
     def __init__(self, with_text: bool) -> None:
         self._with_text = with_text
         self._calls: OrderedDict[str, _Call] = OrderedDict()
@@ -216,7 +207,7 @@ class _Trace:
 
 
 def _us(call: _Call, at: float) -> int:
-    """Microseconds since 1970; two steps, as one sum of floats would lose some of them."""
+    """Microseconds since 1970, in two steps for float precision."""
     return call.offset_us + round(at * 1e6)
 
 

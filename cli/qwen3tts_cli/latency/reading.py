@@ -1,4 +1,4 @@
-"""Logs of any kind into columns, and the sources that a command line names."""
+"""Reading of logs into columns."""
 
 from __future__ import annotations
 
@@ -27,49 +27,47 @@ from qwen3tts_wire.errors import SpeechError
 
 STANDARD_INPUT: Final = "-"
 IN_FOLDERS: Final = ("*.jsonl", "*.jsonl.*", "*.log", "*.log.*")
-"""What is taken for a log in a folder, at any depth; hidden files and folders are passed over."""
+"""Patterns of logs in folders, recursive; hidden ones are skipped."""
 
 
 class NoLog(SpeechError):
-    """A log that was named cannot be read."""
+    """A named log cannot be read."""
 
     code = "no_log"
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file to be read."""
+    """File to read."""
 
     path: Path
     found: bool = False
-    """Whether it was found in a folder or by a pattern: it need not be a log, then."""
+    """From a folder or pattern, so it may be no log."""
     stream: BinaryIO | None = None
-    """Read for the path ``-`` in place of the process's standard input."""
+    """Replaces standard input for ``-``."""
 
     @property
     def is_input(self) -> bool:
-        """Whether it is standard input."""
         return str(self.path) == STANDARD_INPUT
 
     @property
     def name(self) -> str:
-        """What people call it."""
         return "standard input" if self.is_input else str(self.path)
 
 
 @dataclass(slots=True)
 class Found:
-    """What a command line's names stand for."""
+    """Resolved names."""
 
     files: list[LogFile] = field(default_factory=list)
-    """In the order in which they were named; those of a folder by name."""
+    """In order of names; folders sorted."""
     missing: list[NoLog] = field(default_factory=list)
-    """Names that stand for nothing."""
+    """Names without a file."""
     remarks: list[str] = field(default_factory=list)
 
 
 def find_logs(names: Iterable[str | os.PathLike[str]]) -> Found:
-    """The files that these names stand for, each once, whatever its names."""
+    """Resolve names to distinct files."""
     found = Found()
     seen: set[tuple[int, int]] = set()
     twice: dict[str, None] = {}
@@ -149,12 +147,12 @@ def _identity(file: LogFile) -> tuple[int, int]:
 
 GZIP: Final = b"\x1f\x8b"
 HEAD_BYTES: Final = 4096
-"""So much of a file tells what it is."""
+"""Bytes that identify a format."""
 LENGTH_BYTES: Final = 4
 
 
 class Reader(Protocol):
-    """What `LogReader` and its like are here."""
+    """Interface of `LogReader`."""
 
     lines: int
     damaged: int
@@ -164,18 +162,17 @@ class Reader(Protocol):
 
 
 class FileSource:
-    """A file of our lines that can be read again."""
+    """Rereadable file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def name(self) -> str:
-        """The path."""
         return str(self.path)
 
     def records_at(self, offsets: Iterable[int]) -> Iterator[UtteranceRecord]:
-        """The utterances whose lines begin there. Raises LogChanged, OSError."""
+        """Yield utterances at these offsets; raises LogChanged, OSError."""
         with self.path.open("rb") as file:
             for offset in offsets:
                 file.seek(offset)
@@ -186,10 +183,7 @@ class FileSource:
 
 
 class SpooledSource:
-    """What cannot be read again from where it came: kept in a file that has no name.
-
-    A line is kept with its length before it.
-    """
+    """Anonymous spool file of a stream; each line follows its length."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -199,7 +193,7 @@ class SpooledSource:
         weakref.finalize(self, os.close, self._descriptor)
 
     def keep(self, line: bytes) -> int:
-        """Keep one line; where it is."""
+        """Keep one line; return its offset."""
         begin, kept = self._end, len(line).to_bytes(LENGTH_BYTES, "big") + line
         while kept:
             written = os.pwrite(self._descriptor, kept, self._end)
@@ -207,7 +201,6 @@ class SpooledSource:
         return begin
 
     def records_at(self, offsets: Iterable[int]) -> Iterator[UtteranceRecord]:
-        """The utterances that were kept there."""
         for offset in offsets:
             length = int.from_bytes(os.pread(self._descriptor, LENGTH_BYTES, offset), "big")
             line = os.pread(self._descriptor, length, offset + LENGTH_BYTES)
@@ -216,15 +209,14 @@ class SpooledSource:
 
 @dataclass
 class Wanted:
-    """What is looked for while logs are read."""
+    """Filter while reading."""
 
     selection: Selection
     chosen: str | None = None
-    """Names one utterance: its call, its context, or both with a ``/`` between."""
+    """Id of one utterance: call, context, or ``call/context``."""
     found: int | None = None
-    """Its row."""
     seen: int = 0
-    """Utterances read, wanted or not."""
+    """Utterances read in total."""
 
 
 def read_columns(
@@ -234,16 +226,16 @@ def read_columns(
     kind: Kind | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Columns:
-    """Read them all, one line in memory at a time.
+    """Read logs line by line; damage is counted in ``findings``.
 
     Args:
-        files: as `sources.find_logs` gives them.
-        wanted: which utterances are kept.
-        kind: whose lines they hold; None = the lines tell.
-        progress: called now and then with the number of lines read.
+        files: of `find_logs`.
+        wanted: filter.
+        kind: writer; None: detected.
+        progress: called with the number of lines read.
 
-    Raises OSError where a file cannot be opened. What is damaged is left out, and told in
-    ``findings``.
+    Raises:
+        OSError: a file cannot be opened.
     """
     wanted = wanted or Wanted(Selection())
     builder = ColumnsBuilder()
@@ -259,8 +251,6 @@ def read_columns(
 
 
 class _Reading:
-    """One source being read."""
-
     def __init__(
         self,
         file: LogFile,
@@ -275,7 +265,7 @@ class _Reading:
         self._builder = builder
         self._wanted = wanted
         self._seen = seen
-        """By the hashes of lines: the source that each was first in."""
+        """First source of each line, by hash."""
         self._progress = progress or (lambda lines: None)
 
     def run(self, kind: Kind | None) -> None:
@@ -351,12 +341,12 @@ class _Reading:
 
 
 def is_called(record: UtteranceRecord, wanted: Wanted) -> bool:
-    """Whether this is the utterance that is looked for."""
+    """Return whether an utterance has this id."""
     return wanted.chosen in names(record)
 
 
 def names(record: UtteranceRecord) -> set[str]:
-    """What an utterance may be called by."""
+    """Return all ids of an utterance."""
     return {record.context, record.call_id, f"{record.call_id}/{record.context}"} - {""}
 
 

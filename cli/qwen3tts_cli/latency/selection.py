@@ -25,37 +25,36 @@ FILTERS: Final = {
     "line": "line",
     "codec": "codec",
 }
-"""The filters by name, and the fields of a record that they look at."""
+"""Record field of each filter."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What an utterance must have to be taken; an empty one takes all.
+    """Filter of utterances; empty takes all.
 
-    ``patterns`` has for names of `FILTERS` what the field may be: names, in which ``*``, ``?`` and
-    ``[abc]`` stand for any characters. Case counts. An empty pattern fits an empty field.
+    ``patterns``: by name of `FILTERS`, with wildcards ``*``, ``?`` and ``[abc]``, case-
+    sensitive; empty matches an empty field.
     """
 
     patterns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     since: float = -math.inf
-    """Unix time (s) of the first moment that is taken."""
+    """Unix seconds, inclusive."""
     until: float = math.inf
-    """Unix time (s) of the first moment that is not taken any more."""
+    """Unix seconds, exclusive."""
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` for a filter that there is not."""
+        """Raise ``ValueError`` for an unknown filter."""
         for name in self.patterns:
             if name not in FILTERS:
                 raise ValueError(f"there is no filter {name!r}")
 
     @property
     def all(self) -> bool:
-        """Whether nothing is left out."""
         return not any(self.patterns.values()) and math.isinf(self.since) and math.isinf(self.until)
 
     def takes(self, record: UtteranceRecord) -> bool:
-        """Whether this one is wanted."""
+        """Return whether an utterance matches."""
         if not self.since <= record.started_unix_s < self.until:
             return False
         return all(
@@ -75,7 +74,7 @@ class Selection:
 
 
 def values_of(of: WorstOf, columns: Columns) -> Floats:
-    """What utterances are compared by (ms), shape [n]; NaN where one has no such value."""
+    """Return the ranking values (ms) [n]; NaN = none."""
     match of:
         case WorstOf.FIRST_SOUND:
             return columns.first_sound_ms
@@ -91,7 +90,7 @@ def values_of(of: WorstOf, columns: Columns) -> Floats:
 
 
 def worst(columns: Columns, count: int, of: WorstOf = WorstOf.FIRST_SOUND) -> NDArray[np.intp]:
-    """The rows of at most ``count`` utterances that have the largest values, largest first."""
+    """Return rows of the ``count`` largest values, descending."""
     values = values_of(of, columns)
     rows = np.flatnonzero(~np.isnan(values))
     if count < len(rows):  # sorting all of them would take longer
@@ -100,7 +99,7 @@ def worst(columns: Columns, count: int, of: WorstOf = WorstOf.FIRST_SOUND) -> ND
 
 
 def typical(columns: Columns) -> int | None:
-    """The row whose `Columns.lead_ms` is next to the median; None where none was heard."""
+    """Return the row nearest the median of `Columns.lead_ms`; None without any."""
     values = columns.lead_ms
     rows = np.flatnonzero(~np.isnan(values))
     if not len(rows):
@@ -116,10 +115,9 @@ EXAMPLES: Final = "'2026-03-01 14:30', '2026-03-01T14:30:00Z', '14:30' (today) o
 
 
 def moment(text: str, now: datetime) -> float:
-    """Unix time (s) of a date, a date with time, a time of today, or a while ago.
+    """Parse a date, date and time, time of today, or age (s, m, h, d, w) to Unix seconds.
 
-    ``now`` has a zone; times without one are in it. Units of a while: s, m, h, d, w.
-    Raises ``ValueError`` with examples for anything else.
+    ``now`` has the default zone. Raises ``ValueError`` with examples.
     """
     said = text.strip()
     try:

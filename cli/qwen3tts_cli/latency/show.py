@@ -1,4 +1,4 @@
-"""One utterance as a waterfall of text: each stage a bar on one time axis (pure)."""
+"""Terminal report: waterfalls of utterances and tables (pure)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ if TYPE_CHECKING:
 NAME_WIDTH = 20
 TIME_WIDTH = 11
 ORDER = {str(mark): place for place, mark in enumerate(Mark)}
-"""Of moments at the same time, the earlier one on the line comes first."""
+"""Order of simultaneous marks."""
 
 
 def waterfall(record: UtteranceRecord, width: int = 100) -> list[str]:
-    """Lines of at most ``width`` columns: what each moment waited for, and how long.
+    """Return lines of at most ``width`` columns: a bar per stage, named after its final mark.
 
-    A bar reaches from the moment before to the moment it is named after. The axis ends with the
-    first sound: what follows takes as long as the speech does, and has times only. Moments are in
-    order of time. A time from one machine's clock to the other's has its uncertainty behind it.
+    The axis ends with the first sound; later marks have times only. Times across clocks show
+    their uncertainty.
     """
     marks = sorted(record.marks.items(), key=lambda item: (item[1], ORDER.get(item[0], 0)))
     if not marks:
@@ -70,7 +69,7 @@ def waterfall(record: UtteranceRecord, width: int = 100) -> list[str]:
 
 
 def remarks(record: UtteranceRecord) -> list[str]:
-    """What must be known to read its waterfall."""
+    """Return caveats of a waterfall."""
     told = [f"Out of order: {each}." for each in disorder(record)]
     if record.clock_error_ms and OF_SERVER.intersection(record.marks):
         told.append(
@@ -93,18 +92,18 @@ def _line(name: str, at_ms: float, took: str, known: str, shape: str) -> str:
 
 NO_TERMINAL_COLUMNS = 100
 NAME_COLUMNS = 14
-"""The least that names get of a line."""
+"""Minimum width of names."""
 CELL_MARGIN = 3
-"""A cell's border and its two blanks."""
+"""Cell border and padding."""
 UNSTATED = "-"
-"""Stands for a percentile of too few values; n beside it says how many they are."""
+"""Placeholder of a percentile with too few values."""
 TOO_FEW = f"p95 from n = {tables.FEWEST[95]}, p99 from n = {tables.FEWEST[99]}"
 LEAST_FIRST = ("max", "clocks ±", "p99")
-"""What is left out first in a narrow terminal."""
+"""Columns dropped first in a narrow terminal."""
 
 
 def chosen_rows(columns: Columns, views: Views, found: int | None) -> list[int]:
-    """The utterances that get a waterfall, worst first."""
+    """Return rows for waterfalls, worst first."""
     if views.chosen is not None:
         return [] if found is None else [found]
     if views.slowest or views.worst is not None:
@@ -114,7 +113,6 @@ def chosen_rows(columns: Columns, views: Views, found: int | None) -> list[int]:
 
 
 def compared(before: Columns, after: Columns) -> Comparison:
-    """The two sets compared."""
     from qwen3tts_cli.latency.compared import compare
 
     return compare(before, after)
@@ -127,7 +125,7 @@ def print_report(
     views: Views,
     comparison: Comparison | None = None,
 ) -> None:
-    """All of it, for people."""
+    """Print the report."""
     headlines, stages = tables.headlines(columns), tables.stages(columns)
     for title, rows_shown in (
         ("To the first sound on the wire, and to silence (ms)", headlines),
@@ -165,7 +163,7 @@ def _utterance(columns: Columns, row: int, width: int, views: Views) -> list[str
 
 
 def about(record: UtteranceRecord) -> str:
-    """When it was and what it was said with, in one line."""
+    """Return time and voice in one line."""
     parts = [clock_time(record.started_unix_s), record.engine]
     parts += [f"voice {record.voice}"] if record.voice else []
     parts += [f"{record.line} {record.codec}".strip()]
@@ -174,7 +172,7 @@ def about(record: UtteranceRecord) -> str:
 
 
 def clock_time(unix_s: float) -> str:
-    """The local date and time, to the millisecond; empty where there is none."""
+    """Return local date and time in ms; empty if unknown."""
     if not unix_s or not math.isfinite(unix_s):
         return ""
     try:
@@ -185,7 +183,7 @@ def clock_time(unix_s: float) -> str:
 
 
 def sentences(summary: Summary) -> list[str]:
-    """The counts, in sentences."""
+    """Return counts as sentences."""
     lines = [
         f"{summary.utterances} utterances, {summary.played} played,"
         f" {summary.interrupted} interrupted."
@@ -205,10 +203,10 @@ def sentences(summary: Summary) -> list[str]:
 
 
 def table(title: str, rows: list[Row], width: int | None = None) -> Table:
-    """Rows of percentiles, with the clocks' uncertainty where there is one.
+    """Return a table of percentiles, with clock uncertainty if any.
 
-    In a terminal of few columns (``width``) names are broken into lines; where that is not enough,
-    the columns that matter least are left out, and the table says which. Numbers are never broken.
+    In a narrow terminal (``width``) names wrap, then the least important columns are dropped
+    with a note; numbers never wrap.
     """
     columns = {"n": [str(row.count) for row in rows]}
     for heading in ("p50", "p95", "p99", "max"):
@@ -268,7 +266,7 @@ def _groups(title: str, columns: Columns, by: Named) -> Table:
 def as_json(
     columns: Columns, rows: Iterable[int], views: Views, comparison: Comparison | None = None
 ) -> str:
-    """The same for programs; times in ms, null where there is none."""
+    """Return the report in JSON types; ms, null if none."""
     shown = figures(columns)
     if views.group_by is not None:
         groups = tables.groups(columns, getattr(columns, views.group_by.column))
@@ -290,7 +288,7 @@ def as_json(
 
 
 def figures(columns: Columns) -> dict[str, Any]:
-    """Counts, tables and findings."""
+    """Return counts, tables and findings."""
     found, findings = tables.summary(columns), columns.findings
     return {
         "utterances": found.utterances,

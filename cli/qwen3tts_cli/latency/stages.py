@@ -1,4 +1,4 @@
-"""The stages of an utterance: which mark follows which, and the times that matter most."""
+"""Stages of an utterance, and headline times."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CHAIN: Final = (
     Mark.FIRST_FRAME_WIRE,
     Mark.FIRST_AUDIBLE_WIRE,
 )
-"""The marks that follow each other on the way to the first sound; a missing one is skipped."""
+"""Marks up to the first sound, in order; missing ones are skipped."""
 
 WAIT: Final = "caller's last sound → first sound"
-"""The caller's wait for an answer; there where the agent has a recogniser."""
+"""Caller's wait; needs a recogniser."""
 FIRST_SOUND: Final = "first delta → first sound"
 GREETING: Final = "greeting: asked → first sound"
 HEADLINES: Final = {
@@ -37,18 +37,18 @@ HEADLINES: Final = {
     "asked → first sound": (Mark.TEXT_IN, Mark.FIRST_AUDIBLE_WIRE),
     "silence before the sound": (Mark.FIRST_FRAME_WIRE, Mark.FIRST_AUDIBLE_WIRE),
 }
-"""The times that matter most, without greetings; sound is there when its frame is sent."""
+"""Headline times, without greetings; sound counts when its frame is sent."""
 SILENCE: Final = "interrupted → silence"
 
 OF_SERVER: Final = frozenset(SERVER_MARKS.values())
-"""Marks taken by the server's clock: to the client's they are known to ± ``clock_error_ms``."""
+"""Marks by the server's clock, ± ``clock_error_ms`` to the client's."""
 
 
 def crosses_clocks(first: Mark | str, last: Mark | str) -> bool:
-    """Whether the one mark is by the server's clock and the other by the client's."""
+    """Return whether two marks are of different clocks."""
     return (first in OF_SERVER) != (last in OF_SERVER)
 
 
 def stage_name(first: Mark | str, last: Mark | str) -> str:
-    """What the time from one mark to the other is called."""
+    """Return the name of a stage."""
     return f"{first} → {last}"

@@ -1,4 +1,4 @@
-"""What many utterances add up to: rows of percentiles, counts and what stands out (pure)."""
+"""Statistics of utterances: percentiles and counts (pure)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 Stage = tuple[Mark, Mark]
 RowNumbers = NDArray[np.intp]
 FEWEST: Final = {95.0: 20, 99.0: 100}
-"""The fewest values of which a percentile is stated: of fewer it is their largest."""
+"""Minimum values for each percentile; of fewer it is the maximum."""
 MOST_NAMES: Final = 32
-"""A damaged log may hold any number of names; so many are told one by one."""
+"""Names listed; a damaged log may have any number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table; times in milliseconds."""
+    """Table row, milliseconds."""
 
     name: str
     count: int
@@ -47,19 +47,19 @@ class Row:
     """NaN below 100 values."""
     largest: float
     clock_error_ms: float | None = None
-    """Median uncertainty of a time from one machine's clock to the other's; else None."""
+    """Median uncertainty across clocks; else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Utterances that have a name in common."""
+    """Utterances of one name."""
 
     name: str
     utterances: int
     gapless_pct: float
-    """NaN where none was played."""
+    """NaN if none was played."""
     lead: Row
-    """Of the callers' waits where they are known, else of the first sound."""
+    """Wait if known, else first sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +69,25 @@ class Summary:
     utterances: int
     calls: int
     played: int
-    """Of which a frame reached the wire."""
+    """With a frame on the wire."""
     gapless: int
-    """Played, and never run dry."""
+    """Played without underrun."""
     interrupted: int
     starvations: int
     longest_gap_ms: float
     ends: dict[str, int]
-    """By reason, most first, at most `MOST_NAMES`; ``""`` = still open."""
+    """By reason, at most `MOST_NAMES`; ``""`` = still open."""
     began_unix_s: float
-    """The first one's start; NaN where there is none, as the next."""
+    """First start; NaN if none, as the next."""
     ended_unix_s: float
 
     @property
     def gapless_pct(self) -> float:
-        """Share of the utterances played that never ran dry; NaN where none was played."""
+        """Percentage played without underrun; NaN if none was played."""
         return 100 * self.gapless / self.played if self.played else math.nan
 
 
 def summary(columns: Columns) -> Summary:
-    """Count them."""
     played, started = columns.played, columns.started_unix_s
     return Summary(
         utterances=len(columns),
@@ -105,19 +104,19 @@ def summary(columns: Columns) -> Summary:
 
 
 def percentile(values: Floats, percent: float) -> float:
-    """The smallest value that at least ``percent`` of all do not exceed; NaN where none is."""
+    """Return the smallest value not below ``percent`` of all; NaN if empty."""
     if not len(values):
         return math.nan
     return float(np.percentile(values, percent, method="inverted_cdf"))
 
 
 def stated(values: Floats, percent: float) -> float:
-    """The percentile; NaN where there are fewer values than `FEWEST` asks for."""
+    """Return the percentile; NaN below `FEWEST` values."""
     return percentile(values, percent) if len(values) >= FEWEST.get(percent, 1) else math.nan
 
 
 def row(name: str, values: Floats, clock_error_ms: float | None = None) -> Row:
-    """Percentiles of values without NaN."""
+    """Return percentiles of values without NaN."""
     if not len(values):
         return Row(name, 0, math.nan, math.nan, math.nan, math.nan, clock_error_ms)
     p50, p95, p99 = (stated(values, percent) for percent in (50, 95, 99))
@@ -125,7 +124,7 @@ def row(name: str, values: Floats, clock_error_ms: float | None = None) -> Row:
 
 
 def headline_times(columns: Columns) -> dict[str, Floats]:
-    """The times that matter most, each of shape [n]; NaN where an utterance has no such time."""
+    """Return headline times [n]; NaN = missing."""
     greeting = columns.greeting
     found = {
         name: np.where(greeting, np.float32(np.nan), columns.between_ms(*marks))
@@ -138,22 +137,19 @@ def headline_times(columns: Columns) -> dict[str, Floats]:
 
 
 def lead_name(columns: Columns) -> str:
-    """The name of ``Columns.lead_ms``."""
+    """Return the name of ``Columns.lead_ms``."""
     return WAIT if columns.has_waits else FIRST_SOUND
 
 
 def headline_values(columns: Columns) -> dict[str, Floats]:
-    """The times that matter most: each without the utterances that lack it; the empty left out."""
+    """Return headline times without NaN; empty ones are omitted."""
     found = headline_times(columns)
     present = {name: values[~np.isnan(values)] for name, values in found.items()}
     return {name: values for name, values in present.items() if len(values)}
 
 
 def stage_rows(columns: Columns) -> dict[Stage, tuple[RowNumbers, Floats]]:
-    """For each stage, in the order of the line: which answers have it, and its duration (ms).
-
-    A stage reaches from one mark of `CHAIN` to the next that the utterance has.
-    """
+    """Return utterances and durations (ms) of each stage of `CHAIN`, between present marks."""
     found: dict[Stage, tuple[RowNumbers, Floats]] = {}
     before = np.full(len(columns), -1, np.int8)
     answers = columns.answers
@@ -169,17 +165,17 @@ def stage_rows(columns: Columns) -> dict[Stage, tuple[RowNumbers, Floats]]:
 
 
 def stage_values(columns: Columns) -> dict[Stage, Floats]:
-    """The durations (ms) of each stage, in the order of the line."""
+    """Return durations (ms) of each stage."""
     return {stage: values for stage, (_, values) in stage_rows(columns).items()}
 
 
 def headlines(columns: Columns) -> list[Row]:
-    """Times to the first sound, and to silence after an interruption."""
+    """Return times to first sound, and to silence after a barge-in."""
     return [row(name, values) for name, values in headline_values(columns).items()]
 
 
 def stages(columns: Columns) -> list[Row]:
-    """The stages in the order of the line."""
+    """Return stages in order."""
     made = []
     for (first, last), (rows, values) in stage_rows(columns).items():
         error = None
@@ -190,7 +186,7 @@ def stages(columns: Columns) -> list[Row]:
 
 
 def groups(columns: Columns, by: Named) -> list[Group]:
-    """`Columns.lead_ms` and the gaps by a name, most utterances first; at most `MOST_NAMES`."""
+    """Return `Columns.lead_ms` and underruns by name, at most `MOST_NAMES`."""
     made = []
     lead_ms, called = columns.lead_ms, lead_name(columns)
     for name, count in list(by.counts().items())[:MOST_NAMES]:

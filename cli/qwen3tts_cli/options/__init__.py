@@ -1,1 +1,1 @@
-"""Options that several subcommands share."""
+"""Options shared by subcommands."""

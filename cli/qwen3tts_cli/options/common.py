@@ -1,4 +1,4 @@
-"""Options and settings that several subcommands share."""
+"""Options and settings shared by subcommands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qwen3tts_cli.output.console import note, notes
 
 
 class Srtp(StrEnum):
-    """Whether sound is encrypted."""
+    """Media encryption."""
 
     OFF = "off"
     ACCEPT = "accept"
@@ -25,7 +25,7 @@ class Srtp(StrEnum):
 
 
 def codec_names(incomplete: str) -> list[str]:
-    """Complete the last name of ``--codecs``; the codecs are those of the codec table."""
+    """Complete the last name of ``--codecs``."""
     from qwen3tts_codecs.table import SDP_CODECS
 
     done, comma, begun = incomplete.rpartition(",")
@@ -263,24 +263,24 @@ Transfer = Annotated[
 
 
 class Options(Protocol):
-    """A dataclass whose fields are annotated as options of a command line."""
+    """Dataclass with fields annotated as options."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
 @runtime_checkable
 class CheckedOptions(Protocol):
-    """Options that can contradict each other."""
+    """Options that validate each other."""
 
     def check(self) -> None:
-        """Refuse options that contradict each other; raises ``typer.BadParameter``."""
+        """Raise ``typer.BadParameter`` for contradictory options."""
 
 
 def spread(**groups: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command that takes these objects; on the command line their fields stand for them.
+    """Return a decorator that replaces parameters of a command by the options of dataclasses.
 
-    ``spread(manner=Manner)(command)``: the parameter ``manner`` of ``command`` becomes the options
-    of ``Manner``, in its place; the object is made of them, and checked, before it runs.
+    ``spread(manner=Manner)(command)``: the fields of ``Manner`` become options in place of
+    ``manner``; the object is built and checked before the command runs.
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
@@ -324,11 +324,7 @@ def _parameters(group: type[Options], at: inspect.Parameter) -> list[inspect.Par
 
 @asynccontextmanager
 async def speech_server(url: str | None) -> AsyncIterator[str]:
-    """The URL of a server that runs while the context lasts; one of its own is a child process.
-
-    Raises:
-        EngineUnavailable: the voice cannot start, as where a package is not installed.
-    """
+    """Yield a server URL, of a child process without ``url``; raises EngineUnavailable."""
     if url is not None:
         yield url
         return

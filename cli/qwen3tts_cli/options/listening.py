@@ -1,4 +1,4 @@
-"""How a caller is listened to: the options that ``call`` and ``answer`` share."""
+"""Listening options of ``call`` and ``answer``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 LISTENING = "Listening"
 AGENT = "Agent (with --llm and --stt)"
 CHECK_S = 8.0
-"""Seconds: the time that many a local model takes to load."""
+"""Timeout; local models take that long to load."""
 
 
 class Detector(StrEnum):
-    """What tells speech from other sound."""
+    """Voice activity detector."""
 
     SILERO = "silero"
     WEBRTC = "webrtc"
@@ -31,7 +31,7 @@ class Detector(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
-    """What is None is left to the defaults of `ListenSettings` and `AgentSettings`."""
+    """Listening options; None: default of `ListenSettings` and `AgentSettings`."""
 
     stt: Annotated[
         str | None,
@@ -136,11 +136,7 @@ class ListenOptions:
     ] = False
 
     def check(self) -> None:
-        """Refuse options that contradict each other.
-
-        Raises:
-            typer.BadParameter: they do.
-        """
+        """Refuse contradictory options; raises ``typer.BadParameter``."""
         if self.stt is not None and not self.stt.strip():
             raise typer.BadParameter("--stt is empty.")
         if self.stt is None:
@@ -168,11 +164,11 @@ class ListenOptions:
 
     @property
     def listens(self) -> bool:
-        """Whether the caller's voice silences what is being said."""
+        """Whether barge-in is on."""
         return self.stt is not None if self.barge_in is None else self.barge_in
 
     def settings(self) -> ListenSettings:
-        """As the call's listening takes them; raises ``typer.BadParameter``, MissingExtra."""
+        """Return listening settings; raises ``typer.BadParameter``, MissingExtra."""
         with needs("phone"):
             from qwen3tts_phone.detection.settings import ListenSettings
 

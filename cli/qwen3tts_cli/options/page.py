@@ -1,4 +1,4 @@
-"""Where the softphone's page is served, and to whom: the options of ``softphone``."""
+"""Options of the ``softphone`` page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TURN_ENV = "MR_QWEN3TTS_TURN"
 
 
 class Consent(StrEnum):
-    """What is heard before a recording begins."""
+    """Announcement before recording."""
 
     NONE = "none"
     TONE = "tone"
@@ -29,7 +29,7 @@ class Consent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """As the command line has them."""
+    """Address, access and features of the page."""
 
     host: Annotated[
         str,
@@ -174,7 +174,7 @@ class PageOptions:
     ] = False
 
     def check(self) -> None:
-        """Refuse options that contradict each other; raises ``typer.BadParameter``."""
+        """Refuse contradictory options; raises ``typer.BadParameter``."""
         if self.certificate_key is not None and self.certificate is None:
             raise typer.BadParameter("--certificate-key needs --certificate.")
         if self.http and self.certificate is not None:
@@ -192,11 +192,11 @@ class PageOptions:
         parsed_servers(self.server)
 
     def token(self) -> str:
-        """The token of the environment; empty = one is to be made."""
+        """Token of the environment; empty: generate one."""
         return os.environ.get(self.token_env, "").strip()
 
     def ice_servers(self) -> list[tuple[str, str, str]]:
-        """URL, user and password of each ICE server; a STUN server has neither."""
+        """URL, user and password of ICE servers; STUN has neither."""
         user, _, password = os.environ.get(self.turn_env, "").strip().partition(":")
         return [
             (url, user, password) if url.startswith("turn") else (url, "", "")
@@ -205,9 +205,9 @@ class PageOptions:
 
 
 def parsed_servers(given: list[str] | None) -> dict[str, str]:
-    """Names and addresses; an address without a name has that of its place, from the second on.
+    """Parse names and addresses; unnamed ones after the first are named by host.
 
-    Raises ``typer.BadParameter`` for what is no address, and for a name given twice.
+    Raises ``typer.BadParameter``.
     """
     found: dict[str, str] = {}
     for each in given or ():

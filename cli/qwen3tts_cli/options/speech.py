@@ -1,4 +1,4 @@
-"""How words are to be said: the options that ``say``, ``call`` and ``answer`` share."""
+"""Speech options of ``say``, ``call`` and ``answer``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 PANEL = "Voice"
 SHOWN = {"sampling": "temperature"}
-"""Fields of ``context.open`` whose option is called otherwise."""
+"""Option names that differ from ``context.open`` fields."""
 
 
 class Mode(StrEnum):
-    """How text becomes speech."""
+    """Text mode of synthesis."""
 
     AUTO = "auto"
     CLAUSE = "clause"
@@ -32,7 +32,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """What is None is left to the server."""
+    """Speech options; None: the server's default."""
 
     voice: Annotated[
         str | None,
@@ -126,11 +126,7 @@ class Manner:
     ] = False
 
     def check(self) -> None:
-        """Refuse options that contradict each other.
-
-        Raises:
-            typer.BadParameter: they do.
-        """
+        """Refuse contradictory options; raises ``typer.BadParameter``."""
         if self.clone is not None and self.voice is not None:
             raise typer.BadParameter("give --voice or --clone, one of the two.")
         if self.clone is None and (self.ref_text is not None or self.x_vector_only):
@@ -138,7 +134,7 @@ class Manner:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The fields of ``context.open`` besides voice and language that were given."""
+        """Return given fields of ``context.open`` without voice and language."""
         from qwen3tts_wire.messages import Sampling
 
         given: dict[str, Any] = {}
@@ -155,12 +151,8 @@ class Manner:
         return given
 
     async def voiced(self, client: SpeechClient) -> Manner:
-        """The same with a voice that the server has: that of the recording, where one is given.
-
-        Raises:
-            SpeechError: the server makes no voices, or not of this recording.
-            OSError: the file cannot be read.
-        """
+        """Return a copy with the voice cloned from the recording, if given; raises SpeechError,
+        OSError."""
         if self.clone is None:
             return self
         ready = await client.load_voice(
@@ -172,7 +164,7 @@ class Manner:
         return replace(self, voice=ready.voice_id, clone=None, ref_text=None, x_vector_only=False)
 
     async def voiced_at(self, url: str) -> Manner:
-        """As ``voiced``, at the server at ``url``."""
+        """Run `voiced` at ``url``."""
         from qwen3tts_wire.client import SpeechClient
 
         if self.clone is None:
@@ -182,12 +174,12 @@ class Manner:
 
 
 def tell_ignored(ignored: Iterable[str]) -> None:
-    """Say which options the server's engine does not know."""
+    """Note options unsupported by the engine."""
     if names := ", ".join(SHOWN.get(each, each) for each in ignored):
         note(f"This voice knows no {names}; left out.")
 
 
 def tell_mode(asked: Mode | None, used: str) -> None:
-    """Say that a voice does not take text as it was asked for."""
+    """Note an unsupported text mode."""
     if asked is not None and asked is not Mode.CLAUSE and used == Mode.CLAUSE:
         note(f"This voice takes no text in the mode {asked}; it speaks by clauses.")

@@ -1,1 +1,1 @@
-"""Consoles, exit codes, help pages, files and the loudspeaker."""
+"""Consoles, exit codes, help pages, files and audio output."""

@@ -1,4 +1,4 @@
-"""Rows in columns whose first is never cut or wrapped, however narrow the terminal."""
+"""Text columns; the first is never cut or wrapped."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from rich.cells import cell_len, chop_cells
 
 GAP = "  "
 NARROWEST = 10
-"""A column is not made narrower than this; else each cell stands on a line of its own."""
+"""Minimum width; below it cells get own lines."""
 
 
 def columns(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Return lines of text, the first row being the headings.
+    """Return lines; the first row is the header.
 
     Args:
-        rows: cells of equal number; the first of each is kept whole.
-        width: of the terminal, in cells; None: no bound, for a pipe.
+        rows: of equal length.
+        width: terminal cells; None: unbounded.
     """
     natural = [max(cell_len(row[place]) for row in rows) for place in range(len(rows[0]))]
     widths = natural if width is None else _fitting(natural, width)

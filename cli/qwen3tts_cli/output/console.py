@@ -1,4 +1,4 @@
-"""The two consoles: results go to standard output, everything else to standard error."""
+"""Consoles: results on standard output, all else on standard error."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from rich.text import Text
 from qwen3tts_wire.errors import SpeechError, UnknownVoice
 
 ROUTE = re.compile(r"\b(?:GET|POST|PUT|PATCH|DELETE|HEAD) /")
-"""A route of the server, which is of no use at a terminal."""
+"""HTTP route in messages."""
 LIST_VOICES = "`mr-qwen3tts voices` lists all."
 PIPE_WIDTH = 160
-"""Columns where no terminal says how many there are."""
+"""Columns without a terminal."""
 
 
 def results() -> Console:
-    """Where a subcommand's result goes; a pipe gets plain text, wide enough for all tables."""
+    """Return the console of results; a pipe gets wide plain text."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
     return Console(highlight=False, soft_wrap=True, width=width)
 
 
 def notes() -> Console:
-    """Where progress, remarks and errors go."""
+    """Return the console of progress, notes and errors."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 about: ContextVar[str] = ContextVar("about", default="")
-"""Whom the remarks of a task are about, where there are several at once."""
+"""Name of a concurrent task, prefixed to notes."""
 
 
 def note(message: str) -> None:
-    """One remark for the person at the terminal."""
+    """Print a note."""
     with _beside_prompt():
         notes().print(Text(printable(_about() + message), style="dim"))
 
 
 def result(message: str) -> None:
-    """One line of a result, which may come while somebody types."""
+    """Print a result line, also while a person types."""
     with _beside_prompt():
         results().print(printable(message), markup=False)
 
@@ -55,8 +55,7 @@ _prompt = ""
 
 
 def show_prompt(text: str) -> None:
-    """Show a prompt at the terminal, and again below each line that is printed meanwhile; ""
-    ends it."""
+    """Show a prompt, repeated below printed lines; "" ends it."""
     global _prompt
     _prompt = text
     _write(text)
@@ -80,7 +79,7 @@ def _about() -> str:
 
 
 def complain(message: str, remedy: str = "") -> None:
-    """An error in plain words: the cause, then what to do."""
+    """Print an error: cause, then remedy."""
     told = sentence(_about() + message)
     text = Text("Error: ", style="bold red").append(Text(told, style="default"))
     if remedy:
@@ -91,12 +90,12 @@ def complain(message: str, remedy: str = "") -> None:
 
 
 def complain_of(error: SpeechError) -> None:
-    """The same, for an error that knows both."""
+    """Print an error with its own remedy."""
     complain(error.message, remedy_of(error))
 
 
 def remedy_of(error: SpeechError) -> str:
-    """Return the remedy for a command line: without routes of HTTP, with the list of voices."""
+    """Return the remedy without HTTP routes, with the voice list."""
     sentences = re.split(r"(?<=[.!?]) +", error.remedy)
     kept = [each for each in sentences if not ROUTE.search(each)]
     if isinstance(error, UnknownVoice) and LIST_VOICES not in kept:
@@ -105,20 +104,18 @@ def remedy_of(error: SpeechError) -> str:
 
 
 def sentence(text: str) -> str:
-    """Printable, with a capital at the front; a name of a file or an address stays as it is."""
+    """Make printable and capitalise, except file names and addresses."""
     text = printable(text)
     first = text.split(" ", 1)[0]
     return text[:1].upper() + text[1:] if first.isalpha() else text
 
 
 def printable(text: str) -> str:
-    """Without what could steer the terminal: text may come from the other end of a line."""
+    """Remove terminal control characters: text may be remote."""
     return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
 
 
 class LogLevel(StrEnum):
-    """How much is logged."""
-
     DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
@@ -126,23 +123,23 @@ class LogLevel(StrEnum):
 
 
 def configure_logging(level: LogLevel) -> None:
-    """Send log messages to standard error, plainly."""
+    """Log to standard error."""
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
 
 
 class Stages:
-    """Shows each stage: in place at a terminal, else a line for each. Any thread may call it."""
+    """Progress display, thread-safe: in place at a terminal, else a line a stage."""
 
     def __init__(self, status: Status, *, in_place: bool | None = None) -> None:
-        """``in_place`` None: as standard error is a terminal."""
+        """``in_place`` None: if standard error is a terminal."""
         self._status = status
         self._in_place = notes().is_terminal if in_place is None else in_place
         self._last = ""
 
     def __call__(self, what: str, done: int, of: int) -> None:
-        """``done`` of ``of`` parts of ``what`` are done."""
+        """Show ``done`` of ``of`` parts of ``what``."""
         what = what[:1].upper() + what[1:]
         if self._in_place:
             self._status.update(f"{what} … {done} of {of}" if of > 1 else f"{what} …")
@@ -151,5 +148,4 @@ class Stages:
         self._last = what
 
     def stop(self) -> None:
-        """It has started."""
         self._status.stop()

@@ -1,4 +1,4 @@
-"""How the command ends: one exit code for each kind of failure, and a plain sentence for people."""
+"""Exit codes and orderly end of commands."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from qwen3tts_wire.errors import BadRequest, SpeechError
 T = TypeVar("T")
 
 _terminate: ContextVar[Callable[[], None] | None] = ContextVar("terminate", default=None)
-"""What SIGTERM does to the subcommand that runs."""
+"""SIGTERM handler of the running subcommand."""
 
 
 class ExitCode(IntEnum):
-    """What a script can tell from the exit code."""
+    """Exit codes for scripts."""
 
     OK = 0
-    """Done."""
     FAILED = 1
-    """Something broke on the way; what was done until then is kept."""
+    """Failure in progress; partial results are kept."""
     USAGE = 2
-    """The command line is wrong: an option, an address, a voice, the text."""
+    """Invalid option, address, voice or text."""
     UNAVAILABLE = 3
-    """Something is not there: the server, the phone, the model, a package, a port."""
+    """Server, phone, model, package or port missing."""
     REFUSED = 4
-    """The other end is there and says no."""
+    """Rejected by the other end."""
     INTERRUPTED = 130
     """Ctrl-C."""
     TERMINATED = 143
@@ -67,33 +66,33 @@ _BY_CODE = {
 
 
 def exit_code(error: SpeechError) -> ExitCode:
-    """The exit code for an error, by its kind."""
+    """Return the exit code of an error."""
     if isinstance(error, BadRequest):
         return ExitCode.USAGE
     return _BY_CODE.get(error.code, ExitCode.FAILED)
 
 
 class MissingExtra(SpeechError):
-    """A package that this subcommand needs is not installed."""
+    """A package is not installed."""
 
     code = "missing_extra"
 
 
 class MissingProgram(SpeechError):
-    """A program that this subcommand needs is not installed."""
+    """A program is not installed."""
 
     code = "missing_program"
 
 
 class CutShort(SpeechError):
-    """Not everything was said."""
+    """Speech ended early."""
 
     code = "cut_short"
 
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Around imports: a missing package becomes an error that names the extra to install."""
+    """Turn missing imports into an error that names the extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -106,12 +105,10 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a subcommand's coroutine; Ctrl-C and SIGTERM end it in order, calls hung up.
-
-    An error inside a task group comes out as itself.
+    """Run a subcommand's coroutine; unwrap task group errors.
 
     Raises:
-        SystemExit: with 143 after SIGTERM, with 130 after Ctrl-C.
+        SystemExit: 143 after SIGTERM, 130 after Ctrl-C.
     """
     terminated = False
 
@@ -146,9 +143,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def at_first_sigterm(then: Callable[[], None]) -> Iterator[None]:
-    """Within this, the first SIGTERM calls ``then`` and ends nothing; a second one ends it all.
+    """Call ``then`` at the first SIGTERM; the second ends the process.
 
-    Only inside of what ``run`` runs; elsewhere signals stay as they are.
+    Effective within `run` only.
     """
     terminate = _terminate.get()
     if terminate is None:
@@ -168,7 +165,7 @@ def at_first_sigterm(then: Callable[[], None]) -> Iterator[None]:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The first error in a group that is no group itself; one with a cause to tell is preferred."""
+    """Return the first leaf of an error group, preferably a SpeechError."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     flat = [first_error(each) for each in error.exceptions]

@@ -1,4 +1,4 @@
-"""Help pages: ``--help`` shows a command's ``FIRST_OPTIONS``, ``--help-all`` every option."""
+"""Help pages: ``--help`` shows ``FIRST_OPTIONS``, ``--help-all`` every option."""
 
 from __future__ import annotations
 
@@ -20,33 +20,31 @@ from rich.table import Table
 from rich.text import Text
 
 MOST = 12
-"""A subcommand with more options than this has ``--help-all``."""
+"""Option count from which ``--help-all`` is added."""
 
 HELP_ALL = "--help-all"
 WIDEST_NAME = 30
-"""Cells of the first column; a longer entry goes on in the next line, an option's name is whole."""
+"""Width of the first column; longer entries wrap."""
 WIDEST = 100
 _KINDS = {"path": "PATH", "file": "FILE", "directory": "FOLDER", "dir": "FOLDER", "text": "TEXT"}
 
 
 class Page(typer.core.TyperCommand):
-    """A subcommand whose ``--help`` shows the ``FIRST_OPTIONS`` of its module."""
+    """Subcommand with a short ``--help``."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the short page."""
         _print_page(self, ctx, everything=False)
 
 
 class Contents(typer.core.TyperGroup):
-    """The command whose page lists the subcommands."""
+    """Command with the list of subcommands."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the page."""
         _print_page(self, ctx, everything=True)
 
 
 def with_pages(app: typer.Typer) -> None:
-    """Give each subcommand of ``app`` its page, and ``--help-all`` to those with many options."""
+    """Install help pages on each subcommand of ``app``."""
     for each in app.registered_commands:
         each.cls = Page
         assert each.callback is not None
@@ -121,7 +119,7 @@ def _first_of(command: Any) -> Sequence[str]:
 
 
 def first_options(first: Sequence[str], options: Sequence[Any]) -> list[Any]:
-    """Return the parameters of the short page, with those that show help at the end."""
+    """Return parameters of the short page, help options last."""
     own = [each for each in options if not _is_help(each)]
     if len(own) <= MOST:
         return list(options)
@@ -167,7 +165,7 @@ def _print_rows(console: Console, name: str, rows: Sequence[tuple[Text, Text]]) 
 
 
 def entry(param: Any) -> Text:
-    """Return an option with its short form and its value, or an argument."""
+    """Format an option or argument."""
     label = value_label(param)
     if param.param_type_name == "argument":
         return Text(label or param.name, style="bold cyan")
@@ -180,7 +178,7 @@ def entry(param: Any) -> Text:
 
 
 def value_label(param: Any) -> str:
-    """Return what stands for the value: the metavar, the choices, or the kind of value."""
+    """Return metavar, choices, or type."""
     if param.metavar:
         return str(param.metavar)
     if getattr(param, "is_flag", False) or getattr(param, "count", False):
@@ -205,7 +203,7 @@ def _choices(described: Any) -> list[str]:
 
 
 def meaning(param: Any) -> Text:
-    """Return the help text with bounds, default and environment variable."""
+    """Return help text with bounds, default and variable."""
     text = Text.from_markup(" ".join((param.help or "").split()))
     further = []
     if value_label(param) == "CHOICE":

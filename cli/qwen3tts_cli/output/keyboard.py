@@ -1,4 +1,4 @@
-"""Words that a person types at the terminal: how to type them, and a prompt for each line."""
+"""Keyboard input with a prompt a line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def typed_by_person() -> bool:
 
 
 def from_keyboard(*, by_key: bool = False) -> AsyncIterator[str]:
-    """Standard input, as deltas; at a terminal it is first said how to type and to end, and lines
-    have a prompt.
+    """Yield standard input as deltas, with instructions and prompts at a terminal.
 
-    ``by_key``: each key is a delta, else each line.
+    Args:
+        by_key: a delta per key, else per line.
 
     Raises:
-        BadText: it is not UTF-8 text.
+        BadText: not UTF-8.
     """
     from qwen3tts_phone.call.text_sources import from_stdin
 

@@ -1,4 +1,4 @@
-"""Speech into a WAV file, a file of another format, a pipe or the loudspeaker."""
+"""Audio output: WAV and encoded files, pipe, loudspeaker."""
 
 from __future__ import annotations
 
@@ -23,38 +23,35 @@ if TYPE_CHECKING:
 
 
 UNKNOWN_BYTES = 0xFFFFFFFF - 36
-"""Length in the header of a stream whose end is not known."""
+"""Header length of an unbounded stream."""
 SAVE_BYTES = 48_000
-"""The header is brought up to date at least as often as this."""
+"""Interval of header updates."""
 
 
 def _wav_header(data_bytes: int, rate_hz: int, channels: int) -> bytes:
     # Imported when it is needed: it loads numpy, which the command line's start does not.
-    from qwen3tts_phone.audio.wav import wav_header
+    from qwen3tts_codecs.wav import wav_header
 
     return wav_header(data_bytes, rate_hz, channels)
 
 
 class WavWriter:
-    """One channel of 16-bit samples. The header fits what was written, also after a kill."""
+    """Mono 16-bit WAV file with a valid header even after a kill."""
 
     def __init__(self, path: Path, rate_hz: int) -> None:
-        """Create or empty ``path``; raises ``OSError`` where that is impossible."""
+        """Create or truncate ``path``; raises ``OSError``."""
         self._file = path.open("wb", buffering=0)
         self._rate_hz = rate_hz
         self._seekable = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         self._saved = 0
         self.data_bytes = 0
-        """Bytes of samples so far."""
         self._write(_wav_header(0 if self._seekable else UNKNOWN_BYTES, rate_hz, 1))
 
     @property
     def seconds(self) -> float:
-        """Length so far."""
         return self.data_bytes / 2 / self._rate_hz
 
     def write(self, pcm: bytes) -> None:
-        """Append samples."""
         self._write(pcm)
         self.data_bytes += len(pcm)
         if self.data_bytes - self._saved >= SAVE_BYTES:
@@ -71,7 +68,6 @@ class WavWriter:
         self._saved = self.data_bytes
 
     def close(self) -> None:
-        """Finish the header and the file."""
         if not self._file.closed:
             try:
                 self._save()
@@ -80,18 +76,15 @@ class WavWriter:
 
 
 class WavStream:
-    """The same into a pipe, such as standard output, where no header can be mended.
-
-    A reader that takes its time holds up the speech, not the event loop.
-    """
+    """WAV into a pipe; backpressure does not block the event loop."""
 
     def __init__(self, fd: int, rate_hz: int) -> None:
-        """``fd`` stays open; nothing else may write to it meanwhile."""
+        """``fd`` stays open and must not be shared."""
         self._fd = fd
         self._header = _wav_header(UNKNOWN_BYTES, rate_hz, 1)
 
     async def write(self, pcm: bytes) -> None:
-        """Append samples; raises ``BrokenPipeError`` when the reader has gone."""
+        """Append samples; raises ``BrokenPipeError``."""
         view = memoryview(self._header + pcm)
         self._header = b""
         while view:
@@ -118,24 +111,20 @@ PLAYERS: dict[str, Callable[[int], list[str]]] = {
     "paplay": lambda hz: ["--raw", "--format=s16le", f"--rate={hz}", "--channels=1"],
     "ffplay": lambda _: ["-nodisp", "-autoexit", "-loglevel", "error", "-f", "wav", "-i", "-"],
 }
-"""What is tried, in order, and its arguments at a rate in hertz."""
+"""Players by preference, and arguments for a rate in Hz."""
 MAX_ERROR_BYTES = 4096
 STOP_S = 2.0
-"""How long a player may take to end when it is told to."""
+"""Timeout of a stopped player."""
 
 
 class PlayerFailed(SpeechError):
-    """The player program ended before the sound did."""
+    """The player exited early."""
 
     code = "player_failed"
 
 
 def find_player(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
-    """Name and path of the first player that is installed.
-
-    Raises:
-        MissingProgram: there is none.
-    """
+    """Return name and path of an installed player; raises MissingProgram."""
     for name in PLAYERS:
         if path := which(name):
             return name, path
@@ -146,7 +135,7 @@ def find_player(which: Callable[[str], str | None] = shutil.which) -> tuple[str,
 
 
 class Player:
-    """A running player; it takes sound no faster than it plays it."""
+    """Running player with backpressure."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self._name = name
@@ -161,7 +150,7 @@ class Player:
     async def start(
         cls, rate_hz: int, found: tuple[str, str] | None = None, arguments: Sequence[str] = ()
     ) -> Player:
-        """Start ``found`` (a name and a path) or the first player that is installed."""
+        """Start ``found`` (name, path) or the first installed player."""
         name, path = found or find_player()
         process = await asyncio.create_subprocess_exec(
             path,
@@ -179,11 +168,7 @@ class Player:
         return player
 
     async def write(self, pcm: bytes) -> None:
-        """Hand over samples, 16 bits little-endian; waits while the player has enough.
-
-        Raises:
-            PlayerFailed: it has ended; says why if it told.
-        """
+        """Write int16 little-endian samples; raises PlayerFailed with its message."""
         try:
             self._stdin.write(pcm)
             await self._stdin.drain()
@@ -191,7 +176,7 @@ class Player:
             raise await self._failure() from None
 
     async def finish(self) -> None:
-        """Wait until everything has been heard; raises `PlayerFailed` as `write` does."""
+        """Wait for playout; raises `PlayerFailed`."""
         self._stdin.close()
         with suppress(BrokenPipeError, ConnectionResetError):
             await self._stdin.wait_closed()
@@ -199,7 +184,7 @@ class Player:
             raise await self._failure()
 
     async def stop(self, patience_s: float = STOP_S) -> None:
-        """Silence now; harmless when it has ended."""
+        """Stop immediately; idempotent."""
         if self._process.returncode is None:
             self._process.terminate()
             try:
@@ -226,24 +211,21 @@ class Player:
 
 
 _FORMS = {".flac": "flac", ".mp3": "mp3", ".ogg": "opus", ".opus": "opus"}
-"""The encoder's names."""
+"""Encoder names."""
 
 
 class Sink(Protocol):
-    """Takes samples as they come."""
+    """Consumer of samples."""
 
     async def write(self, pcm: bytes) -> None:
-        """Samples, 16 bits little-endian."""
+        """Take int16 little-endian samples."""
 
     async def finish(self) -> None:
-        """Nothing follows."""
+        """Mark the end."""
 
 
 class FileSink:
-    """A file of sound in the form that its ending names.
-
-    It is opened by the first sound: what fails before that leaves an older file alone.
-    """
+    """Audio file by suffix, opened at the first samples: earlier failures keep an old file."""
 
     def __init__(self, out: Path, rate_hz: int) -> None:
         self._out = out
@@ -251,7 +233,7 @@ class FileSink:
         self._writer: WavWriter | EncodedWriter | None = None
 
     async def write(self, pcm: bytes) -> None:
-        """Append samples; raises ``OSError`` where the file cannot be written."""
+        """Append samples; raises ``OSError``."""
         if self._writer is None:
             self._writer = self._opened()
         self._writer.write(pcm)
@@ -264,7 +246,6 @@ class FileSink:
         return EncodedWriter(self._out, form, self._rate_hz)
 
     async def finish(self) -> None:
-        """Finish the file."""
         self.close()
 
     def close(self) -> None:
@@ -274,10 +255,10 @@ class FileSink:
 
 
 class EncodedWriter:
-    """One channel of 16-bit samples, encoded while it is made."""
+    """Encoded mono file of 16-bit samples."""
 
     def __init__(self, path: Path, form: str, rate_hz: int) -> None:
-        """Create or empty ``path``; raises ``OSError``, EngineUnavailable."""
+        """Create or truncate ``path``; raises ``OSError``, EngineUnavailable."""
         from qwen3tts_server.dialects.encoding import SoundFile
 
         self._file: BinaryIO = path.open("wb", buffering=0)
@@ -288,11 +269,9 @@ class EncodedWriter:
             raise
 
     def write(self, pcm: bytes) -> None:
-        """Append samples."""
         self._sound.push(pcm)
 
     def close(self) -> None:
-        """Finish the file."""
         if not self._file.closed:
             try:
                 self._sound.close()
@@ -301,18 +280,17 @@ class EncodedWriter:
 
 
 class PipeSink:
-    """Standard output, as WAV."""
+    """WAV on standard output."""
 
     def __init__(self, rate_hz: int) -> None:
 
         self._wav = WavStream(sys.stdout.fileno(), rate_hz)
 
     async def write(self, pcm: bytes) -> None:
-        """Hand samples on, no faster than they are read."""
+        """Write with backpressure."""
         await self._wav.write(pcm)
 
-    async def finish(self) -> None:
-        """Nothing is held back."""
+    async def finish(self) -> None: ...
 
 
 assert set(_FORMS) == set(SOUND_ENDINGS[1:])

@@ -1,4 +1,4 @@
-"""Whether a file can be written, said before anything is made for it."""
+"""Early checks of output files, and atomic writes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,11 @@ if TYPE_CHECKING:
     pass
 
 SOUND_ENDINGS = (".wav", ".flac", ".mp3", ".ogg", ".opus")
-"""Endings of files of sound, in lower case; all but the first are encoded by PyAV."""
+"""Suffixes; all but the first need PyAV."""
 
 
 def check_writable(option: str, path: Path | None) -> None:
-    """Refuse a file that cannot be written.
-
-    Raises:
-        typer.BadParameter: it is a folder, its folder is missing, or the rights are; says what to
-            do.
-    """
+    """Refuse an unwritable file; raises ``typer.BadParameter`` with a remedy."""
     if path is None:
         return
     folder = path.parent
@@ -45,7 +40,7 @@ def check_writable(option: str, path: Path | None) -> None:
 
 
 def check_folder(option: str, folder: Path) -> None:
-    """Refuse a folder that no file can be written into; raises as `check_writable`."""
+    """Refuse an unwritable folder; raises as `check_writable`."""
     if not folder.exists():
         raise typer.BadParameter(
             f"{option}: there is no folder {folder}. Make it: mkdir -p {shlex.quote(str(folder))}"
@@ -60,16 +55,16 @@ def check_folder(option: str, folder: Path) -> None:
 
 
 def check_sound_file(option: str, path: Path | None, extra: str) -> None:
-    """Refuse a file of sound that cannot be written, or whose ending names no form of ours.
+    """Refuse an audio file that is unwritable or of unknown suffix.
 
     Args:
         option: for the message.
-        path: the file; a device or a pipe may have any name.
-        extra: what to install for the forms that are encoded.
+        path: devices and pipes may have any name.
+        extra: to install for encoded formats.
 
     Raises:
-        typer.BadParameter: as `check_writable`; or the ending is unknown.
-        MissingExtra: the library that encodes is not installed.
+        typer.BadParameter: as `check_writable`, or unknown suffix.
+        MissingExtra: the encoder is not installed.
     """
     check_writable(option, path)
     if path is None or (path.exists() and not path.is_file()):
@@ -99,12 +94,9 @@ ENDING: Final = ".part"
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write into, which takes its place when this ends without an error.
+    """Yield a file that replaces ``path`` atomically on success, mode 0600.
 
-    Until then a reader has the old one, and so after an error. Only its owner may read it. A link
-    is followed. What is no plain file (``/dev/stdout``, a pipe) is written into as it is.
-
-    Raises OSError that names ``path``.
+    Links are followed; devices and pipes are written directly. Raises OSError naming ``path``.
     """
     part: str | None = None
     try:

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: no server, no network, no other file."""
+"""Self-contained HTML report: no server, network or further file."""
 
 from __future__ import annotations
 

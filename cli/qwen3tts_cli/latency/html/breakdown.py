@@ -1,4 +1,4 @@
-"""The wait or the first sound by engine, voice, call, … (pure)."""
+"""Wait or first sound by engine, voice, call, … (pure)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ MOST_ROWS: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Utterances that have a name in common."""
+    """Utterances of one name."""
 
     name: str
     utterances: int
     heard: int
-    """Of which `Columns.lead_ms` is known."""
+    """Those with known `Columns.lead_ms`."""
     p50: float
     p95: float
-    """Milliseconds; NaN where none is known, or too few for it."""
+    """Milliseconds; NaN with too few values."""
     gaps: int
 
     @property
     def reach(self) -> float:
-        """p95 where there are enough utterances for it, else p50."""
+        """p95 with enough utterances, else p50."""
         return self.p50 if np.isnan(self.p95) else self.p95
 
 
 def parts(columns: Columns, by: Named) -> list[Part]:
-    """By name, slowest first, those without a sound last; as many as there are names."""
+    """Return parts, slowest first, silent ones last."""
     names = len(by.names)
     utterances = np.bincount(by.codes, minlength=names)
     gaps = np.bincount(by.codes, weights=columns.starvations, minlength=names).astype(np.int64)
@@ -77,7 +77,7 @@ def _ranked(
 
 
 def breakdown(columns: Columns) -> str:
-    """A folder of tables, of what there is more than one of."""
+    """Return a tabbed section of tables with more than one name."""
     kinds = {
         "Engine": columns.engine,
         "Voice": columns.voice,
@@ -137,40 +137,40 @@ def _table(label: str, found: list[Part], lead: str) -> str:
 
 MOST_BINS: Final = 96
 UTTERANCES_A_BIN: Final = 6
-"""On average, at least: percentiles of fewer say nothing."""
+"""Minimum on average, for meaningful percentiles."""
 MOST_POINTS: Final = 1500
 STEPS_S: Final = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
     *(3600, 7200, 10_800, 21_600, 43_200, 86_400),
 )
-"""Widths that people read easily; beyond them whole days."""
+"""Bin widths; beyond them whole days."""
 LATEST_S: Final = 253_402_214_400.0
-"""9999-12-31: a damaged log may hold any time; later than this there is no date."""
+"""9999-12-31, bound of dates in damaged logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Bins of time, and single utterances. A bin without an utterance breaks the lines."""
+    """Time bins and single utterances; empty bins break the lines."""
 
     bin_s: float
     bin_times: list[str]
     """Middle of each bin, UTC."""
     p50: list[float]
-    """`Columns.lead_ms`; NaN where the bin has none."""
+    """`Columns.lead_ms`; NaN in empty bins."""
     p95: list[float]
-    """NaN where the bin has fewer than 20."""
+    """NaN below 20 values."""
     gaps: list[int]
     longest_gap_ms: list[float]
     point_times: list[str]
     point_ms: list[float]
     all_points: bool
-    """Whether every utterance is a point; else the slowest of each bin and a sample are."""
+    """Whether all utterances are points, not only the slowest and a sample."""
     undated: int
-    """Utterances without a usable time; they are not in here."""
+    """Excluded utterances without a usable time."""
 
 
 def timeline(columns: Columns, *, seed: int = 0) -> Timeline:
-    """The course of a log; ``seed`` chooses the sample."""
+    """Return the timeline; ``seed`` is the sample's."""
     started, lead_ms = columns.started_unix_s, columns.lead_ms
     dated = (started > 0) & (started < LATEST_S)
     undated = int((~dated).sum())
@@ -251,5 +251,5 @@ def _width(span_s: float, utterances: int) -> float:
 
 
 def moment(unix_s: float) -> str:
-    """A time in UTC as plotly reads it, to the millisecond."""
+    """Format UTC for plotly, in milliseconds."""
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -1,4 +1,4 @@
-"""The utterances that a page shows one by one: the slowest, those with gaps, typical ones, some."""
+"""Utterances shown one by one: slowest, with underruns, typical, random."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ WITHOUT_SOUND: Final = 3
 TYPICAL: Final = 3
 BY_CHANCE: Final = 9
 MAX_TEXT_CHARS: Final = 2000
-"""More of an utterance's words is not put on the page."""
+"""Text shown of an utterance."""
 _LATER: Final = {
     Mark.FIRST_AUDIBLE_PCM: "first samples above silence left the engine",
     Mark.INTERRUPTED: "interrupted",
     Mark.SILENT: "silent after the interruption",
     Mark.LAST_FRAME: "last frame of speech",
 }
-"""Marks that are on no way to the first sound."""
+"""Marks after the first sound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is shown, and what could not be."""
+    """Shown utterances."""
 
     utterances: list[dict[str, Any]]
     unreadable: int
-    """Utterances whose log is no longer what it was."""
+    """Utterances of changed logs."""
 
 
 def choose(columns: Columns, *, with_text: bool, seed: int = 0) -> Chosen:
-    """Read the chosen utterances again; ``seed`` chooses those by chance."""
+    """Reread the chosen utterances; ``seed`` is the sample's."""
     made: list[dict[str, Any]] = []
     taken: set[int] = set()
     unreadable = 0

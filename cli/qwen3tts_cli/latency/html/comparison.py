@@ -1,4 +1,4 @@
-"""The comparison as HTML: one sentence, and a table with every interval (pure)."""
+"""HTML of the comparison: a sentence and a table of intervals (pure)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLASSES: Final = {
 
 
 def finding(comparison: Comparison) -> str:
-    """Whether the first sound changed, in one sentence."""
+    """Return the change of the first sound as a sentence."""
     rows = [row for row in comparison.of(Kind.HEADLINE) if row.what == "p50"]
     waits = [row for row in rows if row.name == WAIT and all(row.difference.utterances)]
     of_first = waits or [row for row in rows if row.name == FIRST_SOUND]
@@ -57,7 +57,7 @@ def finding(comparison: Comparison) -> str:
 
 
 def table(comparison: Comparison) -> str:
-    """Headlines and shares, then hops; and what a reader must know."""
+    """Return headlines, shares, hops and remarks."""
     before, after = comparison.before, comparison.after
     facts = (
         f'<p class="muted">Before: {plural(before.utterances, "utterance")} of'

@@ -1,6 +1,6 @@
-"""The plots as plotly's figures: plain data, in which ``@name`` stands for a colour of the theme.
+"""Plotly figures as plain data; ``@name`` is a theme colour.
 
-No name from a log is put into a figure: plotly reads tags in its labels.
+Figures contain no name from a log: plotly interprets tags in labels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Figure = dict[str, Any]
 GRID: Final = np.concatenate(
     [np.arange(0, 90, 1.0), np.arange(90, 99, 0.25), np.arange(99, 100.01, 0.05)]
 )
-"""Percents at which a distribution is drawn: closer where the slow ones are."""
+"""Percents of the distribution plot, denser in the slow tail."""
 _COLOURS: Final = {
     Verdict.BETTER: "@better",
     Verdict.WORSE: "@worse",
@@ -32,7 +32,7 @@ _COLOURS: Final = {
 
 
 def quantiles(values: Floats) -> list[float]:
-    """The values at `GRID`; empty where none is."""
+    """Return the values at `GRID`; empty without values."""
     if not len(values):
         return []
     found: list[float] = np.percentile(values, GRID, method="inverted_cdf").tolist()
@@ -40,7 +40,7 @@ def quantiles(values: Floats) -> list[float]:
 
 
 def spread(hops: Hops) -> Figure:
-    """A box a hop: 5, 25, 50, 75 and 95 %, and a point at 99 %."""
+    """Return box plots of hops: 5, 25, 50, 75, 95 %, and a point at 99 %."""
     boxes: dict[str, list[tuple[str, Floats]]] = {}
     called = names_of(hops)
     for hop, (_, values) in hops.items():
@@ -101,7 +101,7 @@ def spread(hops: Hops) -> Figure:
 def distributions(
     after: Mapping[str, Floats], before: Mapping[str, Floats] | None
 ) -> dict[str, list[list[float]]]:
-    """For each quantity its values at `GRID`: after, then before where there is one."""
+    """Return quantile curves of each quantity, after and before."""
     shown = {}
     for name, values in after.items():
         lines = [quantiles(values)]
@@ -112,7 +112,7 @@ def distributions(
 
 
 def over_time(timeline: Timeline, lead: str = "first sound") -> Figure:
-    """Waits or first sounds (``lead``), and gaps, over time, one axis of time for both."""
+    """Return waits or first sounds and underruns on one time axis."""
     times = timeline.bin_times
     band: Figure = {"type": "scatter", "mode": "lines", "x": times, "connectgaps": False}
     data: list[Figure] = [
@@ -189,10 +189,7 @@ def over_time(timeline: Timeline, lead: str = "first sound") -> Figure:
 
 
 def forest(rows: Sequence[Compared]) -> Figure:
-    """The change of each quantity with its interval, beside zero.
-
-    What did not change is left to the table: there is much of it, and nothing to be seen.
-    """
+    """Return the forest plot of changes with intervals; unchanged quantities are left to the table."""
     shown = [
         row
         for row in rows

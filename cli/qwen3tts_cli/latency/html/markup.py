@@ -1,4 +1,4 @@
-"""Text and data as HTML and JSON that cannot become markup (pure)."""
+"""Escaping of text and data in HTML and JSON (pure)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 NARROW_SPACE = "\u202f"
-"""Between a number and its unit: never broken into two lines."""
+"""Non-breaking, between number and unit."""
 
 
 NOTHING = "\N{EN DASH}"
 
 
 def text(value: object) -> str:
-    """Safe between tags and in quoted attributes; what cannot be shown becomes a mark."""
+    """Escape for tags and quoted attributes; replace unprintable characters."""
     shown = "".join(
         char if char.isprintable() or char == NARROW_SPACE else "\ufffd" for char in str(value)
     )
@@ -25,7 +25,7 @@ def text(value: object) -> str:
 
 
 def script_json(value: object) -> str:
-    """JSON for a script element: no character in it can end the element or begin markup."""
+    """Return JSON safe inside a script element."""
     made = json.dumps(_plain(value), separators=(",", ":"), allow_nan=False)
     # ASCII only already; these three are what HTML looks for inside a script.
     return made.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -45,7 +45,7 @@ def _plain(value: object) -> object:
 
 
 def number(value: float) -> str:
-    """With as many digits as matter: 0.25, 4.2, 83, 1 204."""
+    """Format with significant digits: 0.25, 4.2, 83, 1 204."""
     if not math.isfinite(value):
         return NOTHING
     size = abs(value)
@@ -55,20 +55,19 @@ def number(value: float) -> str:
 
 
 def signed(value: float) -> str:
-    """The same with its sign."""
     shown = number(value)
     return f"+{shown}" if value > 0 and shown not in ("0", NOTHING) else shown
 
 
 def ms(value: float) -> str:
-    """Milliseconds, or seconds where there are many."""
+    """Format as milliseconds or seconds."""
     if math.isfinite(value) and abs(value) >= 10_000:
         return f"{number(value / 1000)}{NARROW_SPACE}s"
     return f"{number(value)}{NARROW_SPACE}ms" if math.isfinite(value) else NOTHING
 
 
 def count(value: int) -> str:
-    """A whole number in groups of three."""
+    """Format with digit groups."""
     return f"{value:,}".replace(",", NARROW_SPACE)
 
 

@@ -1,4 +1,4 @@
-"""Puts the page together and writes it."""
+"""Assembly and writing of the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULT_TITLE: Final = "Latency"
 
 
 class PlotlyMissing(ImportError):
-    """The library of the plots is not installed."""
+    """Plotly is not installed."""
 
     remedy = "Install it: pip install 'mr_qwen3tts[plots]'"
 
@@ -46,13 +46,17 @@ def write_page(
     with_text: bool = False,
     seed: int = 0,
 ) -> int:
-    """Write the page, readable by its owner alone; the number of its bytes.
+    """Write the page, mode 0600; return its bytes.
 
-    ``before`` is compared with ``columns``; ``comparison`` is theirs, where it was made already.
-    ``with_text`` puts words into the page where the log has them. ``seed`` chooses samples: the
-    same logs give the same page.
+    Args:
+        before: set to compare with ``columns``.
+        comparison: of both, if already made.
+        with_text: include the text of utterances.
+        seed: of samples; equal logs give equal pages.
 
-    Raises `PlotlyMissing`, and ``OSError`` where the file cannot be written.
+    Raises:
+        PlotlyMissing: plotly is not installed.
+        OSError: the file cannot be written.
     """
     made = page(
         columns,
@@ -78,7 +82,7 @@ def page(
     with_text: bool = False,
     seed: int = 0,
 ) -> str:
-    """The page's text; raises `PlotlyMissing`."""
+    """Return the page; raises `PlotlyMissing`."""
     plotly = _plotly()
     hops = hops_of(columns)
     if before is not None and comparison is None:

@@ -1,4 +1,4 @@
-"""Text and data put into a page so that nothing in them can become markup (pure)."""
+"""Escaped sections of the page (pure)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from qwen3tts_speech.latency import Mark
 
 BEFORE: Final = ", before"
 WIDE_ENOUGH: Final = 0.11
-"""A segment that has at least this share of the longest bar carries its time."""
+"""Share of the longest bar from which a segment is labelled."""
 
 
 def meta(columns: Columns) -> str:
-    """What was read, from when to when."""
+    """Return sources and time range."""
     facts = summary(columns)
     logs = list(columns.source.counts())
     parts = [plural(facts.utterances, "utterance"), plural(facts.calls, "call")]
@@ -40,7 +40,7 @@ def meta(columns: Columns) -> str:
 def verdict(
     columns: Columns, ways: Sequence[Way], before: Columns | None, begin: Mark = Mark.FIRST_DELTA
 ) -> str:
-    """The finding in two sentences: how long, and which hop; ``begin``: where the ways begin."""
+    """Return the finding: how long, and which hop."""
     first = columns.lead_ms
     first = first[np.isfinite(first)]
     if not len(first) or not ways:
@@ -107,7 +107,7 @@ def _hop(hop: Hop) -> str:
 
 
 def cards(columns: Columns) -> str:
-    """The headline figures."""
+    """Return the headline figures."""
     facts = summary(columns)
     rows = {each.name: each for each in headlines(columns)}
     made = []
@@ -188,7 +188,7 @@ def _percent(value: float) -> str:
 
 
 def ways(shown: Sequence[Way]) -> str:
-    """Stacked bars on one scale: where the time goes."""
+    """Return stacked bars of hops on one scale."""
     longest = max((way.total_ms for way in shown), default=0.0)
     if longest <= 0:
         return ""
@@ -225,7 +225,7 @@ def _bar(way: Way, longest: float, *, old: bool) -> str:
 
 
 def hop_table(columns: Columns, hops: Hops) -> str:
-    """Each hop's percentiles, and how far they reach."""
+    """Return percentiles of each hop."""
     made = [(hop, row(hop.name, values)) for hop, (_, values) in hops.items()]
     if not made:
         return ""
@@ -261,7 +261,7 @@ def _hop_row(columns: Columns, hop: Hop, rows: RowNumbers, each: Row, scale: flo
 
 
 def _reach(each: Row) -> float:
-    """p95, or p50 where there are too few values for it."""
+    """p95, or p50 with too few values."""
     return each.p50 if math.isnan(each.p95) else each.p95
 
 
@@ -279,7 +279,7 @@ def _numbers(each: Row) -> str:
 
 
 def ends(columns: Columns) -> str:
-    """How the utterances ended, in a sentence."""
+    """Return end reasons as a sentence."""
     counts = columns.end_reason.counts()
     told = ", ".join(
         f"{count(times)} {text(name or 'still open')}" for name, times in list(counts.items())[:8]
