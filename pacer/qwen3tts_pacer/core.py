@@ -431,6 +431,31 @@ class PacerCore:
         self._tick -= 1
         self._deadline = self._origin + self._tick * self.ptime_s - self._lead
 
+    def silence_ahead(self) -> Slot | None:
+        """Return the slot of silence that each place from the next one on has, if that is certain.
+
+        That is in an unbroken stream with nothing to play, until another method changes it: before
+        that, `repeated` notes how often the slot was sent.
+        """
+        if (
+            self._state is not State.IDLE
+            or not self.continuous
+            or self._mark
+            or self._last is not None
+            or self._sent < 0
+            or self._tick != self._sent + 1
+        ):
+            return None
+        at = self._origin + self._tick * self.ptime_s
+        return Slot(self.silence, Kind.SILENCE, False, 1, None, at)
+
+    def repeated(self, count: int) -> None:
+        """Note that the slot of `silence_ahead` was sent at the next ``count`` places."""
+        self.sent_silence += count
+        self._sent += count
+        self._tick += count
+        self._deadline = self._origin + self._tick * self.ptime_s - self._lead
+
     def _push_one(self, frames: Sequence[Frame], now: float) -> int:
         number = frames[0].context
         if number <= self._cut:

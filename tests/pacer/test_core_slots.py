@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qwen3tts_pacer import Kind, PacerError
 from qwen3tts_pacer.core import PacerCore
@@ -87,6 +89,76 @@ def test_no_slot_is_fetched_ahead_that_may_change() -> None:
     assert pacer.due_ahead(PTIME) is None  # the last of what waits: more may come, or its end
     with pytest.raises(PacerError, match="take back"):
         core().take_back(frames(1, 0, 1)[0])
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 8), max_size=6), st.booleans(), st.booleans())
+def test_silence_that_is_repeated_leaves_the_core_as_if_each_slot_had_been_asked_for(
+    pauses: list[int], cut_off: bool, passed: bool
+) -> None:
+    pacer, other = core(), core()
+    place = 0
+    for context, pause in enumerate(pauses):
+        for _ in range(pause):
+            asked = other.due(place * PTIME)
+            ahead = pacer.silence_ahead()
+            if ahead is None:
+                ahead = pacer.due(place * PTIME)
+            else:
+                pacer.repeated(1)
+            assert repr(ahead) == repr(asked)
+            assert ahead is not None
+            assert asked is not None
+            assert ahead.payload == asked.payload
+            place += 1
+        for each in (pacer, other):
+            each.begin(context, place * PTIME)
+            each.push(frames(context, 0, 2), place * PTIME)
+            if cut_off:
+                each.due(place * PTIME)
+                each.interrupt(place * PTIME)
+            else:
+                each.finish(context, place * PTIME)
+            if passed:
+                each.pass_slot((place + 1) * PTIME)
+        place += 1 + passed
+    assert pacer.next_deadline() == other.next_deadline()
+    assert payloads(play(pacer, place * PTIME + 1)) == payloads(play(other, place * PTIME + 1))
+    assert pacer.sent_silence == other.sent_silence
+    assert pacer.skipped_slots == other.skipped_slots
+
+
+def test_silence_is_repeated_as_often_as_it_was_sent() -> None:
+    pacer = core()
+    assert payloads(play(pacer, 0.0)) == [SILENCE.decode()]
+    slot = pacer.silence_ahead()
+    assert slot is not None
+    assert (slot.payload, slot.marker, slot.ticks) == (SILENCE, False, 1)
+    pacer.repeated(9)
+    assert pacer.sent_silence == 10
+    assert pacer.next_deadline() == pytest.approx(10 * PTIME)
+    assert pacer.due(9.5 * PTIME) is None
+
+
+def test_no_silence_is_granted_that_may_change() -> None:
+    pacer = core()
+    assert pacer.silence_ahead() is None  # the first slot is no advance of the timestamp
+    play(pacer, 0.0)
+    pacer.mark()
+    assert pacer.silence_ahead() is None
+    pacer.pass_slot(PTIME)
+    assert pacer.silence_ahead() is None  # the next slot has the marker
+    play(pacer, 2 * PTIME)
+    assert pacer.silence_ahead() is not None
+    pacer.begin(1, 2 * PTIME)
+    pacer.push(frames(1, 0, 1), 2 * PTIME)
+    assert pacer.silence_ahead() is None
+    play(pacer, 3 * PTIME)
+    pacer.finish(1, 3 * PTIME)
+    assert pacer.silence_ahead() is None  # the fade is next
+    play(pacer, 4 * PTIME)
+    pacer.set_continuous(False, 5 * PTIME)
+    assert pacer.silence_ahead() is None
 
 
 def test_silence_between_utterances_begins_and_ends_by_agreement() -> None:

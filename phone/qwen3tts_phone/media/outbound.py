@@ -158,12 +158,6 @@ class OutboundPacer:
         self._codec = codec
         core.start(origin_s, origin_s)
 
-    def next(self, at: float) -> Slot | None:
-        """Return the slot at ``at``, a place on the grid; None = nothing is sent then."""
-        if self._words[_OUT_HEAD] != self.reader.tail:
-            self._take(at)
-        return self.core.due(at)
-
     def sent(self, frame: Frame, missed: int, now_ns: int, next_at: float) -> Slot | None:
         """Note a frame that was sent; return the slot at ``next_at`` if it is certain already.
 
@@ -174,7 +168,7 @@ class OutboundPacer:
         if self.core.drained:
             self._drained(now_ns)
         if self._words[_OUT_HEAD] != self.reader.tail:
-            self._take(min(next_at, now_ns / 1e9))
+            self.take(min(next_at, now_ns / 1e9))
         return self.core.due_ahead(next_at)
 
     def flush(self, now: float) -> None:
@@ -206,7 +200,8 @@ class OutboundPacer:
             return translated(frame, table)
         return frame._replace(payload=self.core.silence, tail=None, head=None, silent=True)
 
-    def _take(self, now: float) -> None:
+    def take(self, now: float) -> None:
+        """Move records from the ring into the core, where it has room, as of when they came."""
         core = self.core
         if core.queued >= CORE_FRAMES:
             return

@@ -25,6 +25,7 @@ OTHER_CODEC = 255
 
 # Plain integers, for an enum's attribute costs as much as the access itself.
 _EPOCH = int(ParentWord.EPOCH)
+_OUT_HEAD = int(ParentWord.OUT_HEAD)
 _SENT = int(MediaWord.SENT)
 _SPEECH_SENT = int(MediaWord.SPEECH_SENT)
 _FIRST = FIRST_BYTE
@@ -67,7 +68,8 @@ class Sender:
         self.outbound = OutboundPacer(memory, self._core, origin_s, self._codec)
         self._reader = self.outbound.reader
         self._slot: Slot | None = None  # sent, and not yet noted
-        self._ahead: Slot | None = None  # the next one, taken out of the core already
+        self._ahead: Slot | None = None  # the next one, or the silence of all that follow
+        self._repeated = 0  # how often that silence was sent
         self._last: Frame | None = None  # the frame before it
         self._sent_ns = 0
         self.first_ns = 0
@@ -170,28 +172,36 @@ class Sender:
         if self._words[_EPOCH] != self._reader.epoch:
             self._take_back()
             self._flush(number)
-        at = self._origin + number * self._ptime_s  # the core's own expression: floats are equal
         target = self._target
         if not self._sending or target is None:
             self._take_back()
-            self._send_nothing(number, at)
+            self._send_nothing(number)
             return
         if self._dtmf is not None:
             self._take_back()
             self._send_key(number, self._dtmf)
-            self._core.pass_slot(at)
-            self._core.mark()
             return
         slot = self._ahead
-        self._ahead = None
+        records = self._words[_OUT_HEAD] != self._reader.tail
+        if records and slot is not None and slot.frame is None:
+            self._take_back()
+            slot = None
         if slot is None:
-            slot = self.outbound.next(at)
-        if slot is None:  # a pause
-            if self._noise is not None and number >= self._noise_at:
-                self._send_noise(number, self._noise)
-            return
-        self._slot = slot
-        self._noise_at = number
+            at = self._origin + number * self._ptime_s  # the core's own expression, equal floats
+            if records:
+                self.outbound.take(at)
+            slot = self._core.due(at)
+            if slot is None:  # a pause
+                if self._noise is not None and number >= self._noise_at:
+                    self._send_noise(number, self._noise)
+                return
+            self._slot = slot
+            self._noise_at = number  # a pause follows only such a slot
+        elif slot.frame is None:
+            self._repeated += 1
+        else:
+            self._ahead = None
+            self._slot = slot
         self.sequence = sequence = self.sequence + 1 & 0xFFFF
         second = self._payload_type | MARKER if slot.marker else self._payload_type
         timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
@@ -213,22 +223,34 @@ class Sender:
         words = self._words
         words[_SENT] = self.sent
         slot = self._slot
-        if slot is None or slot.frame is None:
+        if slot is None:
             return
         self._slot = None
+        frame = slot.frame
+        if frame is None:
+            self._ahead = self._core.silence_ahead()
+            return
         self.speech_sent += 1
         words[_SPEECH_SENT] = self.speech_sent
-        self._last = slot.frame
+        self._last = frame
         self._ahead = self.outbound.sent(
-            slot.frame, slot.missed, self._sent_ns, self._origin + self._next * self._ptime_s
+            frame, slot.missed, self._sent_ns, self._origin + self._next * self._ptime_s
         )
 
     def _take_back(self) -> None:
-        if self._ahead is not None and self._last is not None:
-            self._core.take_back(self._last)
+        """Bring the core to what was sent: before anything but the slot ahead is asked of it."""
+        ahead = self._ahead
         self._ahead = None
+        if ahead is None:
+            return
+        if ahead.frame is None:
+            self._core.repeated(self._repeated)
+            self._repeated = 0
+        elif self._last is not None:
+            self._core.take_back(self._last)
 
-    def _send_nothing(self, number: int, at: float) -> None:
+    def _send_nothing(self, number: int) -> None:
+        at = self._origin + number * self._ptime_s
         if self._fading:
             self._fading = False
             slot = self._core.fade(at)
@@ -294,6 +316,8 @@ class Sender:
         if dtmf.done:
             self._dtmf = None
             self.dtmf_done = self.outbound.news = True
+        self._core.pass_slot(self._origin + number * self._ptime_s)
+        self._core.mark()
 
     def _send(self, second: int, timestamp: int, payload: bytes) -> None:
         self.sequence = sequence = self.sequence + 1 & 0xFFFF
