@@ -9,7 +9,6 @@ import itertools
 import os
 import re
 import shutil
-import wave
 from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.payload import Payload
+from qwen3tts_codecs.wav import wav_bytes
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_wire.process import PLAYING, child_environment
 
@@ -226,11 +226,7 @@ class LocalSink(ResponseSink):
 
 
 def _write_wav(path: Path, rate_hz: int, pcm: bytes) -> None:
-    """Write mono s16le samples into a file of mode 0600."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file, wave.open(file, "wb") as sound:
-        sound.setnchannels(1)
-        sound.setsampwidth(2)
-        sound.setframerate(rate_hz)
-        sound.writeframes(pcm)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(wav_bytes(pcm, rate_hz))

@@ -11,13 +11,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import http.client
-import io
 import os
 import socket
 import ssl
 import stat
 import threading
-import wave
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,6 +26,7 @@ import numpy as np
 from qwen3tts_codecs.errors import CodecError
 from qwen3tts_codecs.pcm import Pcm
 from qwen3tts_codecs.resample import Resampler
+from qwen3tts_codecs.wav import HEADER_BYTES, DamagedWav, NotWav, WavFile, wav_bytes
 from qwen3tts_wire.addresses import is_public
 
 MAX_BYTES: Final = 20 * 1024 * 1024
@@ -126,22 +125,18 @@ def fitting(data: bytes, most: int, *, cut: bool) -> bytes:
         return data
     try:
         samples, rate = _mono(data)
-    except (wave.Error, EOFError, CodecError, ValueError):
+    except (NotWav, DamagedWav, CodecError):
         raise RecordingError(
             f"it has {len(data)} bytes, and {most} are the most that the server takes: make it "
             "shorter, or a WAV file of 16 bits, 24 kHz and one channel"
         ) from None
-    room = (most - 44) // 2
+    room = (most - HEADER_BYTES) // 2
     if len(samples) > room and not cut:
         raise RecordingError(
             f"it lasts {len(samples) / rate:.0f} s, and {room // rate} s are the most that the "
             "server takes: cut it, and the words beside it"
         )
-    shorter = io.BytesIO()
-    with wave.open(shorter, "wb") as file:
-        file.setparams((1, 2, rate, 0, "NONE", ""))
-        file.writeframes(samples[:room].astype("<i2").tobytes())
-    return shorter.getvalue()
+    return wav_bytes(samples[:room], rate)
 
 
 # --- files
@@ -213,18 +208,13 @@ def _sound(data: bytes) -> bytes:
 
 
 def _mono(data: bytes) -> tuple[Pcm, int]:
-    with wave.open(io.BytesIO(data)) as file:
-        channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-        raw = np.frombuffer(file.readframes(file.getnframes()), np.uint8)
-    raw = raw[: len(raw) // (channels * width) * channels * width].reshape(-1, channels, width)
-    if width == 1:
-        loud = (raw[:, :, 0].astype(np.int16) - 128) << 8
-    else:  # the two highest bytes are what 16 bits keep
-        loud = np.ascontiguousarray(raw[:, :, -2:]).view("<i2")[:, :, 0]
-    samples = np.rint(loud.mean(axis=1)).astype(np.int16)
-    if rate <= VOICE_HZ:
-        return samples, rate
-    resampler = Resampler(rate, VOICE_HZ, aligned=True)
+    file = WavFile.parse(data)
+    if not file.rate:
+        raise DamagedWav
+    samples = file.mono()
+    if file.rate <= VOICE_HZ:
+        return samples, file.rate
+    resampler = Resampler(file.rate, VOICE_HZ, aligned=True)
     return np.concatenate([resampler.push(samples), resampler.flush()]), VOICE_HZ
 
 

@@ -7,8 +7,8 @@ import json
 
 import numpy as np
 
+from qwen3tts_codecs.wav import DamagedWav, NotWav, WavFile
 from qwen3tts_engine.piper.voice_files import parse_config
-from qwen3tts_engine.qwen3.voices.audio_files import DamagedWav, NotWav, WavFile
 from qwen3tts_wire.errors import BadRequest
 from tests.engine.piper.tiny_vits import LOW, MANY, tiny_config
 from tests.fuzz.target import Target

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from qwen3tts_phone.audio.wav import StereoRecorder, Track, recording_path, wav_header
+from qwen3tts_codecs.wav import wav_header
+from qwen3tts_phone.audio.wav import StereoRecorder, Track, recording_path
 
 
 def frame(value: int, samples: int = 160) -> NDArray[np.int16]:

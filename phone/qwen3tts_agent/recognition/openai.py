@@ -16,8 +16,8 @@ from qwen3tts_agent.recognition.callback import CallbackRecogniser
 from qwen3tts_agent.recognition.settings import TranscriptionSettings, key_for, key_variable
 from qwen3tts_agent.recognition.socket_protocol import MOST_TEXT
 from qwen3tts_agent.recognition.turns import TurnRecognition
+from qwen3tts_codecs.wav import wav_bytes
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_phone.audio.wav import wav_header
 from qwen3tts_phone.detection.recogniser import (
     PartialCallback,
     RecogniserReport,
@@ -314,7 +314,7 @@ class _TryAgain(Exception):
 
 def _wav(samples: Samples) -> bytes:
     data = np.ascontiguousarray(samples).astype("<i2").tobytes()
-    return wav_header(len(data), RATE_HZ, 1) + data
+    return wav_bytes(data, RATE_HZ)
 
 
 async def _body(response: httpx.Response) -> bytes:

@@ -1,4 +1,4 @@
-"""WAV files of calls: a stereo recorder, the header, and the reader of announcements.
+"""WAV files of calls: the stereo recorder and the reader of announcements.
 
 Both tracks share one time axis: sample ``n`` is ``n / rate_hz`` seconds after the beginning; what
 was never written is silence.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
-import wave
 from dataclasses import dataclass, field
 from enum import IntEnum
 from logging import getLogger
@@ -18,9 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_codecs.wav import HEADER_BYTES, DamagedWav, NotWav, WavFile, wav_header
+
 log = getLogger(__name__)
 
-HEADER_BYTES = 44
 FRAME_BYTES = 4
 """One moment of both tracks: two samples of 16 bits."""
 WINDOW_S = 10.0
@@ -33,6 +32,8 @@ MAX_SECONDS = 12 * 3600.0
 
 MAX_ANNOUNCEMENT_S = 300.0
 """Longest announcement."""
+MAX_ANNOUNCEMENT_BYTES = 64_000_000
+"""More than that at 48 kHz in stereo, with room for other chunks."""
 
 
 class Track(IntEnum):
@@ -40,27 +41,6 @@ class Track(IntEnum):
 
     CALLER = 0
     AGENT = 1
-
-
-def wav_header(data_bytes: int, rate_hz: int, channels: int) -> bytes:
-    """Return the 44 bytes before ``data_bytes`` of 16-bit PCM."""
-    block = channels * 2
-    return struct.pack(
-        "<4sI4s4sIHHIIHH4sI",
-        b"RIFF",
-        HEADER_BYTES - 8 + data_bytes,
-        b"WAVE",
-        b"fmt ",
-        16,
-        1,
-        channels,
-        rate_hz,
-        rate_hz * block,
-        block,
-        16,
-        b"data",
-        data_bytes,
-    )
 
 
 def recording_path(path: Path, number: int) -> Path:
@@ -216,22 +196,21 @@ class Announcement:
 def read_announcement(path: Path) -> Announcement:
     """Read a WAV file of 16-bit PCM, stereo as the mean of both. Raises ValueError."""
     try:
-        with wave.open(str(path), "rb") as wav:
-            channels, width, rate_hz, count = wav.getparams()[:4]
-            if width != 2 or channels not in (1, 2):
-                raise ValueError(
-                    f"{path} has {8 * width} bits and {channels} channels, not 16 bits"
-                )
-            if not (8000 <= rate_hz <= 48000 and 0 < count <= MAX_ANNOUNCEMENT_S * rate_hz):
-                raise ValueError(
-                    f"{path}: {count} samples at {rate_hz} Hz; 8000 to 48000 Hz and up to"
-                    f" {MAX_ANNOUNCEMENT_S:g} s can be played"
-                )
-            pcm = np.frombuffer(wav.readframes(count), "<i2")
-    except (OSError, EOFError, wave.Error) as error:
-        raise ValueError(f"{path} cannot be read as a WAV file ({error})") from error
-    mono = pcm[: len(pcm) // channels * channels].reshape(-1, channels).mean(axis=1)
-    return Announcement(np.rint(mono).astype(np.int16), rate_hz)
+        with path.open("rb") as file:
+            data = file.read(MAX_ANNOUNCEMENT_BYTES + 1)
+        wav = WavFile.parse(data)
+    except (OSError, NotWav, DamagedWav) as error:
+        reason = str(error) or "it is no PCM in a RIFF WAVE file"
+        raise ValueError(f"{path} cannot be read as a WAV file ({reason})") from error
+    if wav.bits != 16 or wav.channels not in (1, 2):
+        raise ValueError(f"{path} has {wav.bits} bits and {wav.channels} channels, not 16 bits")
+    too_large = len(data) > MAX_ANNOUNCEMENT_BYTES
+    if too_large or not (8000 <= wav.rate <= 48000 and 0 < wav.seconds <= MAX_ANNOUNCEMENT_S):
+        raise ValueError(
+            f"{path}: {wav.frames} samples at {wav.rate} Hz; 8000 to 48000 Hz and up to"
+            f" {MAX_ANNOUNCEMENT_S:g} s can be played"
+        )
+    return Announcement(wav.mono(), wav.rate)
 
 
 def check_unavailable(file: Path | None) -> None:

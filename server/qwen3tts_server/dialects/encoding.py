@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import struct
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, ParamSpec, Protocol, TypeVa
 
 import numpy as np
 
+from qwen3tts_codecs.wav import wav_bytes, wav_header
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 INSTALL = "Install it on the server: pip install 'mr_qwen3tts[server]'. wav and pcm need nothing."
 JOB_BYTES = 48_000
 """One second at 24 kHz: no client has a thread for longer before the next one has its turn."""
-UNKNOWN_LENGTH = 0xFFFFFFFF
-"""In a WAV header: until the end of the stream, as OpenAI writes it; players know it."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class SoundEncoder:
         if kind.container:
             self._inner = _Muxed(kind, sample_rate, _Stream())
         else:
-            self._inner = _Plain(wav_header(sample_rate) if form == "wav" else b"")
+            self._inner = _Plain(wav_header(None, sample_rate) if form == "wav" else b"")
 
     def push(self, pcm: bytes) -> bytes:
         """Encode samples; return the bytes of the file that are ready."""
@@ -138,20 +136,6 @@ def rate_for(form: str, sample_rate: int) -> int:
     return next((each for each in rates if each >= sample_rate), rates[-1])
 
 
-def wav_header(sample_rate: int, data_bytes: int | None = None) -> bytes:
-    """Return the 44 bytes before s16le mono samples; None: length not known yet."""
-    if data_bytes is None or data_bytes + 36 > UNKNOWN_LENGTH:
-        size = riff = UNKNOWN_LENGTH
-    else:
-        size, riff = data_bytes, data_bytes + 36
-    return struct.pack(
-        "<4sI4s4sIHHIIHH4sI",
-        *(b"RIFF", riff, b"WAVE"),
-        *(b"fmt ", 16, 1, 1, sample_rate, 2 * sample_rate, 2, 16),
-        *(b"data", size),
-    )
-
-
 class SoundFile:
     """Encoder of samples, s16le mono, into a seekable file with an exact header."""
 
@@ -174,7 +158,7 @@ def encode_whole(form: str, sample_rate: int, pcm: bytes) -> bytes:
     if form == "pcm":
         return pcm
     if form == "wav":
-        return wav_header(sample_rate, len(pcm)) + pcm
+        return wav_bytes(pcm, sample_rate)
     file = io.BytesIO()
     encoder = _Muxed(kind, sample_rate, file)
     if pcm:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from qwen3tts_engine.qwen3.voices.audio_files import DamagedWav, NotWav, WavFile, decode_foreign
+from qwen3tts_codecs.wav import DamagedWav, NotWav, WavFile
+from qwen3tts_engine.qwen3.voices.audio_files import decode_foreign
 from qwen3tts_engine.qwen3.voices.audio_worker import TooLong
 from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy
 

@@ -18,15 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from qwen3tts_codecs.wav import UNKNOWN_LENGTH, wav_header
 from qwen3tts_server.dialects.encoding import (
     FORMS,
     JOB_BYTES,
-    UNKNOWN_LENGTH,
     EncodingThreads,
     SoundEncoder,
     content_type,
     encode_whole,
-    wav_header,
 )
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
@@ -158,10 +157,10 @@ def test_an_odd_last_byte_is_no_sample() -> None:
 def test_wav_headers() -> None:
     with wave.open(io.BytesIO(encode_whole("wav", 8000, bytes(320)))) as file:
         assert file.getparams()[:4] == (1, 2, 8000, 160)
-    header = wav_header(24000)
+    header = wav_header(None, 24000)
     assert len(header) == 44
     assert int.from_bytes(header[40:], "little") == UNKNOWN_LENGTH
-    assert wav_header(24000, UNKNOWN_LENGTH) == header
+    assert wav_header(UNKNOWN_LENGTH, 24000) == header
     with wave.open(io.BytesIO(streamed("wav", 16000, bytes(640), 100))) as file:
         assert file.readframes(1000) == bytes(640)
 

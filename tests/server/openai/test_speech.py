@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qwen3tts_codecs.wav import UNKNOWN_LENGTH
 from qwen3tts_engine.base import Voice
-from qwen3tts_server.dialects.encoding import FORMS, UNKNOWN_LENGTH, content_type
+from qwen3tts_server.dialects.encoding import FORMS, content_type
 from qwen3tts_server.dialects.openai.answer import SILENCE_MS, words_headers
 from qwen3tts_server.settings import OpenAISettings, ServerSettings
 from tests.engine.fake_engine import CHAR_SAMPLES, VOICES, FakeEngine, tone

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_codecs.wav import DamagedWav, NotWav, WavFile, from_integers
 from qwen3tts_engine.qwen3.model.config import Samples
-from qwen3tts_engine.qwen3.voices import audio_files as wav_file
 from qwen3tts_engine.qwen3.voices.audio_files import decode_foreign
 from qwen3tts_engine.qwen3.voices.audio_worker import TooLong
 from qwen3tts_wire.errors import BadRequest, LimitExceeded
@@ -175,14 +175,14 @@ def _from_bytes(data: bytes, limits: ReferenceLimits) -> Recording:
             "10 s are a good length.",
         )
     try:
-        file = wav_file.WavFile.parse(data)
-    except wav_file.NotWav:
+        file = WavFile.parse(data)
+    except NotWav:
         try:
             samples, rate = decode_foreign(data, limits.max_s)
         except TooLong:
             _too_long(limits.max_s, limits)
         return Recording(samples, _whole_rate(rate))
-    except wav_file.DamagedWav as error:
+    except DamagedWav as error:
         raise BadRequest(
             f"The reference recording is a damaged WAV file: {error}.",
             remedy="Export it again, as WAV with 16 bits.",
@@ -216,7 +216,7 @@ def _from_array(source: tuple[NDArray[Any], int], limits: ReferenceLimits) -> Re
         with np.errstate(over="ignore"):
             samples = array.astype(np.float32)
     else:
-        samples = wav_file.from_integers(array)
+        samples = from_integers(array)
     return Recording(_mono(samples.reshape(frames, channels)), rate)
 
 
