@@ -5,25 +5,25 @@ from __future__ import annotations
 import typer
 
 from qwen3tts_cli.calls.agent import check_agent
-from qwen3tts_cli.calls.answering import attend
-from qwen3tts_cli.calls.call_run import Course, checked_digits
+from qwen3tts_cli.calls.answering import answer_calls
+from qwen3tts_cli.calls.call_run import CallPlan, checked_digits
 from qwen3tts_cli.calls.lines import SIP, SIP_PORT, LineOptions
-from qwen3tts_cli.calls.listening_page import BesideOptions
+from qwen3tts_cli.calls.listening_page import ListeningPageOptions
 from qwen3tts_cli.calls.phone import (
     HERE,
     CallOptions,
     TelephoneOptions,
-    asks_for_tls,
     check_target,
+    print_config_warnings,
     read_config,
+    requires_tls,
     telephone_of,
-    tell_remarks,
 )
-from qwen3tts_cli.calls.words import WordOptions
+from qwen3tts_cli.calls.words import TextOptions
 from qwen3tts_cli.options import common as options
-from qwen3tts_cli.options.common import spread
+from qwen3tts_cli.options.common import option_groups
 from qwen3tts_cli.options.listening import ListenOptions
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.exits import run as run_loop
 
 FIRST_OPTIONS = (
@@ -55,26 +55,26 @@ def add_to(app: typer.Typer) -> None:
         "  mr-qwen3tts answer --config configs/phone.yaml --say 'Hello, you have reached us.'"
         " --softphone 8780"
     )(
-        spread(
-            words=WordOptions,
+        option_groups(
+            words=TextOptions,
             run=CallOptions,
             lines=LineOptions,
             telephone=TelephoneOptions,
-            manner=Manner,
+            manner=SpeechOptions,
             listening=ListenOptions,
-            page=BesideOptions,
+            page=ListeningPageOptions,
         )(answer)
     )
 
 
 def answer(
-    words: WordOptions,
+    words: TextOptions,
     run: CallOptions,
     lines: LineOptions,
     telephone: TelephoneOptions,
-    manner: Manner,
+    manner: SpeechOptions,
     listening: ListenOptions,
-    page: BesideOptions,
+    page: ListeningPageOptions,
     *,
     server: options.Server = None,
 ) -> None:
@@ -84,7 +84,7 @@ def answer(
     said_words = words.words()
     names = telephone.has_account or set(lines.kinds) != {SIP}
     check_target("--transfer", run.transfer, names=names)
-    course = Course(checked_digits(run.dtmf), run.max_seconds, listening, run.transfer)
+    course = CallPlan(checked_digits(run.dtmf), run.max_seconds, listening, run.transfer)
     check_agent(said_words, course)
     said = read_config(telephone.config)
     ports = lines.ports(telephone.port)
@@ -100,11 +100,11 @@ def answer(
         said,
         host=host,
         port=sip_port,
-        secure=asks_for_tls(telephone.registrar),
+        secure=requires_tls(telephone.registrar),
     )
     made.check()
-    tell_remarks(said)
-    run_loop(attend(made, said_words, course, server, lines, ports, page))
+    print_config_warnings(said)
+    run_loop(answer_calls(made, said_words, course, server, lines, ports, page))
 
 
 def check_sip_options(telephone: TelephoneOptions) -> None:

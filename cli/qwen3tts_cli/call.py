@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qwen3tts_cli.calls.agent import RECOGNISER, check_agent, whisper_is_here, with_agent
-from qwen3tts_cli.calls.call_run import Course, OnMachine, checked_digits, talk
-from qwen3tts_cli.calls.listening_page import BesideOptions, open_beside
+from qwen3tts_cli.calls.agent import RECOGNISER, check_agent, whisper_available, with_agent
+from qwen3tts_cli.calls.call_run import CallPlan, OnMachine, checked_digits, handle_call
+from qwen3tts_cli.calls.listening_page import ListeningPageOptions, open_listening_page
 from qwen3tts_cli.calls.phone import (
     CallOptions,
     Telephone,
     TelephoneOptions,
-    asks_for_tls,
     check_target,
     local_address,
+    print_config_warnings,
     read_config,
+    requires_tls,
     telephone_of,
-    tell_remarks,
 )
-from qwen3tts_cli.calls.watch import watch
-from qwen3tts_cli.calls.words import WordOptions, Words
-from qwen3tts_cli.doctor.preflight import Readiness
+from qwen3tts_cli.calls.watch import print_events
+from qwen3tts_cli.calls.words import TextOptions, TextSource
+from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_cli.options import common as options
-from qwen3tts_cli.options.common import speech_server, spread
+from qwen3tts_cli.options.common import option_groups, speech_server
 from qwen3tts_cli.options.listening import ListenOptions
-from qwen3tts_cli.options.speech import Manner, tell_ignored
+from qwen3tts_cli.options.speech import SpeechOptions, note_ignored_options
 from qwen3tts_cli.output.console import note, notes
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import require_extra
 from qwen3tts_cli.output.exits import run as run_loop
 from qwen3tts_cli.output.keyboard import typed_by_person
 from qwen3tts_wire.errors import SpeechError
@@ -114,26 +114,26 @@ def add_to(app: typer.Typer) -> None:
         "  mr-qwen3tts call 100 --config phone.yaml --account office --say 'One moment.'"
         " --transfer sip:200@pbx.example.org"
     )(
-        spread(
+        option_groups(
             placed=PlacedCallOptions,
-            words=WordOptions,
+            words=TextOptions,
             run=CallOptions,
             telephone=TelephoneOptions,
-            manner=Manner,
+            manner=SpeechOptions,
             listening=ListenOptions,
-            page=BesideOptions,
+            page=ListeningPageOptions,
         )(call)
     )
 
 
 def call(
     placed: PlacedCallOptions,
-    words: WordOptions,
+    words: TextOptions,
     run: CallOptions,
     telephone: TelephoneOptions,
-    manner: Manner,
+    manner: SpeechOptions,
     listening: ListenOptions,
-    page: BesideOptions,
+    page: ListeningPageOptions,
     *,
     server: options.Server = None,
 ) -> None:
@@ -146,7 +146,7 @@ def call(
     if placed.listen is not None:
         language = manner.language or (said.speech.language if said is not None else None)
         listening = for_listen(said_words, listening, language)
-    course = Course(
+    course = CallPlan(
         checked_digits(run.dtmf),
         run.max_seconds,
         listening,
@@ -169,21 +169,21 @@ def call(
         host=host,
         account=placed.account,
         calling=True,
-        secure=asks_for_tls(placed.uri, telephone.registrar),
+        secure=requires_tls(placed.uri, telephone.registrar),
     )
     made.check()
-    tell_remarks(said)
+    print_config_warnings(said)
     run_loop(place(placed.uri, made, said_words, course, server, page))
 
 
-def for_listen(words: Words, listening: ListenOptions, language: str | None) -> ListenOptions:
+def for_listen(words: TextSource, listening: ListenOptions, language: str | None) -> ListenOptions:
     """Return options for ``--listen``: no barge-in unless requested, Whisper only with a local
     model."""
     if listening.barge_in is None and words.chat is None:
         listening = replace(listening, barge_in=False)
     if listening.stt is not None or words.chat is not None:
         return listening
-    if not whisper_is_here(language):
+    if not whisper_available(language):
         note("What is said is not understood without a recogniser: --stt NAME (docs/agent.md).")
         return listening
     return replace(listening, stt="whisper")
@@ -191,7 +191,7 @@ def for_listen(words: Words, listening: ListenOptions, language: str | None) -> 
 
 def host_of(uri: str) -> str:
     """Return the host of a SIP address; raises ``typer.BadParameter``."""
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_phone.errors import BadSip
         from qwen3tts_phone.sip.message.fields import parse_uri
     try:
@@ -203,17 +203,17 @@ def host_of(uri: str) -> str:
 async def place(
     uri: str,
     telephone: Telephone,
-    words: Words,
-    course: Course,
+    words: TextSource,
+    course: CallPlan,
     server: str | None,
-    page: BesideOptions | None = None,
+    page: ListeningPageOptions | None = None,
 ) -> None:
     """Place one call, retried by the file's retry rules, after concurrent preflight checks."""
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_phone.dialling.retries import RetryPolicy, place_with_retries
         from qwen3tts_phone.phone import Phone
     retry = telephone.config.outbound.retry if telephone.config is not None else None
-    async with AsyncExitStack() as stack, Readiness() as ready:
+    async with AsyncExitStack() as stack, PreflightChecks() as ready:
         enter = stack.enter_async_context
         prepared = await enter(with_agent(words, course, ready, telephone.language))
         url = await ready.also(enter(speech_server(telephone.server_url(server))))
@@ -221,8 +221,10 @@ async def place(
         phone = await ready.also(enter(Phone(telephone.settings(url, manner))))
         if RECOGNISER in await ready.finish():
             prepared = replace(prepared, recogniser=None)
-        tell_ignored(phone.ignored)
-        await open_beside(stack, page or BesideOptions(), phone.settings, phone=phone)
+        note_ignored_options(phone.ignored)
+        await open_listening_page(
+            stack, page or ListeningPageOptions(), phone.settings, phone=phone
+        )
         attempts = Attempts(phone, uri, telephone, words, prepared)
         await place_with_retries(
             attempts.attempt,
@@ -230,7 +232,7 @@ async def place(
             now=phone.clock.now,
             sleep_until=phone.clock.sleep_until,
             number=uri,
-            waiting=tell_waiting,
+            waiting=print_retry,
         )
     if attempts.error is not None:
         raise attempts.error
@@ -240,7 +242,7 @@ class Attempts:
     """Call attempts to one target."""
 
     def __init__(
-        self, phone: Phone, uri: str, telephone: Telephone, words: Words, course: Course
+        self, phone: Phone, uri: str, telephone: Telephone, words: TextSource, course: CallPlan
     ) -> None:
         self._phone = phone
         self._uri = uri
@@ -268,7 +270,7 @@ class Attempts:
                     on_machine=self._course.on_machine.value,
                     answering=self._course.answering,
                 )
-                watching = asyncio.create_task(watch(placed))
+                watching = asyncio.create_task(print_events(placed))
                 up = await placed.up()
                 if up is not placed:  # another call took its place while it rang
                     placed, watching = up, None
@@ -281,20 +283,20 @@ class Attempts:
             if self.error is not None and watching is not None:
                 watching.cancel()
         try:
-            await talk(placed, self._words, self._course, watching)
+            await handle_call(placed, self._words, self._course, watching)
         except SpeechError as error:
             self.error = error
         return Outcome.ANSWERED
 
 
-def _calling(words: Words) -> AbstractContextManager[object]:
+def _calling(words: TextSource) -> AbstractContextManager[object]:
     if words.stdin and typed_by_person():
         note("Calling …")
         return nullcontext()
     return notes().status("Calling …")
 
 
-def tell_waiting(outcome: Outcome, wait_s: float) -> None:
+def print_retry(outcome: Outcome, wait_s: float) -> None:
     from qwen3tts_phone.diagnosis.outcome import OUTCOME_WORDS
 
     note(f"No call: {OUTCOME_WORDS[outcome]}. The next try is in {wait_s:.0f} s.")

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qwen3tts_cli.calls.agent import make_agent
-from qwen3tts_cli.calls.call_run import Course, raise_model_error
-from qwen3tts_cli.calls.words import Words, chat_of
-from qwen3tts_cli.doctor.preflight import NAME, Readiness, check_chat, check_words
+from qwen3tts_cli.calls.call_run import CallPlan, raise_model_error
+from qwen3tts_cli.calls.words import TextSource, chat_of
+from qwen3tts_cli.doctor.preflight import NAME, PreflightChecks, check_chat, check_words
 from qwen3tts_cli.options import common as options
-from qwen3tts_cli.options.common import speech_server, spread
-from qwen3tts_cli.options.listening import CHECK_S, ListenOptions
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.options.common import option_groups, speech_server
+from qwen3tts_cli.options.listening import MODEL_CHECK_S, ListenOptions
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.console import note, printable
-from qwen3tts_cli.output.exits import needs, run
+from qwen3tts_cli.output.exits import require_extra, run
 from qwen3tts_cli.output.writable import check_sound_file, check_writable
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ FIRST_OPTIONS = (
 )
 
 
-class SpokenReplies:
+class ReplySpeaker:
     """Speaker of queued texts into an audio file.
 
     Args:
@@ -57,7 +57,7 @@ class SpokenReplies:
         server: URL; None: start one.
     """
 
-    def __init__(self, path: Path, manner: Manner, server: str | None) -> None:
+    def __init__(self, path: Path, manner: SpeechOptions, server: str | None) -> None:
         self._path = path
         self._manner = manner
         self._server = server
@@ -236,7 +236,7 @@ class ChatOptions:
             help="Time for the model's first answer, before the chat begins; 0: it is not asked.",
             rich_help_panel=PANEL,
         ),
-    ] = CHECK_S
+    ] = MODEL_CHECK_S
     max_seconds: options.MaxSeconds = None
     speak: Annotated[
         Path | None,
@@ -258,23 +258,23 @@ def add_to(app: typer.Typer) -> None:
         "  echo 'When do you open?' | mr-qwen3tts chat --llm http://127.0.0.1:11434/v1"
         " --model llama3.2\n\n"
         "  mr-qwen3tts chat --llm http://127.0.0.1:11434/v1 --model llama3.2 --speak replies.wav"
-    )(spread(talk=ChatOptions, manner=Manner)(chat))
+    )(option_groups(talk=ChatOptions, manner=SpeechOptions)(chat))
 
 
 @dataclass(frozen=True, slots=True)
-class Chatting:
+class ChatRequest:
     """Checked command line."""
 
-    words: Words
-    course: Course
+    words: TextSource
+    course: CallPlan
     speak: Path | None
-    manner: Manner
+    manner: SpeechOptions
     server: str | None
 
 
 def chat(
     talk: ChatOptions,
-    manner: Manner,
+    manner: SpeechOptions,
     *,
     server: options.Server = None,
 ) -> None:
@@ -282,7 +282,7 @@ def chat(
 
     Ctrl-C interrupts a reply, Ctrl-D ends the chat.
     """
-    words = Words(
+    words = TextSource(
         chat=chat_of(talk.llm, talk.model, talk.key_env), system=talk.system, prompt=talk.prompt
     )
     check_writable("--conversation-log", talk.conversation_log)
@@ -293,21 +293,21 @@ def chat(
         check_seconds=talk.check_seconds,
     )
     check_words(words, listening)
-    course = Course(max_seconds=talk.max_seconds, listening=listening)
-    run(converse(Chatting(words, course, talk.speak, manner, server)))
+    course = CallPlan(max_seconds=talk.max_seconds, listening=listening)
+    run(run_chat(ChatRequest(words, course, talk.speak, manner, server)))
 
 
-async def converse(asked: Chatting) -> None:
+async def run_chat(asked: ChatRequest) -> None:
     """Chat to the end of input, or until the agent hangs up.
 
     Raises:
         SpeechError: the model is unusable or failed in all turns; the voice failed.
     """
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_agent.typed_call import TypedCall
     words, course = asked.words, asked.course
     assert words.chat is not None
-    async with Readiness() as ready:
+    async with PreflightChecks() as ready:
         if course.listening.check_seconds:
             ready.start(NAME, check_chat(words.chat, course.listening.check_seconds))
         await ready.finish()
@@ -318,7 +318,7 @@ async def converse(asked: Chatting) -> None:
         )
         # Who reads and types takes longer than who hears and speaks.
         agent.settings = replace(agent.settings, quiet_s=0.0)
-        spoken = Spoken(asked)
+        spoken = OptionalSpeaker(asked)
         call = TypedCall(terminal.show, on_said=lambda text: spoken.said(terminal, text))
         note("Type what the caller says. Ctrl-C interrupts the agent, Ctrl-D ends the chat.")
         greets = bool(course.listening.greeting or words.prompt)
@@ -344,13 +344,13 @@ async def converse(asked: Chatting) -> None:
     raise_model_error(conversation)
 
 
-class Spoken:
+class OptionalSpeaker:
     """Optional voice of ``--speak``."""
 
-    def __init__(self, asked: Chatting) -> None:
+    def __init__(self, asked: ChatRequest) -> None:
 
         self._replies = (
-            None if asked.speak is None else SpokenReplies(asked.speak, asked.manner, asked.server)
+            None if asked.speak is None else ReplySpeaker(asked.speak, asked.manner, asked.server)
         )
         self._task = None if self._replies is None else asyncio.create_task(self._replies.run())
 

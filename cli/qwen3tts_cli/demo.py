@@ -21,14 +21,14 @@ from rich.text import Text
 from qwen3tts_cli.calls.phone import local_address
 from qwen3tts_cli.latency import show_report
 from qwen3tts_cli.options.common import speech_server
-from qwen3tts_cli.output.console import complain_of, note, results
-from qwen3tts_cli.output.exits import exit_code, needs, run
+from qwen3tts_cli.output.console import note, print_speech_error, results
+from qwen3tts_cli.output.exits import exit_code, require_extra, run
 from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import Spoken
 from qwen3tts_wire.errors import SpeechError
 
-with needs("all"):
+with require_extra("all"):
     from qwen3tts_phone.call.call import Call
     from qwen3tts_phone.call.text_sources import scripted
     from qwen3tts_phone.detection.core import SpeechDetectionCore
@@ -56,7 +56,7 @@ Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Utterance:
     """One utterance."""
 
     who: str
@@ -66,7 +66,7 @@ class Said:
 class Agent:
     """Agent that answers one call and stops at a barge-in."""
 
-    def __init__(self, phone: Phone, tell: Note, said: list[Said]) -> None:
+    def __init__(self, phone: Phone, tell: Note, said: list[Utterance]) -> None:
         self._phone = phone
         self._tell = tell
         self._said = said
@@ -85,12 +85,12 @@ class Agent:
     async def _say(self, call: Call, text: str) -> None:
         self._tell("agent   begins to speak while its text is still being written")
         spoken = await call.say(_as_a_model_writes(text))
-        self._said.append(Said("agent", spoken))
+        self._said.append(Utterance("agent", spoken))
         if spoken.interrupted:
             self._tell("agent   hears the caller and is silent with the next frame")
 
 
-async def caller(phone: Phone, uri: str, tell: Note, said: list[Said]) -> None:
+async def caller(phone: Phone, uri: str, tell: Note, said: list[Utterance]) -> None:
     """Call the agent, interrupt it with a question, and listen to the answer."""
     tell(f"caller  dials {uri}")
     call = await phone.dial(uri)
@@ -102,7 +102,7 @@ async def caller(phone: Phone, uri: str, tell: Note, said: list[Said]) -> None:
             break
     await asyncio.sleep(INTERRUPT_AFTER_S)
     tell("caller  interrupts with a question")
-    said.append(Said("caller", await call.say(QUESTION)))
+    said.append(Utterance("caller", await call.say(QUESTION)))
     cause = await call.ended()
     tell(f"caller  the call has ended: {cause}")
 
@@ -119,7 +119,7 @@ async def demo(recording: Path, log: Path) -> None:
     def tell(message: str) -> None:
         results().print(Text(f"{clock.now() - began:7.3f} s  {message}"))
 
-    said: list[Said] = []
+    said: list[Utterance] = []
     async with speech_server(None) as url:
         tell(f"server  speaks at {url}")
         settings = PhoneSettings(
@@ -132,16 +132,16 @@ async def demo(recording: Path, log: Path) -> None:
                 group.create_task(agent.run())
                 group.create_task(caller(mine, agent_phone.uri, tell, said))
     results().print()
-    _tell_said(said, began)
+    _print_utterances(said, began)
     results().print()
-    _tell_recording(recording)
+    _print_recording(recording)
     results().print()
     show_report(log)
     results().print()
-    _tell_next()
+    _print_next_steps()
 
 
-def _tell_said(said: list[Said], began: float) -> None:
+def _print_utterances(said: list[Utterance], began: float) -> None:
     table = Table(
         title=f"What was heard when (words came one token every {TOKEN_MS:.0f} ms)",
         title_justify="left",
@@ -172,7 +172,7 @@ def _phone(settings: PhoneSettings) -> Phone:
     return Phone(settings)
 
 
-def _tell_recording(path: Path) -> None:
+def _print_recording(path: Path) -> None:
     with wave.open(str(path), "rb") as file:
         rate = file.getframerate()
         both = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2").reshape(-1, 2)
@@ -193,7 +193,7 @@ def _tell_recording(path: Path) -> None:
     results().print(table)
 
 
-def _tell_next() -> None:
+def _print_next_steps() -> None:
     address = local_address()
     # Plain lines, whatever the terminal's width: commands are there to be copied.
     results().print(
@@ -220,7 +220,7 @@ def main() -> int:
         log.unlink(missing_ok=True)
         run(demo(recording, log))
     except (SpeechError, PortBusy) as error:
-        complain_of(error)
+        print_speech_error(error)
         return int(exit_code(error))
     return 0
 

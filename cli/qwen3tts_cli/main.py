@@ -13,9 +13,9 @@ import typer
 from qwen3tts_cli import answer, call, chat, say, serve, softphone, voices
 from qwen3tts_cli.doctor import command as doctor
 from qwen3tts_cli.latency import command as latency
-from qwen3tts_cli.output.console import LogLevel, complain, complain_of, configure_logging
+from qwen3tts_cli.output.console import LogLevel, configure_logging, print_error, print_speech_error
 from qwen3tts_cli.output.exits import ExitCode, exit_code
-from qwen3tts_cli.output.help import Contents, with_pages
+from qwen3tts_cli.output.help import CommandList, with_pages
 from qwen3tts_wire.errors import SpeechError
 
 COMMANDS: tuple[ModuleType, ...] = (
@@ -33,7 +33,7 @@ COMMANDS: tuple[ModuleType, ...] = (
 
 app = typer.Typer(
     name="mr-qwen3tts",
-    cls=Contents,
+    cls=CommandList,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -89,7 +89,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except SpeechError as error:
-        complain_of(error)
+        print_speech_error(error)
         return exit_code(error)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -100,7 +100,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         reason = error.strerror or str(error)
         where = f"{error.filename}: " if error.filename else ""
-        complain(f"{where}{reason}")
+        print_error(f"{where}{reason}")
         return ExitCode.FAILED
     return ExitCode.OK
 

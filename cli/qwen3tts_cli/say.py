@@ -14,12 +14,12 @@ import typer
 
 from qwen3tts_cli.doctor.preflight import check_file
 from qwen3tts_cli.options import common as options
-from qwen3tts_cli.options.common import speech_server, spread
-from qwen3tts_cli.options.speech import Manner, tell_ignored, tell_mode
+from qwen3tts_cli.options.common import option_groups, speech_server
+from qwen3tts_cli.options.speech import SpeechOptions, note_ignored_options, note_text_mode
 from qwen3tts_cli.output.console import note, notes
 from qwen3tts_cli.output.exits import CutShort, run
 from qwen3tts_cli.output.keyboard import from_keyboard, typed_by_person
-from qwen3tts_cli.output.sound import FileSink, PipeSink, Sink
+from qwen3tts_cli.output.sound import AudioSink, FileSink, PipeSink
 from qwen3tts_cli.output.writable import check_sound_file
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ FIRST_OPTIONS = (
 class SayOptions:
     """Input and output."""
 
-    manner: Manner
+    manner: SpeechOptions
     rate_hz: int
     bar: bool = True
     """Whether progress is shown in place; not while typing."""
@@ -70,7 +70,7 @@ def add_to(app: typer.Typer) -> None:
         "  llm 'Tell me a story' | mr-qwen3tts say - --play\n\n"
         "  mr-qwen3tts say 'With my own voice.' --clone me.wav --ref-text 'What I say in it.'"
         " --play --server ws://127.0.0.1:8765/v1/speech"
-    )(spread(manner=Manner)(say))
+    )(option_groups(manner=SpeechOptions)(say))
 
 
 def say(
@@ -94,7 +94,7 @@ def say(
     play: Annotated[bool, typer.Option("--play", "-p", help="Play it while it is made.")] = False,
     rate: Annotated[int, typer.Option(help="Sample rate in hertz: 24000, 16000, 8000.")] = 24_000,
     *,
-    manner: Manner,
+    manner: SpeechOptions,
     server: options.Server = None,
 ) -> None:
     """Speak a text to a [bold]file[/bold] or the [bold]loudspeaker[/bold]."""
@@ -139,7 +139,7 @@ async def say_words(
     from qwen3tts_wire.client import SpeechClient
 
     async with AsyncExitStack() as stack:
-        sinks: list[Sink] = []
+        sinks: list[AudioSink] = []
         if play:
             from qwen3tts_cli.output.sound import Player
 
@@ -153,14 +153,16 @@ async def say_words(
         if out is not None:
             sinks.append(_opened(out, how.rate_hz, stack))
         progress = stack.enter_context(_progress(how.bar))
-        speech = Speech(client, how, sinks, progress, progress.add_task("0.0 s", total=total_chars))
+        speech = SpokenText(
+            client, how, sinks, progress, progress.add_task("0.0 s", total=total_chars)
+        )
         stack.callback(speech.tell, out)
         await speech.say(words)
         for each in sinks:
             await each.finish()
 
 
-def _opened(out: Path, rate_hz: int, stack: AsyncExitStack) -> Sink:
+def _opened(out: Path, rate_hz: int, stack: AsyncExitStack) -> AudioSink:
     if str(out) == "-":
         return PipeSink(rate_hz)
     file = FileSink(out, rate_hz)
@@ -168,14 +170,14 @@ def _opened(out: Path, rate_hz: int, stack: AsyncExitStack) -> Sink:
     return file
 
 
-class Speech:
+class SpokenText:
     """One text from server to sinks."""
 
     def __init__(
         self,
         client: SpeechClient,
         how: SayOptions,
-        sinks: list[Sink],
+        sinks: list[AudioSink],
         progress: Progress,
         task: TaskID,
     ) -> None:
@@ -216,8 +218,8 @@ class Speech:
             match event:
                 case Started(mode=mode, ignored=ignored) if not self._told:
                     self._told = True
-                    tell_ignored(ignored)
-                    tell_mode(self._how.manner.mode, mode)
+                    note_ignored_options(ignored)
+                    note_text_mode(self._how.manner.mode, mode)
                 case Audio(pcm=pcm):
                     for sink in self._sinks:
                         await sink.write(pcm)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qwen3tts_cli.options.common import spread
+from qwen3tts_cli.options.common import option_groups
 from qwen3tts_cli.output.console import LogLevel, Stages, notes
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import require_extra
 from qwen3tts_cli.serving import (
     engine_of,
     log_settings,
     serve_until_stopped,
-    warn_of_the_open,
+    warn_if_exposed,
     write_logs,
 )
 from qwen3tts_engine.table import ENGINES
@@ -345,9 +345,9 @@ def add_to(app: typer.Typer) -> None:
         "  mr-qwen3tts serve --config configs/server.yaml --set server.port=9000\n\n"
         "  mr-qwen3tts serve --upstream ws://gpu:8091/v1/audio/speech/stream"
     )(
-        spread(run=RunOptions, listener=ListenerOptions, engine=EngineOptions, qwen3=Qwen3Options)(
-            serve
-        )
+        option_groups(
+            run=RunOptions, listener=ListenerOptions, engine=EngineOptions, qwen3=Qwen3Options
+        )(serve)
     )
 
 
@@ -402,7 +402,7 @@ def serve(
         return
     write_logs(context, settings, run.log_level)
     log_settings(settings, run.show_settings)
-    warn_of_the_open(settings)
+    warn_if_exposed(settings)
     with notes().status("Starting the voice …") as status:
         stages = Stages(status)
         speaking = engine_of(settings, stages)
@@ -410,7 +410,7 @@ def serve(
 
 
 def _configuration(run: RunOptions, given: Mapping[str, object]) -> Configuration:
-    with needs("server"):
+    with require_extra("server"):
         from qwen3tts_server.configuration import load_configuration
 
     # A checkpoint in the environment alone does not choose the engine.

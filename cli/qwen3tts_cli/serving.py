@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from qwen3tts_cli.output.console import Stages, note
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import require_extra
 
 if TYPE_CHECKING:
     from qwen3tts_engine.base import Engine, Voice
@@ -52,7 +52,7 @@ def log_settings(settings: Configuration, show: bool) -> None:
     log.log(level, "settings", extra={"fields": fields})
 
 
-def warn_of_the_open(settings: Configuration) -> None:
+def warn_if_exposed(settings: Configuration) -> None:
     """Warn of missing protection on public addresses."""
     server = settings.server
     if is_loopback(server.host):
@@ -75,7 +75,7 @@ def engine_of(settings: Configuration, stages: Stages) -> Engine:
     name = engine_name(settings)
     if name == "qwen3":
         stages("Loading PyTorch", 0, 1)
-    with needs(ENGINES[name].extras):
+    with require_extra(ENGINES[name].extras):
         from qwen3tts_server import run as _run  # noqa: F401
 
         engine = build_engine(settings, stages)

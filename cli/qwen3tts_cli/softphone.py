@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qwen3tts_cli.calls.agent import check_agent, with_agent
-from qwen3tts_cli.calls.call_run import Course
-from qwen3tts_cli.calls.phone import Telephone, local_address, read_config, tell_remarks
-from qwen3tts_cli.calls.words import Words, chat_of
-from qwen3tts_cli.doctor.preflight import Readiness
+from qwen3tts_cli.calls.call_run import CallPlan
+from qwen3tts_cli.calls.phone import Telephone, local_address, print_config_warnings, read_config
+from qwen3tts_cli.calls.words import TextSource, chat_of
+from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_cli.options import common as options
-from qwen3tts_cli.options.common import speech_server, spread
+from qwen3tts_cli.options.common import option_groups, speech_server
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.options.page import PageOptions, parsed_servers
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.console import note, notes, results
-from qwen3tts_cli.output.exits import needs, run
+from qwen3tts_cli.output.exits import require_extra, run
 from qwen3tts_cli.output.writable import check_writable
 from qwen3tts_cli.serving import is_loopback
 
@@ -51,7 +51,7 @@ FIRST_OPTIONS = (
 )
 
 
-def tell_softphone(softphone: Softphone, *, open_it: bool = False) -> None:
+def print_softphone(softphone: Softphone, *, open_it: bool = False) -> None:
     """Print the page's address, the URL alone on standard output; ``open_it``: open a browser."""
     host = softphone.settings.host
     note("The softphone is ready. Open this address; its end is the access token:")
@@ -78,7 +78,7 @@ def _browse(url: str) -> None:
 
 def qr_code(text: str) -> str:
     """Return a terminal QR code; raises MissingExtra."""
-    with needs("webrtc"):
+    with require_extra("webrtc"):
         import segno
     out = io.StringIO()
     segno.make(text, error="l").terminal(out, compact=True)
@@ -94,12 +94,12 @@ class ModelOptions:
     system: options.LlmSystem = ""
     key_env: options.LlmKeyEnv = "MR_QWEN3TTS_LLM_KEY"
 
-    def words(self) -> Words | None:
+    def words(self) -> TextSource | None:
         """Return the agent's model; None without ``--llm``. Raises BadRequest."""
         if self.llm is None:
             return None
         chat = chat_of(self.llm, self.model, self.key_env)
-        return Words(chat=chat, system=self.system, prompt="")
+        return TextSource(chat=chat, system=self.system, prompt="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,25 +138,25 @@ def add_to(app: typer.Typer) -> None:
         " --greeting 'Good morning!'\n\n"
         "  mr-qwen3tts softphone --config configs/phone.yaml --latency-log page.jsonl"
     )(
-        spread(
+        option_groups(
             page=PageOptions,
             model=ModelOptions,
             logs=LogOptions,
             dialling=SipOptions,
-            manner=Manner,
+            manner=SpeechOptions,
             listening=ListenOptions,
         )(softphone)
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Softphoning:
+class SoftphoneRequest:
     """Checked command line."""
 
     page: PageOptions
-    manner: Manner
-    course: Course
-    words: Words | None
+    manner: SpeechOptions
+    course: CallPlan
+    words: TextSource | None
     """The agent's model; None: no agent."""
     logs: LogOptions
     config: PhoneConfig | None
@@ -168,7 +168,7 @@ def softphone(
     model: ModelOptions,
     logs: LogOptions,
     dialling: SipOptions,
-    manner: Manner,
+    manner: SpeechOptions,
     listening: ListenOptions,
     *,
     max_seconds: options.MaxSeconds = None,
@@ -178,25 +178,25 @@ def softphone(
     if model.llm is not None and listening.stt is None:
         raise typer.BadParameter("--llm needs --stt, such as --stt whisper, to hear callers.")
     words = model.words()
-    course = Course(max_seconds=max_seconds, listening=listening)
-    check_agent(words or Words(), course)
+    course = CallPlan(max_seconds=max_seconds, listening=listening)
+    check_agent(words or TextSource(), course)
     for option, path in (("--latency-log", logs.latency_log), ("--call-log", logs.call_log)):
         check_writable(option, path)
     said = read_config(dialling.config)
-    asked = Softphoning(page, manner, course, words, logs, said, dialling.sip)
-    with needs("webrtc"):
+    asked = SoftphoneRequest(page, manner, course, words, logs, said, dialling.sip)
+    with require_extra("webrtc"):
         settings_of(asked, {"": "ws://127.0.0.1:8765/v1/speech"}, manner)
     if said is not None or dialling.sip:
         telephone_of(asked).check()
-    tell_remarks(said)
+    print_config_warnings(said)
     run(serve(asked))
 
 
-async def serve(asked: Softphoning) -> None:
+async def serve(asked: SoftphoneRequest) -> None:
     """Serve the page until stopped."""
-    with needs("webrtc"):
+    with require_extra("webrtc"):
         from qwen3tts_phone.softphone.server import Softphone, raise_thread_priority
-    async with AsyncExitStack() as stack, Readiness(goes_on=True) as ready:
+    async with AsyncExitStack() as stack, PreflightChecks(goes_on=True) as ready:
         course = asked.course
         if asked.words is not None:
             course = await stack.enter_async_context(
@@ -217,11 +217,13 @@ async def serve(asked: Softphoning) -> None:
         page = await stack.enter_async_context(
             Softphone(settings_of(asked, servers, manner), phone=phone, agent=course.agent)
         )
-        tell_softphone(page, open_it=asked.page.open_it)
+        print_softphone(page, open_it=asked.page.open_it)
         await asyncio.Event().wait()
 
 
-def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> SoftphoneSettings:
+def settings_of(
+    asked: SoftphoneRequest, servers: dict[str, str], manner: SpeechOptions
+) -> SoftphoneSettings:
     """Return page settings; raises ``typer.BadParameter``."""
     from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.settings.records import RecordSettings
@@ -265,7 +267,7 @@ def settings_of(asked: Softphoning, servers: dict[str, str], manner: Manner) -> 
         raise typer.BadParameter(f"{error}.") from error
 
 
-def telephone_of(asked: Softphoning) -> Telephone:
+def telephone_of(asked: SoftphoneRequest) -> Telephone:
     """Return the page's phone for SIP calls."""
     return Telephone(
         host=local_address() if asked.config is None else None,
@@ -283,8 +285,8 @@ def telephone_of(asked: Softphoning) -> Telephone:
     )
 
 
-async def telephone_at(asked: Softphoning, url: str, manner: Manner) -> Phone:
+async def telephone_at(asked: SoftphoneRequest, url: str, manner: SpeechOptions) -> Phone:
     """Return it unstarted, on the publicly reachable address."""
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_phone.phone import Phone
     return Phone(telephone_of(asked).settings(url, manner))

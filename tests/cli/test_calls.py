@@ -15,11 +15,11 @@ import pytest
 
 from qwen3tts_cli import call
 from qwen3tts_cli.calls import answering as reception
-from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.lines import LineOptions
 from qwen3tts_cli.calls.phone import Telephone
-from qwen3tts_cli.calls.words import Words
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.exits import CutShort
 from qwen3tts_phone.dialling.retries import RedialResult, place_with_retries
 from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
@@ -44,7 +44,7 @@ def telephone(folder: Path, name: str) -> Telephone:
         registrar=None,
         record=folder / f"{name}.wav",
         latency_log=folder / "calls.jsonl",
-        manner=Manner(voice="tone"),
+        manner=SpeechOptions(voice="tone"),
     )
 
 
@@ -73,16 +73,16 @@ async def test_call_and_answer_speak_to_each_other_and_both_record_it(
     tmp_path: Path, addresses: asyncio.Queue[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with asyncio.timeout(30), running_server(FakeEngine()) as server:
-        words = Words(text="Good morning")
+        words = TextSource(text="Good morning")
         answering = asyncio.create_task(
-            reception.attend(
-                telephone(tmp_path, "agent"), words, Course(), server.url, LineOptions(once=True)
+            reception.answer_calls(
+                telephone(tmp_path, "agent"), words, CallPlan(), server.url, LineOptions(once=True)
             )
         )
         uri = await addresses.get()
-        longer = Words(text="Good morning, this is Bob", token_ms=5)
+        longer = TextSource(text="Good morning, this is Bob", token_ms=5)
         with pytest.raises(CutShort):
-            await call.place(uri, telephone(tmp_path, "bob"), longer, Course("42"), server.url)
+            await call.place(uri, telephone(tmp_path, "bob"), longer, CallPlan("42"), server.url)
         await answering
     shown = capsys.readouterr()
     assert shown.out == "key 4\nkey 2\n"
@@ -101,8 +101,8 @@ async def test_a_phone_that_is_not_there_is_told(tmp_path: Path) -> None:
             await call.place(
                 "sip:bob@127.0.0.1:9;transport=tcp",
                 telephone(tmp_path, "agent"),
-                Words(text="Good morning"),
-                Course(),
+                TextSource(text="Good morning"),
+                CallPlan(),
                 server.url,
             )
 
@@ -143,7 +143,7 @@ async def callee(seen: list[str]) -> AsyncIterator[Phone]:
 
 def with_retries(text: str) -> Telephone:
     config = config_from(from_yaml("listen: {port: 0}\n" + text, "phone.yaml"), {})
-    options = (None, None, None, "NONE", None, None, None, Manner(voice="tone"))
+    options = (None, None, None, "NONE", None, None, None, SpeechOptions(voice="tone"))
     return Telephone(*options, config=config, calling=True, headers={"X-Case": "7"})
 
 
@@ -157,7 +157,7 @@ async def test_a_busy_line_is_called_again_as_the_file_says(
         retry = with_retries("outbound: {retry: {attempts: 2, waits_s: [60], causes: [busy]}}")
         with monkeypatch.context() as patch:
             patch.setattr("qwen3tts_phone.dialling.retries.place_with_retries", quickly(waited))
-            await call.place(other.uri, retry, Words(text="Good"), Course(), server.url)
+            await call.place(other.uri, retry, TextSource(text="Good"), CallPlan(), server.url)
     assert seen == ["7", "7"]
     assert [round(each) for each in waited] == [60]
     told = capsys.readouterr().err
@@ -171,7 +171,9 @@ async def test_without_a_rule_a_busy_line_is_called_once(
     seen: list[str] = []
     async with asyncio.timeout(60), running_server(FakeEngine()) as server, callee(seen) as other:
         with pytest.raises(CallRefused):
-            await call.place(other.uri, with_retries(""), Words(text="Good"), Course(), server.url)
+            await call.place(
+                other.uri, with_retries(""), TextSource(text="Good"), CallPlan(), server.url
+            )
     assert seen == ["7"]
 
 
@@ -193,21 +195,25 @@ records: {{log: {tmp_path}/calls.jsonl}}
 listen: {{port: 0, user: bob, tls: {{ca: {authority.file}}}}}
 media: {{codecs: [PCMU, G722], srtp: require}}
 """
-    options = (None, None, None, "NONE", None, None, None, Manner(voice="tone"))
+    options = (None, None, None, "NONE", None, None, None, SpeechOptions(voice="tone"))
     phones = [
         Telephone(*options, config=config_from(from_yaml(text, "phone.yaml"), {}))
         for text in (desk, bob)
     ]
     async with asyncio.timeout(60), running_server(FakeEngine()) as server:
         answering = asyncio.create_task(
-            reception.attend(
-                phones[0], Words(text="Good morning"), Course(), server.url, LineOptions(once=True)
+            reception.answer_calls(
+                phones[0],
+                TextSource(text="Good morning"),
+                CallPlan(),
+                server.url,
+                LineOptions(once=True),
             )
         )
         await addresses.get()
         uri = f"sip:desk@127.0.0.1:{port};transport=tls"
         with pytest.raises(CutShort):
-            await call.place(uri, phones[1], Words(text="Hello " * 99), Course(), server.url)
+            await call.place(uri, phones[1], TextSource(text="Hello " * 99), CallPlan(), server.url)
         await answering
     told = capsys.readouterr().err
     assert "Answered (G722)" in told

@@ -12,9 +12,9 @@ from pathlib import Path
 import av
 import pytest
 
-from qwen3tts_cli.chat import SpokenReplies
+from qwen3tts_cli.chat import ReplySpeaker
 from qwen3tts_cli.main import run
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_server.run import running_server
 from tests.agent.endpoint import Answer, ChatEndpoint, Waits, says
 from tests.engine.fake_engine import FakeEngine
@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_written_is_told_at_once(
 async def test_what_is_said_is_written_in_the_form_of_the_ending(tmp_path: Path) -> None:
     path = tmp_path / "replies.mp3"
     async with running_server(FakeEngine()) as server:
-        replies = SpokenReplies(path, Manner(), server.url)
+        replies = ReplySpeaker(path, SpeechOptions(), server.url)
         replies.put("At six.")
         replies.end()
         await replies.run()

@@ -12,7 +12,7 @@ import pytest
 from qwen3tts_cli.doctor import checks, targets
 from qwen3tts_cli.doctor import command as doctor
 from qwen3tts_cli.doctor.checks import EXTRAS, Check, Level
-from qwen3tts_cli.doctor.weight_files import faults, weight_file_fault
+from qwen3tts_cli.doctor.weight_files import weight_faults, weight_file_fault
 from qwen3tts_cli.main import run
 from tests.conftest import require_package
 
@@ -138,14 +138,14 @@ def test_shards_that_are_missing_are_told(tmp_path: Path) -> None:
     (tmp_path / "speech_tokenizer").mkdir()
     for folder in (tmp_path, tmp_path / "speech_tokenizer"):
         (folder / "model.safetensors").write_bytes(weights())
-    assert list(faults(tmp_path)) == []
+    assert list(weight_faults(tmp_path)) == []
     (tmp_path / "model.safetensors").rename(tmp_path / "a.safetensors")
-    assert list(faults(tmp_path)) == [f"{tmp_path / 'model.safetensors'} is missing"]
+    assert list(weight_faults(tmp_path)) == [f"{tmp_path / 'model.safetensors'} is missing"]
     index = tmp_path / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"one": "a.safetensors", "two": "b.safetensors"}}', "utf-8")
-    assert list(faults(tmp_path)) == [f"{tmp_path / 'b.safetensors'} is missing"]
+    assert list(weight_faults(tmp_path)) == [f"{tmp_path / 'b.safetensors'} is missing"]
     index.write_text('{"weight_map": []}', "utf-8")
-    assert list(faults(tmp_path)) == [f"{index} cannot be read"]
+    assert list(weight_faults(tmp_path)) == [f"{index} cannot be read"]
 
 
 def test_a_torch_that_does_not_see_the_gpu_is_told(

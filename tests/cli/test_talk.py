@@ -11,11 +11,11 @@ import typer
 from qwen3tts_cli import call as call_command
 from qwen3tts_cli.calls import answering as reception
 from qwen3tts_cli.calls import call_run as talk
-from qwen3tts_cli.calls.call_run import Course, checked_digits
+from qwen3tts_cli.calls.call_run import CallPlan, checked_digits
 from qwen3tts_cli.calls.phone import Telephone, local_address
-from qwen3tts_cli.calls.words import WordOptions, Words
+from qwen3tts_cli.calls.words import TextOptions, TextSource
 from qwen3tts_cli.options.listening import ListenOptions
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.exits import CutShort
 from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.call import Call, CallEvent
@@ -172,10 +172,10 @@ class FakeCall:
         return "it is over"
 
 
-GREETING = Words(text="Good morning.")
+GREETING = TextSource(text="Good morning.")
 
 
-class WordsOf(Words):
+class WordsOf(TextSource):
     """Words that come one after the other, each when the test types it, as on standard input."""
 
     def __init__(self, *texts: str | None, stdin: bool = False) -> None:
@@ -194,10 +194,10 @@ class WordsOf(Words):
 
 
 async def talking(
-    call: FakeCall, course: Course | None = None, words: Words = GREETING
+    call: FakeCall, course: CallPlan | None = None, words: Words = GREETING
 ) -> asyncio.Task[None]:
     """A conversation that has begun."""
-    task = asyncio.create_task(talk.talk(cast(Call, call), words, course or Course()))
+    task = asyncio.create_task(talk.handle_call(cast(Call, call), words, course or CallPlan()))
     await settle()
     return task
 
@@ -206,7 +206,7 @@ async def test_keys_are_pressed_then_the_words_are_said_then_the_call_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     call = FakeCall()
-    task = await talking(call, Course(digits="12#"))
+    task = await talking(call, CallPlan(digits="12#"))
     assert (call.keys, call.said) == ("12#", ["Good morning."])
     call.finish()
     await task
@@ -220,7 +220,7 @@ async def test_a_call_is_handed_on_when_everything_was_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     call = FakeCall()
-    task = await talking(call, Course(transfer="sip:200@pbx.test"))
+    task = await talking(call, CallPlan(transfer="sip:200@pbx.test"))
     assert call.handed_on_to == ""
     call.finish()
     await task
@@ -233,7 +233,7 @@ async def test_a_call_is_handed_on_when_everything_was_said(
 async def test_a_call_that_cannot_be_handed_on_is_an_error_and_is_hung_up() -> None:
     call = FakeCall()
     call.transfer_error = TransferFailed(603, "Decline")
-    task = await talking(call, Course(transfer="sip:200@pbx.test"))
+    task = await talking(call, CallPlan(transfer="sip:200@pbx.test"))
     call.finish()
     with pytest.raises(TransferFailed):
         await task
@@ -275,7 +275,7 @@ async def test_a_call_that_ends_before_the_words_is_an_error_that_tells_what_was
 
 async def test_a_call_lasts_no_longer_than_allowed() -> None:
     call = FakeCall()
-    task = await talking(call, Course(max_seconds=0.01))
+    task = await talking(call, CallPlan(max_seconds=0.01))
     with pytest.raises(CutShort, match="--max-seconds was over"):
         await task
     assert call._over.is_set()
@@ -308,7 +308,7 @@ async def test_of_what_was_not_heard_a_long_rest_is_shortened(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     call = FakeCall()
-    task = await talking(call, words=Words(text="Good" + " morning" * 1000))
+    task = await talking(call, words=TextSource(text="Good" + " morning" * 1000))
     call.remote_hangs_up()
     with pytest.raises(CutShort):
         await task
@@ -317,7 +317,7 @@ async def test_of_what_was_not_heard_a_long_rest_is_shortened(
     assert len(told) < 500
 
 
-BARGE_IN = Course(listening=ListenOptions(barge_in=True))
+BARGE_IN = CallPlan(listening=ListenOptions(barge_in=True))
 
 
 async def test_the_callers_voice_silences_what_is_said_and_he_may_finish(
@@ -350,7 +350,7 @@ async def test_words_after_an_interruption_that_are_cut_short_are_an_error() -> 
     call = FakeCall()
     typed = WordsOf("Good morning.", stdin=True)
     task = await talking(
-        call, Course(listening=ListenOptions(barge_in=True), max_seconds=0.05), typed
+        call, CallPlan(listening=ListenOptions(barge_in=True), max_seconds=0.05), typed
     )
     call.voice(True)
     await settle()
@@ -425,8 +425,8 @@ async def test_one_call_that_fails_leaves_the_others_alone(
 ) -> None:
     call = FakeCall()
     call.failure = failure
-    words = GREETING if failure else Words(file=Path("/nonexistent"))
-    await asyncio.create_task(reception.guarded(cast(Call, call), words, Course()))
+    words = GREETING if failure else TextSource(file=Path("/nonexistent"))
+    await asyncio.create_task(reception.converse_isolated(cast(Call, call), words, CallPlan()))
     told = capsys.readouterr().err
     assert "Error: sip:bob@127.0.0.1: " in told
     assert "sip:bob@127.0.0.1: The call has ended" in told
@@ -438,7 +438,7 @@ async def test_a_bug_in_one_call_is_logged_with_its_traceback(
 ) -> None:
     call = FakeCall()
     call.failure = cast(SpeechError, ZeroDivisionError("a bug"))
-    await reception.guarded(cast(Call, call), GREETING, Course())
+    await reception.converse_isolated(cast(Call, call), GREETING, CallPlan())
     assert "ZeroDivisionError: a bug" in caplog.text
 
 
@@ -458,7 +458,7 @@ def telephone(**changes: object) -> Telephone:
         "registrar": None,
         "record": None,
         "latency_log": None,
-        "manner": Manner(),
+        "manner": SpeechOptions(),
     }
     return Telephone(**{**options, **changes})  # type: ignore[arg-type]
 
@@ -507,7 +507,7 @@ def test_a_call_leaves_from_the_address_that_leads_there() -> None:
     assert local_address("nowhere.invalid") == "127.0.0.1"
 
 
-def chosen(**options: object) -> Words:
+def chosen(**options: object) -> TextSource:
     given: dict[str, object] = {
         "say": None,
         "token_ms": 0.0,
@@ -520,7 +520,7 @@ def chosen(**options: object) -> Words:
         "prompt": "Hello?",
         "key_env": "LLM_KEY",
     }
-    made = WordOptions(**{**given, **options})  # type: ignore[arg-type]
+    made = TextOptions(**{**given, **options})  # type: ignore[arg-type]
     made.check()
     return made.words()
 

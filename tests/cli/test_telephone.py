@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 import typer
 
-from qwen3tts_cli.calls.phone import Telephone, asks_for_tls, codecs_of, headers_of, read_config
+from qwen3tts_cli.calls.phone import (
+    Telephone,
+    parsed_codecs,
+    parsed_headers,
+    read_config,
+    requires_tls,
+)
 from qwen3tts_cli.main import run
 from qwen3tts_cli.options.common import Srtp
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_phone.phone import PhoneSettings
 from qwen3tts_phone.settings.file import config_from
 from qwen3tts_phone.settings.sections import PhoneConfig
@@ -39,7 +45,7 @@ def telephone(**changes: object) -> Telephone:
         "registrar": None,
         "record": None,
         "latency_log": None,
-        "manner": Manner(),
+        "manner": SpeechOptions(),
     }
     return Telephone(**{**options, **changes})  # type: ignore[arg-type]
 
@@ -64,7 +70,7 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
         port=5099,
         codecs="g722, PCMU",
         srtp=Srtp.REQUIRE,
-        manner=Manner(voice="other", seed=7),
+        manner=SpeechOptions(voice="other", seed=7),
         record=tmp_path / "x.wav",
         call_log=tmp_path / "calls.jsonl",
     )
@@ -105,9 +111,9 @@ def test_without_a_file_tls_is_there_where_the_address_asks_for_it() -> None:
     assert secure.sip is not None
     assert plain.sip.tls is None
     assert "tls" in secure.sip.enabled
-    assert asks_for_tls("sips:a@b", None)
-    assert asks_for_tls(None, "sip:b;transport=TLS")
-    assert not asks_for_tls("sip:tls@b", None)
+    assert requires_tls("sips:a@b", None)
+    assert requires_tls(None, "sip:b;transport=TLS")
+    assert not requires_tls("sip:tls@b", None)
 
 
 @pytest.mark.parametrize(
@@ -127,18 +133,18 @@ def test_options_that_cannot_be_are_told_before_the_call(
 
 
 def test_headers_are_names_and_values() -> None:
-    assert headers_of(None) == {}
-    assert headers_of(["X-Case: 7", "X-Note:a: b "]) == {"X-Case": "7", "X-Note": "a: b"}
+    assert parsed_headers(None) == {}
+    assert parsed_headers(["X-Case: 7", "X-Note:a: b "]) == {"X-Case": "7", "X-Note": "a: b"}
     for wrong in ("X-Case", ": 7", "X Case: 7", "X-Case: a\r\nVia: b"):
         with pytest.raises(typer.BadParameter, match="NAME: VALUE"):
-            headers_of([wrong])
+            parsed_headers([wrong])
 
 
 def test_codecs_are_told_by_the_names_that_there_are() -> None:
-    assert codecs_of("opus,pcma") == ("opus", "PCMA")
+    assert parsed_codecs("opus,pcma") == ("opus", "PCMA")
     for wrong in ("G729", "", " , "):
         with pytest.raises(typer.BadParameter, match="--codecs"):
-            codecs_of(wrong)
+            parsed_codecs(wrong)
 
 
 def test_no_file_is_no_configuration(tmp_path: Path) -> None:

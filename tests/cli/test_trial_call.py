@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_cli.doctor.checks import Check, Level
-from qwen3tts_cli.doctor.trial_call import Hearing, Trial, tone, trial_settings, try_call
+from qwen3tts_cli.doctor.trial_call import ReceivedAudio, Trial, tone, trial_settings, try_call
 from qwen3tts_cli.main import run
 from qwen3tts_phone.call.phone_call import PhoneCall
 from qwen3tts_phone.phone import Phone, PhoneSettings
@@ -228,7 +228,7 @@ def test_the_tone_is_soft_at_its_edges_and_not_loud() -> None:
 
 
 def test_what_was_heard_is_said_in_seconds() -> None:
-    hearing = Hearing()
+    hearing = ReceivedAudio()
     assert hearing.check().found == "nothing came from the other side"
     hearing.frames, hearing.seconds = 50, 1.0
     assert "silent or very quiet" in hearing.check().found

@@ -17,9 +17,9 @@ from qwen3tts_agent.agent import Agent
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_cli.call import Attempts
 from qwen3tts_cli.calls.answering import converse
-from qwen3tts_cli.calls.call_run import Course
+from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.phone import Telephone
-from qwen3tts_cli.calls.words import Words
+from qwen3tts_cli.calls.words import TextSource
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.call import core, transfers
 from qwen3tts_phone.call.call import CallTransferred
@@ -78,7 +78,7 @@ async def test_the_words_of_the_command_go_on_with_the_new_call(
     async with speaking(records=records) as phone, silent() as caller, silent() as third:
         theirs = await caller.dial(phone.uri)
         ours = await next_call(phone)
-        talking = asyncio.create_task(converse(ours, Words(text=LONG), Course()))
+        talking = asyncio.create_task(converse(ours, TextSource(text=LONG), CallPlan()))
         await theirs.answered()
         await Ear(theirs).sound(1.0)
         taken = await hand_on(theirs, third, leave_first=leave_first)
@@ -97,7 +97,7 @@ async def test_the_words_of_the_command_go_on_with_the_new_call(
 async def test_a_call_of_the_command_goes_on_where_its_far_end_hands_it_on() -> None:
     async with speaking() as phone, silent() as callee, silent() as third:
         telephone = cast(Telephone, SimpleNamespace(headers=(), account=None))
-        attempts = Attempts(phone, callee.uri, telephone, Words(text=LONG), Course())
+        attempts = Attempts(phone, callee.uri, telephone, TextSource(text=LONG), CallPlan())
         calling = asyncio.create_task(attempts.attempt(1))
         theirs = await answer_next(callee)
         await Ear(theirs).sound(0.5)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from qwen3tts_cli.calls.call_run import Course, shortened
-from qwen3tts_cli.calls.words import Words
-from qwen3tts_cli.doctor.preflight import NAME, Readiness, check_chat, check_words
+from qwen3tts_cli.calls.call_run import CallPlan, shortened
+from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.doctor.preflight import NAME, PreflightChecks, check_chat, check_words
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.output.console import note
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import require_extra
 
 if TYPE_CHECKING:
     from qwen3tts_agent.agent import Agent
@@ -30,7 +30,7 @@ RECOGNISER = "Recogniser"
 """Name of the recogniser's preflight check."""
 
 
-def check_agent(words: Words, course: Course) -> None:
+def check_agent(words: TextSource, course: CallPlan) -> None:
     """Refuse an agent that cannot work, before the phone rings.
 
     Raises:
@@ -48,16 +48,16 @@ def check_agent(words: Words, course: Course) -> None:
     check_words(words, listening)
     if listening.stt is not None or listening.listens or course.listen_s is not None:
         settings = listening.settings()
-        with needs("phone"):
+        with require_extra("phone"):
             from qwen3tts_phone.detection.vad import make_detector
         make_detector(settings.detector)
     if listening.stt is not None:
         recogniser_of(listening)
         if words.chat is not None:
-            settings_of(words, course)
+            agent_settings(words, course)
 
 
-def whisper_is_here(language: str | None) -> bool:
+def whisper_available(language: str | None) -> bool:
     """Return whether an installed Whisper model recognises this language in real time."""
     from qwen3tts_wire.whisper.guards import UnknownLanguage, codes_of
     from qwen3tts_wire.whisper.models import HEAVY, ModelMissing, find_model, package
@@ -77,15 +77,15 @@ def _codes(language: str | None) -> tuple[str, ...]:
 def recogniser_of(listening: ListenOptions, language: str | None = None) -> Recogniser:
     """Return the recogniser of --stt; raises BadRequest, MissingExtra."""
     assert listening.stt is not None
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_agent.recognition.kinds import recogniser_named
     return recogniser_named(listening.stt, **({"languages": _codes(language)} if language else {}))
 
 
 @asynccontextmanager
 async def with_agent(
-    words: Words, course: Course, ready: Readiness, language: str | None = None
-) -> AsyncIterator[Course]:
+    words: TextSource, course: CallPlan, ready: PreflightChecks, language: str | None = None
+) -> AsyncIterator[CallPlan]:
     """Add the agent, if one is configured, and start the checks of its model and recogniser.
 
     Args:
@@ -119,8 +119,8 @@ async def _warmed(listener: Agent | Recogniser, recogniser: Recogniser, stt: str
 
 
 def make_agent(
-    words: Words,
-    course: Course,
+    words: TextSource,
+    course: CallPlan,
     recogniser: Recogniser | None = None,
     on_turn: OnTurn | None = None,
 ) -> Agent:
@@ -130,7 +130,7 @@ def make_agent(
         recogniser: None: from --stt, any language; without --stt callers type.
         on_turn: None: print each turn.
     """
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_agent.agent import Agent
     listening = course.listening
     assert words.chat is not None
@@ -140,15 +140,15 @@ def make_agent(
         greeting=listening.greeting or "",
         stt=recogniser or (recogniser_of(listening) if listening.stt is not None else None),
         listen=listening.settings(),
-        settings=settings_of(words, course),
+        settings=agent_settings(words, course),
         log=listening.conversation_log,
-        on_turn=on_turn or partial(tell_turn, words=listening.transcript),
+        on_turn=on_turn or partial(print_turn, words=listening.transcript),
     )
 
 
-def settings_of(words: Words, course: Course) -> AgentSettings:
+def agent_settings(words: TextSource, course: CallPlan) -> AgentSettings:
     """Return the agent settings; raises ``typer.BadParameter``."""
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_agent.settings import AgentSettings
     listening = course.listening
     changes: dict[str, Any] = {"hang_up_tool": True, "log_words": listening.transcript}
@@ -166,7 +166,7 @@ def settings_of(words: Words, course: Course) -> AgentSettings:
         raise typer.BadParameter(f"{error}.") from error
 
 
-def tell_turn(_: object, turn: TurnRecord, *, words: bool) -> None:
+def print_turn(_: object, turn: TurnRecord, *, words: bool) -> None:
     """Print a finished turn, its text only with ``words``."""
     if words and turn.text:
         note(f"Caller: {turn.text}")
@@ -184,7 +184,7 @@ def tell_turn(_: object, turn: TurnRecord, *, words: bool) -> None:
         note(f"{turn.error.message} {turn.error.remedy}".rstrip())
 
 
-KINDS = {
+TURN_KINDS = {
     "greeting": "the greeting",
     "caller": "an answer",
     "quiet": "the caller is silent",

@@ -9,16 +9,16 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qwen3tts_cli.calls.agent import with_agent
-from qwen3tts_cli.calls.call_run import Course, talk
+from qwen3tts_cli.calls.call_run import CallPlan, handle_call
 from qwen3tts_cli.calls.lines import SIP, LineOptions, Ports
-from qwen3tts_cli.calls.listening_page import BesideOptions, open_beside
+from qwen3tts_cli.calls.listening_page import ListeningPageOptions, open_listening_page
 from qwen3tts_cli.calls.phone import Telephone, local_address
-from qwen3tts_cli.calls.words import Words
-from qwen3tts_cli.doctor.preflight import Readiness
+from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_cli.options.common import speech_server
-from qwen3tts_cli.options.speech import Manner, tell_ignored
-from qwen3tts_cli.output.console import about, complain_of, note
-from qwen3tts_cli.output.exits import at_first_sigterm, first_error, needs
+from qwen3tts_cli.options.speech import SpeechOptions, note_ignored_options
+from qwen3tts_cli.output.console import note, print_speech_error, task_label
+from qwen3tts_cli.output.exits import at_first_sigterm, first_error, require_extra
 from qwen3tts_cli.serving import is_loopback
 from qwen3tts_cli.voices import shown_voice
 from qwen3tts_wire.errors import SpeechError
@@ -36,24 +36,24 @@ log = getLogger(__name__)
 T = TypeVar("T")
 
 
-async def attend(
+async def answer_calls(
     telephone: Telephone,
-    words: Words,
-    course: Course,
+    words: TextSource,
+    course: CallPlan,
     server: str | None,
     lines: LineOptions | None = None,
     ports: Ports | None = None,
-    page: BesideOptions | None = None,
+    page: ListeningPageOptions | None = None,
 ) -> None:
     """Answer calls; with ``lines.once`` raise the error of the one call.
 
     SIGTERM stops accepting calls; active calls have ``lines.drain_seconds``.
     """
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_phone.phone import Phone
     lines = lines or LineOptions()
     once = lines.once or words.once
-    async with AsyncExitStack() as stack, Readiness(goes_on=True) as ready:
+    async with AsyncExitStack() as stack, PreflightChecks(goes_on=True) as ready:
         course = await stack.enter_async_context(
             with_agent(words, course, ready, telephone.language)
         )
@@ -66,8 +66,8 @@ async def attend(
             note(f"Words: {words.file} is ready.")
         settings = telephone.settings(url, manner, max_calls=1 if once else None)
         ours = telephone.server_url(server) is None
-        changes = AccountChanges()
-        sources: list[Line] = []
+        changes = RegistrationPrinter()
+        sources: list[CallSource] = []
         phone: Phone | None = None
         streams: Streams | None = None
         if SIP in lines.kinds:
@@ -75,10 +75,10 @@ async def attend(
                 Phone(settings, on_account=changes, announce=None)
             )
             sources.append(phone)
-            tell_ignored(phone.ignored)
+            note_ignored_options(phone.ignored)
             if not ours:
-                await tell_voice(phone.link, manner)
-            tell_addresses(phone)
+                await print_voice(phone.link, manner)
+            print_addresses(phone)
         streaming = lines.stream_settings(settings, ports or lines.ports(None))
         if streaming is not None:
             from qwen3tts_phone.streams.server import Streams
@@ -86,25 +86,25 @@ async def attend(
             streams = await stack.enter_async_context(Streams(streaming))
             sources.append(streams)
             if not ours and phone is None:
-                await tell_voice(streams.link, manner)
-            tell_streams(streams)
+                await print_voice(streams.link, manner)
+            print_stream_listeners(streams)
         further = [] if streams is None else [streams]
-        await open_beside(
+        await open_listening_page(
             stack,
-            page or BesideOptions(),
+            page or ListeningPageOptions(),
             settings,
             phone=phone,
             further=further,
             agent=course.agent,
         )
         changes.told = True
-        reception = Reception(sources, words, course, dict(telephone.headers))
+        reception = AnswerService(sources, words, course, dict(telephone.headers))
         stop = asyncio.Event()
         with at_first_sigterm(stop.set):
             await (reception.one(stop) if once else reception.all(stop, lines.drain_seconds))
 
 
-class AccountChanges:
+class RegistrationPrinter:
     """Printer of registration changes."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class AccountChanges:
             note(event.words)
 
 
-class Line(Protocol):
+class CallSource(Protocol):
     """Source of incoming calls: a phone or a media stream server."""
 
     def incoming(self) -> AsyncIterator[Call]:
@@ -126,7 +126,7 @@ class Line(Protocol):
         """Stop accepting calls."""
 
 
-class Reception:
+class AnswerService:
     """Service that answers incoming calls.
 
     Args:
@@ -138,9 +138,9 @@ class Reception:
 
     def __init__(
         self,
-        lines: Sequence[Line],
-        words: Words,
-        course: Course,
+        lines: Sequence[CallSource],
+        words: TextSource,
+        course: CallPlan,
         headers: dict[str, str] | None = None,
     ) -> None:
         self._lines = lines
@@ -184,14 +184,16 @@ class Reception:
         async with aclosing(self._incoming()) as calls:
             async for call in calls:
                 note(f"{caller_of(call)} calls{_account_of(call)}.")
-                task = asyncio.create_task(guarded(call, self._words, self._course, self._headers))
+                task = asyncio.create_task(
+                    converse_isolated(call, self._words, self._course, self._headers)
+                )
                 self._under_way.add(task)
                 task.add_done_callback(self._under_way.discard)
 
     async def _incoming(self) -> AsyncGenerator[Call, None]:
         come: asyncio.Queue[Call | None] = asyncio.Queue()
 
-        async def take(line: Line) -> None:
+        async def take(line: CallSource) -> None:
             try:
                 async for call in line.incoming():
                     come.put_nowait(call)
@@ -230,13 +232,13 @@ async def _unless(stop: asyncio.Event, task: asyncio.Task[T]) -> T | None:
         task.cancel()
 
 
-async def tell_voice(link: SpeechLink, manner: Manner) -> None:
+async def print_voice(link: SpeechLink, manner: SpeechOptions) -> None:
     """Print the voice of a remote server; an own server prints it at start."""
     client = await link.client()
     note(f"Voice: {shown_voice(client.session, manner.voice)} at {link.url} is ready.")
 
 
-def tell_addresses(phone: Phone) -> None:
+def print_addresses(phone: Phone) -> None:
     """Print addresses and registered accounts."""
     listen = phone.settings.sip
     hosts = listen.hosts if listen is not None else (phone.settings.host,)
@@ -247,7 +249,7 @@ def tell_addresses(phone: Phone) -> None:
         note(f"Only this machine can call. For others: --host {local_address()}")
 
 
-def tell_streams(streams: Streams) -> None:
+def print_stream_listeners(streams: Streams) -> None:
     """Print the media stream listeners."""
     host = streams.settings.host
     shown = local_address() if host in ("0.0.0.0", "::") else host
@@ -279,23 +281,23 @@ def shown_uri(uri: str, host: str) -> str:
 
 
 async def converse(
-    call: Call, words: Words, course: Course, headers: dict[str, str] | None = None
+    call: Call, words: TextSource, course: CallPlan, headers: dict[str, str] | None = None
 ) -> None:
     """Answer one call and handle it to its end."""
     await (call.answer(headers) if headers else call.answer())
-    await talk(call, words, course)
+    await handle_call(call, words, course)
 
 
-async def guarded(
-    call: Call, words: Words, course: Course, headers: dict[str, str] | None = None
+async def converse_isolated(
+    call: Call, words: TextSource, course: CallPlan, headers: dict[str, str] | None = None
 ) -> None:
     """Run `converse` with the caller's name in notes; an error ends this call only."""
-    about.set(call.remote_uri or call.id)
+    task_label.set(call.remote_uri or call.id)
     try:
         await converse(call, words, course, headers)
     except Exception as failure:
         error = first_error(failure)
         if isinstance(error, SpeechError):
-            complain_of(error)
+            print_speech_error(error)
         else:
             log.exception("a call failed")

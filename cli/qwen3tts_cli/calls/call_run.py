@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
-from qwen3tts_cli.calls.watch import tell_findings, watch
-from qwen3tts_cli.calls.words import Script, Words
+from qwen3tts_cli.calls.watch import print_audio_failures, print_events
+from qwen3tts_cli.calls.words import SourceReader, TextSource
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.output.console import note, result
 from qwen3tts_cli.output.exits import CutShort
@@ -46,7 +46,7 @@ class CallChain:
         self.call = call
         """The current call."""
         self._calls = [call]
-        self._watching = [watching or asyncio.create_task(watch(call))]
+        self._watching = [watching or asyncio.create_task(print_events(call))]
         self._closing = False
 
     async def follow(self) -> None:
@@ -54,7 +54,7 @@ class CallChain:
         while (following := await self.call.successor()) is not None:
             self.call = following
             self._calls.append(following)
-            self._watching.append(asyncio.create_task(watch(following)))
+            self._watching.append(asyncio.create_task(print_events(following)))
             note(f"The call goes on with {following.remote_uri}.")
             if self._closing:
                 await following.hangup()
@@ -70,18 +70,18 @@ class CallChain:
         """Wait until all events are printed."""
         await asyncio.gather(*self._watching)
 
-    def tell_findings(self) -> None:
+    def print_audio_failures(self) -> None:
         """Print audio findings of each call."""
         for call in self._calls:
-            tell_findings(call)
+            print_audio_failures(call)
 
 
 DTMF_KEYS = frozenset("0123456789*#ABCD")
 MAX_REST_CHARS = 200
 """Characters shown of the unheard rest."""
-LAST_WORDS_S = 10.0
+RECOGNITION_GRACE_S = 10.0
 """Recogniser deadline after the end of the call."""
-AGENT_END_S = 10.0
+AGENT_GRACE_S = 10.0
 """Agent deadline after the end of the call."""
 
 
@@ -95,7 +95,7 @@ def checked_digits(digits: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class CallPlan:
     """Settings of a call besides its text."""
 
     digits: str = ""
@@ -117,8 +117,8 @@ class Course:
     """None: the text is spoken only."""
 
 
-async def talk(
-    call: Call, words: Words, course: Course, watching: asyncio.Task[None] | None = None
+async def handle_call(
+    call: Call, words: TextSource, course: CallPlan, watching: asyncio.Task[None] | None = None
 ) -> None:
     """Handle an answered call: DTMF, speech, hang-up or transfer.
 
@@ -131,11 +131,11 @@ async def talk(
     """
     chain = CallChain(call, watching)
     ended = asyncio.create_task(chain.follow())
-    speech: Speech = CallSpeech(call, words)
+    speech: CallTask = TextTask(call, words)
     longest_s = course.max_seconds
     if course.agent is not None:
-        speech, longest_s = AgentSpeech(call, course.agent), None  # it ends in time by itself
-    speaking = asyncio.create_task(_go_about(chain, speech, course))
+        speech, longest_s = AgentTask(call, course.agent), None  # it ends in time by itself
+    speaking = asyncio.create_task(_run_plan(chain, speech, course))
     try:
         done, _ = await asyncio.wait(
             {ended, speaking}, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED
@@ -157,7 +157,7 @@ async def talk(
     speech.judge(why)
 
 
-async def _go_about(chain: CallChain, speech: Speech, course: Course) -> None:
+async def _run_plan(chain: CallChain, speech: CallTask, course: CallPlan) -> None:
     call = chain.call
     if course.digits:
         await call.send_dtmf(course.digits)
@@ -169,13 +169,13 @@ async def _go_about(chain: CallChain, speech: Speech, course: Course) -> None:
         note("The call was handed on.")
 
 
-class Speech(Protocol):
+class CallTask(Protocol):
     """Speech of one call."""
 
     last_wait_s: float
     """Deadline after the end of the call."""
 
-    async def run(self, course: Course) -> None:
+    async def run(self, course: CallPlan) -> None:
         """Speak to the end."""
 
     def tell(self) -> None:
@@ -185,17 +185,17 @@ class Speech(Protocol):
         """Raise the failure for the exit code; ``why``: end reason of the call."""
 
 
-class AgentSpeech:
+class AgentTask:
     """Conversation until either side hangs up."""
 
-    last_wait_s = AGENT_END_S
+    last_wait_s = AGENT_GRACE_S
 
     def __init__(self, call: Call, agent: Agent) -> None:
         self._call = call
         self._agent = agent
         self._conversation: Conversation | None = None
 
-    async def run(self, course: Course) -> None:
+    async def run(self, course: CallPlan) -> None:
         self._conversation = await self._agent.talk(self._call)
 
     def tell(self) -> None: ...
@@ -213,15 +213,15 @@ def raise_model_error(conversation: Conversation) -> None:
         raise asked[0]
 
 
-class CallSpeech:
+class TextTask:
     """Text spoken on a call, continued on its successors; a barge-in ends one utterance."""
 
     last_wait_s = 0.0
 
-    def __init__(self, call: Call, words: Words) -> None:
+    def __init__(self, call: Call, words: TextSource) -> None:
         self._call = call
         self._words = words
-        self._script: Script | None = None
+        self._script: SourceReader | None = None
         self._utterance: Utterance | None = None
         self._stopped_by_caller = False
         self.cut_short = True
@@ -229,7 +229,7 @@ class CallSpeech:
         self.heard_samples = 0
         """Of all utterances, at 24 kHz."""
 
-    async def run(self, course: Course) -> None:
+    async def run(self, course: CallPlan) -> None:
         """Speak to the end or to a barge-in; only typed text continues after one."""
         try:
             while await self._moves_on(asyncio.create_task(self._converse(course))):
@@ -258,7 +258,7 @@ class CallSpeech:
             saying.cancel()
             moving.cancel()
 
-    async def _converse(self, course: Course) -> None:
+    async def _converse(self, course: CallPlan) -> None:
         if not (course.listening.listens or course.listen_s is not None):
             await self._say()
             return
@@ -292,9 +292,9 @@ class CallSpeech:
             elif spoken.heard.strip():
                 self.tell()
 
-    async def _stay(self, course: Course, seconds: float, following: asyncio.Task[None]) -> None:
+    async def _stay(self, course: CallPlan, seconds: float, following: asyncio.Task[None]) -> None:
         call = self._call
-        self.last_wait_s = LAST_WORDS_S
+        self.last_wait_s = RECOGNITION_GRACE_S
         note(f"Listening for {seconds:g} s …")
         over = asyncio.create_task(call.ended())
         await asyncio.wait({over}, timeout=seconds)
@@ -303,11 +303,11 @@ class CallSpeech:
             return
         await call.hangup()
         await over
-        await asyncio.wait({following}, timeout=LAST_WORDS_S)
+        await asyncio.wait({following}, timeout=RECOGNITION_GRACE_S)
 
     async def _say(self) -> None:
         self._stopped_by_caller = False
-        self._script = self._script or Script(self._words)
+        self._script = self._script or SourceReader(self._words)
         self._utterance = self._call.speak(self._script.rest())
         await self._utterance.spoken()
 
@@ -325,7 +325,7 @@ class CallSpeech:
         self.heard_samples += spoken.position
         if self._script is not None:
             self._script.heard_chars += len(spoken.heard)
-        _tell(spoken)
+        _print_latency(spoken)
         self._utterance = None
 
     def judge(self, why: str) -> None:
@@ -339,10 +339,10 @@ class CallSpeech:
 async def _follow(listening: SpeechDetection, *, tell: bool) -> None:
     async for turn in listening:
         if tell:
-            _tell_turn(turn)
+            _print_recognised(turn)
 
 
-def _tell_turn(turn: Turn) -> None:
+def _print_recognised(turn: Turn) -> None:
     if turn.error is not None:
         note(f"Not understood: {turn.error.message} {turn.error.remedy}".rstrip())
     elif turn.text:
@@ -351,7 +351,7 @@ def _tell_turn(turn: Turn) -> None:
         note(f"The other side has spoken for {turn.ended_at - turn.began_at:.1f} s.")
 
 
-def _tell(spoken: Spoken) -> None:
+def _print_latency(spoken: Spoken) -> None:
     heard, rest = spoken.heard.strip(), spoken.remaining.strip()
     note(f"Heard: {heard}" if heard else "Nothing was heard.")
     if rest:

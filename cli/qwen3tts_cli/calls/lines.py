@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import require_extra
 from qwen3tts_phone.streams.carriers import carrier_names
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class LineOptions:
         kinds = tuple(kind for kind in self.kinds if kind != SIP)
         if not kinds:
             return None
-        with needs("phone"):
+        with require_extra("phone"):
             from qwen3tts_phone.streams.settings import StreamSettings
         alone = kinds == (TCP,)
         try:

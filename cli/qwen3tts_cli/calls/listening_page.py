@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qwen3tts_cli.options.page import TOKEN_ENV
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import require_extra
 
 if TYPE_CHECKING:
     from qwen3tts_agent.agent import Agent
@@ -23,7 +23,7 @@ HERE = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class BesideOptions:
+class ListeningPageOptions:
     """Options of the listening page."""
 
     softphone: Annotated[
@@ -40,7 +40,7 @@ class BesideOptions:
     def check(self) -> None:
         _ = self.where
         if self.softphone is not None:
-            with needs("webrtc"):
+            with require_extra("webrtc"):
                 import aiortc  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
 
     @property
@@ -59,9 +59,9 @@ class BesideOptions:
         return host or HERE, int(port)
 
 
-async def open_beside(
+async def open_listening_page(
     stack: AsyncExitStack,
-    options: BesideOptions,
+    options: ListeningPageOptions,
     settings: PhoneSettings,
     *,
     phone: Phone | None,
@@ -76,14 +76,14 @@ async def open_beside(
     """
     if options.where is None:
         return
-    with needs("webrtc"):
+    with require_extra("webrtc"):
         from qwen3tts_phone.softphone.server import Softphone
-    from qwen3tts_cli.softphone import tell_softphone
+    from qwen3tts_cli.softphone import print_softphone
 
     page = await stack.enter_async_context(
         Softphone(page_settings(options.where, settings), phone=phone, further=further, agent=agent)
     )
-    tell_softphone(page)
+    print_softphone(page)
 
 
 def page_settings(where: tuple[str, int], phone: PhoneSettings) -> SoftphoneSettings:

@@ -30,9 +30,9 @@ from qwen3tts_cli.options.common import (
     Transfer,
     codec_names,
 )
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.console import note
-from qwen3tts_cli.output.exits import MissingExtra, needs
+from qwen3tts_cli.output.exits import MissingExtra, require_extra
 from qwen3tts_cli.output.writable import check_sound_file, check_writable
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from qwen3tts_phone.settings.sections import PhoneConfig
     from qwen3tts_phone.sip.core.account import Account
 
-ELSEWHERE = "192.0.2.1"
+REMOTE_HOST = "192.0.2.1"
 """Documentation address of another host (RFC 5737)."""
 HERE = "127.0.0.1"
-UNASKED = "ws://127.0.0.1:8765/v1/speech"
+UNUSED_SERVER = "ws://127.0.0.1:8765/v1/speech"
 """Placeholder of an unused speech server."""
 NAME = re.compile(r"[A-Za-z0-9+*#][A-Za-z0-9+*#._-]{0,63}", re.ASCII)
 """Number or user name without host."""
-HEADER = re.compile(r"([A-Za-z0-9.!%*_+`'~-]+)\s*:\s*(.*)", re.ASCII)
+HEADER_FIELD = re.compile(r"([A-Za-z0-9.!%*_+`'~-]+)\s*:\s*(.*)", re.ASCII)
 """SIP header field (RFC 3261 section 25.1)."""
 
 
@@ -112,7 +112,7 @@ class Telephone:
     registrar: str | None
     record: Path | None
     latency_log: Path | None
-    manner: Manner
+    manner: SpeechOptions
     config: PhoneConfig | None = None
     """The settings file."""
     account: str | None = None
@@ -158,7 +158,7 @@ class Telephone:
             ("--call-log", self.call_log),
         ):
             check_writable(option, path)
-        self.settings(UNASKED)
+        self.settings(UNUSED_SERVER)
 
     def server_url(self, server: str | None) -> str | None:
         """Return the speech server URL of option or file, or an empty one."""
@@ -174,7 +174,7 @@ class Telephone:
         return self.config.speech.language
 
     def settings(
-        self, server_url: str, manner: Manner | None = None, *, max_calls: int | None = None
+        self, server_url: str, manner: SpeechOptions | None = None, *, max_calls: int | None = None
     ) -> PhoneSettings:
         """Return phone settings; calls beyond ``max_calls`` get busy.
 
@@ -185,7 +185,7 @@ class Telephone:
             MissingExtra: telephony packages are missing.
             typer.BadParameter: an invalid option.
         """
-        with needs("phone"):
+        with require_extra("phone"):
             from qwen3tts_phone.phone import PhoneSettings
             from qwen3tts_phone.sip.core.settings import SipSettings, TlsSettings
         manner = manner or self.manner
@@ -224,7 +224,7 @@ class Telephone:
         except ValueError as error:
             raise typer.BadParameter(f"{error}.") from error
 
-    def _changes(self, base: PhoneSettings, manner: Manner) -> dict[str, Any]:
+    def _changes(self, base: PhoneSettings, manner: SpeechOptions) -> dict[str, Any]:
         from qwen3tts_phone.settings.records import RecordSettings
 
         changes: dict[str, Any] = {"options": {**base.options, **manner.options}}
@@ -235,7 +235,7 @@ class Telephone:
             "voice": manner.voice,
             "language": manner.language,
             "srtp": self.srtp.value if self.srtp is not None else None,
-            "codecs": codecs_of(self.codecs) if self.codecs is not None else None,
+            "codecs": parsed_codecs(self.codecs) if self.codecs is not None else None,
         }
         changes |= {name: value for name, value in given.items() if value is not None}
         if self.call_log is not None:
@@ -264,7 +264,7 @@ class Telephone:
 def telephone_of(
     options: TelephoneOptions,
     run: CallOptions,
-    manner: Manner,
+    manner: SpeechOptions,
     config: PhoneConfig | None,
     **changes: Any,
 ) -> Telephone:
@@ -283,7 +283,7 @@ def telephone_of(
         srtp=options.srtp,
         call_log=run.call_log,
         otel=run.otel,
-        headers=headers_of(options.header),
+        headers=parsed_headers(options.header),
     )
     return replace(made, **changes)
 
@@ -295,7 +295,7 @@ def check_target(option: str, target: str | None, *, names: bool) -> None:
     """
     if target is None or (names and NAME.fullmatch(target.strip())):
         return
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_phone.errors import BadSip
         from qwen3tts_phone.sip.message.fields import parse_uri
     try:
@@ -310,7 +310,7 @@ def read_config(path: Path | None) -> PhoneConfig | None:
     """Read the ``--config`` file; raises BadConfiguration."""
     if path is None:
         return None
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_phone.errors import BadCertificate
         from qwen3tts_phone.settings.file import read_phone_config
         from qwen3tts_settings.entries import BadConfiguration
@@ -320,13 +320,13 @@ def read_config(path: Path | None) -> PhoneConfig | None:
         raise BadConfiguration(error.message, remedy=error.remedy) from error
 
 
-def tell_remarks(config: PhoneConfig | None) -> None:
+def print_config_warnings(config: PhoneConfig | None) -> None:
     """Print the warnings about the file."""
     for remark in config.remarks if config is not None else ():
         note(str(remark))
 
 
-def codecs_of(text: str) -> tuple[str, ...]:
+def parsed_codecs(text: str) -> tuple[str, ...]:
     """Return the codecs named; raises ``typer.BadParameter``."""
     from qwen3tts_codecs.errors import CodecMissing
     from qwen3tts_codecs.table import SDP_CODECS
@@ -350,24 +350,24 @@ def codecs_of(text: str) -> tuple[str, ...]:
     return tuple(known[name.lower()].name for name in names)
 
 
-def headers_of(lines: list[str] | None) -> dict[str, str]:
+def parsed_headers(lines: list[str] | None) -> dict[str, str]:
     """Parse ``NAME: VALUE`` texts; raises ``typer.BadParameter``."""
     headers: dict[str, str] = {}
     for line in lines or ():
-        match = HEADER.fullmatch(line)
+        match = HEADER_FIELD.fullmatch(line)
         if match is None:
             raise typer.BadParameter(f"--header: write it as NAME: VALUE, not {line[:60]!r}.")
         headers[match[1]] = match[2].strip()
     return headers
 
 
-def asks_for_tls(*uris: str | None) -> bool:
+def requires_tls(*uris: str | None) -> bool:
     """Return whether an address requires TLS."""
     found = [uri.lower() for uri in uris if uri]
     return any(uri.startswith("sips:") or "transport=tls" in uri for uri in found)
 
 
-def local_address(host: str = ELSEWHERE) -> str:
+def local_address(host: str = REMOTE_HOST) -> str:
     """Return the source address of packets to ``host``; sends nothing."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.phone import Call
 
 
-async def watch(call: Call) -> None:
+async def print_events(call: Call) -> None:
     """Print events until the call ends."""
     async for event in call.events:
         tell(event)
@@ -58,7 +58,7 @@ def tell(event: CallEvent) -> None:
             pass
 
 
-def tell_findings(call: Call) -> None:
+def print_audio_failures(call: Call) -> None:
     """Print audio failures; nothing for a call without any."""
     from qwen3tts_phone.diagnosis.diagnose import diagnose
 

@@ -23,7 +23,7 @@ from qwen3tts_cli.options.common import (
     SayText,
     TokenMs,
 )
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import require_extra
 
 if TYPE_CHECKING:
     from qwen3tts_agent.chat.client import ChatSettings
@@ -38,7 +38,7 @@ KEY_ENV = "MR_QWEN3TTS_LLM_KEY"
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TextSource:
     """Text source, opened once a call."""
 
     text: str | None = None
@@ -77,7 +77,7 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class WordOptions:
+class TextOptions:
     """Text options of a call."""
 
     say: SayText = None
@@ -101,16 +101,16 @@ class WordOptions:
         if self.file is not None and not self.file.is_file():
             raise typer.BadParameter(f"--file: {self.file} is no file.")
 
-    def words(self) -> Words:
+    def words(self) -> TextSource:
         """Return the source; raises BadRequest for a model without URL."""
         if self.say is not None:
-            return Words(text=self.say, token_ms=self.token_ms)
+            return TextSource(text=self.say, token_ms=self.token_ms)
         if self.file is not None:
-            return Words(file=self.file)
+            return TextSource(file=self.file)
         if self.llm is not None:
             chat = chat_of(self.llm, self.model, self.key_env)
-            return Words(chat=chat, system=self.system, prompt=self.prompt)
-        return Words(stdin=True, by_key=self.by_key)
+            return TextSource(chat=chat, system=self.system, prompt=self.prompt)
+        return TextSource(stdin=True, by_key=self.by_key)
 
 
 def chat_of(llm: str, model: str, key_env: str) -> ChatSettings:
@@ -120,7 +120,7 @@ def chat_of(llm: str, model: str, key_env: str) -> ChatSettings:
         typer.BadParameter: the named key variable is unset.
         BadRequest: invalid URL.
     """
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_agent.chat.client import ChatSettings, api_key_from
 
     key = api_key_from(key_env)
@@ -131,22 +131,22 @@ def chat_of(llm: str, model: str, key_env: str) -> ChatSettings:
     return ChatSettings(base_url=llm, model=model, api_key=key)
 
 
-AHEAD_CHARS = 2000
+READ_AHEAD_CHARS = 2000
 """Read-ahead in characters; then backpressure to the source."""
 
 
-class Script:
+class SourceReader:
     """Text being read from its source; `close` it."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: TextSource) -> None:
         from qwen3tts_agent.replayable_text import ReplayableText
 
         self.heard_chars = 0
         """Characters heard by the far end."""
-        self._text = ReplayableText(AHEAD_CHARS)
+        self._text = ReplayableText(READ_AHEAD_CHARS)
         self._reading = asyncio.create_task(self._read(words), name="words")
 
-    async def _read(self, words: Words) -> None:
+    async def _read(self, words: TextSource) -> None:
         try:
             async for delta in words.open():
                 await self._text.write(delta)

@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from qwen3tts_cli.doctor.weight_files import faults
+from qwen3tts_cli.doctor.weight_files import weight_faults
 from qwen3tts_cli.output.exits import MissingProgram
 from qwen3tts_cli.output.sound import find_player
 from qwen3tts_engine.qwen3.model.config_reader import read_config
@@ -270,7 +270,7 @@ def checkpoint(folder: Path | None) -> Check:
         return Check("checkpoint", Level.FAIL, error.message, error.remedy or remedy)
     if not (folder / "speech_tokenizer" / "model.safetensors").is_file():
         return Check("checkpoint", Level.FAIL, f"{folder} has no speech_tokenizer", remedy)
-    if wrong := "; ".join(faults(folder)):
+    if wrong := "; ".join(weight_faults(folder)):
         return Check("checkpoint", Level.FAIL, wrong, "Fetch the file again.")
     size = sum(each.stat().st_size for each in weights)
     shown = f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qwen3tts_cli.call import host_of
-from qwen3tts_cli.calls.phone import HERE, Telephone, asks_for_tls, local_address
+from qwen3tts_cli.calls.phone import HERE, Telephone, local_address, requires_tls
 from qwen3tts_cli.doctor.options import ConversationOptions
 from qwen3tts_cli.doctor.report import Report
 from qwen3tts_cli.options import common as options
-from qwen3tts_cli.options.common import spread
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.options.common import option_groups
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.console import notes
 from qwen3tts_cli.output.exits import ExitCode, run
 
 if TYPE_CHECKING:
     from qwen3tts_cli.doctor.checks import Check
-    from qwen3tts_cli.doctor.conversation import Parties
+    from qwen3tts_cli.doctor.conversation import ConversationParts
 
 
 PHONE = "Telephone"
@@ -110,7 +110,7 @@ def add_to(app: typer.Typer) -> None:
         " --call sip:200@pbx.example.org\n\n"
         "The exit code is 0 unless a line says [bold]fail[/bold]; then it is 1. With --json all"
         " lines come as one list when everything is done."
-    )(spread(talk=ConversationOptions, trial=TrialOptions)(doctor))
+    )(option_groups(talk=ConversationOptions, trial=TrialOptions)(doctor))
 
 
 def doctor(
@@ -148,14 +148,14 @@ def doctor(
     settings; with --server-config server settings; with --call a trial call and the diagnosis of
     failures."""
     from qwen3tts_cli.doctor.checks import Level
-    from qwen3tts_cli.doctor.conversation import parties_of
-    from qwen3tts_cli.doctor.targets import examine, examined_phone, phone_checks, server_checks
+    from qwen3tts_cli.doctor.conversation import conversation_parts
+    from qwen3tts_cli.doctor.targets import checked_phone, phone_checks, run_trial, server_checks
     from qwen3tts_cli.doctor.trial_call import Trial
 
     report = Report(as_json)
     plain = trial.config is None and trial.call is None and trial.registrar is None
     wanted = talk.named or (plain and not talk.left_out)
-    parties = parties_of(talk, server) if wanted else None
+    parties = conversation_parts(talk, server) if wanted else None
     if server_config is not None:
         report.add_all(server_checks(server_config))
     if plain:
@@ -164,7 +164,7 @@ def doctor(
                 all_checks(host or HERE, 5060 if port is None else port, checkpoint, server)
             )
     else:
-        telephone = examined_phone(
+        telephone = checked_phone(
             report,
             trial.config,
             lambda file: Telephone(
@@ -178,11 +178,11 @@ def doctor(
                 registrar=trial.registrar,
                 record=None,
                 latency_log=None,
-                manner=Manner(),
+                manner=SpeechOptions(),
                 config=file,
                 account=trial.account,
                 calling=trial.call is not None,
-                secure=asks_for_tls(trial.call, trial.registrar),
+                secure=requires_tls(trial.call, trial.registrar),
             ),
         )
         if telephone is not None:
@@ -193,7 +193,7 @@ def doctor(
                 made = Trial(
                     trial.call, trial.account, register, trial.ring_seconds, trial.listen_seconds
                 )
-                run(examine(report, telephone, made))
+                run(run_trial(report, telephone, made))
     if parties is not None:
         run(try_conversation(report, parties))
     report.close()
@@ -201,7 +201,7 @@ def doctor(
         raise typer.Exit(ExitCode.FAILED)
 
 
-async def try_conversation(report: Report, parties: Parties) -> None:
+async def try_conversation(report: Report, parties: ConversationParts) -> None:
     """Check voice, recogniser and model; report each."""
     from qwen3tts_cli.doctor.conversation import conversation_checks
 

@@ -15,8 +15,8 @@ from qwen3tts_cli.doctor.checks import Check, Level
 from qwen3tts_cli.doctor.options import NONE, ConversationOptions
 from qwen3tts_cli.options.common import speech_server
 from qwen3tts_cli.options.listening import ListenOptions
-from qwen3tts_cli.options.speech import Manner
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.options.speech import SpeechOptions
+from qwen3tts_cli.output.exits import require_extra
 from qwen3tts_cli.voices import shown_voice
 from qwen3tts_codecs.g711 import decode_ulaw
 from qwen3tts_codecs.resample import Resampler
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RATE_HZ = 8000
 """Of G.711."""
-AUDIBLE = 300
+AUDIBLE_PEAK = 300
 """Peak of an audible int16 frame (-41 dBFS)."""
 FRAME = 160
 """Samples of 20 ms."""
@@ -46,7 +46,7 @@ DIGITS = "1, 2, 3, 4, 5, 6."
 
 
 @dataclass(frozen=True, slots=True)
-class OwnVoice:
+class VoiceSample:
     """Synthesised test sentence."""
 
     sentence: str
@@ -62,7 +62,7 @@ class OwnVoice:
         return len(self.samples) / RATE_HZ
 
 
-async def speak(client: SpeechClient, manner: Manner) -> OwnVoice:
+async def speak(client: SpeechClient, manner: SpeechOptions) -> VoiceSample:
     """Synthesise a warm-up word, then a sentence; raises SpeechError."""
     english = manner.language is None or manner.language.lower().startswith("en")
     sentence = SENTENCE if english else DIGITS
@@ -72,21 +72,23 @@ async def speak(client: SpeechClient, manner: Manner) -> OwnVoice:
         raise EngineFailed(
             "the voice makes no sound.", remedy="Try another one: mr-qwen3tts voices lists them."
         )
-    return OwnVoice(sentence, first_s, shown_voice(client.session, manner.voice), trimmed(samples))
+    return VoiceSample(
+        sentence, first_s, shown_voice(client.session, manner.voice), trimmed(samples)
+    )
 
 
 def trimmed(samples: NDArray[np.int16]) -> NDArray[np.int16]:
     """Return samples [n] from the first audible frame to the last."""
     frames = len(samples) // FRAME
     peaks = np.abs(samples[: frames * FRAME].astype(np.int32)).reshape(frames, FRAME).max(axis=1)
-    loud = np.flatnonzero(peaks > AUDIBLE)
+    loud = np.flatnonzero(peaks > AUDIBLE_PEAK)
     if not len(loud):
         return samples[:0]
     return samples[loud[0] * FRAME : (loud[-1] + 1) * FRAME]
 
 
 async def _said(
-    client: SpeechClient, manner: Manner, text: str
+    client: SpeechClient, manner: SpeechOptions, text: str
 ) -> tuple[NDArray[np.int16], float | None]:
     from qwen3tts_wire.client import Audio
     from qwen3tts_wire.formats import AudioFormat
@@ -107,7 +109,7 @@ async def _said(
         if isinstance(event, Audio):
             parts.append(decode_ulaw(event.pcm))
             taken += len(parts[-1])
-            if first_s is None and np.abs(parts[-1].astype(np.int32)).max(initial=0) > AUDIBLE:
+            if first_s is None and np.abs(parts[-1].astype(np.int32)).max(initial=0) > AUDIBLE_PEAK:
                 first_s = perf_counter() - began
             await context.report(taken)
     return np.concatenate(parts) if parts else np.zeros(0, np.int16), first_s
@@ -117,7 +119,7 @@ FRAME_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class RecognisedTurn:
     """One recognised turn."""
 
     wait_s: float
@@ -125,9 +127,9 @@ class Heard:
     text: str = field(repr=False)
 
 
-async def hear_turn(
+async def recognise_turn(
     recogniser: Recogniser, samples: NDArray[np.int16], listen: ListenSettings, clock: Clock
-) -> Heard:
+) -> RecognisedTurn:
     """Feed a turn and the pause after it in real time.
 
     Args:
@@ -159,16 +161,16 @@ async def hear_turn(
                 recognition.pause(began + spoken_s)
         ended = clock.now()
         transcript = await recognition.end_turn(began + spoken_s)
-        return Heard(clock.now() - ended, transcript.text)
+        return RecognisedTurn(clock.now() - ended, transcript.text)
     finally:
         await recognition.close()
 
 
-LINE_MS = 24.0
+OWN_LATENCY_MS = 24.0
 """Own latency between model, voice and wire, p50 (``python benchmarks/turns.py``)."""
-LONG_MS = 2000.0
+LONG_WAIT_MS = 2000.0
 """Response time above which callers ask if anyone is there."""
-SHORTER = {
+LATENCY_REMEDIES = {
     "pause": "Shorten --pause-ms, which cuts more callers off.",
     "recogniser": "Take a smaller recogniser's model, or a GPU.",
     "first token": "Take a smaller or nearer model.",
@@ -180,10 +182,10 @@ SHORTER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Parties:
+class ConversationParts:
     """Parts of the conversation."""
 
-    manner: Manner
+    manner: SpeechOptions
     listen: ListenSettings
     server: str | None = None
     """URL; None: local engine."""
@@ -192,11 +194,11 @@ class Parties:
     chat: ChatSettings | None = None
 
 
-def parties_of(options: ConversationOptions, server: str | None) -> Parties:
+def conversation_parts(options: ConversationOptions, server: str | None) -> ConversationParts:
     """Return the parts; raises ``typer.BadParameter``, BadRequest."""
     listening = ListenOptions(barge_in=True, pause_ms=options.pause_ms)
-    return Parties(
-        Manner(voice=options.voice, language=options.language),
+    return ConversationParts(
+        SpeechOptions(voice=options.voice, language=options.language),
         listening.settings(),
         server,
         options.stt,
@@ -204,13 +206,13 @@ def parties_of(options: ConversationOptions, server: str | None) -> Parties:
     )
 
 
-async def conversation_checks(parties: Parties) -> AsyncIterator[Check]:
+async def conversation_checks(parties: ConversationParts) -> AsyncIterator[Check]:
     """Check each part, then the total response time."""
     from qwen3tts_wire.client import SpeechClient
 
     parts: dict[str, float] = {"pause": float(parties.listen.pause_ms)}
     async with AsyncExitStack() as stack:
-        voice: OwnVoice | None = None
+        voice: VoiceSample | None = None
         try:
             url = await stack.enter_async_context(speech_server(parties.server))
             client = await stack.enter_async_context(await SpeechClient.connect(url))
@@ -232,8 +234,8 @@ async def conversation_checks(parties: Parties) -> AsyncIterator[Check]:
             yield check
         if voice is not None:
             parts["voice"] = voice.first_sound_s * 1000
-        parts["line"] = LINE_MS
-        if parts.keys() == SHORTER.keys():
+        parts["line"] = OWN_LATENCY_MS
+        if parts.keys() == LATENCY_REMEDIES.keys():
             yield wait_check(parts)
 
 
@@ -243,29 +245,31 @@ def wait_check(parts: Mapping[str, float]) -> Check:
     named = ", ".join(f"{name} {ms:.0f} ms" for name, ms in parts.items())
     figures = {f"{name.replace(' ', '_')}_ms": round(ms, 1) for name, ms in parts.items()}
     longest = max(parts, key=lambda name: parts[name])
-    late = total > LONG_MS
+    late = total > LONG_WAIT_MS
     return Check(
         "voice to voice",
         Level.WARN if late else Level.OK,
         f"about {total / 1000:.1f} s: {named}",
-        SHORTER[longest] if late else "",
+        LATENCY_REMEDIES[longest] if late else "",
         {"total_ms": round(total, 1), **figures},
     )
 
 
-def _voice_check(voice: OwnVoice) -> Check:
+def _voice_check(voice: VoiceSample) -> Check:
     ms = voice.first_sound_s * 1000
     found = f"{voice.shown}: first sound after {ms:.0f} ms"
     return Check("voice", Level.OK, found, "", {"first_ms": round(ms, 1)})
 
 
-async def _recogniser(parties: Parties, voice: OwnVoice | None) -> tuple[Check, float | None]:
+async def _recogniser(
+    parties: ConversationParts, voice: VoiceSample | None
+) -> tuple[Check, float | None]:
     from qwen3tts_codecs.resample import Resampler
     from qwen3tts_pacer.clock import LoopClock
 
     name = "recogniser"
     try:
-        with needs("phone"):
+        with require_extra("phone"):
             from qwen3tts_agent.recognition.kinds import check_recogniser, recogniser_named
             from qwen3tts_agent.recognition.whisper import WhisperRecogniser
         language = parties.manner.language
@@ -292,7 +296,7 @@ async def _recogniser(parties: Parties, voice: OwnVoice | None) -> tuple[Check, 
             if voice is None:
                 words = f"{shown} is ready; without a voice it heard nothing"
                 return Check(name, Level.WARN, words, "Mend the voice first."), None
-            heard = await hear_turn(recogniser, voice.samples, parties.listen, LoopClock())
+            heard = await recognise_turn(recogniser, voice.samples, parties.listen, LoopClock())
         finally:
             await recogniser.close()
     except SpeechError as error:

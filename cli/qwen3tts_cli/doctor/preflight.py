@@ -9,19 +9,19 @@ from collections.abc import Awaitable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from qwen3tts_cli.output.console import Stages, complain_of, note, notes, sentence
+from qwen3tts_cli.output.console import Stages, note, notes, print_speech_error, sentence
 from qwen3tts_wire.errors import BadText, SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_agent.chat.settings import ChatSettings
-    from qwen3tts_cli.calls.words import Words
+    from qwen3tts_cli.calls.words import TextSource
     from qwen3tts_cli.options.listening import ListenOptions
 
 
 T = TypeVar("T")
 
 
-class Readiness:
+class PreflightChecks:
     """Running checks; as a context manager it cancels unfinished ones.
 
     Args:
@@ -33,7 +33,7 @@ class Readiness:
         self._checks: dict[str, asyncio.Task[str]] = {}
         self._optional: set[str] = set()
 
-    async def __aenter__(self) -> Readiness:
+    async def __aenter__(self) -> PreflightChecks:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -77,7 +77,7 @@ class Readiness:
                 fatal.append(errors[name])
         self._checks.clear()
         for error in fatal[1:]:
-            complain_of(error)
+            print_speech_error(error)
         if fatal:
             raise fatal[0]
         return passed_over
@@ -105,7 +105,7 @@ def _report_failure(name: str, error: SpeechError) -> None:
 READ_BYTES = 64 * 1024
 
 
-def check_words(words: Words, listening: ListenOptions | None = None) -> None:
+def check_words(words: TextSource, listening: ListenOptions | None = None) -> None:
     """Refuse unspeakable text; a pipe or terminal is not read ahead.
 
     Raises:
@@ -132,11 +132,11 @@ def check_file(path: Path) -> None:
     """Read a text file; raises BadText, LimitExceeded."""
     from qwen3tts_phone.call.text_sources import file_texts
 
-    if not speakable(file_texts(path)):
+    if not is_speakable(file_texts(path)):
         raise _nothing_to_speak(str(path))
 
 
-def speakable(texts: Iterable[str]) -> bool:
+def is_speakable(texts: Iterable[str]) -> bool:
     """Return whether the text has a letter or digit after the server's normalisation; reads all
     parts."""
     from qwen3tts_text.speakable import Speakable
@@ -159,7 +159,7 @@ def speakable(texts: Iterable[str]) -> bool:
 
 def _check_text(option: str, text: str) -> None:
     _check_encoding(option, text)
-    if not speakable((text,)):
+    if not is_speakable((text,)):
         raise _nothing_to_speak(option)
 
 
@@ -196,7 +196,7 @@ def _check_stdin() -> None:
             yield reader.push(data)
         yield reader.push(b"", final=True)
 
-    if not speakable(texts()):
+    if not is_speakable(texts()):
         raise _nothing_to_speak(STDIN)
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qwen3tts_cli.calls.phone import UNASKED, Telephone, read_config
+from qwen3tts_cli.calls.phone import UNUSED_SERVER, Telephone, read_config
 from qwen3tts_cli.doctor import checks
 from qwen3tts_cli.doctor.checks import Check, Level
 from qwen3tts_cli.doctor.trial_call import Trial, try_call
 from qwen3tts_cli.doctor.weight_files import BITS
 from qwen3tts_cli.output.console import notes
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import require_extra
 from qwen3tts_settings.key_files import readable_by_others
 from qwen3tts_wire.errors import SpeechError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from qwen3tts_cli.doctor.checks import Check
 
 
-def examined_phone(
+def checked_phone(
     report: Report, config: Path | None, made: Callable[[PhoneConfig | None], Telephone]
 ) -> Telephone | None:
     """Return the phone of a settings file; None: invalid, reported."""
@@ -65,7 +65,7 @@ def phone_checks(telephone: Telephone, server: str | None) -> Iterator[Check]:
     """Check ports and registrars without a call."""
     pass
 
-    settings = telephone.settings(UNASKED)
+    settings = telephone.settings(UNUSED_SERVER)
     listen = settings.sip
     assert listen is not None
     for listener in listen.listening():
@@ -80,16 +80,16 @@ def phone_checks(telephone: Telephone, server: str | None) -> Iterator[Check]:
         yield speech_server(url)
 
 
-async def examine(report: Report, telephone: Telephone, trial: Trial) -> None:
+async def run_trial(report: Report, telephone: Telephone, trial: Trial) -> None:
     """Register and call as requested; report each step."""
     with notes().status("Trying …"):
-        async for check in try_call(telephone.settings(UNASKED), trial):
+        async for check in try_call(telephone.settings(UNUSED_SERVER), trial):
             report.add(check)
 
 
 def server_checks(config: Path) -> Iterator[Check]:
     """Check server settings and the files of ``server.access``."""
-    with needs("server"):
+    with require_extra("server"):
         from qwen3tts_server.configuration import load_configuration
     name = "server settings"
     try:

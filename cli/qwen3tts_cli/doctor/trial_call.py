@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qwen3tts_cli.doctor.checks import Check, Level
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import require_extra
 from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ TONE_RATE_HZ = 24_000
 TONE_PEAK = 3277
 """-20 dBFS."""
 FADE_S = 0.02
-LOUD = 300
+LOUD_RMS = 300
 """RMS of an audible int16 frame (-41 dBFS)."""
 SLACK_S = 1.0
 """Tolerated delay of the tone's end."""
 SILENT_S = 2.0
 """RTP silence that counts as stopped; shorter than a phone's timeout."""
-ENDED_S = 5.0
+HANGUP_TIMEOUT_S = 5.0
 """Timeout of the hang-up."""
 
 
@@ -76,7 +76,7 @@ def trial_settings(settings: PhoneSettings, trial: Trial) -> PhoneSettings:
 async def try_call(settings: PhoneSettings, trial: Trial) -> AsyncIterator[Check]:
     """Yield each step, then the findings, most severe first."""
     settings = trial_settings(settings, trial)
-    with needs("phone"):
+    with require_extra("phone"):
         from qwen3tts_phone.phone import Phone
         from qwen3tts_speech.link import SpeechLink
     async with contextlib.AsyncExitStack() as stack:
@@ -85,37 +85,37 @@ async def try_call(settings: PhoneSettings, trial: Trial) -> AsyncIterator[Check
         try:
             phone = await stack.enter_async_context(Phone(settings, link=link))
         except SpeechError as error:
-            yield failed(error)
+            yield failure_check(error)
             return
         yield Check("phone", Level.OK, f"SIP at {phone.uri}")
         for name, line in phone.registrations.items():
-            yield Check(f"account {name}", Level.OK, standing(line))
+            yield Check(f"account {name}", Level.OK, account_state(line))
         if trial.target is not None:
-            yield await asked(phone, trial.target, trial)
-            async for check in called(phone, trial.target, trial):
+            yield await check_options_reply(phone, trial.target, trial)
+            async for check in call_checks(phone, trial.target, trial):
                 yield check
 
 
-async def asked(phone: Phone, target: str, trial: Trial) -> Check:
+async def check_options_reply(phone: Phone, target: str, trial: Trial) -> Check:
     """Check for an answer to OPTIONS (RFC 3261 section 11)."""
     account = trial.account or next(iter(phone.registrations), None)
     try:
         answer = await phone.options(target, account=account)
     except SpeechError as error:
         # Many servers do not answer strangers; the call itself decides.
-        return replace(failed(error), name="OPTIONS", level=Level.WARN)
+        return replace(failure_check(error), name="OPTIONS", level=Level.WARN)
     shown = f"{answer.status} {answer.reason}".rstrip()
     return Check("OPTIONS", Level.OK, f"{shown} after {answer.round_trip_s * 1000:.0f} ms")
 
 
-async def called(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check]:
+async def call_checks(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check]:
     """Make the call; yield findings."""
     from qwen3tts_phone.diagnosis.diagnose import diagnose
 
     try:
         call = await phone.dial(target, account=trial.account)
     except SpeechError as error:
-        yield failed(error)
+        yield failure_check(error)
         return
     refused: SpeechError | None = None
     try:
@@ -128,11 +128,11 @@ async def called(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check
         await call.hangup()
         yield heard
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(ENDED_S):
+        async with asyncio.timeout(HANGUP_TIMEOUT_S):
             await call.ended()
     facts = call.facts
     if refused is None:
-        yield sent(facts)
+        yield sent_audio_check(facts)
     findings = diagnose(facts)
     for number, each in enumerate(findings):
         # Why there was no call is what was asked for, also where it is nobody's fault.
@@ -140,12 +140,12 @@ async def called(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check
         level = Level.FAIL if each.severe or why_none else Level.WARN
         yield Check(each.code, level, each.words, each.remedy)
     if refused is not None and not findings:
-        yield failed(refused)
+        yield failure_check(refused)
     if refused is None and not findings:
         yield Check("verdict", Level.OK, "Nothing is wrong with this call.")
 
 
-def failed(error: SpeechError) -> Check:
+def failure_check(error: SpeechError) -> Check:
     """Return an error with remedy; its name is the record's code."""
     from qwen3tts_phone.diagnosis.call_failure import finding_of
 
@@ -153,7 +153,7 @@ def failed(error: SpeechError) -> Check:
     return Check(found.code, Level.FAIL, found.words, found.remedy)
 
 
-def standing(line: Line) -> str:
+def account_state(line: Line) -> str:
     """Return an account's state as text."""
     if line.registration is None and line.state == "unknown":
         return f"at {line.server}, not registered for this"
@@ -162,7 +162,7 @@ def standing(line: Line) -> str:
 
 async def tone_and_listen(call: Call, clock: Clock, listen_s: float) -> Check:
     """Send the tone while listening, and after it."""
-    hearing = Hearing()
+    hearing = ReceivedAudio()
     listening = asyncio.create_task(hearing.follow(call))
     over = asyncio.create_task(call.ended())
     course = asyncio.create_task(_course(call, clock, listen_s))
@@ -193,7 +193,7 @@ async def _course(call: Call, clock: Clock, listen_s: float) -> None:
     await clock.sleep_until(clock.now() + listen_s)
 
 
-class Hearing:
+class ReceivedAudio:
     """Counters of received audio; no audio is kept."""
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ class Hearing:
             self.frames += 1
             self.seconds += len(frame.samples) / frame.rate_hz
             level = float(np.sqrt(np.mean(np.square(frame.samples, dtype=np.float64))))
-            if level > LOUD:
+            if level > LOUD_RMS:
                 self.loud_s += len(frame.samples) / frame.rate_hz
 
     def check(self) -> Check:
@@ -224,7 +224,7 @@ class Hearing:
         )
 
 
-def sent(facts: CallFacts) -> Check:
+def sent_audio_check(facts: CallFacts) -> Check:
     """Report the audio sent."""
     stats = facts.media.stats
     if stats is None or not stats.sent:

@@ -19,7 +19,7 @@ HEADER_MAX = 100_000_000
 BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "BF16": 16, "F16": 16, "U16": 16}
 
 
-def faults(folder: Path) -> Iterator[str]:
+def weight_faults(folder: Path) -> Iterator[str]:
     """Return faults of the model's and codec's weight files, by name."""
     for part in (folder, folder / "speech_tokenizer"):
         files = sorted(part.glob("*.safetensors"))

@@ -41,7 +41,7 @@ class GroupBy(StrEnum):
         return {GroupBy.ENDED: "end_reason", GroupBy.LOG: "source"}.get(self, str(self))
 
 
-class Kind(StrEnum):
+class LogKind(StrEnum):
     """Writer of a log."""
 
     OURS = "ours"

@@ -35,7 +35,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NameColumn:
     """Column of names, stored as codes."""
 
     codes: NDArray[np.int32]
@@ -81,16 +81,16 @@ class Columns:
     """Speech heard."""
     clock_error_ms: Floats
     """Uncertainty of server marks, ±."""
-    call: Named
-    engine: Named
-    voice: Named
-    end_reason: Named
-    line: Named
+    call: NameColumn
+    engine: NameColumn
+    voice: NameColumn
+    end_reason: NameColumn
+    line: NameColumn
     """``sip``, ``twilio``, ``webrtc``, …; empty if unknown."""
-    codec: Named
-    kind: Named
+    codec: NameColumn
+    kind: NameColumn
     """``greeting``, ``answer``, ``prompt``, ``filler``; empty if unknown."""
-    source: Named
+    source: NameColumn
     offset: NDArray[np.int64]
     """Byte offset of the line, in the spooled copy for a stream."""
     sources: tuple[Source, ...] = ()
@@ -162,8 +162,8 @@ class Columns:
         }
         for each in fields(self):
             values = getattr(self, each.name)
-            if isinstance(values, Named):
-                taken[each.name] = Named(values.codes[chosen], values.names)
+            if isinstance(values, NameColumn):
+                taken[each.name] = NameColumn(values.codes[chosen], values.names)
             elif isinstance(values, np.ndarray):
                 taken[each.name] = values[chosen]
         return replace(self, **taken)  # type: ignore[arg-type]
@@ -197,8 +197,8 @@ class _Names:
     def add(self, name: str) -> None:
         self._codes.append(self._numbers.setdefault(name, len(self._numbers)))
 
-    def made(self) -> Named:
-        return Named(np.array(self._codes, np.int32), tuple(self._numbers))
+    def made(self) -> NameColumn:
+        return NameColumn(np.array(self._codes, np.int32), tuple(self._numbers))
 
 
 class ColumnsBuilder:
@@ -276,7 +276,7 @@ class ColumnsBuilder:
             },
             **arrays,
             starvations=np.array(self._starvations, np.int32),
-            source=Named(
+            source=NameColumn(
                 np.array(self._source_codes, np.int32), tuple(each.name for each in self.sources)
             ),
             offset=np.array(self._offsets, np.int64),

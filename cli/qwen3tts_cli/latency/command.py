@@ -11,16 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qwen3tts_cli.latency.options import Exports, Filters, Views, moment_of
-from qwen3tts_cli.options.common import spread
-from qwen3tts_cli.output.console import complain, complain_of, note, notes, printable, results
+from qwen3tts_cli.options.common import option_groups
+from qwen3tts_cli.output.console import (
+    note,
+    notes,
+    print_error,
+    print_speech_error,
+    printable,
+    results,
+)
 from qwen3tts_cli.output.exits import ExitCode
 
 if TYPE_CHECKING:
-    from qwen3tts_cli.latency.choices import Kind
+    from qwen3tts_cli.latency.choices import LogKind
     from qwen3tts_cli.latency.columns import Columns
-    from qwen3tts_cli.latency.reading import Found, Wanted
+    from qwen3tts_cli.latency.reading import ReadFilter, ResolvedLogs
 
-MOST_DAMAGE_TOLD = 5
+MAX_DAMAGE_SHOWN = 5
 """Damaged lines listed in the terminal; all are counted."""
 
 
@@ -48,7 +55,7 @@ def add_to(app: typer.Typer) -> None:
         "  mr-qwen3tts latency after.jsonl --before before.jsonl\n\n"
         "  mr-qwen3tts latency calls.jsonl --follow\n\n"
         "  tail -n 1000 calls.jsonl | mr-qwen3tts latency - --json"
-    )(spread(filters=Filters, views=Views, exports=Exports)(latency))
+    )(option_groups(filters=Filters, views=Views, exports=Exports)(latency))
 
 
 def latency(
@@ -94,21 +101,21 @@ def show_report(
 ) -> bool:
     """Print and write the requested output; False with an error printed if something is missing."""
     from qwen3tts_cli.latency import exporting, show
-    from qwen3tts_cli.latency.reading import Wanted, find_logs
+    from qwen3tts_cli.latency.reading import ReadFilter, find_logs
 
     filters, views, exports = filters or Filters(), views or Views(), exports or Exports()
     found = find_logs([logs] if isinstance(logs, Path) else logs)
     earlier = find_logs(exports.before or ())
     for missing in (*found.missing, *earlier.missing):
-        complain_of(missing)
+        print_speech_error(missing)
     if not found.files or (exports.before and not earlier.files):
         return False
-    exporting.spare_logs(exports, [*found.files, *earlier.files])
-    wanted = Wanted(filters.selection(), views.chosen)
+    exporting.refuse_overwriting(exports, [*found.files, *earlier.files])
+    wanted = ReadFilter(filters.selection(), views.chosen)
     columns = _read(found, wanted, exports.from_)
     before = None
     if exports.before:
-        before = _read(earlier, Wanted(filters.selection()), exports.from_)
+        before = _read(earlier, ReadFilter(filters.selection()), exports.from_)
     elif exports.split is not None:
         at = moment_of("--split", exports.split)
         before = columns.select(columns.started_unix_s < at)
@@ -136,7 +143,7 @@ def show_report(
     return not (found.missing or earlier.missing)
 
 
-def _read(found: Found, wanted: Wanted, kind: Kind | None) -> Columns:
+def _read(found: ResolvedLogs, wanted: ReadFilter, kind: LogKind | None) -> Columns:
     from qwen3tts_cli.latency.reading import read_columns
 
     with _busy("Reading") as told:
@@ -148,33 +155,37 @@ def _read(found: Found, wanted: Wanted, kind: Kind | None) -> Columns:
     for sentence in findings.sentences():
         note(sentence)
     several = len({each.source for each in findings.examples}) > 1 or len(found.files) > 1
-    for each in findings.examples[:MOST_DAMAGE_TOLD]:
+    for each in findings.examples[:MAX_DAMAGE_SHOWN]:
         note(f"  {each.source + ', ' if several else ''}line {each.line}: {each.why}")
-    if findings.damaged > MOST_DAMAGE_TOLD:
+    if findings.damaged > MAX_DAMAGE_SHOWN:
         note(f"  … and {findings.damaged - MOST_DAMAGE_TOLD} more")
     return columns
 
 
-def _enough(columns: Columns, before: Columns | None, wanted: Wanted, found: Found) -> bool:
+def _enough(
+    columns: Columns, before: Columns | None, wanted: ReadFilter, found: ResolvedLogs
+) -> bool:
     where = found.files[0].name if len(found.files) == 1 else f"{len(found.files)} logs"
     if not wanted.seen:
-        complain(
+        print_error(
             f"{where} holds no utterance.".replace("logs holds", "logs hold"),
             "Make one with: mr-qwen3tts call … --latency-log FILE",
         )
     elif wanted.chosen is not None and wanted.found is None:
-        complain(f"no utterance in {where} is called {wanted.chosen}.", "Take a call_id of a log.")
+        print_error(
+            f"no utterance in {where} is called {wanted.chosen}.", "Take a call_id of a log."
+        )
     elif not len(columns) and before is not None and len(before):
-        complain(
+        print_error(
             "no utterance is left after the change.", "Take another --split, or fewer filters."
         )
     elif not len(columns):
-        complain(
+        print_error(
             f"none of the {wanted.seen} utterances in {where} fits the filters.",
             "Leave out a filter, or see with --group-by what there is.",
         )
     elif before is not None and not len(before):
-        complain(
+        print_error(
             "no utterance is left before the change.",
             "Take another log or --split, or leave out a filter.",
         )

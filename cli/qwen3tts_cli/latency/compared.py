@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_cli.latency.columns import Columns, InMemory, Named
+from qwen3tts_cli.latency.columns import Columns, InMemory, NameColumn
 from qwen3tts_cli.latency.comparison import (
     Difference,
     Sample,
@@ -35,7 +35,7 @@ MIX_MATTERS: Final = 0.1
 """Share of utterances with another voice that is reported."""
 
 
-class Kind(StrEnum):
+class RowKind(StrEnum):
     """Subject of a row."""
 
     HEADLINE = "headline"
@@ -44,10 +44,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedQuantity:
     """One quantity in both sets."""
 
-    kind: Kind
+    kind: RowKind
     name: str
     what: str
     """``p50``, ``p95``, or ``share``."""
@@ -79,18 +79,18 @@ class Comparison:
 
     before: SetFacts
     after: SetFacts
-    rows: list[Compared]
+    rows: list[ComparedQuantity]
     remarks: list[str] = field(default_factory=list)
     """Caveats, whole sentences."""
 
-    def of(self, *kinds: Kind) -> list[Compared]:
+    def of(self, *kinds: RowKind) -> list[ComparedQuantity]:
         """Return rows of these kinds."""
         return [row for row in self.rows if row.kind in kinds]
 
     def to_json(self) -> list[dict[str, object]]:
         """Return the rows in JSON types; NaN is null."""
 
-        def known(row: Compared, value: float) -> float | None:
+        def known(row: ComparedQuantity, value: float) -> float | None:
             return round(row.in_unit(value), 4) if np.isfinite(value) else None
 
         return [
@@ -144,7 +144,7 @@ def _facts(columns: Columns, calls: NDArray[np.int64]) -> SetFacts:
     return SetFacts(len(columns), len(np.unique(calls)), sources)
 
 
-def _headlines(before: Columns, after: Columns, calls: Calls, seed: int) -> list[Compared]:
+def _headlines(before: Columns, after: Columns, calls: Calls, seed: int) -> list[ComparedQuantity]:
     old, new = headline_times(before), headline_times(after)
     found = []
     for name, is_now in new.items():
@@ -156,11 +156,13 @@ def _headlines(before: Columns, after: Columns, calls: Calls, seed: int) -> list
                 percentile_differences(*samples, PERCENTS, level=HEADLINE_LEVEL, seed=seed),
                 strict=True,
             ):
-                found.append(Compared(Kind.HEADLINE, name, f"p{percent:g}", "ms", difference))
+                found.append(
+                    ComparedQuantity(RowKind.HEADLINE, name, f"p{percent:g}", "ms", difference)
+                )
     return found
 
 
-def _shares(before: Columns, after: Columns, calls: Calls) -> list[Compared]:
+def _shares(before: Columns, after: Columns, calls: Calls) -> list[ComparedQuantity]:
     def sample(place: int, of: NDArray[np.bool_], among: NDArray[np.bool_]) -> Sample:
         values = np.where(among, of.astype(np.float64), np.nan)
         return Sample.of(values, calls[place])
@@ -180,11 +182,11 @@ def _shares(before: Columns, after: Columns, calls: Calls) -> list[Compared]:
             difference = share_difference(
                 *samples, level=HEADLINE_LEVEL, less_is_better=less_is_better
             )
-            found.append(Compared(Kind.SHARE, name, "share", "%", difference))
+            found.append(ComparedQuantity(RowKind.SHARE, name, "share", "%", difference))
     return found
 
 
-def _hops(before: Columns, after: Columns, calls: Calls, seed: int) -> list[Compared]:
+def _hops(before: Columns, after: Columns, calls: Calls, seed: int) -> list[ComparedQuantity]:
     was, is_now = hops_of(before), hops_of(after)
     found = []
     called = names_of({**was, **is_now})
@@ -205,8 +207,8 @@ def _hops(before: Columns, after: Columns, calls: Calls, seed: int) -> list[Comp
             strict=True,
         ):
             found.append(
-                Compared(
-                    Kind.HOP, called[hop], f"p{percent:g}", "ms", difference, hop.marks, clock_ms
+                ComparedQuantity(
+                    RowKind.HOP, called[hop], f"p{percent:g}", "ms", difference, hop.marks, clock_ms
                 )
             )
     return found
@@ -216,7 +218,7 @@ def _clock(columns: Columns, rows: RowNumbers) -> float:
     return percentile(columns.clock_error_ms[rows], 50) if len(rows) else 0.0
 
 
-def _remarks(before: Columns, after: Columns, rows: list[Compared]) -> list[str]:
+def _remarks(before: Columns, after: Columns, rows: list[ComparedQuantity]) -> list[str]:
     told = []
     if both := _in_both(before, after):
         told.append(f"{both} utterances stand in both sets.")
@@ -238,7 +240,7 @@ def _remarks(before: Columns, after: Columns, rows: list[Compared]) -> list[str]
             + ", ".join(sorted(f"{hop.marks}" for hop in only))
             + "."
         )
-    hops = [row for row in rows if row.kind is Kind.HOP and row.difference.told]
+    hops = [row for row in rows if row.kind is RowKind.HOP and row.difference.told]
     if any(row.difference.verdict in (Verdict.BETTER, Verdict.WORSE) for row in hops):
         told.append(
             f"Of {len(hops)} intervals of hops at {HOP_LEVEL:.0%} about"
@@ -259,7 +261,7 @@ def _in_both(before: Columns, after: Columns) -> int:
     )
 
 
-def _moved(before: Named, after: Named) -> float:
+def _moved(before: NameColumn, after: NameColumn) -> float:
     shares: list[Mapping[str, float]] = []
     for each in (before, after):
         counts = each.counts()
@@ -289,9 +291,9 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         markup=False,
     )
     console.print(
-        _table("Before and after, 95 % intervals", comparison.of(Kind.HEADLINE, Kind.SHARE))
+        _table("Before and after, 95 % intervals", comparison.of(RowKind.HEADLINE, RowKind.SHARE))
     )
-    if hops := comparison.of(Kind.HOP):
+    if hops := comparison.of(RowKind.HOP):
         console.print(_table("The hops, 99 % intervals", hops))
     for line in notes_of(comparison):
         console.print(printable(line), markup=False)
@@ -310,7 +312,7 @@ def notes_of(comparison: Comparison) -> list[str]:
     return told
 
 
-def _table(title: str, rows: Iterable[Compared]) -> Table:
+def _table(title: str, rows: Iterable[ComparedQuantity]) -> Table:
     from rich.table import Table
 
     shown = Table(title=title, title_justify="left")
@@ -336,7 +338,7 @@ def _table(title: str, rows: Iterable[Compared]) -> Table:
     return shown
 
 
-def word(row: Compared) -> str:
+def word(row: ComparedQuantity) -> str:
     """Return the verdict of a time: faster or slower."""
     verdict = row.difference.verdict
     if row.unit == "ms":
@@ -344,9 +346,9 @@ def word(row: Compared) -> str:
     return str(verdict)
 
 
-def _number(row: Compared, value: float) -> str:
+def _number(row: ComparedQuantity, value: float) -> str:
     return NOTHING if math.isnan(value) else f"{row.in_unit(value):.1f}"
 
 
-def _signed(row: Compared, value: float) -> str:
+def _signed(row: ComparedQuantity, value: float) -> str:
     return NOTHING if math.isnan(value) else f"{round(row.in_unit(value), 1) + 0.0:+.1f}"

@@ -16,7 +16,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_cli.latency.tables import FEWEST
+from qwen3tts_cli.latency.tables import MIN_VALUES
 
 LEVEL = 0.95
 """Confidence level."""
@@ -133,7 +133,7 @@ def percentile_differences(
     found = []
     for place, (percent, reason) in enumerate(zip(percents, reasons, strict=True)):
         was, is_now = (
-            each.percentile(percent) if each.size >= FEWEST.get(percent, 1) else math.nan
+            each.percentile(percent) if each.size >= MIN_VALUES.get(percent, 1) else math.nan
             for each in (before, after)
         )
         low = high = math.nan

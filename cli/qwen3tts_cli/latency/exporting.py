@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
-from qwen3tts_cli.latency.choices import Kind
+from qwen3tts_cli.latency.choices import LogKind
 from qwen3tts_cli.latency.columns import Columns
 from qwen3tts_cli.latency.options import Exports
 from qwen3tts_cli.output.exits import MissingExtra
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from qwen3tts_cli.latency.reading import LogFile
 
 
-Write = Callable[[], str]
+Export = Callable[[], str]
 """Writes the export; returns the note to print."""
 
 
-def spare_logs(wanted: Exports, logs: Iterable[LogFile]) -> None:
+def refuse_overwriting(wanted: Exports, logs: Iterable[LogFile]) -> None:
     """Raise BadRequest if an output is one of the logs, or named twice."""
     files = {"--html": wanted.html, "--perfetto": wanted.perfetto}
     named = {option: path.resolve() for option, path in files.items() if path is not None}
@@ -45,7 +45,7 @@ def exports(
     comparison: Comparison | None,
     wanted: Exports,
     with_text: bool,
-) -> Iterator[tuple[str, Write]]:
+) -> Iterator[tuple[str, Export]]:
     """Return the exports by name; each raises OSError or SpeechError."""
     if (page := wanted.html) is not None:
         yield str(page), lambda: _page(columns, before, comparison, wanted, with_text)
@@ -100,9 +100,9 @@ def _spans(columns: Columns, url: str, with_text: bool) -> str:
     return f"{sent} utterances were sent to the collector."
 
 
-def print_lines(columns: Columns, kind: Kind, stream: TextIO, *, with_text: bool) -> None:
+def print_lines(columns: Columns, kind: LogKind, stream: TextIO, *, with_text: bool) -> None:
     """Print utterances as log lines."""
-    if kind is Kind.OURS:
+    if kind is LogKind.OURS:
         for record in columns.records():
             stream.write(record.to_json(include_text=with_text) + "\n")
         return

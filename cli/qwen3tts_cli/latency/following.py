@@ -22,14 +22,14 @@ CHUNK_BYTES: Final = 1 << 20
 """Bytes a read; keys are polled in between."""
 
 
-class Change(StrEnum):
+class FileChange(StrEnum):
     """Change of a file."""
 
     CUT_OFF = "cut off"
     REPLACED = "moved away or replaced"
 
 
-class Lines:
+class LineSplitter:
     """Splitter of bytes into complete lines."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Tail:
         self.path = path
         self.news: list[str] = []
         """File changes in words; cleared by the caller."""
-        self.lines = Lines()
+        self.lines = LineSplitter()
         self._file: BinaryIO | None = None
         self._missing = False
 
@@ -81,7 +81,7 @@ class Tail:
             found = self._read()  # what came between the reading and the moving
             self.news.append(f"{self.path} was {changed}; it is read from the beginning.")
             rest = self.lines.end()
-            found += [] if changed is Change.CUT_OFF else rest
+            found += [] if changed is FileChange.CUT_OFF else rest
             self.close()
         return found
 
@@ -118,30 +118,30 @@ class Tail:
             return []
         return self.lines.feed(data) if data else []
 
-    def _changed(self) -> Change | None:
+    def _changed(self) -> FileChange | None:
         assert self._file is not None
         mine = os.fstat(self._file.fileno())
         if mine.st_size < self._file.tell():
-            return Change.CUT_OFF
+            return FileChange.CUT_OFF
         try:
             named = os.stat(self.path)
         except OSError:
             return None  # moved away, and no other one is there yet
-        return None if os.path.samestat(mine, named) else Change.REPLACED
+        return None if os.path.samestat(mine, named) else FileChange.REPLACED
 
 
-LAST: Final = 1000
+MAX_UTTERANCES: Final = 1000
 """Utterances in the figures, the latest."""
-LOOK_AGAIN_S: Final = 2.0
+RESCAN_INTERVAL_S: Final = 2.0
 """Interval of directory scans."""
-MOST_NEWS: Final = 3
+MAX_NEWS: Final = 3
 """Remarks shown."""
 
 
-class Grows(Protocol):
+class GrowingSource(Protocol):
     """Growing source of lines."""
 
-    lines: Lines
+    lines: LineSplitter
     news: list[str]
 
     def poll(self) -> list[bytes]:
@@ -180,11 +180,11 @@ class _Records:
 @dataclass(slots=True)
 class _Source:
     name: str
-    grows: Grows
+    grows: GrowingSource
     records: _Records = field(default_factory=_Records)
 
 
-class Following:
+class LogFollower:
     """Follower of several logs; never blocks, bounded memory.
 
     Args:
@@ -201,17 +201,17 @@ class Following:
         names: Iterable[str],
         selection: Selection,
         *,
-        standard: Grows | None = None,
+        standard: GrowingSource | None = None,
     ) -> None:
-        self.last: deque[UtteranceRecord] = deque(maxlen=LAST)
+        self.last: deque[UtteranceRecord] = deque(maxlen=MAX_UTTERANCES)
         """Latest utterances, without text."""
         self.seen = 0
         """Utterances taken in total."""
         self._names = list(names)
         self._selection = selection
         self._sources: dict[str, _Source] = {}
-        self._looked_at = -LOOK_AGAIN_S
-        self._news: deque[str] = deque(maxlen=MOST_NEWS)
+        self._looked_at = -RESCAN_INTERVAL_S
+        self._news: deque[str] = deque(maxlen=MAX_NEWS)
         for name in self._names:
             if name == STANDARD_INPUT:
                 if standard is not None:
@@ -244,7 +244,7 @@ class Following:
 
     def poll(self, now: float) -> list[UtteranceRecord]:
         """Return new utterances; ``now`` in seconds of any clock."""
-        if now - self._looked_at >= LOOK_AGAIN_S:
+        if now - self._looked_at >= RESCAN_INTERVAL_S:
             self._looked_at = now
             self._look()
         found: list[UtteranceRecord] = []

@@ -125,7 +125,7 @@ def hops_of(columns: Columns) -> Hops:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class MeanPath:
     """Mean hops of some utterances; they add up."""
 
     name: str
@@ -134,7 +134,7 @@ class Way:
     hop_ms: dict[Hop, float]
 
 
-def begin_of(columns: Columns) -> Mark:
+def starting_mark(columns: Columns) -> Mark:
     """Return the starting mark: caller's last sound if known, else the first common one."""
     if columns.has_waits:
         return Mark.SPEECH_END
@@ -145,9 +145,9 @@ def begin_of(columns: Columns) -> Mark:
     return Mark.FIRST_DELTA
 
 
-def ways_of(columns: Columns, hops: Hops, begin: Mark | None = None) -> list[Way]:
+def mean_paths(columns: Columns, hops: Hops, begin: Mark | None = None) -> list[MeanPath]:
     """Return typical (middle fifth) and slowest (5 %) answers."""
-    begin = begin or begin_of(columns)
+    begin = begin or starting_mark(columns)
     total = columns.between_ms(begin, Mark.FIRST_AUDIBLE_WIRE)
     rows = np.flatnonzero(np.isfinite(total) & columns.answers)
     if not len(rows):
@@ -164,7 +164,7 @@ def ways_of(columns: Columns, hops: Hops, begin: Mark | None = None) -> list[Way
     return ways
 
 
-def _way(name: str, rows: RowNumbers, total: Floats, hops: Hops, begin: Mark) -> Way:
+def _way(name: str, rows: RowNumbers, total: Floats, hops: Hops, begin: Mark) -> MeanPath:
     chosen = np.zeros(len(total), np.bool_)
     chosen[rows] = True
     took = {
@@ -173,4 +173,4 @@ def _way(name: str, rows: RowNumbers, total: Floats, hops: Hops, begin: Mark) ->
         if CHAIN.index(hop.first) >= CHAIN.index(begin)
     }
     whole = float(total[rows].mean(dtype=np.float64))
-    return Way(name, rows, whole, {hop: ms for hop, ms in took.items() if ms})
+    return MeanPath(name, rows, whole, {hop: ms for hop, ms in took.items() if ms})

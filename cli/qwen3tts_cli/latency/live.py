@@ -19,15 +19,15 @@ from rich.text import Text
 
 from qwen3tts_cli.latency import show, tables
 from qwen3tts_cli.latency.columns import columns_of
-from qwen3tts_cli.latency.following import CHUNK_BYTES, LAST, Following, Lines
+from qwen3tts_cli.latency.following import CHUNK_BYTES, MAX_UTTERANCES, LineSplitter, LogFollower
 from qwen3tts_cli.latency.reading import STANDARD_INPUT
 from qwen3tts_cli.latency.selection import Selection
 from qwen3tts_cli.output.console import note, printable, results
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 
-EVERY_S: Final = 0.25
+POLL_INTERVAL_S: Final = 0.25
 """File polling interval."""
-SHOWN_FIRST: Final = 10
+INITIAL_UTTERANCES: Final = 10
 """Existing utterances printed first without a terminal."""
 BAR_COLUMNS: Final = 24
 FEWEST_LATEST: Final = 3
@@ -39,7 +39,7 @@ def follow(logs: Sequence[str], selection: Selection) -> None:
     Raises BadRequest for a compressed log.
     """
     standard = StandardInput() if STANDARD_INPUT in logs else None
-    following = Following(logs, selection, standard=standard)
+    following = LogFollower(logs, selection, standard=standard)
     console = results()
     try:
         with _keys(standard) as keys:
@@ -51,7 +51,7 @@ def follow(logs: Sequence[str], selection: Selection) -> None:
         following.close()
 
 
-def _screen(following: Following, keys: Keys, console: Console) -> None:
+def _screen(following: LogFollower, keys: Keys, console: Console) -> None:
     with Live(console=console, screen=True, auto_refresh=False) as live:
         changed, size = True, console.size
         while True:
@@ -61,26 +61,26 @@ def _screen(following: Following, keys: Keys, console: Console) -> None:
                 changed = False
                 if keys.pressed(0) in END:
                     break
-            elif keys.pressed(EVERY_S) in END:
+            elif keys.pressed(POLL_INTERVAL_S) in END:
                 break
     console.print(view(following, console.width, console.height))
 
 
-def _lines(following: Following, keys: Keys) -> None:
-    before = deque[UtteranceRecord](maxlen=SHOWN_FIRST)
+def _lines(following: LogFollower, keys: Keys) -> None:
+    before = deque[UtteranceRecord](maxlen=INITIAL_UTTERANCES)
     while found := following.poll(time.monotonic()):
         before.extend(found)
-    _tell(before)
+    _print_records(before)
     told: list[str] = []
-    while keys.pressed(EVERY_S) not in END:
-        _tell(following.poll(time.monotonic()))
+    while keys.pressed(POLL_INTERVAL_S) not in END:
+        _print_records(following.poll(time.monotonic()))
         for each in following.news:
             if each not in told:
                 note(each)
         told = following.news
 
 
-def _tell(records: Sequence[UtteranceRecord] | deque[UtteranceRecord]) -> None:
+def _print_records(records: Sequence[UtteranceRecord] | deque[UtteranceRecord]) -> None:
     for record in records:
         typer.echo(line_of(record))
 
@@ -104,7 +104,7 @@ def line_of(record: UtteranceRecord) -> str:
     return printable("  ".join(part for part in parts if part).replace("\n", " "))
 
 
-def view(following: Following, width: int, height: int) -> RenderableType:
+def view(following: LogFollower, width: int, height: int) -> RenderableType:
     """Return the screen, within ``height`` if tables fit."""
     columns = columns_of(following.last)
     files = following.files
@@ -129,7 +129,7 @@ def view(following: Following, width: int, height: int) -> RenderableType:
     return Group(*parts)
 
 
-def _latest(following: Following, width: int, count: int) -> RenderableType:
+def _latest(following: LogFollower, width: int, count: int) -> RenderableType:
     latest = list(following.last)[-count:][::-1]
     if not latest:
         return Text("No utterance yet.")
@@ -157,7 +157,7 @@ def _latest(following: Following, width: int, count: int) -> RenderableType:
     return shown
 
 
-def _notices(following: Following) -> list[str]:
+def _notices(following: LogFollower) -> list[str]:
     told = following.news
     if following.damaged:
         told.append(f"{following.damaged} lines are no utterances.")
@@ -175,7 +175,7 @@ class StandardInput:
 
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = sys.stdin.fileno() if descriptor is None else descriptor
-        self.lines = Lines()
+        self.lines = LineSplitter()
         self.news: list[str] = []
         self.ended = False
 

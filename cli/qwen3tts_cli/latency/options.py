@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qwen3tts_cli.latency.choices import GroupBy, Kind, WorstOf
+from qwen3tts_cli.latency.choices import GroupBy, LogKind, WorstOf
 
 if TYPE_CHECKING:
     from qwen3tts_cli.latency.selection import Selection
@@ -203,7 +203,7 @@ class Exports:
         ),
     ] = None
     to: Annotated[
-        Kind | None,
+        LogKind | None,
         typer.Option(
             help="Print the utterances as log lines, for mr_sip's latency calculator or as ours,"
             " and nothing else.",
@@ -211,7 +211,7 @@ class Exports:
         ),
     ] = None
     from_: Annotated[
-        Kind | None,
+        LogKind | None,
         typer.Option(
             "--from",
             help="Whose lines the logs hold, where they do not tell by themselves.",

@@ -54,7 +54,7 @@ class TraceSize:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _TrackPair:
     """Pair of tracks without overlap."""
 
     client: int
@@ -71,7 +71,7 @@ class _Call:
     """Wall clock minus the marks' clock."""
     offset_us: int
     starvations: int = 0
-    lanes: list[_Lane] = field(default_factory=list)
+    lanes: list[_TrackPair] = field(default_factory=list)
 
 
 def write_trace(
@@ -192,7 +192,7 @@ class _Trace:
             yield _instant(call, track, "gaps in this utterance", at, gaps)
             yield _counter(call, at)
 
-    def _lane(self, call: _Call, whole: Stage) -> tuple[_Lane, bool]:
+    def _lane(self, call: _Call, whole: Stage) -> tuple[_TrackPair, bool]:
         start = _us(call, whole.start)
         end = _us(call, whole.end)
         for lane in call.lanes:
@@ -202,7 +202,7 @@ class _Trace:
                 return lane, False
         track = FIRST_TRACK + 2 * self._tracks
         self._tracks += 1
-        call.lanes.append(_Lane(track, track + 1, [(start, end)]))
+        call.lanes.append(_TrackPair(track, track + 1, [(start, end)]))
         return call.lanes[-1], True
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
-from qwen3tts_cli.latency.choices import Kind
+from qwen3tts_cli.latency.choices import LogKind
 from qwen3tts_cli.latency.columns import Columns, ColumnsBuilder, Source
 from qwen3tts_cli.latency.findings import MAX_EXAMPLES, DamagedLine, Findings, LogChanged
 from qwen3tts_cli.latency.order import backwards_ms, steps_back
@@ -56,7 +56,7 @@ class LogFile:
 
 
 @dataclass(slots=True)
-class Found:
+class ResolvedLogs:
     """Resolved names."""
 
     files: list[LogFile] = field(default_factory=list)
@@ -66,9 +66,9 @@ class Found:
     remarks: list[str] = field(default_factory=list)
 
 
-def find_logs(names: Iterable[str | os.PathLike[str]]) -> Found:
+def find_logs(names: Iterable[str | os.PathLike[str]]) -> ResolvedLogs:
     """Resolve names to distinct files."""
-    found = Found()
+    found = ResolvedLogs()
     seen: set[tuple[int, int]] = set()
     twice: dict[str, None] = {}
     for each in names:
@@ -92,7 +92,7 @@ def find_logs(names: Iterable[str | os.PathLike[str]]) -> Found:
     return found
 
 
-def _meant(name: str, found: Found) -> Iterator[LogFile]:
+def _meant(name: str, found: ResolvedLogs) -> Iterator[LogFile]:
     if name == STANDARD_INPUT:
         yield LogFile(Path(name))
     elif os.path.isdir(name):
@@ -208,7 +208,7 @@ class SpooledSource:
 
 
 @dataclass
-class Wanted:
+class ReadFilter:
     """Filter while reading."""
 
     selection: Selection
@@ -221,9 +221,9 @@ class Wanted:
 
 def read_columns(
     files: Iterable[LogFile],
-    wanted: Wanted | None = None,
+    wanted: ReadFilter | None = None,
     *,
-    kind: Kind | None = None,
+    kind: LogKind | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Columns:
     """Read logs line by line; damage is counted in ``findings``.
@@ -237,7 +237,7 @@ def read_columns(
     Raises:
         OSError: a file cannot be opened.
     """
-    wanted = wanted or Wanted(Selection())
+    wanted = wanted or ReadFilter(Selection())
     builder = ColumnsBuilder()
     seen: dict[int, int] = {}
     for number, file in enumerate(files):
@@ -256,7 +256,7 @@ class _Reading:
         file: LogFile,
         number: int,
         builder: ColumnsBuilder,
-        wanted: Wanted,
+        wanted: ReadFilter,
         seen: dict[int, int],
         progress: Callable[[int], None] | None,
     ) -> None:
@@ -268,7 +268,7 @@ class _Reading:
         """First source of each line, by hash."""
         self._progress = progress or (lambda lines: None)
 
-    def run(self, kind: Kind | None) -> None:
+    def run(self, kind: LogKind | None) -> None:
         findings, before = self._builder.findings, self._wanted.seen
         head, lines, cut_short = b"", findings.lines, False
         with ExitStack() as stack:
@@ -312,7 +312,7 @@ class _Reading:
                 continue
             if not all_taken and not selection.takes(record):
                 continue
-            if wanted.chosen is not None and wanted.found is None and is_called(record, wanted):
+            if wanted.chosen is not None and wanted.found is None and has_id(record, wanted):
                 wanted.found = len(builder)
             offset = spool.keep(line) if spool else ours.offset if ours else 0
             builder.add(record, source, offset)
@@ -340,7 +340,7 @@ class _Reading:
         return f"{name} holds no utterance in {lines} lines."
 
 
-def is_called(record: UtteranceRecord, wanted: Wanted) -> bool:
+def has_id(record: UtteranceRecord, wanted: ReadFilter) -> bool:
     """Return whether an utterance has this id."""
     return wanted.chosen in names(record)
 
@@ -354,19 +354,19 @@ def _buffered(stream: Any) -> io.BufferedReader:
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
 
 
-def _kind(head: bytes) -> Kind:
+def _kind(head: bytes) -> LogKind:
     from qwen3tts_speech.e2e_lines import is_e2e_line
 
     for line in head.splitlines():
         if is_e2e_line(line):
-            return Kind.MR_SIP
+            return LogKind.MR_SIP
         if line.lstrip().startswith(b"{"):
             break
-    return Kind.OURS
+    return LogKind.OURS
 
 
-def _reader(stream: io.BufferedReader, kind: Kind) -> tuple[Reader, bool]:
-    if kind is Kind.MR_SIP:
+def _reader(stream: io.BufferedReader, kind: LogKind) -> tuple[Reader, bool]:
+    if kind is LogKind.MR_SIP:
         from qwen3tts_speech.e2e_reader import E2eReader
 
         return E2eReader(stream), False

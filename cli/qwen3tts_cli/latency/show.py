@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qwen3tts_cli.latency import tables
-from qwen3tts_cli.latency.columns import Columns, Named
+from qwen3tts_cli.latency.columns import Columns, NameColumn
 from qwen3tts_cli.latency.options import Views
 from qwen3tts_cli.latency.order import disorder
 from qwen3tts_cli.latency.selection import typical, values_of, worst
@@ -98,7 +98,7 @@ CELL_MARGIN = 3
 UNSTATED = "-"
 """Placeholder of a percentile with too few values."""
 TOO_FEW = f"p95 from n = {tables.FEWEST[95]}, p99 from n = {tables.FEWEST[99]}"
-LEAST_FIRST = ("max", "clocks ±", "p99")
+DROP_ORDER = ("max", "clocks ±", "p99")
 """Columns dropped first in a narrow terminal."""
 
 
@@ -133,7 +133,7 @@ def print_report(
     ):
         console.print(table(title, rows_shown, console.width))
     if views.group_by is not None:
-        by: Named = getattr(columns, views.group_by.column)
+        by: NameColumn = getattr(columns, views.group_by.column)
         lead = tables.lead_name(columns)
         title = f"{lead[0].upper()}{lead[1:]} (ms), by {views.group_by}"
         console.print(_groups(title, columns, by))
@@ -238,7 +238,7 @@ def _time(value: float) -> str:
 def _left_out(columns: dict[str, list[str]], room: int) -> list[str]:
     wide = {name: max(map(len, (name, *cells))) + CELL_MARGIN for name, cells in columns.items()}
     out: list[str] = []
-    for name in LEAST_FIRST:
+    for name in DROP_ORDER:
         if sum(wide.values()) <= room:
             break
         if wide.pop(name, None) is not None:
@@ -246,7 +246,7 @@ def _left_out(columns: dict[str, list[str]], room: int) -> list[str]:
     return out
 
 
-def _groups(title: str, columns: Columns, by: Named) -> Table:
+def _groups(title: str, columns: Columns, by: NameColumn) -> Table:
     shown = Table(title=title, title_justify="left")
     shown.add_column("name", overflow="fold")
     for heading in ("utterances", "n", "p50", "p95", "p99", "max", "gapless %"):
@@ -308,7 +308,7 @@ def figures(columns: Columns) -> dict[str, Any]:
         "starvations": found.starvations,
         "longest_gap_ms": found.longest_gap_ms,
         "ends": found.ends,
-        "fewest_for_percentiles": {f"p{percent:g}": n for percent, n in tables.FEWEST.items()},
+        "fewest_for_percentiles": {f"p{percent:g}": n for percent, n in tables.MIN_VALUES.items()},
         "headlines": [_row(row) for row in tables.headlines(columns)],
         "stages": [_row(row) for row in tables.stages(columns)],
     }

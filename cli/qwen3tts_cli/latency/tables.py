@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_cli.latency.columns import Columns, Floats, Named
+from qwen3tts_cli.latency.columns import Columns, Floats, NameColumn
 from qwen3tts_cli.latency.stages import (
     CHAIN,
     FIRST_SOUND,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 Stage = tuple[Mark, Mark]
 RowNumbers = NDArray[np.intp]
-FEWEST: Final = {95.0: 20, 99.0: 100}
+MIN_VALUES: Final = {95.0: 20, 99.0: 100}
 """Minimum values for each percentile; of fewer it is the maximum."""
-MOST_NAMES: Final = 32
+MAX_NAMES: Final = 32
 """Names listed; a damaged log may have any number."""
 
 
@@ -76,7 +76,7 @@ class Summary:
     starvations: int
     longest_gap_ms: float
     ends: dict[str, int]
-    """By reason, at most `MOST_NAMES`; ``""`` = still open."""
+    """By reason, at most `MAX_NAMES`; ``""`` = still open."""
     began_unix_s: float
     """First start; NaN if none, as the next."""
     ended_unix_s: float
@@ -97,7 +97,7 @@ def summary(columns: Columns) -> Summary:
         interrupted=int(columns.has(Mark.INTERRUPTED).sum()),
         starvations=int(columns.starvations.sum(dtype=np.int64)),
         longest_gap_ms=float(columns.longest_gap_ms.max(initial=0.0)),
-        ends=dict(list(columns.end_reason.counts().items())[:MOST_NAMES]),
+        ends=dict(list(columns.end_reason.counts().items())[:MAX_NAMES]),
         began_unix_s=float(started.min(initial=math.inf)) if len(started) else math.nan,
         ended_unix_s=float(started.max(initial=-math.inf)) if len(started) else math.nan,
     )
@@ -111,8 +111,8 @@ def percentile(values: Floats, percent: float) -> float:
 
 
 def stated(values: Floats, percent: float) -> float:
-    """Return the percentile; NaN below `FEWEST` values."""
-    return percentile(values, percent) if len(values) >= FEWEST.get(percent, 1) else math.nan
+    """Return the percentile; NaN below `MIN_VALUES` values."""
+    return percentile(values, percent) if len(values) >= MIN_VALUES.get(percent, 1) else math.nan
 
 
 def row(name: str, values: Floats, clock_error_ms: float | None = None) -> Row:
@@ -185,11 +185,11 @@ def stages(columns: Columns) -> list[Row]:
     return made
 
 
-def groups(columns: Columns, by: Named) -> list[Group]:
-    """Return `Columns.lead_ms` and underruns by name, at most `MOST_NAMES`."""
+def groups(columns: Columns, by: NameColumn) -> list[Group]:
+    """Return `Columns.lead_ms` and underruns by name, at most `MAX_NAMES`."""
     made = []
     lead_ms, called = columns.lead_ms, lead_name(columns)
-    for name, count in list(by.counts().items())[:MOST_NAMES]:
+    for name, count in list(by.counts().items())[:MAX_NAMES]:
         mine = by.where(name)
         values = lead_ms[mine]
         played = columns.played & mine

@@ -276,10 +276,10 @@ class CheckedOptions(Protocol):
         """Raise ``typer.BadParameter`` for contradictory options."""
 
 
-def spread(**groups: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def option_groups(**groups: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that replaces parameters of a command by the options of dataclasses.
 
-    ``spread(manner=Manner)(command)``: the fields of ``Manner`` become options in place of
+    ``option_groups(manner=Manner)(command)``: the fields of ``Manner`` become options in place of
     ``manner``; the object is built and checked before the command runs.
     """
 

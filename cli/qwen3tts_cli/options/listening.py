@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import require_extra
 from qwen3tts_cli.output.writable import check_writable
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LISTENING = "Listening"
 AGENT = "Agent (with --llm and --stt)"
-CHECK_S = 8.0
+MODEL_CHECK_S = 8.0
 """Timeout; local models take that long to load."""
 
 
@@ -125,7 +125,7 @@ class ListenOptions:
             " answer; 0 = it is not asked.",
             rich_help_panel=AGENT,
         ),
-    ] = CHECK_S
+    ] = MODEL_CHECK_S
     transcript: Annotated[
         bool,
         typer.Option(
@@ -169,7 +169,7 @@ class ListenOptions:
 
     def settings(self) -> ListenSettings:
         """Return listening settings; raises ``typer.BadParameter``, MissingExtra."""
-        with needs("phone"):
+        with require_extra("phone"):
             from qwen3tts_phone.detection.settings import ListenSettings
 
         plain = ListenSettings()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qwen3tts_wire.client import SpeechClient
 
 PANEL = "Voice"
-SHOWN = {"sampling": "temperature"}
+OPTION_NAMES = {"sampling": "temperature"}
 """Option names that differ from ``context.open`` fields."""
 
 
@@ -31,7 +31,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class SpeechOptions:
     """Speech options; None: the server's default."""
 
     voice: Annotated[
@@ -150,7 +150,7 @@ class Manner:
             given["sampling"] = Sampling(temperature=self.temperature)
         return given
 
-    async def voiced(self, client: SpeechClient) -> Manner:
+    async def voiced(self, client: SpeechClient) -> SpeechOptions:
         """Return a copy with the voice cloned from the recording, if given; raises SpeechError,
         OSError."""
         if self.clone is None:
@@ -163,7 +163,7 @@ class Manner:
             note(f"Heard in it: {ready.ref_text}")
         return replace(self, voice=ready.voice_id, clone=None, ref_text=None, x_vector_only=False)
 
-    async def voiced_at(self, url: str) -> Manner:
+    async def voiced_at(self, url: str) -> SpeechOptions:
         """Run `voiced` at ``url``."""
         from qwen3tts_wire.client import SpeechClient
 
@@ -173,13 +173,13 @@ class Manner:
             return await self.voiced(client)
 
 
-def tell_ignored(ignored: Iterable[str]) -> None:
+def note_ignored_options(ignored: Iterable[str]) -> None:
     """Note options unsupported by the engine."""
-    if names := ", ".join(SHOWN.get(each, each) for each in ignored):
+    if names := ", ".join(OPTION_NAMES.get(each, each) for each in ignored):
         note(f"This voice knows no {names}; left out.")
 
 
-def tell_mode(asked: Mode | None, used: str) -> None:
+def note_text_mode(asked: Mode | None, used: str) -> None:
     """Note an unsupported text mode."""
     if asked is not None and asked is not Mode.CLAUSE and used == Mode.CLAUSE:
         note(f"This voice takes no text in the mode {asked}; it speaks by clauses.")

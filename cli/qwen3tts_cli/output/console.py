@@ -35,7 +35,7 @@ def notes() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-about: ContextVar[str] = ContextVar("about", default="")
+task_label: ContextVar[str] = ContextVar("task_label", default="")
 """Name of a concurrent task, prefixed to notes."""
 
 
@@ -75,10 +75,10 @@ def _write(text: str) -> None:
 
 
 def _about() -> str:
-    return f"{about.get()}: " if about.get() else ""
+    return f"{about.get()}: " if task_label.get() else ""
 
 
-def complain(message: str, remedy: str = "") -> None:
+def print_error(message: str, remedy: str = "") -> None:
     """Print an error: cause, then remedy."""
     told = sentence(_about() + message)
     text = Text("Error: ", style="bold red").append(Text(told, style="default"))
@@ -89,9 +89,9 @@ def complain(message: str, remedy: str = "") -> None:
     notes().print(text)
 
 
-def complain_of(error: SpeechError) -> None:
+def print_speech_error(error: SpeechError) -> None:
     """Print an error with its own remedy."""
-    complain(error.message, remedy_of(error))
+    print_error(error.message, remedy_of(error))
 
 
 def remedy_of(error: SpeechError) -> str:

@@ -91,7 +91,7 @@ class CutShort(SpeechError):
 
 
 @contextmanager
-def needs(extra: str) -> Iterator[None]:
+def require_extra(extra: str) -> Iterator[None]:
     """Turn missing imports into an error that names the extra."""
     try:
         yield

@@ -19,24 +19,24 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-MOST = 12
+SHORT_PAGE_OPTIONS = 12
 """Option count from which ``--help-all`` is added."""
 
 HELP_ALL = "--help-all"
-WIDEST_NAME = 30
+NAME_CELLS = 30
 """Width of the first column; longer entries wrap."""
 WIDEST = 100
 _KINDS = {"path": "PATH", "file": "FILE", "directory": "FOLDER", "dir": "FOLDER", "text": "TEXT"}
 
 
-class Page(typer.core.TyperCommand):
+class ShortHelp(typer.core.TyperCommand):
     """Subcommand with a short ``--help``."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _print_page(self, ctx, everything=False)
 
 
-class Contents(typer.core.TyperGroup):
+class CommandList(typer.core.TyperGroup):
     """Command with the list of subcommands."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -46,7 +46,7 @@ class Contents(typer.core.TyperGroup):
 def with_pages(app: typer.Typer) -> None:
     """Install help pages on each subcommand of ``app``."""
     for each in app.registered_commands:
-        each.cls = Page
+        each.cls = ShortHelp
         assert each.callback is not None
         each.callback = _with_help_all(each.callback)
 
@@ -54,7 +54,7 @@ def with_pages(app: typer.Typer) -> None:
 def _with_help_all(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
     options = [each for each in signature.parameters.values() if _is_option(each)]
-    if len(options) <= MOST:
+    if len(options) <= SHORT_PAGE_OPTIONS:
         return command
     wanted = inspect.Parameter(
         "help_all",
@@ -121,11 +121,11 @@ def _first_of(command: Any) -> Sequence[str]:
 def first_options(first: Sequence[str], options: Sequence[Any]) -> list[Any]:
     """Return parameters of the short page, help options last."""
     own = [each for each in options if not _is_help(each)]
-    if len(own) <= MOST:
+    if len(own) <= SHORT_PAGE_OPTIONS:
         return list(options)
     known = {opt: each for each in own for opt in each.opts}
     wanted = [known[opt] for opt in first if opt in known]
-    return [*(wanted or own[:MOST]), *(each for each in options if _is_help(each))]
+    return [*(wanted or own[:SHORT_PAGE_OPTIONS]), *(each for each in options if _is_help(each))]
 
 
 def _is_help(option: Any) -> bool:
@@ -155,7 +155,7 @@ def _print_panel(console: Console, name: str, params: Sequence[Any]) -> None:
 def _print_rows(console: Console, name: str, rows: Sequence[tuple[Text, Text]]) -> None:
     if not rows:
         return
-    width = min(WIDEST_NAME, max(cell_len(left.plain) for left, _ in rows))
+    width = min(NAME_CELLS, max(cell_len(left.plain) for left, _ in rows))
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=width, overflow="fold")
     grid.add_column(overflow="fold")
@@ -187,7 +187,7 @@ def value_label(param: Any) -> str:
     described = getattr(param, "type_descriptor", None) or getattr(param, "type", None)
     if choices := _choices(described):
         label = "|".join(choices)
-        return label if len(label) <= WIDEST_NAME - 2 else "CHOICE"
+        return label if len(label) <= NAME_CELLS - 2 else "CHOICE"
     kind = getattr(described, "name", "") or getattr(described, "annotation", "")
     if getattr(described, "is_path", False):
         kind = getattr(described, "path_type", "")

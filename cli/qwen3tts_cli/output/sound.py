@@ -214,7 +214,7 @@ _FORMS = {".flac": "flac", ".mp3": "mp3", ".ogg": "opus", ".opus": "opus"}
 """Encoder names."""
 
 
-class Sink(Protocol):
+class AudioSink(Protocol):
     """Consumer of samples."""
 
     async def write(self, pcm: bytes) -> None:

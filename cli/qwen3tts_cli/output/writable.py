@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import typer
 
-from qwen3tts_cli.output.exits import needs
+from qwen3tts_cli.output.exits import require_extra
 
 if TYPE_CHECKING:
     pass
@@ -75,7 +75,7 @@ def check_sound_file(option: str, path: Path | None, extra: str) -> None:
             f"{option}: {_ending_of(path)}; it says the form: {_listed(SOUND_ENDINGS)}."
         )
     if ending != SOUND_ENDINGS[0]:
-        with needs(extra):
+        with require_extra(extra):
             import av  # noqa: F401
 
 

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from qwen3tts_cli.latency.columns import Columns, columns_of
 from qwen3tts_cli.latency.compared import (
-    Compared,
+    ComparedQuantity,
     Comparison,
-    Kind,
+    RowKind,
     calls_of,
     compare,
     notes_of,
@@ -38,7 +38,7 @@ def slower() -> Comparison:
     return compare(made(), made(seed=1, slower_ms=25))
 
 
-def row(comparison: Comparison, name: str, what: str = "p50") -> Compared:
+def row(comparison: Comparison, name: str, what: str = "p50") -> ComparedQuantity:
     (found,) = [
         each for each in comparison.rows if name in (each.name, each.marks) and each.what == what
     ]
@@ -58,9 +58,9 @@ def test_the_hop_that_was_changed_is_found_and_no_other(slower: Comparison) -> N
 
 
 def test_every_kind_of_figure_is_compared(slower: Comparison) -> None:
-    assert row(slower, SILENCE).kind is Kind.HEADLINE
+    assert row(slower, SILENCE).kind is RowKind.HEADLINE
     assert row(slower, "without a gap", "share").unit == "%"
-    assert row(slower, "failed", "share").kind is Kind.SHARE
+    assert row(slower, "failed", "share").kind is RowKind.SHARE
     assert row(slower, "request_sent → request_received").clock_ms == pytest.approx(0.8)
     assert row(slower, ENGINE).clock_ms == 0
     assert row(slower, ENGINE).difference.level > row(slower, FIRST_SOUND).difference.level

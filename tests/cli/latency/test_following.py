@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from qwen3tts_cli.latency.following import LAST, LOOK_AGAIN_S, Following
+from qwen3tts_cli.latency.following import MAX_UTTERANCES, RESCAN_INTERVAL_S, LogFollower
 from qwen3tts_cli.latency.live import StandardInput, line_of, view
 from qwen3tts_cli.latency.selection import Selection
 from qwen3tts_speech.e2e_lines import E2eWriter
@@ -21,7 +21,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "calls.jsonl"
 
 
-def shown(following: Following, width: int = 100, height: int = 40) -> str:
+def shown(following: LogFollower, width: int = 100, height: int = 40) -> str:
     console = Console(file=io.StringIO(), width=width, height=height)
     console.print(view(following, width, height))
     assert isinstance(console.file, io.StringIO)
@@ -29,7 +29,7 @@ def shown(following: Following, width: int = 100, height: int = 40) -> str:
 
 
 def test_utterances_come_as_they_are_written(log: Path) -> None:
-    following = Following([str(log)], Selection())
+    following = LogFollower([str(log)], Selection())
     assert following.poll(0.0) == []
     made_log(log, Made(utterances=3))
     assert [record.context for record in following.poll(1.0)] == ["0", "1", "2"]
@@ -42,29 +42,29 @@ def test_utterances_come_as_they_are_written(log: Path) -> None:
 
 def test_only_those_that_the_filters_take(log: Path) -> None:
     made_log(log, Made(utterances=20, calls=2))
-    following = Following([str(log)], Selection({"call": ("call-0001",)}))
+    following = LogFollower([str(log)], Selection({"call": ("call-0001",)}))
     assert len(following.poll(0.0)) == following.seen == 10
     following.close()
 
 
 def test_a_folder_is_looked_through_again_for_new_logs(tmp_path: Path) -> None:
     made_log(tmp_path / "one.jsonl", Made(utterances=1))
-    following = Following([str(tmp_path)], Selection())
+    following = LogFollower([str(tmp_path)], Selection())
     assert len(following.poll(0.0)) == 1
     made_log(tmp_path / "two.jsonl", Made(utterances=2, seed=1))
-    assert following.poll(LOOK_AGAIN_S / 2) == []
-    assert len(following.poll(LOOK_AGAIN_S)) == 2
+    assert following.poll(RESCAN_INTERVAL_S / 2) == []
+    assert len(following.poll(RESCAN_INTERVAL_S)) == 2
     assert following.files == [f"{tmp_path}/one.jsonl", f"{tmp_path}/two.jsonl"]
     following.close()
 
 
 def test_no_more_than_the_last_are_held_and_none_of_their_words(log: Path) -> None:
-    made_log(log, Made(utterances=LAST + 200, text="my number is 12"))
-    following = Following([str(log)], Selection())
+    made_log(log, Made(utterances=MAX_UTTERANCES + 200, text="my number is 12"))
+    following = LogFollower([str(log)], Selection())
     while following.poll(0.0):
         pass
-    assert following.seen == LAST + 200
-    assert len(following.last) == LAST
+    assert following.seen == MAX_UTTERANCES + 200
+    assert len(following.last) == MAX_UTTERANCES
     assert {record.text for record in following.last} == {None}
     following.close()
 
@@ -72,7 +72,7 @@ def test_no_more_than_the_last_are_held_and_none_of_their_words(log: Path) -> No
 def test_damage_and_newer_versions_are_counted(log: Path) -> None:
     made_log(log, Made(utterances=3))
     log.write_bytes(b"half a\n\n" + log.read_bytes().replace(b'"v":1', b'"v":3', 1))
-    following = Following([str(log)], Selection())
+    following = LogFollower([str(log)], Selection())
     assert len(following.poll(0.0)) == 3
     assert (following.damaged, following.newer) == (1, 1)
     text = shown(following)
@@ -86,7 +86,7 @@ def test_mr_sips_lines_are_followed_too(log: Path) -> None:
         writer = E2eWriter(file)
         for record in made_records(Made(utterances=50, every_s=120.0)):
             writer.append(record)
-    following = Following([str(log)], Selection())
+    following = LogFollower([str(log)], Selection())
     # The last ones may still get lines.
     assert writer.written - 40 < len(following.poll(0.0)) <= writer.written
     following.close()
@@ -94,13 +94,13 @@ def test_mr_sips_lines_are_followed_too(log: Path) -> None:
 
 def test_a_compressed_log_is_refused() -> None:
     with pytest.raises(BadRequest, match="is compressed"):
-        Following(["calls.jsonl.gz"], Selection())
+        LogFollower(["calls.jsonl.gz"], Selection())
 
 
 def test_what_is_piped_in_is_followed_to_its_end() -> None:
     reading, writing = os.pipe()
     standard = StandardInput(reading)
-    following = Following(["-"], Selection(), standard=standard)
+    following = LogFollower(["-"], Selection(), standard=standard)
     assert following.poll(0.0) == []
     record = next(made_records())
     os.write(writing, record.to_json().encode() + b"\n" + record.to_json().encode())
@@ -113,7 +113,7 @@ def test_what_is_piped_in_is_followed_to_its_end() -> None:
 
 def test_the_view_shows_figures_and_the_latest_first(log: Path) -> None:
     made_log(log, Made(utterances=40, failed_share=0))
-    following = Following([str(log)], Selection())
+    following = LogFollower([str(log)], Selection())
     following.poll(0.0)
     text = shown(following, height=60)
     assert "40 utterances" in text
@@ -127,7 +127,7 @@ def test_the_view_shows_figures_and_the_latest_first(log: Path) -> None:
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 10), (200, 50)])
 def test_the_view_fits_its_terminal_where_there_is_room(log: Path, width: int, height: int) -> None:
     made_log(log, Made(utterances=40))
-    following = Following([str(log)], Selection())
+    following = LogFollower([str(log)], Selection())
     following.poll(0.0)
     lines = shown(following, width, height).splitlines()
     assert max(map(len, lines)) <= max(width, 60)
@@ -136,7 +136,7 @@ def test_the_view_fits_its_terminal_where_there_is_room(log: Path, width: int, h
 
 
 def test_an_empty_view_says_so(log: Path) -> None:
-    following = Following([str(log)], Selection())
+    following = LogFollower([str(log)], Selection())
     following.poll(0.0)
     assert "No utterance yet." in shown(following)
     assert "it is waited for" in shown(following, width=400)
@@ -146,7 +146,7 @@ def test_an_empty_view_says_so(log: Path) -> None:
 def test_names_of_the_other_end_steer_no_terminal(log: Path) -> None:
     record = UtteranceRecord("a\x1b[31m\nb", "1", end_reason="\x1b]0;x\x07")
     log.write_text(record.to_json() + "\n")
-    following = Following([str(log)], Selection())
+    following = LogFollower([str(log)], Selection())
     following.poll(0.0)
     for text in (shown(following), line_of(record)):
         assert "\x1b" not in text

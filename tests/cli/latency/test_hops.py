@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_cli.latency.columns import columns_of
-from qwen3tts_cli.latency.hops import SIDES, Hop, Side, begin_of, hops_of, names_of, ways_of
+from qwen3tts_cli.latency.hops import SIDES, Hop, Side, hops_of, mean_paths, names_of, starting_mark
 from qwen3tts_cli.latency.stages import CHAIN
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from tests.cli.latency.pages import made
@@ -14,7 +14,7 @@ def test_the_hops_of_a_way_add_up_whatever_marks_are_missing() -> None:
     columns = made(utterances=300)
     for place, mark in enumerate((Mark.SLOT, Mark.RESAMPLED, Mark.SEGMENT_READY)):
         columns.mark_ms[mark][place::4] = np.nan
-    ways = ways_of(columns, hops_of(columns))
+    ways = mean_paths(columns, hops_of(columns))
     assert [way.name for way in ways] == ["Typical", "Slowest 5\u202f%"]
     for way in ways:
         assert sum(way.hop_ms.values()) == pytest.approx(way.total_ms, rel=1e-4)
@@ -23,7 +23,7 @@ def test_the_hops_of_a_way_add_up_whatever_marks_are_missing() -> None:
 def test_the_slow_way_is_that_of_the_slowest() -> None:
     columns = made(utterances=200)
     total = columns.between_ms(Mark.TEXT_IN, Mark.FIRST_AUDIBLE_WIRE)
-    typical, slow = ways_of(columns, hops_of(columns))
+    typical, slow = mean_paths(columns, hops_of(columns))
     heard = np.sort(total[np.isfinite(total)])
     assert len(slow.rows) == round(len(heard) * 0.05)
     assert total[slow.rows].min() == heard[-len(slow.rows)]
@@ -40,16 +40,16 @@ def test_the_way_begins_with_the_callers_last_sound_if_known_else_where_most_do(
         record.mark(Mark.FIRST_AUDIBLE_WIRE, 1.0)
         records.append(record)
     columns = columns_of(records)
-    assert begin_of(columns) is Mark.TEXT_IN
-    (typical, _) = ways_of(columns, hops_of(columns))
+    assert starting_mark(columns) is Mark.TEXT_IN
+    (typical, _) = mean_paths(columns, hops_of(columns))
     assert typical.total_ms == pytest.approx(500)
     records[3].mark(Mark.SPEECH_END, -0.2)
-    assert begin_of(columns_of(records)) is Mark.SPEECH_END
+    assert starting_mark(columns_of(records)) is Mark.SPEECH_END
 
 
 def test_a_log_without_a_sound_has_no_way() -> None:
     columns = made(failed_share=1.0)
-    assert ways_of(columns, hops_of(columns)) == []
+    assert mean_paths(columns, hops_of(columns)) == []
 
 
 @pytest.mark.parametrize("mark", CHAIN[1:])

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qwen3tts_cli.latency.choices import Kind
-from qwen3tts_cli.latency.columns import Columns, Named, columns_of
+from qwen3tts_cli.latency.choices import LogKind
+from qwen3tts_cli.latency.columns import Columns, NameColumn, columns_of
 from qwen3tts_cli.latency.findings import LogChanged
-from qwen3tts_cli.latency.reading import LogFile, Wanted, read_columns
+from qwen3tts_cli.latency.reading import LogFile, ReadFilter, read_columns
 from qwen3tts_cli.latency.selection import Selection
 from qwen3tts_speech.e2e_lines import E2eWriter
 from qwen3tts_speech.latency import MAX_LINE_BYTES
@@ -23,7 +23,7 @@ MADE = Made(utterances=30, calls=3, text="a word")
 
 
 def read(*paths: Path, selection: Selection | None = None) -> Columns:
-    return read_columns(map(LogFile, paths), Wanted(selection or Selection()))
+    return read_columns(map(LogFile, paths), ReadFilter(selection or Selection()))
 
 
 def contexts(columns: Columns) -> list[str]:
@@ -168,7 +168,7 @@ def test_a_file_without_utterances_is_told_of(tmp_path: Path, content: bytes, to
 
 
 def test_only_what_the_filters_take_is_kept(log: Path) -> None:
-    wanted = Wanted(Selection({"call": ("call-0001",)}))
+    wanted = ReadFilter(Selection({"call": ("call-0001",)}))
     columns = read_columns([LogFile(log)], wanted)
     assert columns.call.counts() == {"call-0001": 10}
     assert contexts(columns) == [str(number) for number in range(10, 20)]
@@ -179,7 +179,7 @@ def test_only_what_the_filters_take_is_kept(log: Path) -> None:
     ("name", "row"), [("17", 17), ("call-0001/17", 17), ("call-0001", 10), ("nobody", None)]
 )
 def test_an_utterance_is_found_by_what_it_is_called(log: Path, name: str, row: int | None) -> None:
-    wanted = Wanted(Selection(), chosen=name)
+    wanted = ReadFilter(Selection(), chosen=name)
     read_columns([LogFile(log)], wanted)
     assert wanted.found == row
 
@@ -214,7 +214,7 @@ def test_mr_sips_lines_are_known_by_themselves(tmp_path: Path) -> None:
 
 
 def test_what_the_lines_are_can_be_said(log: Path) -> None:
-    columns = read_columns([LogFile(log)], kind=Kind.MR_SIP)
+    columns = read_columns([LogFile(log)], kind=LogKind.MR_SIP)
     assert len(columns) == 0
     assert columns.findings.damaged == 30
 
@@ -232,5 +232,5 @@ def test_an_utterance_takes_few_bytes() -> None:
     arrays: list[NDArray[np.generic]] = [*columns.mark_ms.values()]
     for value in vars(columns).values():
         arrays += [value] if isinstance(value, np.ndarray) else []
-        arrays += [value.codes] if isinstance(value, Named) else []
+        arrays += [value.codes] if isinstance(value, NameColumn) else []
     assert sum(array.nbytes for array in arrays) / 1000 < 200

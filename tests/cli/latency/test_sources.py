@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_cli.latency.reading import Found, find_logs
+from qwen3tts_cli.latency.reading import ResolvedLogs, find_logs
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def paths(found: Found, folder: Path) -> list[str]:
+def paths(found: ResolvedLogs, folder: Path) -> list[str]:
     return [each.path.relative_to(folder).as_posix() for each in found.files]
 
 

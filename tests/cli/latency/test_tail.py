@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_cli.latency.following import Lines, Tail
+from qwen3tts_cli.latency.following import LineSplitter, Tail
 from qwen3tts_speech.latency import MAX_LINE_BYTES
 
 
@@ -23,7 +23,7 @@ def add(path: Path, data: bytes) -> None:
 
 @given(st.lists(st.binary(max_size=20)))
 def test_lines_are_the_same_however_their_bytes_come(pieces: list[bytes]) -> None:
-    lines = Lines()
+    lines = LineSplitter()
     found = [line for piece in pieces for line in lines.feed(piece)] + lines.end()
     assert b"".join(found) == b"".join(pieces)
     assert all(line.count(b"\n") <= 1 for line in found)
@@ -31,7 +31,7 @@ def test_lines_are_the_same_however_their_bytes_come(pieces: list[bytes]) -> Non
 
 
 def test_a_line_without_end_is_not_held_in_memory() -> None:
-    lines = Lines()
+    lines = LineSplitter()
     for _ in range(5):
         assert lines.feed(b"x" * (MAX_LINE_BYTES // 2)) == []
         assert len(lines._rest) <= MAX_LINE_BYTES

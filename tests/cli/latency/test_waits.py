@@ -12,7 +12,7 @@ import pytest
 from qwen3tts_cli.latency import tables
 from qwen3tts_cli.latency.columns import Columns, columns_of
 from qwen3tts_cli.latency.compared import compare
-from qwen3tts_cli.latency.hops import hops_of, ways_of
+from qwen3tts_cli.latency.hops import hops_of, mean_paths
 from qwen3tts_cli.latency.html.page import page
 from qwen3tts_cli.latency.live import line_of
 from qwen3tts_cli.latency.selection import typical
@@ -69,12 +69,12 @@ def test_stages_and_hops_are_those_of_answers_where_there_are_any(agents_log: Co
     rows = {row.name: row for row in tables.stages(agents_log)}
     assert {row.count for row in rows.values()} == {11}
     assert rows["first_delta → first_frame_wire"].p50 == pytest.approx(100, abs=0.01)
-    ways = ways_of(agents_log, hops_of(agents_log), Mark.FIRST_DELTA)
+    ways = mean_paths(agents_log, hops_of(agents_log), Mark.FIRST_DELTA)
     assert [way.total_ms for way in ways] == pytest.approx([100, 100], abs=0.01)
     assert not agents_log.greeting[[row for way in ways for row in way.rows]].any()
     only = columns_of([greeting(1, 40)])
     assert tables.stages(only)
-    assert ways_of(only, hops_of(only))
+    assert mean_paths(only, hops_of(only))
 
 
 def test_without_a_recogniser_the_first_sound_leads() -> None:

@@ -16,16 +16,16 @@ from qwen3tts_agent.recognition.whisper_process import model_line
 from qwen3tts_cli.doctor import command as doctor
 from qwen3tts_cli.doctor.checks import Level
 from qwen3tts_cli.doctor.conversation import (
-    LONG_MS,
+    LONG_WAIT_MS,
     RATE_HZ,
     SENTENCE,
-    hear_turn,
+    recognise_turn,
     speak,
     trimmed,
     wait_check,
 )
 from qwen3tts_cli.main import run
-from qwen3tts_cli.options.speech import Manner
+from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_phone import ListenSettings
 from qwen3tts_server.run import running_server
@@ -65,7 +65,7 @@ async def test_a_turn_is_heard_as_a_call_gives_it() -> None:
         return "two seconds"
 
     recogniser = CallbackRecogniser(understand)
-    heard = await hear_turn(recogniser, SPEECH, ListenSettings(), clock)
+    heard = await recognise_turn(recogniser, SPEECH, ListenSettings(), clock)
     assert heard.text == "two seconds"
     assert heard.wait_s == pytest.approx(0.25)
     assert taken[0] >= 2 * recogniser.rate_hz * 0.99
@@ -78,7 +78,7 @@ async def test_what_began_at_the_pause_need_not_be_waited_for() -> None:
     async def understand(samples: NDArray[np.int16], rate_hz: int) -> str:
         return "two seconds"
 
-    heard = await hear_turn(
+    heard = await recognise_turn(
         CallbackRecogniser(understand, early=True), SPEECH, ListenSettings(), clock
     )
     assert heard.wait_s == 0
@@ -96,14 +96,14 @@ async def test_the_voice_says_a_sentence_in_telephone_quality() -> None:
         running_server(FakeEngine()) as server,
         await SpeechClient.connect(server.url) as client,
     ):
-        voice = await speak(client, Manner(voice="tone"))
+        voice = await speak(client, SpeechOptions(voice="tone"))
         assert voice.sentence == SENTENCE
         assert voice.first_sound_s > 0
         assert voice.seconds == pytest.approx(0.05 * len(SENTENCE), abs=0.2)
-        german = await speak(client, Manner(voice="tone-de", language="de"))
+        german = await speak(client, SpeechOptions(voice="tone-de", language="de"))
         assert german.sentence.startswith("1, 2")
         with pytest.raises(EngineFailed):
-            await speak(client, Manner(voice="fail"))
+            await speak(client, SpeechOptions(voice="fail"))
 
 
 PARTS = {
@@ -131,7 +131,7 @@ def test_the_wait_is_the_sum_of_its_parts_by_name() -> None:
     ("part", "remedy"), [("pause", "--pause-ms"), ("first token", "model"), ("voice", "voice")]
 )
 def test_of_a_long_wait_the_longest_part_has_the_remedy(part: str, remedy: str) -> None:
-    check = wait_check({**PARTS, part: LONG_MS})
+    check = wait_check({**PARTS, part: LONG_WAIT_MS})
     assert check.level is Level.WARN
     assert remedy in check.remedy
 

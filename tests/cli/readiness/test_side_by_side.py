@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from qwen3tts_agent.chat.client import ModelRefused, ModelUnavailable
-from qwen3tts_cli.doctor.preflight import Readiness
+from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_wire.errors import ConnectionLost, SpeechError, UnknownVoice
 
 
@@ -24,7 +24,7 @@ WRONG = ModelRefused("the key is wrong.", remedy="Check it.")
 
 
 async def test_each_finding_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    async with Readiness() as ready:
+    async with PreflightChecks() as ready:
         ready.start("Language model", found("tiny is ready."))
         ready.start("Recogniser", found("whisper is ready."))
         await ready.finish()
@@ -38,7 +38,7 @@ async def test_each_finding_is_one_line(capsys: pytest.CaptureFixture[str]) -> N
 
 
 async def test_nothing_to_check_is_nothing_to_tell(capsys: pytest.CaptureFixture[str]) -> None:
-    async with Readiness() as ready:
+    async with PreflightChecks() as ready:
         await ready.finish()
     assert capsys.readouterr().err == ""
 
@@ -56,7 +56,7 @@ async def test_they_run_at_the_same_time() -> None:
         await first.wait()
         return "."
 
-    async with asyncio.timeout(20), Readiness() as ready:
+    async with asyncio.timeout(20), PreflightChecks() as ready:
         ready.start("One", one())
         ready.start("Other", other())
         await ready.finish()
@@ -65,7 +65,7 @@ async def test_they_run_at_the_same_time() -> None:
 async def test_the_first_failure_is_raised_and_the_others_are_told_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async with Readiness() as ready:
+    async with PreflightChecks() as ready:
         ready.start("Language model", fails(DOWN))
         ready.start("Recogniser", fails(WRONG))
         with pytest.raises(ModelUnavailable):
@@ -78,12 +78,12 @@ async def test_the_first_failure_is_raised_and_the_others_are_told_once(
 async def test_a_service_goes_on_where_a_failure_may_pass(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async with Readiness(goes_on=True) as ready:
+    async with PreflightChecks(goes_on=True) as ready:
         ready.start("Language model", fails(DOWN))
         await ready.finish()
     told = capsys.readouterr().err
     assert "Language model: not ready. The model is not there. Start it.\n" in told
-    async with Readiness(goes_on=True) as ready:
+    async with PreflightChecks(goes_on=True) as ready:
         ready.start("Language model", fails(WRONG))
         with pytest.raises(ModelRefused):
             await ready.finish()
@@ -92,7 +92,7 @@ async def test_a_service_goes_on_where_a_failure_may_pass(
 async def test_where_the_start_fails_the_checks_errors_are_told_beside_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async with Readiness() as ready:
+    async with PreflightChecks() as ready:
         ready.start("Language model", fails(DOWN))
         ready.start("Recogniser", found("whisper is ready."))
         with pytest.raises(UnknownVoice):
@@ -103,7 +103,7 @@ async def test_where_the_start_fails_the_checks_errors_are_told_beside_it(
 
 
 async def test_a_step_that_works_gives_its_result() -> None:
-    async with Readiness() as ready:
+    async with PreflightChecks() as ready:
         ready.start("Language model", fails(DOWN))
         assert await ready.also(found("url")) == "url"
         await asyncio.sleep(0)
@@ -120,7 +120,7 @@ async def test_the_end_of_the_command_ends_what_is_checked() -> None:
         return ""
 
     async def command() -> None:
-        async with Readiness() as ready:
+        async with PreflightChecks() as ready:
             ready.start("Language model", hangs())
             await ready.finish()
 
@@ -134,7 +134,7 @@ async def test_the_end_of_the_command_ends_what_is_checked() -> None:
 
 
 async def test_a_defect_is_no_finding() -> None:
-    async with Readiness(goes_on=True) as ready:
+    async with PreflightChecks(goes_on=True) as ready:
         ready.start("Language model", fails(ZeroDivisionError()))
         with pytest.raises(ZeroDivisionError):
             await ready.finish()
@@ -145,7 +145,7 @@ async def test_a_defect_is_no_finding() -> None:
 async def test_what_is_optional_is_reported_and_named_where_it_fails(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async with Readiness() as ready:
+    async with PreflightChecks() as ready:
         ready.start("Recogniser", fails(WRONG), optional=True)
         ready.start("Language model", found("tiny is ready."))
         assert await ready.finish() == {"Recogniser"}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from qwen3tts_agent.chat.client import ChatSettings
-from qwen3tts_cli.calls.words import Words
-from qwen3tts_cli.doctor.preflight import check_words, speakable
+from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.doctor.preflight import check_words, is_speakable
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_phone.call.text_sources import MAX_CHARS
 from qwen3tts_wire.errors import BadText, LimitExceeded
@@ -19,23 +19,23 @@ from qwen3tts_wire.errors import BadText, LimitExceeded
 
 @pytest.mark.parametrize("text", ["a", "5", "**é**", "🙂 ok", "中", "\u0661", "[yes](http://x)"])
 def test_a_letter_or_a_digit_can_be_spoken(text: str) -> None:
-    assert speakable([text])
-    assert speakable(list(text))
-    check_words(Words(text=text))
+    assert is_speakable([text])
+    assert is_speakable(list(text))
+    check_words(TextSource(text=text))
 
 
 @pytest.mark.parametrize(
     "text", ["...", "***", "🙂", "—", "% & €", "- - -", "<br>", "```\ncode\n```", "\u200b", "|---|"]
 )
 def test_marks_symbols_and_emoji_cannot(text: str, tmp_path: Path) -> None:
-    assert not speakable([text])
+    assert not is_speakable([text])
     with pytest.raises(BadText, match="--say holds nothing that can be spoken") as raised:
-        check_words(Words(text=text))
+        check_words(TextSource(text=text))
     assert "letters or digits" in raised.value.remedy
     file = tmp_path / "words.txt"
     file.write_text(text, "utf-8")
     with pytest.raises(BadText, match=r"words\.txt holds nothing that can be spoken"):
-        check_words(Words(file=file))
+        check_words(TextSource(file=file))
 
 
 @pytest.mark.parametrize(
@@ -53,26 +53,26 @@ def test_a_file_is_read_to_its_end(tmp_path: Path, content: bytes, says: str) ->
     file = tmp_path / "words.txt"
     file.write_bytes(content)
     with pytest.raises(BadText, match=says) as raised:
-        check_words(Words(file=file))
+        check_words(TextSource(file=file))
     assert raised.value.remedy
 
 
 def test_a_file_that_cannot_be_read_or_is_too_long_is_refused(tmp_path: Path) -> None:
     for bad in (tmp_path, tmp_path / "none.txt"):
         with pytest.raises(BadText, match="cannot be read"):
-            check_words(Words(file=bad))
+            check_words(TextSource(file=bad))
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(BadText, match="not a regular file"):
-        check_words(Words(file=pipe))
+        check_words(TextSource(file=pipe))
     long = tmp_path / "long.txt"
     long.write_text("a" * (MAX_CHARS + 1), "utf-8")
     with pytest.raises(LimitExceeded, match="longer than"):
-        check_words(Words(file=long))
+        check_words(TextSource(file=long))
 
 
 def test_what_the_agent_says_by_itself_is_checked_too() -> None:
-    model = Words(chat=ChatSettings("http://127.0.0.1:1/v1"))
+    model = TextSource(chat=ChatSettings("http://127.0.0.1:1/v1"))
     check_words(model, ListenOptions(stt="whisper", greeting="Hello.", filler="One moment."))
     with pytest.raises(BadText, match="--greeting holds nothing"):
         check_words(model, ListenOptions(stt="whisper", greeting="…"))
@@ -83,19 +83,19 @@ def test_what_the_agent_says_by_itself_is_checked_too() -> None:
 @pytest.mark.parametrize("option", ["--say", "--system", "--prompt", "--greeting"])
 def test_bytes_of_another_encoding_are_refused(option: str) -> None:
     broken = os.fsdecode(b"caf\xe9")
-    words = Words(text=broken)
+    words = TextSource(text=broken)
     listening = ListenOptions()
     if option != "--say":
         chat = ChatSettings("http://127.0.0.1:1/v1")
         system, prompt = (broken if option == each else "" for each in ("--system", "--prompt"))
-        words = Words(chat=chat, system=system, prompt=prompt)
+        words = TextSource(chat=chat, system=system, prompt=prompt)
         listening = ListenOptions(greeting=broken if option == "--greeting" else None)
     with pytest.raises(BadText, match=f"{option} is not UTF-8 text: see character 4"):
         check_words(words, listening)
 
 
 def test_instructions_may_be_empty() -> None:
-    check_words(Words(chat=ChatSettings("http://127.0.0.1:1/v1"), system="", prompt=""))
+    check_words(TextSource(chat=ChatSettings("http://127.0.0.1:1/v1"), system="", prompt=""))
 
 
 @contextmanager
@@ -117,23 +117,23 @@ def test_a_file_as_standard_input_is_looked_into_and_not_consumed(tmp_path: Path
     for content, says in ((b"***", "holds nothing"), (b"", "holds nothing"), (b"\xff", "byte 0")):
         file.write_bytes(content)
         with standard_input(file), pytest.raises(BadText, match=f"standard input .*{says}"):
-            check_words(Words(stdin=True))
+            check_words(TextSource(stdin=True))
     file.write_bytes(b"Good morning.")
     with standard_input(file):
-        check_words(Words(stdin=True))
+        check_words(TextSource(stdin=True))
         assert os.read(0, 100) == b"Good morning."
 
 
 def test_no_standard_input_is_told(tmp_path: Path) -> None:
     with standard_input(os.devnull), pytest.raises(BadText, match="standard input holds nothing"):
-        check_words(Words(stdin=True))
+        check_words(TextSource(stdin=True))
 
 
 def test_a_pipe_is_not_waited_for() -> None:
     read, write = os.pipe()
     try:
         with standard_input(f"/proc/self/fd/{read}"):
-            check_words(Words(stdin=True))
+            check_words(TextSource(stdin=True))
     finally:
         os.close(read)
         os.close(write)

@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from qwen3tts_cli import main, say
 from qwen3tts_cli.main import app, run
-from qwen3tts_cli.output.help import MOST, Contents, first_options
+from qwen3tts_cli.output.help import SHORT_PAGE_OPTIONS, CommandList, first_options
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 FIRST = {
@@ -47,9 +47,13 @@ def own(name: str) -> list[Any]:
 
 
 def test_all_commands_with_many_options_have_a_first_page() -> None:
-    assert set(FIRST) == set(MANY) == {name for name in COMMANDS if len(own(name)) > MOST}
+    assert (
+        set(FIRST)
+        == set(MANY)
+        == {name for name in COMMANDS if len(own(name)) > SHORT_PAGE_OPTIONS}
+    )
     for names in FIRST.values():
-        assert len(names) == len(set(names)) == MOST
+        assert len(names) == len(set(names)) == SHORT_PAGE_OPTIONS
 
 
 @pytest.mark.parametrize("name", MANY)
@@ -161,7 +165,7 @@ def test_a_command_is_one_file_and_one_line_in_the_table(
     (package / "__init__.py").write_text("")
     (package / "greet.py").write_text(NEW_COMMAND)
     monkeypatch.syspath_prepend(str(tmp_path))
-    extended = typer.Typer(cls=Contents)
+    extended = typer.Typer(cls=CommandList)
     greet = importlib.import_module("greeting_for_a_test.greet")
     main.add_commands(extended, (*main.COMMANDS, greet))
     runner = typer.testing.CliRunner()

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from qwen3tts_cli.latency.columns import Columns, Floats, Named
+from qwen3tts_cli.latency.columns import Columns, Floats, NameColumn
 from qwen3tts_cli.latency.html.markup import count, number, text
-from qwen3tts_cli.latency.tables import FEWEST, RowNumbers, percentile, stated
+from qwen3tts_cli.latency.tables import MIN_VALUES, RowNumbers, percentile, stated
 
 MOST_ROWS: Final = 15
 
@@ -35,7 +35,7 @@ class Part:
         return self.p50 if np.isnan(self.p95) else self.p95
 
 
-def parts(columns: Columns, by: Named) -> list[Part]:
+def parts(columns: Columns, by: NameColumn) -> list[Part]:
     """Return parts, slowest first, silent ones last."""
     names = len(by.names)
     utterances = np.bincount(by.codes, minlength=names)
@@ -47,7 +47,7 @@ def parts(columns: Columns, by: Named) -> list[Part]:
     known = np.bincount(by.codes[order], minlength=names)
     begin = np.concatenate([[0], np.cumsum(known)[:-1]])
     p50, p95 = (_ranked(values, begin, known, percent) for percent in (50, 95))
-    p95[known < FEWEST[95]] = np.nan
+    p95[known < MIN_VALUES[95]] = np.nan
     made = [
         Part(
             by.names[at],
@@ -210,7 +210,7 @@ def timeline(columns: Columns, *, seed: int = 0) -> Timeline:
         made.p95,
         made.gaps,
         made.longest_gap_ms,
-        [moment(float(at)) for at in started[shown]],
+        [plotly_time(float(at)) for at in started[shown]],
         [float(ms) for ms in lead_ms[shown]],
         everything,
         undated,
@@ -225,7 +225,7 @@ def _add_bin(
     gaps: int = 0,
     longest_gap_ms: float = 0.0,
 ) -> None:
-    made.bin_times.append(moment(min(at, LATEST_S)))
+    made.bin_times.append(plotly_time(min(at, LATEST_S)))
     made.p50.append(p50)
     made.p95.append(p95)
     made.gaps.append(gaps)
@@ -250,6 +250,6 @@ def _width(span_s: float, utterances: int) -> float:
     return math.ceil(span_s / (most - 1) / 86_400) * 86_400.0
 
 
-def moment(unix_s: float) -> str:
+def plotly_time(unix_s: float) -> str:
     """Format UTC for plotly, in milliseconds."""
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -10,7 +10,7 @@ import numpy as np
 
 from qwen3tts_cli.latency.columns import Columns
 from qwen3tts_cli.latency.hops import Hop
-from qwen3tts_cli.latency.html.breakdown import LATEST_S, moment
+from qwen3tts_cli.latency.html.breakdown import LATEST_S, plotly_time
 from qwen3tts_cli.latency.order import disorder
 from qwen3tts_cli.latency.stages import CHAIN, OF_SERVER
 from qwen3tts_cli.latency.tables import RowNumbers
@@ -34,7 +34,7 @@ _LATER: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenUtterances:
     """Shown utterances."""
 
     utterances: list[dict[str, Any]]
@@ -42,7 +42,7 @@ class Chosen:
     """Utterances of changed logs."""
 
 
-def choose(columns: Columns, *, with_text: bool, seed: int = 0) -> Chosen:
+def choose(columns: Columns, *, with_text: bool, seed: int = 0) -> ChosenUtterances:
     """Reread the chosen utterances; ``seed`` is the sample's."""
     made: list[dict[str, Any]] = []
     taken: set[int] = set()
@@ -58,7 +58,7 @@ def choose(columns: Columns, *, with_text: bool, seed: int = 0) -> Chosen:
                 unreadable += 1
             else:
                 made.append({"group": group, **_shown(record, with_text=with_text)})
-    return Chosen(made, unreadable)
+    return ChosenUtterances(made, unreadable)
 
 
 def _groups(columns: Columns, seed: int) -> list[tuple[str, RowNumbers]]:
@@ -97,7 +97,7 @@ def _shown(record: UtteranceRecord, *, with_text: bool) -> dict[str, Any]:
                 ("voice", record.voice),
                 ("line", record.line),
                 ("codec", record.codec),
-                ("began", moment(record.started_unix_s)[:19] + " UTC" if dated else ""),
+                ("began", plotly_time(record.started_unix_s)[:19] + " UTC" if dated else ""),
                 ("ended by", record.end_reason or "still open"),
             )
             if value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from qwen3tts_cli.latency.compared import Compared, Comparison, Kind, notes_of, word
+from qwen3tts_cli.latency.compared import ComparedQuantity, Comparison, RowKind, notes_of, word
 from qwen3tts_cli.latency.comparison import Verdict
 from qwen3tts_cli.latency.html.markup import NOTHING, ms, number, plural, signed, text
 from qwen3tts_cli.latency.stages import FIRST_SOUND, WAIT
@@ -20,7 +20,7 @@ _CLASSES: Final = {
 
 def finding(comparison: Comparison) -> str:
     """Return the change of the first sound as a sentence."""
-    rows = [row for row in comparison.of(Kind.HEADLINE) if row.what == "p50"]
+    rows = [row for row in comparison.of(RowKind.HEADLINE) if row.what == "p50"]
     waits = [row for row in rows if row.name == WAIT and all(row.difference.utterances)]
     of_first = waits or [row for row in rows if row.name == FIRST_SOUND]
     if not of_first:
@@ -44,7 +44,7 @@ def finding(comparison: Comparison) -> str:
         said = f"Whether {lead} changed <b>cannot be told</b>. {text(found.reason)}"
     moved = [
         row
-        for row in comparison.of(Kind.HOP)
+        for row in comparison.of(RowKind.HOP)
         if row.what == "p50" and row.difference.verdict in (Verdict.BETTER, Verdict.WORSE)
     ]
     if moved:
@@ -69,8 +69,8 @@ def table(comparison: Comparison) -> str:
         f'<tbody><tr class="part"><th colspan="6" scope="rowgroup">{title}</th></tr>'
         f"{''.join(_line(row) for row in rows)}</tbody>"
         for title, rows in (
-            ("What is heard, 95 % intervals", comparison.of(Kind.HEADLINE, Kind.SHARE)),
-            ("Hops, 99 % intervals", comparison.of(Kind.HOP)),
+            ("What is heard, 95 % intervals", comparison.of(RowKind.HEADLINE, RowKind.SHARE)),
+            ("Hops, 99 % intervals", comparison.of(RowKind.HOP)),
         )
         if rows
     )
@@ -84,7 +84,7 @@ def table(comparison: Comparison) -> str:
     )
 
 
-def _line(row: Compared) -> str:
+def _line(row: ComparedQuantity) -> str:
     found = row.difference
     unit = "\u202f%" if row.unit == "%" else ""
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from qwen3tts_cli.latency.columns import Floats
-from qwen3tts_cli.latency.compared import Compared, Kind
+from qwen3tts_cli.latency.compared import ComparedQuantity, RowKind
 from qwen3tts_cli.latency.comparison import Verdict
 from qwen3tts_cli.latency.hops import Hops, names_of
 from qwen3tts_cli.latency.html.breakdown import Timeline
@@ -39,7 +39,7 @@ def quantiles(values: Floats) -> list[float]:
     return found
 
 
-def spread(hops: Hops) -> Figure:
+def hop_boxes(hops: Hops) -> Figure:
     """Return box plots of hops: 5, 25, 50, 75, 95 %, and a point at 99 %."""
     boxes: dict[str, list[tuple[str, Floats]]] = {}
     called = names_of(hops)
@@ -188,7 +188,7 @@ def over_time(timeline: Timeline, lead: str = "first sound") -> Figure:
     return {"data": data, "layout": layout}
 
 
-def forest(rows: Sequence[Compared]) -> Figure:
+def forest(rows: Sequence[ComparedQuantity]) -> Figure:
     """Return the forest plot of changes with intervals; unchanged quantities are left to the table."""
     shown = [
         row
@@ -198,7 +198,7 @@ def forest(rows: Sequence[Compared]) -> Figure:
         and (row.name in (WAIT, FIRST_SOUND) or row.difference.verdict is not Verdict.SAME)
     ]
     names = [f"{row.name}, {row.what}" for row in shown]
-    of_whole = sum(row.kind is Kind.HEADLINE for row in shown)
+    of_whole = sum(row.kind is RowKind.HEADLINE for row in shown)
     groups = {
         "faster": (Verdict.BETTER,),
         "slower": (Verdict.WORSE,),
@@ -242,7 +242,7 @@ def forest(rows: Sequence[Compared]) -> Figure:
     return {"data": [each for each in data if each["y"]], "layout": layout}
 
 
-def _points(label: str, rows: Iterable[Compared]) -> Figure:
+def _points(label: str, rows: Iterable[ComparedQuantity]) -> Figure:
     rows = list(rows)
     found = [row.difference for row in rows]
     colour = _COLOURS[found[0].verdict] if found else "@faint"

@@ -14,11 +14,11 @@ import numpy as np
 from qwen3tts_cli.latency.columns import Columns, Floats
 from qwen3tts_cli.latency.compared import Comparison, compare
 from qwen3tts_cli.latency.findings import Findings
-from qwen3tts_cli.latency.hops import BEGINNINGS, Hops, begin_of, hops_of, ways_of
+from qwen3tts_cli.latency.hops import BEGINNINGS, Hops, hops_of, mean_paths, starting_mark
 from qwen3tts_cli.latency.html import breakdown, figures, sections
 from qwen3tts_cli.latency.html import comparison as before_after
 from qwen3tts_cli.latency.html.breakdown import MOST_POINTS, Timeline, timeline
-from qwen3tts_cli.latency.html.chosen import Chosen, choose
+from qwen3tts_cli.latency.html.chosen import ChosenUtterances, choose
 from qwen3tts_cli.latency.html.markup import count, plural, script_json, text
 from qwen3tts_cli.latency.tables import headline_values
 from qwen3tts_cli.output.writable import whole_file
@@ -156,7 +156,7 @@ def _data(
     hops: Hops,
     before: Columns | None,
     comparison: Comparison | None,
-    chosen: Chosen,
+    chosen: ChosenUtterances,
     course: Timeline,
 ) -> dict[str, Any]:
     quantities = _quantities(columns, hops)
@@ -165,7 +165,7 @@ def _data(
         "course": figures.over_time(course, "caller's wait" if columns.has_waits else "first sound")
     }
     if hops:
-        plots["spread"] = figures.spread(hops)
+        plots["spread"] = figures.hop_boxes(hops)
     if comparison is not None and any(row.difference.told for row in comparison.rows):
         plots["forest"] = figures.forest(comparison.rows)
     return {
@@ -193,10 +193,10 @@ def _header(
     hops: Hops,
     comparison: Comparison | None,
 ) -> str:
-    begin = begin_of(columns)
-    shown = ways = ways_of(columns, hops, begin)
+    begin = starting_mark(columns)
+    shown = ways = mean_paths(columns, hops, begin)
     if before is not None:
-        old = ways_of(before, hops_of(before), begin)
+        old = mean_paths(before, hops_of(before), begin)
         shown = [
             replace(way, name=way.name + when)
             for pair in zip(old, ways, strict=False)
@@ -261,7 +261,7 @@ def _span(seconds: float) -> str:
     return plural(int(seconds), "second")
 
 
-def _one_by_one(chosen: Chosen) -> str:
+def _one_by_one(chosen: ChosenUtterances) -> str:
     if not chosen.utterances:
         return ""
     return _section(
@@ -274,7 +274,9 @@ def _one_by_one(chosen: Chosen) -> str:
     )
 
 
-def _trust(columns: Columns, before: Columns | None, chosen: Chosen, course: Timeline) -> str:
+def _trust(
+    columns: Columns, before: Columns | None, chosen: ChosenUtterances, course: Timeline
+) -> str:
     told = []
     for name, each in (("", columns), ("Before: ", before)):
         if each is not None:

@@ -10,11 +10,19 @@ from typing import Final
 import numpy as np
 
 from qwen3tts_cli.latency.columns import Columns
-from qwen3tts_cli.latency.hops import BEGINNINGS, SIDES, Hop, Hops, Way
-from qwen3tts_cli.latency.html.breakdown import LATEST_S, moment
+from qwen3tts_cli.latency.hops import BEGINNINGS, SIDES, Hop, Hops, MeanPath
+from qwen3tts_cli.latency.html.breakdown import LATEST_S, plotly_time
 from qwen3tts_cli.latency.html.markup import NOTHING, count, ms, number, plural, text
 from qwen3tts_cli.latency.stages import FIRST_SOUND, GREETING, OF_SERVER, WAIT
-from qwen3tts_cli.latency.tables import FEWEST, Row, RowNumbers, headlines, percentile, row, summary
+from qwen3tts_cli.latency.tables import (
+    MIN_VALUES,
+    Row,
+    RowNumbers,
+    headlines,
+    percentile,
+    row,
+    summary,
+)
 from qwen3tts_speech.latency import Mark
 
 BEFORE: Final = ", before"
@@ -31,14 +39,17 @@ def meta(columns: Columns) -> str:
         parts.append(PurePath(logs[0]).name if len(logs) == 1 else plural(len(logs), "log"))
     began, ended = facts.began_unix_s, facts.ended_unix_s
     if 0 < began <= ended < LATEST_S:
-        first, last = moment(began), moment(ended)
+        first, last = plotly_time(began), plotly_time(ended)
         same_day = first[:10] == last[:10]
         parts.append(f"{first[:16]} to {last[11:16] if same_day else last[:16]} UTC")
     return " · ".join(text(part) for part in parts)
 
 
 def verdict(
-    columns: Columns, ways: Sequence[Way], before: Columns | None, begin: Mark = Mark.FIRST_DELTA
+    columns: Columns,
+    ways: Sequence[MeanPath],
+    before: Columns | None,
+    begin: Mark = Mark.FIRST_DELTA,
 ) -> str:
     """Return the finding: how long, and which hop."""
     first = columns.lead_ms
@@ -187,7 +198,7 @@ def _percent(value: float) -> str:
     return f"{shown:.2f}\u202f%" if shown < 100 else "100\u202f%"
 
 
-def ways(shown: Sequence[Way]) -> str:
+def ways(shown: Sequence[MeanPath]) -> str:
     """Return stacked bars of hops on one scale."""
     longest = max((way.total_ms for way in shown), default=0.0)
     if longest <= 0:
@@ -200,7 +211,7 @@ def ways(shown: Sequence[Way]) -> str:
     return f'<div class="ways">{bars}</div><ul class="legend">{legend}</ul>'
 
 
-def _bar(way: Way, longest: float, *, old: bool) -> str:
+def _bar(way: MeanPath, longest: float, *, old: bool) -> str:
     parts = []
     told = []
     for hop, took in way.hop_ms.items():
