@@ -1,85 +1,205 @@
-"""Search for inputs that break a fuzz target, guided by the code they reach (libFuzzer, atheris).
+"""Search for inputs that break a fuzz target, guided by coverage (libFuzzer, atheris).
 
     python tests/fuzz/run_atheris.py [--seconds 5] [--jobs 2] [TARGET ...]
     python tests/fuzz/run_atheris.py --replay TARGET HEX
 
-Each target runs in a process of its own, from its seeds, in a temporary folder that is removed.
+The packages are imported under instruments once; each target then runs in a fork of that process,
+from its seeds, in a temporary folder that is removed.
 Exit status: 0 = nothing found, 1 = a target broke (the input is printed), 2 = it cannot run.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
+import io
+import multiprocessing
 import os
 import random
 import re
-import subprocess
+import shutil
 import sys
 import tempfile
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.fuzz.target import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORT_ROOTS = ("", "server", "pacer", "codecs", "phone", "cli", "tests/mindroot")
 INSTRUMENTED = (
-    *("qwen3tts_codecs", "qwen3tts_pacer", "qwen3tts_wire", "qwen3tts_engine", "qwen3tts_server"),
-    *("qwen3tts_settings", "qwen3tts_speech", "qwen3tts_phone", "qwen3tts_cli", "mr_qwen3tts"),
-    *("sipmessage", "ipaddress"),
+    *("qwen3tts_codecs", "qwen3tts_pacer", "qwen3tts_text", "qwen3tts_wire", "qwen3tts_engine"),
+    *("qwen3tts_server", "qwen3tts_settings", "qwen3tts_speech", "qwen3tts_phone"),
+    *("qwen3tts_agent", "qwen3tts_cli", "mr_qwen3tts", "sipmessage", "ipaddress"),
 )
-SLOWEST_S = 10
+MAX_INPUT_S = 10
 """One input that takes longer is a defect."""
-MOST_MEMORY_MB = 1024
-GRACE_S = 300.0
-"""Beyond its time, for a child to start and to end. Importing all packages under instruments takes
-over a minute on a busy machine."""
-TELLING = threading.Lock()
-"""Held by whoever prints: targets run beside each other."""
-GET_IT = "atheris is not installed; it has wheels for Linux: pip install 'atheris>=3.0'"
+MAX_MEMORY_MB = 1024
+GRACE_S = 120.0
+"""Beyond its time, for a target to start and to end on a busy machine."""
+ATHERIS_MISSING = "atheris is not installed; it has wheels for Linux: pip install 'atheris>=3.0'"
+
+
+class TargetRun:
+    """One target, fuzzed in a fork of this process."""
+
+    def __init__(self, name: str, target: Target, options: argparse.Namespace) -> None:
+        self.name, self.target = name, target
+        # No TemporaryDirectory: a fork that ends would remove the folders of the others.
+        self.folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+        self._began = time.monotonic()
+        self._deadline = self._began + options.seconds + GRACE_S
+        for part in ("corpus", "found"):
+            (self.folder / part).mkdir()
+        for number, data in enumerate(target.seeds):
+            (self.folder / "corpus" / f"seed{number}").write_bytes(data)
+        words = self.folder / "words"
+        words.write_text("".join(f'"{_escaped(each)}"\n' for each in target.words))
+        seed = random.getrandbits(31) if options.seed is None else options.seed
+        self.flags = [
+            *(f"-seed={seed}", f"-max_total_time={options.seconds}", f"-runs={options.runs}"),
+            *(f"-max_len={target.max_bytes}", f"-timeout={MAX_INPUT_S}", "-verbosity=1"),
+            f"-rss_limit_mb={MAX_MEMORY_MB}",
+            # libFuzzer refuses an empty dictionary.
+            *((f"-dict={words}",) if target.words else ()),
+            f"-artifact_prefix={self.folder}/found/",
+        ]
+        self._process = multiprocessing.get_context("fork").Process(target=self._fuzz)
+        self._process.start()
+        self.sentinel = self._process.sentinel
+
+    def _fuzz(self) -> None:
+        """Fuzz in the child. libFuzzer ends the process."""
+        atheris: Any = importlib.import_module("atheris")
+        from tests.fuzz.target import SEPARATOR, mutate_steps
+
+        log = os.open(self.folder / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        known = [piece for seed in self.target.seeds for piece in seed.split(SEPARATOR)]
+
+        def mutate(data: bytes, max_bytes: int, seed: int) -> bytes:
+            rng = random.Random(seed)
+            if rng.random() < 0.5:
+                mutated: bytes = atheris.Mutate(data, max_bytes)
+                return mutated
+            return mutate_steps(data, known, rng)[:max_bytes]
+
+        def run(data: bytes) -> None:
+            try:
+                self.target.run(data)
+            except BaseException:
+                # libFuzzer's own record is lost when its alarm goes off while Python exits.
+                (self.folder / "found" / "raised").write_bytes(data)
+                raise
+
+        by_steps = {"custom_mutator": mutate} if self.target.stepwise else {}
+        atheris.Setup([sys.argv[0], *self.flags, f"{self.folder}/corpus"], run, **by_steps)
+        atheris.Fuzz()
+
+    def ended(self) -> bool:
+        """Return whether the child has ended; kill one that is past its deadline."""
+        if self._process.is_alive() and time.monotonic() > self._deadline:
+            self._process.kill()
+        self._process.join(0)
+        return not self._process.is_alive()
+
+    def remove(self) -> None:
+        """End the child if it is still running, and remove its folder."""
+        self._process.kill()
+        self._process.join()
+        shutil.rmtree(self.folder)
+
+    def report(self) -> bool:
+        """Print the outcome; False if the target broke."""
+        status = self._process.exitcode
+        log = (self.folder / "log").read_text("utf-8", "replace")
+        inputs = {
+            path.read_bytes(): path.name.partition("-")[0]
+            for path in sorted((self.folder / "found").iterdir())
+            if not path.name.startswith("slow-")
+        }
+        counts = re.findall(r"^#(\d+)\t", log, re.M) + re.findall(r"^Done (\d+) runs", log, re.M)
+        edges = re.findall(r"cov: (\d+)", log)
+        passed = status == 0 and not inputs
+        print(
+            f"{self.name:<20} {counts[-1] if counts else 0:>9} executions in"
+            f" {time.monotonic() - self._began:5.1f} s, {edges[-1] if edges else 0:>5} edges:"
+            f" {'nothing found' if passed else 'BROKEN'}",
+            flush=True,
+        )
+        if passed:
+            return True
+        print(_traceback(log))
+        for data, kind in inputs.items():
+            command = f"python tests/fuzz/run_atheris.py --replay {self.name}"
+            print(f"{kind}: {command} {data.hex()!r}")
+        if not inputs:
+            print(f"The fuzzer ended with status {status} and left no input.")
+        return False
 
 
 def main() -> int:
     """Run the targets named, or all."""
     options = _arguments()
-    # The fuzzer's own process imports the packages under its instruments first.
     sys.path[:0] = [str(ROOT / folder) for folder in IMPORT_ROOTS]
-    if options.child:
-        return _child(*options.child)
-    from tests.fuzz.fuzz_targets import TARGETS
-
-    if options.list:
-        for name, target in TARGETS.items():
-            print(f"{name:<12} {target.claim}")
-        return 0
-    unknown = {*options.targets, *(options.replay or ())[:1]} - TARGETS.keys()
+    # A fork keeps no threads of OpenBLAS.
+    os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+    instruments: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if not (options.list or options.replay):
+        if importlib.util.find_spec("atheris") is None:
+            print(ATHERIS_MISSING)
+            return 0 if options.if_present else 2
+        atheris: Any = importlib.import_module("atheris")
+        instruments = atheris.instrument_imports(
+            include=list(INSTRUMENTED), enable_loader_override=False
+        )
+    with contextlib.redirect_stderr(io.StringIO()), instruments:
+        targets: dict[str, Target] = importlib.import_module("tests.fuzz.table").TARGETS
+    unknown = {*options.targets, *(options.replay or ())[:1]} - targets.keys()
     if unknown:
-        print(f"no target {', '.join(sorted(unknown))}; there are: {', '.join(TARGETS)}")
+        print(f"no target {', '.join(sorted(unknown))}; there are: {', '.join(targets)}")
         return 2
+    if options.list:
+        for name, target in targets.items():
+            print(f"{name:<20} {target.invariant}")
+        return 0
     if options.replay:
         name, text = options.replay
-        TARGETS[name].run(bytes.fromhex(sys.stdin.read() if text == "-" else text))
+        targets[name].run(bytes.fromhex(sys.stdin.read() if text == "-" else text))
         print(f"{name}: nothing breaks")
         return 0
-    if importlib.util.find_spec("atheris") is None:
-        print(GET_IT)
-        return 0 if options.if_present else 2
+    return 0 if fuzz({name: targets[name] for name in options.targets or targets}, options) else 1
 
-    def good(name: str) -> bool:
-        return _fuzz(name, options.seconds, options.runs, options.seed)
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        return 0 if all([*pool.map(good, options.targets or TARGETS)]) else 1
+def fuzz(targets: dict[str, Target], options: argparse.Namespace) -> bool:
+    """Fuzz the targets, ``options.jobs`` at a time; False if one broke."""
+    waiting, running, passed = list(targets.items()), list[TargetRun](), True
+    try:
+        while waiting or running:
+            while waiting and len(running) < options.jobs:
+                running.append(TargetRun(*waiting.pop(0), options))
+            wait([run.sentinel for run in running], timeout=1.0)
+            for run in [each for each in running if each.ended()]:
+                running.remove(run)
+                passed &= run.report()
+                run.remove()
+    finally:
+        for run in running:
+            run.remove()
+    return passed
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Search for inputs that break what parses bytes from outside."
     )
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="default: all, one by one")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="default: all")
     parser.add_argument("--seconds", type=int, default=5, help="time for each (5)")
     parser.add_argument("--runs", type=int, default=-1, help="most executions of each (no bound)")
     parser.add_argument("--seed", type=int, help="of the mutations; default: another every time")
@@ -87,131 +207,30 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=int, default=cores, help=f"targets at the same time ({cores}, the cores)"
     )
-    parser.add_argument("--list", action="store_true", help="show the targets and what holds")
+    parser.add_argument("--list", action="store_true", help="show the targets and invariants")
     parser.add_argument("--replay", nargs=2, metavar=("TARGET", "HEX"), help="HEX - reads stdin")
     parser.add_argument("--if-present", action="store_true", help="do nothing without atheris")
-    parser.add_argument("--child", nargs=2, metavar=("TARGET", "FOLDER"), help=argparse.SUPPRESS)
-    options, rest = parser.parse_known_args()
-    if rest and not options.child:
-        parser.error(f"unknown arguments: {' '.join(rest)}")
+    options = parser.parse_args()
     if options.seconds < 1 or options.jobs < 1:
         parser.error("--seconds and --jobs must be at least 1")
     return options
 
 
-def _fuzz(name: str, seconds: int, runs: int, seed: int | None) -> bool:
-    """Fuzz one target and print its line; False when it broke."""
-    from tests.fuzz.fuzz_targets import TARGETS
-
-    target = TARGETS[name]
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        corpus, found = Path(folder, "corpus"), Path(folder, "found")
-        corpus.mkdir()
-        found.mkdir()
-        for number, data in enumerate(target.seeds):
-            Path(corpus, f"seed{number}").write_bytes(data)
-        words = Path(folder, "words")
-        words.write_text("".join(f'"{_escaped(each)}"\n' for each in target.words))
-        command = [
-            *(sys.executable, __file__, "--child", name, folder),
-            f"-seed={random.getrandbits(31) if seed is None else seed}",
-            *(f"-max_total_time={seconds}", f"-runs={runs}", f"-max_len={target.most_bytes}"),
-            *(f"-timeout={SLOWEST_S}", f"-rss_limit_mb={MOST_MEMORY_MB}", "-verbosity=1"),
-            # libFuzzer refuses an empty dictionary.
-            *((f"-dict={words}",) if target.words else ()),
-            f"-artifact_prefix={found}/",
-        ]
-        began = time.monotonic()
-        log = Path(folder, "log")
-        with log.open("wb") as stream:
-            try:
-                status = subprocess.run(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    timeout=seconds + GRACE_S,
-                    check=False,
-                ).returncode
-            except subprocess.TimeoutExpired:
-                status = -1
-        took = time.monotonic() - began
-        said = log.read_text("utf-8", "replace")
-        inputs = {
-            path.read_bytes(): path.name.partition("-")[0]
-            for path in sorted(found.iterdir())
-            if not path.name.startswith("slow-")
-        }
-        with TELLING:
-            return _tell(name, status, said, took, inputs)
-
-
-def _tell(name: str, status: int, said: str, took: float, inputs: dict[bytes, str]) -> bool:
-    counts = re.findall(r"^#(\d+)\t", said, re.M) + re.findall(r"^Done (\d+) runs", said, re.M)
-    edges = re.findall(r"cov: (\d+)", said)
-    count = int(counts[-1]) if counts else 0
-    good = status == 0 and not inputs
-    print(
-        f"{name:<12} {count:>9} executions in {took:5.1f} s, {int(edges[-1]) if edges else 0:>5}"
-        f" edges: {'nothing found' if good else 'BROKEN'}",
-        flush=True,
-    )
-    if good:
-        return True
-    print(_essence(said))
-    for data, how in inputs.items():
-        print(f"{how}: python tests/fuzz/run_atheris.py --replay {name} {data.hex()!r}")
-    if not inputs:
-        print(f"The fuzzer ended with status {status} and left no input.")
-    return False
-
-
-def _essence(said: str) -> str:
-    """From the traceback on, without the fuzzer's own figures."""
-    start = said.find("=== Uncaught Python exception")
+def _traceback(log: str) -> str:
+    """Return the log from the traceback on, without libFuzzer's figures."""
+    start = log.find("=== Uncaught Python exception")
     if start >= 0:
-        return "\n".join(re.split(r"\n+==\d+==", said[start:])[0].splitlines()[:60])
+        return "\n".join(re.split(r"\n+==\d+==", log[start:])[0].splitlines()[:60])
     noise = re.compile(r"#\d+\t|INFO:|MS: |WARNING: Failed|0x|\\|Base64|artifact_prefix")
-    lines = [line for line in said.splitlines() if not noise.match(line)]
+    lines = [line for line in log.splitlines() if not noise.match(line)]
     return "\n".join(lines[-30:])
 
 
 def _escaped(word: bytes) -> str:
-    """A word as libFuzzer's dictionaries have it."""
+    """Return a word in the syntax of libFuzzer's dictionaries."""
     return "".join(
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\x{byte:02x}" for byte in word
     )
-
-
-def _child(name: str, folder: str) -> int:
-    """Inside the process of one target: instrument, import, fuzz. Does not return."""
-    atheris: Any = importlib.import_module("atheris")
-    with atheris.instrument_imports(include=list(INSTRUMENTED), enable_loader_override=False):
-        target = importlib.import_module("tests.fuzz.fuzz_targets").TARGETS[name]
-    from tests.fuzz.target import SEPARATOR, retold
-
-    known = [piece for seed in target.seeds for piece in seed.split(SEPARATOR)]
-
-    def mutate(data: bytes, most: int, seed: int) -> bytes:
-        chance = random.Random(seed)
-        if chance.random() < 0.5:
-            mutated: bytes = atheris.Mutate(data, most)
-            return mutated
-        return retold(data, known, chance)[:most]
-
-    def run(data: bytes) -> None:
-        try:
-            target.run(data)
-        except BaseException:
-            # The fuzzer's own record is lost when its alarm goes off while Python comes to its end.
-            Path(folder, "found", "raised").write_bytes(data)
-            raise
-
-    by_steps = {"custom_mutator": mutate} if target.stepwise else {}
-    rest = [each for each in sys.argv[1:] if each.startswith("-") and each != "--child"]
-    atheris.Setup([sys.argv[0], *rest, f"{folder}/corpus"], run, **by_steps)
-    atheris.Fuzz()
-    return 0
 
 
 if __name__ == "__main__":

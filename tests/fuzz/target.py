@@ -1,4 +1,4 @@
-"""What a fuzz target is, and how one row of bytes becomes a story of several steps."""
+"""A row of the table of fuzz targets, and inputs that are sequences of steps."""
 
 from __future__ import annotations
 
@@ -7,55 +7,57 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 SEPARATOR = b"\xff\xff"
-"""Between two steps; the pair stands in no UTF-8 text."""
-MOST_STEPS = 48
+"""Between two steps. UTF-8 text never contains this pair."""
+MAX_STEPS = 48
 
 
 @dataclass(frozen=True)
 class Target:
-    """A function that takes any bytes and returns; whatever it raises is a defect."""
+    """A property function that takes any bytes and returns; any exception is a defect."""
 
     run: Callable[[bytes], None]
-    claim: str
-    """The property, in one sentence."""
+    invariant: str
+    """The property that `run` checks, in one sentence."""
     seeds: tuple[bytes, ...]
     """Valid examples to start from."""
     words: tuple[bytes, ...] = ()
-    """What a mutation may put in: the keywords of the format."""
-    most_bytes: int = 4096
+    """libFuzzer's dictionary: keywords of the format."""
+    max_bytes: int = 4096
     """Longest input that is tried."""
     stepwise: bool = False
-    """Whether an input is a story of steps, to be mutated as such."""
+    """Whether an input is a sequence of steps, to be mutated as such."""
+    hard: tuple[bytes, ...] = ()
+    """Edge cases that the tests run beside the seeds."""
 
 
 def steps(data: bytes) -> list[tuple[str, bytes]]:
-    """Cut into steps: one byte that says what is done, and what it is done with."""
-    pieces = data.split(SEPARATOR, MOST_STEPS)[:MOST_STEPS]
+    """Cut into steps: one byte that names the action, and its argument."""
+    pieces = data.split(SEPARATOR, MAX_STEPS)[:MAX_STEPS]
     return [(chr(piece[0]), piece[1:]) for piece in pieces if piece]
 
 
-def story(*pieces: str | bytes) -> bytes:
-    """The input that has these steps."""
+def sequence(*pieces: str | bytes) -> bytes:
+    """Return the input that consists of these steps."""
     return SEPARATOR.join(each.encode() if isinstance(each, str) else each for each in pieces)
 
 
-def retold(data: bytes, known: list[bytes], chance: random.Random) -> bytes:
-    """The story with one or a few steps dropped, doubled, moved, or put in from those known."""
+def mutate_steps(data: bytes, known: list[bytes], rng: random.Random) -> bytes:
+    """Drop, double, move or insert one to three steps; inserted ones are taken from ``known``."""
     pieces = data.split(SEPARATOR)
-    for _ in range(chance.randint(1, 3)):
-        place = chance.randrange(len(pieces) + 1)
-        what = chance.randrange(5)
-        if what == 0 and len(pieces) > 1:
+    for _ in range(rng.randint(1, 3)):
+        place = rng.randrange(len(pieces) + 1)
+        action = rng.randrange(5)
+        if action == 0 and len(pieces) > 1:
             del pieces[place % len(pieces)]
-        elif what == 1:
-            pieces.insert(place, chance.choice(pieces))
-        elif what == 2:
-            pieces.insert(place, pieces.pop(chance.randrange(len(pieces))))
+        elif action == 1:
+            pieces.insert(place, rng.choice(pieces))
+        elif action == 2:
+            pieces.insert(place, pieces.pop(rng.randrange(len(pieces))))
         else:
-            pieces.insert(place, chance.choice(known))
-    return SEPARATOR.join(pieces[:MOST_STEPS])
+            pieces.insert(place, rng.choice(known))
+    return SEPARATOR.join(pieces[:MAX_STEPS])
 
 
-def cuts(data: bytes, length: int) -> list[bytes]:
-    """The same bytes as they would come in pieces of one length."""
+def chunks(data: bytes, length: int) -> list[bytes]:
+    """Cut into chunks of one length."""
     return [data[start : start + length] for start in range(0, len(data), length)]

@@ -16,8 +16,7 @@ from qwen3tts_phone.errors import CallError, WrongState
 from qwen3tts_phone.sip import SipCall, SipEndpoint, SipSettings
 from qwen3tts_phone.sip.core.settings import GateSettings
 from qwen3tts_phone.sip.gate import SourceGate
-from tests.fuzz.fuzz_targets import TARGETS
-from tests.fuzz.test_fuzz_targets import HARD
+from tests.fuzz.table import TARGETS
 from tests.sip.phones import QUICK, answer_one, good_call
 
 pytestmark = pytest.mark.network
@@ -134,7 +133,7 @@ UNLIMITED = GateSettings()
 def inputs(seed: int) -> list[bytes]:
     """Seeds, what is hard, and both with a few bytes changed."""
     chance = random.Random(seed)
-    known = [data for name in NAMES for data in (*TARGETS[name].seeds, *HARD.get(name, ()))]
+    known = [data for name in NAMES for data in (*TARGETS[name].seeds, *TARGETS[name].hard)]
     changed = []
     for data in known:
         if data:

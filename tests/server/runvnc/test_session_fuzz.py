@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qwen3tts_server.dialects.runvnc.messages import FRAME, FrameQueue
-from tests.fuzz.runvnc_target import run_runvnc
-from tests.fuzz.target import story
+from tests.fuzz.dialects import run_runvnc
+from tests.fuzz.target import sequence
 from tests.server.runvnc.client import AUDIO
 
 
@@ -44,7 +44,7 @@ STEPS = st.lists(st.sampled_from(MESSAGES + EVENTS * 2 + [b"q"]), max_size=40)
 @given(STEPS)
 @settings(max_examples=300, deadline=None, derandomize=True)
 def test_any_order_keeps_the_promises(told: list[bytes]) -> None:
-    run_runvnc(story(MESSAGES[0], b"l", *told))
+    run_runvnc(sequence(MESSAGES[0], b"l", *told))
 
 
 JSON = st.recursive(
@@ -62,7 +62,7 @@ FIELDS = ("text", "voice_id", "language", "final", "ref_audio_base64", "ref_text
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_any_fields_have_an_answer_or_an_effect(kind: str, fields: dict[str, Any]) -> None:
     told = message(kind, **fields)
-    run_runvnc(story(MESSAGES[0], b"l", told, b"l", b"p" + bytes(50), b"r", told, b"e"))
+    run_runvnc(sequence(MESSAGES[0], b"l", told, b"l", b"p" + bytes(50), b"r", told, b"e"))
 
 
 @given(st.lists(st.binary(max_size=400)), st.integers(1, 9))

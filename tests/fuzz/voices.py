@@ -1,13 +1,17 @@
-"""Fuzz targets: recordings as they come from clients, from the web and from the store."""
+"""Reference recordings, stored voices, WAV files, and Piper settings."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from typing import cast
 
 import h11
+import numpy as np
 
+from qwen3tts_codecs.wav import DamagedWav, NotWav, WavFile
+from qwen3tts_engine.piper.voice_files import parse_config
 from qwen3tts_server.settings import VoiceSettings
 from qwen3tts_server.voices.fetch import Fetcher, redirected, target_of
 from qwen3tts_server.voices.names import checked_name, key_of
@@ -24,11 +28,14 @@ from qwen3tts_server.voices.stored import (
     unpack_entry,
 )
 from qwen3tts_wire.addresses import is_public
-from qwen3tts_wire.errors import SpeechError
+from qwen3tts_wire.errors import BadRequest, SpeechError
+from tests.engine.piper.tiny_vits import LOW, MANY, tiny_config
 from tests.fuzz.target import Target
+from tests.qwen3.voices.recordings import ALAW, FLOAT, PCM, ULAW, chunk, extensible, riff, wav
 from tests.server.voices.world import told
 
 MOST = 600
+
 SETTINGS = VoiceSettings(fetch=True, max_bytes=MOST)
 
 
@@ -72,7 +79,7 @@ class _Answer:
         return piece
 
 
-def run_answer(data: bytes) -> None:
+def run_fetched_answer(data: bytes) -> None:
     line = h11.Connection(h11.CLIENT)
     line.send(h11.Request(method="GET", target="/", headers=[("Host", "example.com")]))
     line.send(h11.EndOfMessage())
@@ -91,6 +98,7 @@ def run_answer(data: bytes) -> None:
 
 
 CONTENT = VoiceContent(b"RIFF....", "What is said.")
+
 ENTRY = StoredVoice("Anna", "id", 1.7e9, 8, 1.5, None, "", "", False, CONTENT.hash)
 
 
@@ -104,7 +112,26 @@ def run_stored(data: bytes) -> None:
     recording_file(name, len(data))
 
 
-TARGETS: dict[str, Target] = {
+SOUND = np.linspace(-1, 1, 40, dtype=np.float32)
+
+
+def run_wav(data: bytes) -> None:
+    with contextlib.suppress(NotWav, DamagedWav):
+        file = WavFile.parse(data)
+        samples = file.samples()
+        assert samples.shape == (file.frames, file.channels)
+        assert samples.dtype == np.float32
+        assert samples.nbytes <= 4 * len(data)
+
+
+def run_voice_settings(data: bytes) -> None:
+    with contextlib.suppress(BadRequest):
+        config = parse_config(data)
+        assert 8000 <= config.sample_rate <= 48_000
+        assert all(0 <= one < 65536 for ids in config.phoneme_ids.values() for one in ids)
+
+
+TARGETS = {
     "reference": Target(
         run_reference,
         "What is written where a recording is wanted is one within bounds, or is refused.",
@@ -117,9 +144,22 @@ TARGETS: dict[str, Target] = {
             b"Anna Maria",
         ),
         words=(b"data:", b";base64,", b"https://", b"file://", b"[::1]", b"%2e", b"@", b":443"),
+        hard=(
+            b"data:;base64," + b"A" * 5000,
+            b"data:;base64,%",
+            b"http://[::1]:0:0/\\@x",
+            b"https://[fe80::1%25x]/",
+            b"https://\xff\xfe/",
+            b"https://example.com/%zz\x7f",
+            b"http://a:b:c@d:e/",
+            b"//example.com:443",
+            "https://\uff45xample.com/".encode(),
+            "\u0130\u0131\u1e9e".encode(),
+            "A\u0301\u0327".encode() * 9,
+        ),
     ),
     "fetched_answer": Target(
-        run_answer,
+        run_fetched_answer,
         "An answer from the web is a recording within bounds or a redirect, or is refused.",
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nsound",
@@ -128,52 +168,67 @@ TARGETS: dict[str, Target] = {
             b"HTTP/1.0 200 OK\r\n\r\nsound",
         ),
         words=(b"Content-Length: ", b"Transfer-Encoding: chunked", b"\r\n", b"103", b"101"),
+        hard=(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nsound",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nsound",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            b"HTTP/1.1 101 Up\r\nUpgrade: x\r\n\r\nxxxx",
+            b"HTTP/1.1 103 x\r\n\r\n" * 200,
+            b"HTTP/1.1 302 x\r\nLocation: \r\nLocation: \xff\r\n\r\n",
+            b"HTTP/1.1 304 x\r\n\r\nxx",
+            b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nxxHTTP/1.1 200 OK\r\n\r\n",
+        ),
     ),
     "stored_voice": Target(
         run_stored,
         "A file of the store is the voice that it is taken for, or none.",
         (pack(CONTENT), pack_entry(ENTRY), entry_file(ENTRY).encode()),
         words=(b'"ref_text":', b'"x_vector_only":', b"null", b"true", b"1e999", b"NaN"),
+        hard=(
+            pack(CONTENT)[:-1],
+            pack(CONTENT).replace(b"false", b"0"),
+            pack(CONTENT).replace(b'"What is said."', b"[" * 3000),
+            pack_entry(ENTRY).replace(b"1700000000.0", b"NaN"),
+            pack_entry(ENTRY).replace(b"1700000000.0", b"1e999"),
+            pack_entry(ENTRY).replace(b"1700000000.0", b"1" + b"0" * 400),
+            pack_entry(ENTRY).replace(b"1700000000.0", b"true"),
+            pack_entry(ENTRY).replace(b'"Anna"', b'"\\ud800"'),
+            pack_entry(ENTRY).replace(b'"Anna"', b"null"),
+            b"[]",
+        ),
     ),
-}
-
-HARD: dict[str, tuple[bytes, ...]] = {
-    "reference": (
-        b"data:;base64," + b"A" * 5000,
-        b"data:;base64,%",
-        b"http://[::1]:0:0/\\@x",
-        b"https://[fe80::1%25x]/",
-        b"https://\xff\xfe/",
-        b"https://example.com/%zz\x7f",
-        b"http://a:b:c@d:e/",
-        b"//example.com:443",
-        "https://\uff45xample.com/".encode(),
-        "\u0130\u0131\u1e9e".encode(),
-        "A\u0301\u0327".encode() * 9,
+    "wav": Target(
+        run_wav,
+        "A WAV file is read within its own bytes, or is refused.",
+        (
+            *(wav(SOUND, tag=PCM, bits=bits) for bits in (8, 16, 24, 32)),
+            *(wav(SOUND, tag=FLOAT, bits=bits) for bits in (32, 64)),
+            *(wav(SOUND.reshape(-1, 2), tag=tag, bits=8) for tag in (ULAW, ALAW)),
+            riff(
+                chunk(b"LIST", b"odd"),
+                chunk(b"fmt ", extensible(PCM, 1, 24_000, 16)),
+                chunk(b"data", bytes(20)),
+            ),
+        ),
+        words=(b"fmt ", b"data", b"RIFF", b"WAVE", b"\xfe\xff", b"\xff\xff\xff\xff"),
+        hard=(
+            b"RIFF\xff\xff\xff\xffWAVE",
+            b"RIFF\x04\x00\x00\x00WAVEfmt \xff\xff\xff\xff",
+            b"RIFF\x04\x00\x00\x00WAVEfmt \x10\x00\x00\x00" + bytes(16) + b"data\x00\x00\x00\x00",
+        ),
     ),
-    "fetched_answer": (
-        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nsound",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nsound",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-        b"HTTP/1.1 101 Up\r\nUpgrade: x\r\n\r\nxxxx",
-        b"HTTP/1.1 103 x\r\n\r\n" * 200,
-        b"HTTP/1.1 302 x\r\nLocation: \r\nLocation: \xff\r\n\r\n",
-        b"HTTP/1.1 304 x\r\n\r\nxx",
-        b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000,
-        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nxxHTTP/1.1 200 OK\r\n\r\n",
-    ),
-    "stored_voice": (
-        pack(CONTENT)[:-1],
-        pack(CONTENT).replace(b"false", b"0"),
-        pack(CONTENT).replace(b'"What is said."', b"[" * 3000),
-        pack_entry(ENTRY).replace(b"1700000000.0", b"NaN"),
-        pack_entry(ENTRY).replace(b"1700000000.0", b"1e999"),
-        pack_entry(ENTRY).replace(b"1700000000.0", b"1" + b"0" * 400),
-        pack_entry(ENTRY).replace(b"1700000000.0", b"true"),
-        pack_entry(ENTRY).replace(b'"Anna"', b'"\\ud800"'),
-        pack_entry(ENTRY).replace(b'"Anna"', b"null"),
-        b"[]",
+    "voice_settings": Target(
+        run_voice_settings,
+        "Settings of a voice are within their bounds, or are refused.",
+        tuple(json.dumps(tiny_config(shape)).encode() for shape in (LOW, MANY)),
+        words=(b'"sample_rate"', b'"phoneme_id_map"', b"1e999", b"null", b"[[", b"NaN"),
+        hard=(
+            b"[" * 4000,
+            b'{"audio": {"sample_rate": 1e999}}',
+            b'{"audio": {"sample_rate": 22050}, "phoneme_id_map": {"_": [-1]}}',
+        ),
     ),
 }

@@ -1,4 +1,4 @@
-"""Fuzz target: the SIP user agent as a whole, with a stranger at the other end and a clock."""
+"""The SIP user agent as a whole, with an untrusted peer and a clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
 from qwen3tts_phone.sip.transaction.dialog import ReferTo
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.user_agent import UserAgent
-from tests.fuzz.sip_examples import (
+from tests.fuzz.sip_messages import (
     CHALLENGE,
     COMPACT,
     HELD,
@@ -38,14 +38,20 @@ from tests.fuzz.sip_examples import (
     request,
     response,
 )
-from tests.fuzz.target import SEPARATOR, Target, steps, story
+from tests.fuzz.target import SEPARATOR, Target, sequence, steps
 
 MOST_CALLS = 4
+
 MOST_SENDS = 8
+
 """Messages that one event may bring about, timers aside."""
+
 OVERHEAD = 4096
+
 """What a message of ours may add to what it takes over from theirs, in bytes."""
+
 PAUSES_S = {"1": 0.05, "2": 0.6, "3": 5.0, "4": 40.0, "5": 1000.0}
+
 THEIR_HOST = "192.0.2.9"
 
 
@@ -260,9 +266,13 @@ def _ok(*extra: str, body: str = OFFER) -> bytes:
 
 
 INVITE = b"u" + request("INVITE", "Supported: timer", "Session-Expires: 90", body=OFFER)
+
 RELIABLE = b"u" + request("INVITE", "Supported: 100rel", body=OFFER)
+
 PRACK = b"u" + request("PRACK", "RAck: %Q 1 INVITE", cseq=2, tag="%T")
+
 ALLOWS = "Allow: INVITE, ACK, BYE, UPDATE"
+
 SIPFRAG = "Content-Type: message/sipfrag"
 
 
@@ -290,50 +300,60 @@ def _replacing(*tags: str) -> bytes:
 
 
 GRANTED = "Contact: <sip:agent@192.0.2.1:5060>;expires=60"
+
 ACK = b"u" + request("ACK", tag="%T", branch="a")
+
 REINVITE = b"u" + request("INVITE", tag="%T", cseq=2, body=HELD)
+
 SEEDS = (
-    story(INVITE, "r", "a", ACK, "3", REINVITE, "y", b"u" + request("ACK", tag="%T", cseq=2), "h"),
-    story(INVITE, "r", b"u" + request("CANCEL", branch="INVITE1"), "1", "4"),
-    story(INVITE, INVITE, "a", "4", "4", b"u" + request("BYE", tag="%T", cseq=2)),
-    story(INVITE, "a", ACK, "c", b"u" + response(491), "3", _ok(), "5", "5"),
-    story("p", b"u" + response(180), _ok("Session-Expires: 90;refresher=uac"), "c", _ok(), "5"),
-    story(INVITE, "a", ACK, "c", "5", "n"),
-    story("p", _ok("Session-Expires: 90;refresher=uac"), "5"),
-    story("p", b"u" + response(401, CHALLENGE), b"u" + response(486), "4"),
-    story(
+    sequence(
+        INVITE, "r", "a", ACK, "3", REINVITE, "y", b"u" + request("ACK", tag="%T", cseq=2), "h"
+    ),
+    sequence(INVITE, "r", b"u" + request("CANCEL", branch="INVITE1"), "1", "4"),
+    sequence(INVITE, INVITE, "a", "4", "4", b"u" + request("BYE", tag="%T", cseq=2)),
+    sequence(INVITE, "a", ACK, "c", b"u" + response(491), "3", _ok(), "5", "5"),
+    sequence("p", b"u" + response(180), _ok("Session-Expires: 90;refresher=uac"), "c", _ok(), "5"),
+    sequence(INVITE, "a", ACK, "c", "5", "n"),
+    sequence("p", _ok("Session-Expires: 90;refresher=uac"), "5"),
+    sequence("p", b"u" + response(401, CHALLENGE), b"u" + response(486), "4"),
+    sequence(
         "p", b"u" + response(183, body=OFFER), "h", "3", b"u" + response(487, method="INVITE"), "4"
     ),
-    story("p", b"u" + response(422, "Min-SE: 3600"), _ok(), _ok(), "h", _ok(body="")),
-    story("g", _ok(GRANTED, body=""), "5", _ok("Expires: 5", body=""), "3", "s", _ok(body="")),
-    story("g", b"u" + response(401, CHALLENGE), b"u" + response(423, "Min-Expires: 900"), "4"),
-    story("g", _ok(body=""), "5", b"u" + response(503, "Retry-After: 9 (x);duration=1"), "4", "f"),
-    story(b"t" + COMPACT, b"t" + request("OPTIONS"), b"u" + request("REFER"), "f", "j"),
-    story(RELIABLE, "r", PRACK, "e", PRACK.replace(b"CSeq: 2", b"CSeq: 3"), "a", ACK, "h"),
-    story(RELIABLE, "e", "a", "2", PRACK, ACK, "h"),
-    story(RELIABLE, "e", "3", "4"),
-    story(
+    sequence("p", b"u" + response(422, "Min-SE: 3600"), _ok(), _ok(), "h", _ok(body="")),
+    sequence("g", _ok(GRANTED, body=""), "5", _ok("Expires: 5", body=""), "3", "s", _ok(body="")),
+    sequence("g", b"u" + response(401, CHALLENGE), b"u" + response(423, "Min-Expires: 900"), "4"),
+    sequence(
+        "g", _ok(body=""), "5", b"u" + response(503, "Retry-After: 9 (x);duration=1"), "4", "f"
+    ),
+    sequence(b"t" + COMPACT, b"t" + request("OPTIONS"), b"u" + request("REFER"), "f", "j"),
+    sequence(RELIABLE, "r", PRACK, "e", PRACK.replace(b"CSeq: 2", b"CSeq: 3"), "a", ACK, "h"),
+    sequence(RELIABLE, "e", "a", "2", PRACK, ACK, "h"),
+    sequence(RELIABLE, "e", "3", "4"),
+    sequence(
         *(RELIABLE, "e", PRACK, b"u" + request("UPDATE", cseq=3, tag="%T", body=HELD), "y", "d"),
         *(_ok(), "a", "h"),
     ),
-    story("p", _rel(7), _rel(8, body=OFFER), _rel(8), "d", _ok(), _ok(body=""), "h"),
-    story("p", _ok("Session-Expires: 90;refresher=uac", ALLOWS), "5", _ok(ALLOWS, body=""), "5"),
-    story(INVITE, "a", ACK, _refer(2), "y", "v", "w", "h"),
-    story(INVITE, "a", ACK, _refer(2, "Refer-Sub: false"), _refer(3), "n", "h"),
-    story(INVITE, "a", ACK, _refer(2), "y", "4", "5"),
-    story(
+    sequence("p", _rel(7), _rel(8, body=OFFER), _rel(8), "d", _ok(), _ok(body=""), "h"),
+    sequence("p", _ok("Session-Expires: 90;refresher=uac", ALLOWS), "5", _ok(ALLOWS, body=""), "5"),
+    sequence(INVITE, "a", ACK, _refer(2), "y", "v", "w", "h"),
+    sequence(INVITE, "a", ACK, _refer(2, "Refer-Sub: false"), _refer(3), "n", "h"),
+    sequence(INVITE, "a", ACK, _refer(2), "y", "4", "5"),
+    sequence(
         *("p", _ok(), "x", b"u" + response(202), _notify(1, "SIP/2.0 100 Trying"), "h"),
         _notify(2, "SIP/2.0 200 OK", "terminated;reason=noresource"),
     ),
-    story("p", _ok(), "x", b"u" + response(202, "Refer-Sub: false"), "x", b"u" + response(603)),
-    story("p", _ok(), "x", b"u" + response(202), "5", "k", b"u" + response(481)),
-    story(INVITE, "a", ACK, _replacing("%T", "theirs"), "a", "4"),
-    story(
+    sequence("p", _ok(), "x", b"u" + response(202, "Refer-Sub: false"), "x", b"u" + response(603)),
+    sequence("p", _ok(), "x", b"u" + response(202), "5", "k", b"u" + response(481)),
+    sequence(INVITE, "a", ACK, _replacing("%T", "theirs"), "a", "4"),
+    sequence(
         *(INVITE, "r"),
         b"u" + request("INFO", "Content-Type: application/dtmf-relay", cseq=2, tag="%T", body="x"),
         *("a", "k", "f"),
     ),
 )
+
+INVITE = request("INVITE", body=OFFER)
+
 TARGETS = {
     "sip_agent": Target(
         run_sip_agent,
@@ -349,7 +369,27 @@ TARGETS = {
             *(SEPARATOR + step for step in (b"u", b"t", b"r", b"a", b"h", b"c", b"y", b"p", b"3")),
             *(SEPARATOR + step for step in (b"e", b"d", b"k", b"x", b"v", b"w")),
         ),
-        most_bytes=6000,
+        max_bytes=6000,
         stepwise=True,
+        hard=(
+            sequence(
+                *[b"u" + INVITE] * 3, *[b"u" + request("INVITE", branch=f"b{n}") for n in range(9)]
+            ),
+            sequence(
+                b"u" + request("ACK"), b"u" + request("CANCEL"), b"u" + request("BYE", tag="x")
+            ),
+            sequence(
+                b"u" + INVITE.replace(b"Content-Length: ", b"Content-Length: 9"), b"u" + INVITE
+            ),
+            sequence(
+                b"u" + request("INVITE", "Record-Route: <sip:p>", body=OFFER), "a", "h", "4", "h"
+            ),
+            sequence(b"u" + INVITE.replace(b"<sip:them@192.0.2.9:5060>", b"<sips:x>"), "r", "a"),
+            sequence("p", "p", "p", "p", "p", "f", "h", "1"),
+            sequence("g", "s", "4"),
+            sequence("g", "4", "s", "s"),
+            sequence("p", *[b"u" + response(200, body=OFFER)] * 4, "c", "c", "h", "5"),
+            sequence("p", b"u" + response(302), b"u" + response(200)),
+        ),
     ),
 }

@@ -1,4 +1,4 @@
-"""Fuzz targets: RTP, RTCP, keys, a leg's incoming half, G.711 and the frames of a call."""
+"""RTP, RTCP, telephone events, SRTP, and G.711 frames."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from qwen3tts_phone.media.rtp import RtpError, RtpPacket
 from qwen3tts_phone.media.srtp import SrtpDecryptor, SrtpEncryptor
 from qwen3tts_phone.media.types import LegSpec, MediaEvent, RemoteMedia
 from qwen3tts_phone.sdp.crypto import SrtpKey
-from tests.fuzz.target import Target, cuts, steps, story
+from tests.fuzz.target import Target, chunks, sequence, steps
 
 RECORD = struct.Struct("!BI4s")
+
 """A step of the keys: hundredths of a second that pass, timestamp, payload."""
 
 
@@ -97,7 +98,9 @@ def _pressed(changes: list[KeyDown | KeyUp], down: str | None) -> str | None:
 
 
 THEM = ("192.0.2.1", 4000)
+
 STRANGER = ("192.0.2.9", 4000)
+
 SUITE = "AES_CM_128_HMAC_SHA1_80"
 
 
@@ -176,7 +179,7 @@ def run_g711(data: bytes) -> None:
         assert np.array_equal(decode(encode(samples)), samples)
     length = 1 + data[0] % 7 if data else 1
     reader, framer = Int16Reader(), Framer(1 + len(data) % 11)
-    read = [reader.push(piece) for piece in cuts(data, length)]
+    read = [reader.push(piece) for piece in chunks(data, length)]
     assert reader.flush() == len(data) % 2
     whole = from_bytes(data[: len(data) // 2 * 2])
     assert np.array_equal(np.concatenate([*read, whole[:0]]), whole)
@@ -202,7 +205,7 @@ def run_frames(data: bytes) -> None:
     one, other = _encoders(from_hz, "PCMU" if data[0] & 4 else "PCMA")
     pcm = data[1:]
     whole = [*one.push(pcm), *one.flush()]
-    parts = [frame for piece in cuts(pcm, 1 + 9 * (data[0] // 8)) for frame in other.push(piece)]
+    parts = [frame for piece in chunks(pcm, 1 + 9 * (data[0] // 8)) for frame in other.push(piece)]
     assert [*parts, *other.flush()] == whole
     assert sum(frame.samples for frame in whole) == len(pcm) // 2
     for frame in whole:
@@ -218,10 +221,12 @@ def _key(timestamp: int, event: int, duration: int, *, end: bool = False, wait: 
 
 
 BLOCK = ReportBlock(0xABCD, 3, -2, 70000, 12, 0x1234_0000, 65536)
+
 REPORTS: tuple[list[rtcp.Packet], ...] = (
     [SenderReport(1, 2**63, 160, 1, 160, (BLOCK,)), Description(((1, "them@example.org"),))],
     [ReceiverReport(1, (BLOCK, BLOCK)), Description(((1, "x"),)), Bye((1,), "over")],
 )
+
 EVENT = dtmf.build(EventPacket(5, False, 10, 320))
 
 TARGETS = {
@@ -233,14 +238,35 @@ TARGETS = {
             rtp.build(RtpPacket(8, 65535, 2**32 - 1, 7, b"\xd5" * 20, True), padding=12),
             rtp.build(RtpPacket(96, 1, 2, 3, b"x", csrcs=(4, 5), extension=(0xBEDE, b"\x10abc"))),
         ),
-        most_bytes=512,
+        max_bytes=512,
+        hard=(
+            b"\x8f" + bytes(11),  # contributing sources beyond the end
+            b"\x90" + bytes(11) + b"\x00\x00\xff\xff",  # an extension beyond the end
+            b"\xa0" + bytes(11),  # padding, and no payload that could say how much
+            b"\xa0" + bytes(12),  # padding of 0
+            b"\xbf" + bytes(75) + b"\xff",
+            b"\x40" + bytes(20),  # STUN's version
+        ),
     ),
     "rtcp": Target(
         run_rtcp,
         "A datagram is an RtcpError, or at most 32 packets no larger than it.",
         tuple(rtcp.build(reports) for reports in REPORTS),
         (b"\x80\xc8\x00\x06", b"\x81\xc9\x00\x07", b"\x81\xca", b"\x81\xcb\x00\x01"),
-        most_bytes=1504,
+        max_bytes=1504,
+        hard=(
+            b"\x9f\xc8\x00\x06" + bytes(24),  # 31 blocks announced, none there
+            b"\x81\xca\x00\x01" + bytes(4),  # a description that does not end
+            b"\x81\xca\x00\x02" + bytes(4) + b"\x01\xffab",
+            b"\x81\xcb\x00\x01" + bytes(4),
+            b"\xa0\xc9\x00\x01" + bytes(3) + b"\x08",  # padding that swallows the packet
+            b"\x80\xcc\xff\xff" + bytes(4),
+            rtcp.build([ReceiverReport(1)] * 40),
+            rtcp.build([ReceiverReport(1), Bye((1,))])
+            + b"\x81\xcb\x00\x02"
+            + bytes(4)
+            + b"\xffx\xfe\x80",
+        ),
     ),
     "dtmf": Target(
         run_dtmf,
@@ -252,17 +278,27 @@ TARGETS = {
             _key(0, 3, 65535) + _key(65535, 3, 160) + _key(65535, 3, 320, end=True),
             _key(1, 200, 160) + _key(1, 2, 160, wait=255),
         ),
-        most_bytes=RECORD.size * 64,
+        max_bytes=RECORD.size * 64,
+        hard=(
+            bytes(9) * 20,
+            bytes.fromhex("02ffffff9c050a0140") * 2 + bytes.fromhex("0200000000058affff"),
+            bytes.fromhex("ff00000001058a0140ff00000001058a0140"),
+            b"".join(bytes([20, 0, 0, n, 0, n % 17, 0x80, 1, 64]) for n in range(40)),
+        ),
     ),
     "incoming": Target(
         run_incoming,
         "Whatever datagrams a leg hears, it hands on what they can hold and waits for none.",
         (
-            story(*(b"u" + _packet(n) for n in (1, 2, 4, 3, 5)), b"w\x05"),
-            story(b"s" + _packet(7), b"s" + _packet(8), b"u" + _packet(1), b"s" + _packet(9)),
-            story(*(b"u" + _packet(n, kind=101, payload=EVENT) for n in (1, 2)), b"w\x20", b"n"),
-            story(b"u" + _packet(65535), b"u" + _packet(0), b"u" + _packet(30000), b"u" + b"\x80"),
-            story(*(b"u" + _packet(n, kind=kind) for n, kind in ((1, 0), (2, 13), (4, 111))), b"h"),
+            sequence(*(b"u" + _packet(n) for n in (1, 2, 4, 3, 5)), b"w\x05"),
+            sequence(b"s" + _packet(7), b"s" + _packet(8), b"u" + _packet(1), b"s" + _packet(9)),
+            sequence(*(b"u" + _packet(n, kind=101, payload=EVENT) for n in (1, 2)), b"w\x20", b"n"),
+            sequence(
+                b"u" + _packet(65535), b"u" + _packet(0), b"u" + _packet(30000), b"u" + b"\x80"
+            ),
+            sequence(
+                *(b"u" + _packet(n, kind=kind) for n, kind in ((1, 0), (2, 13), (4, 111))), b"h"
+            ),
         ),
         (
             b"\xff\xffu\x80\x00\x00",
@@ -272,24 +308,57 @@ TARGETS = {
             b"\x80\xe5\x00",
         ),
         stepwise=True,
+        hard=(
+            sequence(*(b"u\x80\x00" + bytes([0, 7 * n]) + bytes(28) for n in range(20)), b"w\x01"),
+            sequence(*(b"u\x80\x00" + bytes([n * 13 % 256, 0]) + bytes(28) for n in range(40))),
+            sequence(
+                *(b"u\x80\x65\x00" + bytes([n]) + bytes(8) + b"\x05\x00" for n in range(9)),
+                b"w\x40",
+            ),
+            # The timestamps go back to before the stream's first one.
+            bytes.fromhex(
+                "7580000001000000000000abcd"
+                + "55" * 20
+                + "ffff7580000002f00000000000abcd"
+                + "55" * 20
+            ),
+            sequence(b"u\x80\x00\x00\x01" + bytes(8), b"s\x80\x00\x00\x01" + bytes(8), b"w\xff")
+            * 3,
+        ),
     ),
     "srtp": Target(
         run_srtp,
         "What is protected is opened as it was, once; any other bytes are dropped and counted.",
         (
-            story(
+            sequence(
                 *(b"p" + _packet(n) for n in range(5)), b"k", *(b"p" + _packet(n) for n in (5, 4))
             ),
-            story(b"r" + _packet(1), b"d" + rtcp.build(REPORTS[0]), b"p" + _packet(65535)),
+            sequence(b"r" + _packet(1), b"d" + rtcp.build(REPORTS[0]), b"p" + _packet(65535)),
         ),
         (b"\xff\xffp\x80\x00", b"\xff\xffk", b"\xff\xffr\x80", b"\x90\x00"),
         stepwise=True,
+        hard=(
+            sequence(*(b"p\x80\x00" + bytes([n, 0]) + bytes(20) for n in range(0, 250, 30))),
+            sequence(
+                b"p" + bytes(12), b"p\xbf" + bytes(11), b"p\x90" + bytes(11) + b"\x00\x00\xff\xff"
+            ),
+            sequence(
+                b"r" + b"\x80" * 2048,
+                b"d" + b"\x81" * 1501,
+                b"p" + b"\x80" * 2000,
+                b"r",
+                b"d",
+                b"p",
+            ),
+            sequence(b"k", b"k", b"p\x80\x00" + bytes(30), b"k", b"p\x80\x00" + bytes(30)),
+        ),
     ),
     "g711": Target(
         run_g711,
         "Any bytes are code words that survive the way there and back, and samples however cut.",
         (bytes(range(256)), b"\x00\x80\xff\x7f\x00", b""),
-        most_bytes=1024,
+        max_bytes=1024,
+        hard=(b"\x7f\xff" * 100 + b"\x00", b"\x80"),
     ),
     "frames": Target(
         run_frames,
@@ -300,6 +369,7 @@ TARGETS = {
             b"\xff" + b"abc" * 99,
             b"\x03",
         ),
-        most_bytes=2500,
+        max_bytes=2500,
+        hard=(b"\x00", b"\xff" + b"\xff\x7f\x00\x80" * 500, b"\x07" + b"\x01"),
     ),
 }

@@ -1,4 +1,4 @@
-"""Fuzz targets: what registrars answer, and what DNS says about servers."""
+"""Registrars, DNS, the source gate, and the guard of outbound calls."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import asyncio
 import contextlib
 import ipaddress
 import random
+from urllib.parse import unquote
 
-from qwen3tts_phone.errors import BadSip
+from qwen3tts_phone.dialling.guard import Guard, GuardSettings
+from qwen3tts_phone.dialling.numbers import EMERGENCY_EVERYWHERE, number_of, readings
+from qwen3tts_phone.errors import BadSip, CallNotAllowed
 from qwen3tts_phone.sip.core.account import Account
-from qwen3tts_phone.sip.core.settings import SipSettings
+from qwen3tts_phone.sip.core.settings import GateSettings, SipSettings
+from qwen3tts_phone.sip.gate import DROP, Refusal, SourceGate
 from qwen3tts_phone.sip.message.fields import parse_address, parse_uri
 from qwen3tts_phone.sip.message.message import Request, Response, parse_message
 from qwen3tts_phone.sip.message.network import DnsLookup, Hop
@@ -19,10 +23,12 @@ from qwen3tts_phone.sip.registration.registration import RegistrationCore, Regis
 from qwen3tts_phone.sip.transport.dns import DnsAnswer, Family, NaptrRecord, SrvRecord
 from qwen3tts_phone.sip.transport.locator import MAX_HOPS, Locator
 from qwen3tts_phone.sip.user_agent import UserAgent
-from tests.fuzz.target import Target, steps, story
+from tests.fuzz.target import Target, sequence, steps
 
 MOST_SENDS = 600
+
 """More than this in one story would be a loop."""
+
 OUR_HOST = "192.0.2.1"
 
 
@@ -218,7 +224,9 @@ def run_locate(data: bytes) -> None:
 
 
 GRANTED = b"a200 OK\nContact: <sip:alice@192.0.2.1:5060>;expires=60\r\nExpires: 60"
+
 CHALLENGED = b'a401 No\nWWW-Authenticate: Digest realm="r", nonce="n", qop="auth"'
+
 ZONE = (
     b"example.org NAPTR s SIP+D2U _sip._udp.example.org\n"
     b"_sip._udp.example.org SRV 1 2 5060 a.example.org\n"
@@ -226,51 +234,201 @@ ZONE = (
     b"a.example.org A 192.0.2.5\nb.example.org A 192.0.2.6\nexample.org A 192.0.2.7"
 )
 
+MOST_SOURCES = 8
+
+TRUSTED = "198.51.100.1"
+
+OPTIONS = (
+    "OPTIONS sip:agent@192.0.2.1 SIP/2.0\r\nVia: SIP/2.0/UDP 203.0.113.9;branch=z9hG4bK1\r\n"
+    "From: <sip:x@y>;tag=f\r\nTo: <sip:agent@192.0.2.1>\r\nCall-ID: c\r\nCSeq: 1 OPTIONS\r\n\r\n"
+)
+
+INVITE = OPTIONS.replace("OPTIONS", "INVITE")
+
+
+def run_sip_gate(data: bytes) -> None:
+    """Steps: a message (m), no message (u), a while (+), the next source (n), trust (t)."""
+    settings = GateSettings(
+        burst=5, invite_burst=3, users=("agent", "+49*"), ban_after=4, max_sources=MOST_SOURCES
+    )
+    gate = SourceGate(settings, own=lambda host, port: host == "192.0.2.1")
+    gate.trust("trunk", (TRUSTED,))
+    now, number, passed = 0.0, 0, dict[tuple[str, float], int]()
+    for kind, rest in steps(data):
+        source = Hop("udp", f"203.0.113.{number % 250}", 5060)
+        if kind == "+":
+            now += len(rest)
+        elif kind == "n":
+            number += 1
+        elif kind == "u":
+            gate.unreadable(source, now)
+        elif kind == "t":
+            with contextlib.suppress(ValueError):
+                gate.trust("other", (rest.decode("utf-8", "replace"),))
+        elif gate.message(rest, source, now):
+            with contextlib.suppress(BadSip):
+                message = parse_message(rest)
+                if isinstance(message, Request):
+                    _let_in(gate, message, source, now, passed)
+        assert len(gate) <= MOST_SOURCES
+    assert not gate.banned(TRUSTED, now)
+
+
+def _let_in(
+    gate: SourceGate,
+    request: Request,
+    source: Hop,
+    now: float,
+    passed: dict[tuple[str, float], int],
+) -> None:
+    verdict = gate.request(request, source, now, callers=(source.host,))
+    if isinstance(verdict, Refusal):
+        assert verdict.status in (403, 404, 486, 503)
+        assert request.method != "ACK"
+    elif verdict is not DROP and not gate.trusts(source.host):
+        key = (source.host, now)
+        passed[key] = passed.get(key, 0) + 1
+        assert passed[key] <= 5, "more than its burst"
+        assert request.to.tag is not None or request.method in ("INVITE", "OPTIONS", "CANCEL")
+    assert gate.request(request, source, now, known=True) is None
+
+
+def run_guard(data: bytes) -> None:
+    """First a byte that chooses the rules, then a target."""
+    choice, target = data[:1], data[1:].decode("utf-8", "replace")
+    rules = {
+        b"a": GuardSettings(allowed=("+49*", "@pbx.example.org", "bob"), country="49"),
+        b"d": GuardSettings(denied=("+44", "@evil.example")),
+        b"1": GuardSettings(country="1", max_calls_per_minute=2),
+    }.get(choice, GuardSettings())
+    guard = Guard(rules, home=("trunk.example.org",))
+    refused = ""
+    try:
+        guard.check(target, 0.0)
+    except CallNotAllowed as error:
+        refused = error.message
+    if refused:
+        assert refused.isprintable()
+        assert len(refused) < 400
+        return
+    text = target.strip()
+    number = number_of(text)
+    if not number:
+        with contextlib.suppress(BadSip):
+            number = number_of(parse_uri(text).user or "")
+    digits = number.lstrip("+")
+    assert digits not in EMERGENCY_EVERYWHERE, ascii(target)
+    if choice == b"d":
+        assert not any(each.startswith("+44") for each in readings(number)), ascii(target)
+        assert not unquote(text).lower().partition(";")[0].rstrip(".").endswith("@evil.example")
+    guard.check(target, 0.0)
+    guard.admit(target, 0.0).over()
+
+
+GUARD_SEEDS = tuple(
+    kind + target
+    for kind in (b"-", b"a", b"d", b"1")
+    for target in (
+        b"+4930123456",
+        b"sip:0044%2020@trunk.example.org",
+        b"tel:+1-201-555-0123;phone-context=+1",
+        b'"Bob" <sip:bob@pbx.example.org:5070;transport=tls>',
+        b"sip:911;phone-context=+1@trunk.example.org;user=phone",
+        b"sip:*31%23112@[2001:db8::7]",
+        b"sips:bob@evil.example;maddr=192.0.2.1?Replaces=x",
+        b"urn:service:sos.fire",
+    )
+)
+
 TARGETS = {
     "sip_accounts": Target(
         run_accounts,
         "Whatever a registrar answers, a registration goes on, is bounded, and can be ended.",
         (
-            story(CHALLENGED, GRANTED, b"t0060", GRANTED, b"u", b"a200 OK\n"),
-            story(b"t0032", b"a503 No\nRetry-After: 5", GRANTED, b"t0030", b"a200 OK\n"),
-            story(GRANTED, b"m1", b"t0006", GRANTED, b"l", b"t0002", b"f", b"d", b"t0099"),
-            story(b"a200 OK\n;received=198.51.100.7;rport=6000\nExpires: 60", b"t0001", GRANTED),
+            sequence(CHALLENGED, GRANTED, b"t0060", GRANTED, b"u", b"a200 OK\n"),
+            sequence(b"t0032", b"a503 No\nRetry-After: 5", GRANTED, b"t0030", b"a200 OK\n"),
+            sequence(GRANTED, b"m1", b"t0006", GRANTED, b"l", b"t0002", b"f", b"d", b"t0099"),
+            sequence(b"a200 OK\n;received=198.51.100.7;rport=6000\nExpires: 60", b"t0001", GRANTED),
         ),
         (
             *(b"Min-Expires: 90", b"Expires: 0", b"Contact: *", b"423 Brief", b";rport=", b"a200"),
             *(b";received=", b"Retry-After: ", b"Proxy-Authenticate: ", b"stale=true", b"a407 x\n"),
         ),
         stepwise=True,
+        hard=(
+            sequence(*[b"a423 Brief\nMin-Expires: %d" % (1000 * n) for n in range(1, 12)]),
+            sequence(b"a423 Brief\nMin-Expires: 99999999999999999999", GRANTED),
+            sequence(b"a200 OK\nExpires: 0", b"t0001", b"a200 OK\nExpires: -1", b"t9999"),
+            sequence(b"a200 OK\nContact: *;expires=5", b"a200 OK\nContact: <sip:\x00>;expires=x"),
+            sequence(*[CHALLENGED] * 12),
+            sequence(GRANTED, *[b"a200 OK\n;received=198.51.100.7;rport=%d" % n for n in range(9)]),
+            sequence(b"a200 OK\n;received=::1;rport=0", b"a200 OK\n;received=[];rport=99999"),
+            sequence(b"a503 No\nRetry-After: 999999999999", b"t9999", GRANTED),
+            sequence(b"d", b"t0099", b"d", b"t0099", GRANTED, b"u", b"u", b"a481 No\n", b"t0064"),
+            sequence(b"f", b"f", b"f", b"t0001", b"f", b"t0005", b"f", b"l", b"m", b"m1", b"m22"),
+            sequence(b"a100 Trying\n", b"a301 Moved\nContact: <sip:x>", b"a699 \n", b"t0300"),
+        ),
     ),
     "sip_locate": Target(
         run_locate,
         "Whatever DNS says, servers are addresses with ports, bounded in number, or an OSError.",
         (ZONE, b"example.org A dead", b"_sip._udp.example.org SRV 0 0 0 "),
         (b" SRV ", b" NAPTR ", b" A ", b"_sips._tcp.example.org", b"SIPS+D2T", b"dead", b"::1"),
+        hard=(
+            b"example.org NAPTR s SIP+D2U example.org\nexample.org SRV 1 2 3 example.org",
+            b"example.org NAPTR s SIP+D2U _sip._udp.example.org",
+            b"_sip._udp.example.org SRV 0 65535 65535 a\n" * 40 + b"a A ::ffff:192.0.2.1",
+            b"_sip._udp.example.org SRV 1 1 0 a\na A 192.0.2.1",
+            b"_sip._udp.example.org SRV 1 1 1 \xff\xfe\n\xff\xfe A 192.0.2.1",
+            b"example.org A not-an-address\nexample.org A 192.0.2.1\nexample.org A 192.0.2.1",
+            b"_sip._udp.example.org SRV 1 0 5 a.\na. A dead\n"
+            b"_sip._tcp.example.org SRV 0 0 7 192.0.2.9",
+        ),
     ),
-}
-
-HARD = {
-    "sip_accounts": (
-        story(*[b"a423 Brief\nMin-Expires: %d" % (1000 * n) for n in range(1, 12)]),
-        story(b"a423 Brief\nMin-Expires: 99999999999999999999", GRANTED),
-        story(b"a200 OK\nExpires: 0", b"t0001", b"a200 OK\nExpires: -1", b"t9999"),
-        story(b"a200 OK\nContact: *;expires=5", b"a200 OK\nContact: <sip:\x00>;expires=x"),
-        story(*[CHALLENGED] * 12),
-        story(GRANTED, *[b"a200 OK\n;received=198.51.100.7;rport=%d" % n for n in range(9)]),
-        story(b"a200 OK\n;received=::1;rport=0", b"a200 OK\n;received=[];rport=99999"),
-        story(b"a503 No\nRetry-After: 999999999999", b"t9999", GRANTED),
-        story(b"d", b"t0099", b"d", b"t0099", GRANTED, b"u", b"u", b"a481 No\n", b"t0064"),
-        story(b"f", b"f", b"f", b"t0001", b"f", b"t0005", b"f", b"l", b"m", b"m1", b"m22"),
-        story(b"a100 Trying\n", b"a301 Moved\nContact: <sip:x>", b"a699 \n", b"t0300"),
+    "sip_gate": Target(
+        run_sip_gate,
+        "Whatever strangers send, the gate raises nothing, remembers few, lets no source beyond its"
+        " burst and no foreign method through, and never bans a trusted one.",
+        (
+            sequence(f"m{OPTIONS}", f"m{INVITE}", "n", f"m{INVITE}", "+abc", "u"),
+            sequence(*[f"m{OPTIONS}"] * 9, "+a", f"m{OPTIONS}"),
+            sequence(
+                "t203.0.113.0/24", f"m{OPTIONS.replace('OPTIONS', 'REGISTER')}", "mSIP/2.0 200"
+            ),
+            sequence(f"m{INVITE.replace('sip:agent', 'sip:100')}", *["u"] * 6, f"m{INVITE}"),
+        ),
+        (b"User-Agent: friendly-scanner\r\n", b";tag=t", b"sip:", b"tel:", b"@192.0.2.1"),
+        stepwise=True,
+        hard=(
+            sequence(*[f"m{INVITE}"] * 30),
+            sequence(*(step for _ in range(20) for step in ("n", f"m{OPTIONS}"))),
+            sequence(*["u"] * 40, f"m{OPTIONS}"),
+            sequence("t", "t::/0", "t0.0.0.0/0", f"m{OPTIONS}", "t\xff", "t198.51.100.1"),
+            sequence(f"m{OPTIONS.replace('OPTIONS', 'ACK')}", f"m{INVITE.replace('sip:', 'tel:')}"),
+            sequence(
+                f"m{INVITE.replace('192.0.2.1', '[::1%25x]')}", f"m{INVITE.replace('agent', '%00')}"
+            ),
+        ),
     ),
-    "sip_locate": (
-        b"example.org NAPTR s SIP+D2U example.org\nexample.org SRV 1 2 3 example.org",
-        b"example.org NAPTR s SIP+D2U _sip._udp.example.org",
-        b"_sip._udp.example.org SRV 0 65535 65535 a\n" * 40 + b"a A ::ffff:192.0.2.1",
-        b"_sip._udp.example.org SRV 1 1 0 a\na A 192.0.2.1",
-        b"_sip._udp.example.org SRV 1 1 1 \xff\xfe\n\xff\xfe A 192.0.2.1",
-        b"example.org A not-an-address\nexample.org A 192.0.2.1\nexample.org A 192.0.2.1",
-        b"_sip._udp.example.org SRV 1 0 5 a.\na. A dead\n_sip._tcp.example.org SRV 0 0 7 192.0.2.9",
+    "call_guard": Target(
+        run_guard,
+        "Whatever is to be called, it is refused in a sentence or may be called; no way of writing"
+        " an emergency number, or one that is denied, gets through.",
+        GUARD_SEEDS,
+        (b"sip:", b"tel:", b"911", b"+44", b"0044", b"%40", b";phone-context=", b"@evil.example"),
+        hard=(
+            b"dsip:good.example?x@evil.example",
+            b"dsip:bob@EVIL.example.",
+            b"dsip:bob@evil.example;maddr=192.0.2.1",
+            b"dsip:b%40x@evil.example:99999",
+            b"-sip:\xef\xbc\x99\xef\xbc\x91\xef\xbc\x91@host",
+            b"-" + "\u0661\u0661\u0662".encode(),
+            b"-sip:911",
+            b"-tel:",
+            b"-" + b"1" * 5000,
+            b"1<<<<sip:112@h",
+            b"a*" * 900,
+            b"-[a-z]",
+        ),
     ),
 }

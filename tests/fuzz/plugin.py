@@ -1,4 +1,4 @@
-"""Fuzz targets: what a language model writes, on its way through the plugin; settings; numbers."""
+"""Partial commands of a language model, plain text, plugin settings, destinations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from mr_qwen3tts.settings import Settings, SettingsError
 from mr_qwen3tts.variables import PREFIX, SHOWN_CHARS
 from qwen3tts_phone.dialling.numbers import EMERGENCY_EVERYWHERE
 from qwen3tts_text.plain_text import PlainText
-from tests.fuzz.target import Target, steps, story
+from tests.fuzz.target import Target, sequence, steps
 
 CLOSERS = ("", "]", '"}]', "\ud83d")
+
 """What the host may show behind a text that is not complete."""
 
 
@@ -99,19 +100,31 @@ def run_destination(data: bytes) -> None:
             assert re.sub(r"[^0-9]", "", user) not in EMERGENCY_EVERYWHERE
 
 
-TARGETS: dict[str, Target] = {
+TARGETS = {
     "partials": Target(
         run_partials,
         "Whatever the host shows of a command, what is said is text that can be sent, said once.",
         (
-            story("uGood", "uGood mor", "uGood morning, all]", "fGood morning, all."),
-            story("uHi \ud83d".encode("utf-8", "surrogatepass"), "fHi 😀 there."),
-            story('j{"text": "One two"}', 'j["One", 2]', 'j{"markdown": null}', "j3.5", "f"),
-            story("uOne tw", "uOne two thr", "b", "uOne", "uOne two three four", "n", "fOne two."),
-            story("uSTART_RAW\nOne\nEND_RA", "fSTART_RAW\nOne\nEND_RAW"),
+            sequence("uGood", "uGood mor", "uGood morning, all]", "fGood morning, all."),
+            sequence("uHi \ud83d".encode("utf-8", "surrogatepass"), "fHi 😀 there."),
+            sequence('j{"text": "One two"}', 'j["One", 2]', 'j{"markdown": null}', "j3.5", "f"),
+            sequence(
+                "uOne tw", "uOne two thr", "b", "uOne", "uOne two three four", "n", "fOne two."
+            ),
+            sequence("uSTART_RAW\nOne\nEND_RA", "fSTART_RAW\nOne\nEND_RAW"),
         ),
         words=(b"START_RAW", b"END_RAW", b'"}]', b"\xed\xa0\xbd", b"\xed\xb8\x80", b'"text": '),
         stepwise=True,
+        hard=(
+            b"u" + b"\xed\xa0\xbd" * 40,
+            b"j" + b"[" * 3000,
+            b"j" + b"9" * 4000,
+            b'j{"text": {"text": {"text": ["a", {"output": "b"}]}}}',
+            sequence("uA b c", "uX y z", "fA b q", "uA b q", "f"),
+            sequence(*("u" + "word " * n for n in range(40))),
+            b"u" + b"START_RAWEND_RAW" * 100,
+            b"f" + b'"}' * 500,
+        ),
     ),
     "growing_text": Target(
         run_growing_text,
@@ -122,7 +135,13 @@ TARGETS: dict[str, Target] = {
             b'\x02\x03She said "no"}, and left.',
         ),
         words=(b"START_RAW", b"END_RAW", b'"}]', b"\xed\xa0\xbd", b"\xed\xb8\x80", b"\n"),
-        most_bytes=1024,
+        max_bytes=1024,
+        hard=(
+            b"\x03\x00" + b"\xed\xa0\xbd\xed\xb8\x80" * 20,
+            b"\x00\x01" + b"END_RAW START_RAW " * 20,
+            b"\x01\x00" + b"]" * 50,
+            b"\x02\x00" + b" \n\t" * 40,
+        ),
     ),
     "plain": Target(
         run_plain,
@@ -133,7 +152,16 @@ TARGETS: dict[str, Target] = {
             b"\x02| a | b |\n|---|---|\n| 1 < 2 | 3 > 2 |\n![x](y) <break time='1s'/> 2 * 3 * 4",
         ),
         words=(b"```", b"**", b"](", b"<!--", b"-->", b"&#x", b"</", b"__", b"\n- ", b"~~"),
-        most_bytes=1024,
+        max_bytes=1024,
+        hard=(
+            b"\0" + b"<" * 400,
+            b"\x01" + b"[" * 300 + b"](" * 50,
+            b"\x02" + b"*_`~" * 100,
+            b"\x03" + b"&" * 300 + b"#1;" * 50,
+            b"\x04" + b"```" * 90,
+            b"\x05" + b"<!--" * 90,
+            b"\x06" + b"![](" * 90 + b"|\n" * 90,
+        ),
     ),
     "plugin_settings": Target(
         run_settings,
@@ -144,6 +172,14 @@ TARGETS: dict[str, Target] = {
             b"SIP_LISTEN=:5060\nSIP_RTP_PORTS=10000-10100\nSIP_ALLOW=+4930*\nLOCAL=nowhere",
         ),
         words=(b"URL=", b"ws://", b"LEAD_MS=", b"1e999", b"SEED=", b"SIP_", b"]", b"nan"),
+        hard=(
+            b"LEAD_MS=" + b"9" * 3000,
+            b"SPEED=nan\nIDLE_S=inf\nSEED=-0",
+            b"URL=ws://[::1\nWS_URL=ws://[::1\nSIP_LISTEN=[::1]:99999999",
+            b"BARRIER=" + b", " * 500,
+            "LEAD_MS=٦٠\nSEED=²".encode(),
+            b"UNKNOWN=1\n=1\n" + b"X" * 500 + b"=1",
+        ),
     ),
     "destination": Target(
         run_destination,
@@ -154,52 +190,17 @@ TARGETS: dict[str, Target] = {
             b"pbx.example.org:5060\ntel:+1-212-555-0100;ext=5",
         ),
         words=(b"sip:", b"sips:", b"tel:", b"@", b";transport=", b"?Replaces=", b"112", b"%31"),
-        most_bytes=512,
-    ),
-}
-HARD: dict[str, tuple[bytes, ...]] = {
-    "partials": (
-        b"u" + b"\xed\xa0\xbd" * 40,
-        b"j" + b"[" * 3000,
-        b"j" + b"9" * 4000,
-        b'j{"text": {"text": {"text": ["a", {"output": "b"}]}}}',
-        story("uA b c", "uX y z", "fA b q", "uA b q", "f"),
-        story(*("u" + "word " * n for n in range(40))),
-        b"u" + b"START_RAWEND_RAW" * 100,
-        b"f" + b'"}' * 500,
-    ),
-    "growing_text": (
-        b"\x03\x00" + b"\xed\xa0\xbd\xed\xb8\x80" * 20,
-        b"\x00\x01" + b"END_RAW START_RAW " * 20,
-        b"\x01\x00" + b"]" * 50,
-        b"\x02\x00" + b" \n\t" * 40,
-    ),
-    "plain": (
-        b"\0" + b"<" * 400,
-        b"\x01" + b"[" * 300 + b"](" * 50,
-        b"\x02" + b"*_`~" * 100,
-        b"\x03" + b"&" * 300 + b"#1;" * 50,
-        b"\x04" + b"```" * 90,
-        b"\x05" + b"<!--" * 90,
-        b"\x06" + b"![](" * 90 + b"|\n" * 90,
-    ),
-    "plugin_settings": (
-        b"LEAD_MS=" + b"9" * 3000,
-        b"SPEED=nan\nIDLE_S=inf\nSEED=-0",
-        b"URL=ws://[::1\nWS_URL=ws://[::1\nSIP_LISTEN=[::1]:99999999",
-        b"BARRIER=" + b", " * 500,
-        "LEAD_MS=٦٠\nSEED=²".encode(),
-        b"UNKNOWN=1\n=1\n" + b"X" * 500 + b"=1",
-    ),
-    "destination": (
-        b"\n112",
-        b"pbx\n9,112",
-        b"pbx\ntel:112;phone-context=x",
-        "pbx\n\uff11\uff11\uff12".encode(),
-        b"pbx\n%31%31%32",
-        b"\nsip:112@x",
-        b"\nsip:a@b\r\nRoute: <sip:c>",
-        b"[::1\nsip:[::1",
-        b"\n" + b"1" * 300,
+        max_bytes=512,
+        hard=(
+            b"\n112",
+            b"pbx\n9,112",
+            b"pbx\ntel:112;phone-context=x",
+            "pbx\n\uff11\uff11\uff12".encode(),
+            b"pbx\n%31%31%32",
+            b"\nsip:112@x",
+            b"\nsip:a@b\r\nRoute: <sip:c>",
+            b"[::1\nsip:[::1",
+            b"\n" + b"1" * 300,
+        ),
     ),
 }
