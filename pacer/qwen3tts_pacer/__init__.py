@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from qwen3tts_pacer.core import Dropped, DroppedContext, PacerCore
+from qwen3tts_pacer.core import PacerCore
+from qwen3tts_pacer.frame_queue import Dropped, DroppedContext
 from qwen3tts_pacer.policy import Filling, FillingPolicy, FillingSettings
 from qwen3tts_pacer.slot import Frame, Kind, Slot
 from qwen3tts_pacer.states import ContextError, IllegalMove, PacerError, PacerFull, State

@@ -19,7 +19,8 @@ from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import Pcm, PcmBytes, check_rate, to_bytes
 from qwen3tts_codecs.table import payload_by_name
 from qwen3tts_pacer.clock import Clock, LoopClock
-from qwen3tts_pacer.core import Dropped, DroppedContext, PacerCore
+from qwen3tts_pacer.core import PacerCore
+from qwen3tts_pacer.frame_queue import Dropped, DroppedContext
 from qwen3tts_pacer.slot import Frame, Slot
 from qwen3tts_pacer.states import ContextError, PacerError, PacerFull
 from qwen3tts_pacer.timeline import Timeline

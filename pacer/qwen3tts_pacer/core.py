@@ -8,44 +8,15 @@ frames follow on the grid. The state machine is in states.py.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
+from qwen3tts_pacer.frame_queue import Dropped, FrameQueue
 from qwen3tts_pacer.policy import Filling, FillingPolicy
 from qwen3tts_pacer.slot import Frame, Kind, Slot
-from qwen3tts_pacer.states import ContextError, Move, PacerError, PacerFull, State, after
+from qwen3tts_pacer.states import Move, PacerError, PacerFull, State, after
 
 NEVER = math.inf
 EPSILON_S = 1e-6  # sums of floats differ by less
-
-
-class DroppedContext(NamedTuple):
-    """Part of one utterance that an interruption dropped."""
-
-    context: int
-    frames: int
-    samples: int
-    played: int
-    """Position up to which frames were sent, samples of the context's rate."""
-
-
-class Dropped(NamedTuple):
-    """Everything that an interruption dropped, in order."""
-
-    at: float
-    contexts: tuple[DroppedContext, ...]
-
-
-class _Context:
-    __slots__ = ("finished", "frames", "played", "queued", "received")
-
-    def __init__(self) -> None:
-        self.frames = 0  # taken in so far
-        self.queued = 0
-        self.received = 0  # position of the last frame taken in, samples
-        self.played = 0  # position of the last frame sent, samples
-        self.finished = False
 
 
 class PacerCore:
@@ -87,7 +58,8 @@ class PacerCore:
             raise ValueError("rephase needs continuous=False: an unbroken stream has one phase")
         self.policy: Filling = policy or FillingPolicy(ptime_s=ptime_s)
         self.ptime_s = ptime_s
-        self.capacity = capacity
+        self._queue = FrameQueue(self.policy, capacity)
+        self._frames = self._queue.frames  # the same object, for each slot asks for it
         self.sent_frames = 0
         self.sent_silence = 0
         self.skipped_slots = 0
@@ -95,9 +67,7 @@ class PacerCore:
         self.starvations = 0
         """Underruns in mid-utterance that ended in more speech."""
         self.starved_slots = 0
-        self.refused_frames = 0
-        """Frames that came late for an interrupted context."""
-        self.drained: deque[int] = deque(maxlen=256)
+        self.drained = self._queue.drained
         """Contexts fully sent, in order; the caller takes them out."""
         self.silence = silence
         self.continuous = continuous
@@ -107,11 +77,6 @@ class PacerCore:
         self._half = ptime_s / 2
         self._late = late_s
         self._state = State.IDLE
-        self._queue: deque[Frame] = deque()
-        self._contexts: dict[int, _Context] = {}
-        self._begun = -1  # highest context seen
-        self._cut = -1  # contexts up to here were interrupted
-        self._newest = -1  # whose frames came last
         self._playing = -1  # whose frame was sent last
         self._missed = 0  # slots that it lost since then: underrun, or late by whole packets
         self._base = 0.0  # where the timestamps begin
@@ -137,15 +102,23 @@ class PacerCore:
 
     @property
     def queued(self) -> int:
-        return len(self._queue)
+        return len(self._frames)
 
     def queued_of(self, context: int) -> int:
-        known = self._contexts.get(context)
-        return known.queued if known is not None else 0
+        return self._queue.queued_of(context)
+
+    @property
+    def refused_frames(self) -> int:
+        """Frames that came late for an interrupted context."""
+        return self._queue.refused_frames
+
+    @property
+    def capacity(self) -> int:
+        return self._queue.capacity
 
     @property
     def room(self) -> int:
-        return self.capacity - len(self._queue)
+        return self._queue.capacity - len(self._frames)
 
     def next_deadline(self) -> float | None:
         """When to call `due` next, seconds; None = after another call."""
@@ -177,15 +150,11 @@ class PacerCore:
 
         Numbers rise within a call. Return False if an interruption covers the number.
         """
-        if context <= self._cut:
+        if self._queue.interrupted(context):
             return False
-        if context <= self._begun:
-            raise ContextError(f"context {context} follows {self._begun}: numbers must rise")
+        self._queue.begin(context, key)
         if not self._started:
             self.start(now)
-        self._begun = context
-        self._contexts[context] = _Context()
-        self.policy.begin(context, key)
         return True
 
     def push(self, frames: Sequence[Frame], now: float) -> int:
@@ -196,7 +165,7 @@ class PacerCore:
         """
         if not frames:
             return 0
-        if len(self._queue) + len(frames) > self.capacity:
+        if len(self._frames) + len(frames) > self.capacity:
             raise PacerFull(f"{len(frames)} frames, room for {self.room}: wait for room")
         if frames[0].context == frames[-1].context:
             return self._push_one(frames, now)
@@ -210,7 +179,9 @@ class PacerCore:
 
     def change(self, change: Callable[[Frame], Frame]) -> None:
         """Replace each frame that waits, and the one whose fade may follow: the codec changes."""
-        self._queue = deque(map(change, self._queue))
+        changed = [change(frame) for frame in self._frames]
+        self._frames.clear()
+        self._frames.extend(changed)
         if self._last is not None:
             self._last = change(self._last)
 
@@ -258,22 +229,12 @@ class PacerCore:
         return Slot(last.tail or self.silence, Kind.FADE, False, 1, None, at)
 
     def finish(self, context: int, now: float) -> None:
-        if context <= self._cut:
+        if self._queue.interrupted(context) or not self._queue.finish(context):
             return
-        state = self._contexts.get(context)
-        if state is None:
-            if context <= self._begun and context <= self._newest:
-                return  # a later context has already ended its turn
-            raise ContextError(f"context {context} was not begun or is already finished")
-        if state.finished:
-            return
-        state.finished = True
-        if context == self._newest:
+        if context == self._queue.newest:
             self._move(Move.FINISH)
-            if not self._queue and self._state is State.DRAINING:
+            if not self._frames and self._state is State.DRAINING:
                 self._move(Move.EMPTY)
-        if state.queued == 0:
-            self._close(context)
         self._arm(now)
 
     def interrupt(self, now: float, through: int | None = None) -> Dropped:
@@ -282,21 +243,8 @@ class PacerCore:
         All contexts begun so far, and those up to ``through``, are ended; their later frames are
         refused.
         """
-        left: dict[int, list[int]] = {context: [0, 0] for context in self._contexts}
-        for frame in self._queue:
-            counts = left[frame.context]
-            counts[0] += 1
-            counts[1] += frame.end - frame.start
-        dropped = tuple(
-            DroppedContext(context, counts[0], counts[1], self._contexts[context].played)
-            for context, counts in left.items()
-        )
-        self._queue.clear()
-        for context in self._contexts:
-            self.policy.end(context)
-        self._contexts.clear()
-        self._cut = max(self._cut, self._begun, -1 if through is None else through)
-        self._newest = self._playing = -1
+        dropped = self._queue.interrupt(through)
+        self._playing = -1
         self._move(Move.INTERRUPT)
         self._arm(now)
         return Dropped(now, dropped)
@@ -309,10 +257,10 @@ class PacerCore:
     def resume(self, now: float) -> None:
         """Continue after `hold`; the first packet has the marker."""
         self._move(Move.RESUME)
-        if self._queue:
+        if self._frames:
             self._move(Move.FRAMES)
-            self._ready_at = self._when_ready(now)
-            if self._contexts[self._newest].finished:
+            self._ready_at = self._queue.ready_at(self._playing, self.ptime_s, now)
+            if self._queue.newest_finished():
                 self._move(Move.FINISH)
         if self._started and self.continuous:
             self._aim(now)
@@ -332,19 +280,19 @@ class PacerCore:
             late = now - at
         contiguous = tick == self._sent + 1
         frame: Frame | None = None
-        state = self._state
+        frames, state = self._frames, self._state
         if (
             (state is State.FILLING or state is State.STARVED)
-            and self._queue
+            and frames
             and max(now, at) >= self._ready_at - EPSILON_S
         ):
             self._ready(tick)
-            frame = self._take()
+            frame = self._queue.take()
         elif state is State.PLAYING or state is State.DRAINING:
-            if self._queue:
-                following = self._queue[0].context
+            if frames:
+                following = frames[0].context
                 if following == self._playing or self._may_follow(max(now, at), now):
-                    frame = self._take()
+                    frame = self._queue.take()
             elif now < at:
                 self._deadline = at  # the lead is being used up; a frame may still come in time
                 return None
@@ -362,6 +310,8 @@ class PacerCore:
             self._missed = 0
             self._last = frame
             self.sent_frames += 1
+            if not frames and self._state is State.DRAINING:
+                self._move(Move.EMPTY)
         else:
             kind = Kind.SILENCE
             payload = self.silence
@@ -399,18 +349,15 @@ class PacerCore:
 
         That is in mid-utterance with more of it queued. `take_back` undoes it.
         """
-        queue, tick = self._queue, self._tick
-        if len(queue) < 2 or self._last is None or self._mark or tick != self._sent + 1:
+        frames, tick = self._frames, self._tick
+        if len(frames) < 2 or self._last is None or self._mark or tick != self._sent + 1:
             return None
         number = self._playing
-        if not queue[0].context == queue[1].context == number:
+        if not frames[0].context == frames[1].context == number:
             return None
         if self._state is not State.PLAYING and self._state is not State.DRAINING:
             return None
-        self._last = frame = queue.popleft()
-        context = self._contexts[number]
-        context.played = frame.end
-        context.queued -= 1
+        self._last = frame = self._queue.take()
         self.sent_frames += 1
         self._sent, self._tick = tick, tick + 1
         self._deadline = self._origin + (tick + 1) * self.ptime_s - self._lead
@@ -421,10 +368,7 @@ class PacerCore:
         frame = self._last
         if frame is None:
             raise PacerError("there is no slot to take back")
-        self._queue.appendleft(frame)
-        context = self._contexts[frame.context]
-        context.played = before.end
-        context.queued += 1
+        self._queue.put_back(frame, before)
         self.sent_frames -= 1
         self._last = before
         self._sent -= 1
@@ -457,65 +401,21 @@ class PacerCore:
         self._deadline = self._origin + self._tick * self.ptime_s - self._lead
 
     def _push_one(self, frames: Sequence[Frame], now: float) -> int:
-        number = frames[0].context
-        if number <= self._cut:
-            self.refused_frames += len(frames)
+        if not self._queue.push(frames, now):
             return 0
-        context = self._contexts.get(number)
-        if context is None or context.finished:
-            raise ContextError(
-                f"context {number} was not begun, is already finished, or a later one has its turn"
-            )
-        position = context.received
-        for frame in frames:
-            if frame.start < position or frame.context != number:
-                raise ContextError(
-                    f"context {number}: frame {frame.context}:{frame.start} after {position}"
-                )
-            position = frame.end
-        if number != self._newest:
-            self._turn(number)
-        self.policy.arrived(number, context.frames, len(frames), now)
-        self._queue.extend(frames)
-        context.frames += len(frames)
-        context.queued += len(frames)
-        context.received = position
         state = self._state
         if state is not State.PLAYING:
             self._move(Move.FRAMES)
             state = self._state
             if state is State.FILLING or state is State.STARVED:
-                self._ready_at = self._when_ready(now)
+                self._ready_at = self._queue.ready_at(self._playing, self.ptime_s, now)
             self._arm(now)
         elif self._deadline > now and self._lead:
             self._deadline = max(now, self._origin + self._tick * self.ptime_s - self._lead)
         return len(frames)
 
-    def _turn(self, number: int) -> None:
-        for other in [each for each in self._contexts if each < number]:
-            context = self._contexts[other]
-            if not context.finished:
-                context.finished = True
-                if context.queued == 0:
-                    self._close(other)
-        self._newest = number
-
-    def _close(self, number: int) -> None:
-        del self._contexts[number]
-        self.policy.end(number)
-        self.drained.append(number)
-
-    def _when_ready(self, now: float) -> float:
-        number = self._queue[0].context
-        context = self._contexts[number]
-        if context.finished or len(self._queue) >= self.capacity:
-            return now
-        if number == self._playing and context.played:
-            return self.policy.resume_at(number, context.queued * self.ptime_s, now)
-        return self.policy.start_at(number)
-
     def _ready(self, tick: int) -> None:
-        if self._state is State.STARVED and self._queue[0].context == self._playing:
+        if self._state is State.STARVED and self._frames[0].context == self._playing:
             self.starvations += 1
             self.starved_slots += tick - self._underrun_tick
             self._missed += tick - self._underrun_tick
@@ -527,23 +427,12 @@ class PacerCore:
         self.policy.starved(self._playing)
 
     def _may_follow(self, when: float, now: float) -> bool:
-        ready_at = self._when_ready(now)
+        ready_at = self._queue.ready_at(self._playing, self.ptime_s, now)
         if when >= ready_at - EPSILON_S:
             return True
         self._move(Move.WAIT)
         self._ready_at = ready_at
         return False
-
-    def _take(self) -> Frame:
-        frame = self._queue.popleft()
-        context = self._contexts[frame.context]
-        context.played = frame.end
-        context.queued -= 1
-        if context.queued == 0 and context.finished:
-            self._close(frame.context)
-            if not self._queue:
-                self._move(Move.EMPTY)
-        return frame
 
     def _move(self, move: Move) -> None:
         self._state = after(self._state, move)
@@ -579,7 +468,7 @@ class PacerCore:
         self._sleep(now)
 
     def _sleep(self, now: float) -> None:
-        if not self._queue:
+        if not self._frames:
             self._deadline = NEVER
             return
         waiting = self._state is State.FILLING or self._state is State.STARVED
