@@ -1,4 +1,4 @@
-"""Errors of a phone call, all below `CallError`: each says what happened, and what to do."""
+"""Errors of a phone call, all below `CallError`, with their remedy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class CallError(SpeechError):
 
 
 class CallRefused(CallError):
-    """The far end answered the request with a failure status (300 to 699).
+    """Failure status of the far end (300 to 699).
 
-    ``realm`` and ``user`` are those of a challenge (401, 407); ``withheld`` says why it got no
+    ``realm`` and ``user`` are those of a challenge (401, 407); ``withheld``: why it got no
     answer.
     """
 
@@ -54,7 +54,7 @@ never answered; no TLS connection. Empty = not known."""
 
 
 class CalleeUnreachable(CallError):
-    """No answer came from that address: refused, not resolved, or silent until the timer."""
+    """No answer from an address: refused, not resolved, or silent."""
 
     code = "callee_unreachable"
     retryable = True
@@ -65,7 +65,7 @@ class CalleeUnreachable(CallError):
 
 
 class PortBusy(CallError):
-    """A local address is taken by another program, or not ours to bind."""
+    """Local address in use, or not ours to bind."""
 
     code = "port_busy"
 
@@ -85,23 +85,23 @@ class NoCommonCodec(CallError):
 
 
 class BadSdp(CallError):
-    """A session description that cannot be used; the message says where."""
+    """Unusable session description; the message says where."""
 
     code = "bad_sdp"
 
 
 class NoCommonFamily(BadSdp):
-    """The far end describes no media address of our family (IPv4, IPv6)."""
+    """No media address of our family (IPv4, IPv6)."""
 
 
 class BadSip(CallError):
-    """A SIP message, address or URI that cannot be used; the message says where."""
+    """Unusable SIP message, address or URI; the message says where."""
 
     code = "bad_sip"
 
 
 class RegistrationFailed(CallError):
-    """The registrar refused, with ``status``, or did not answer (None).
+    """Refusal by the registrar, with ``status``, or no answer (None).
 
     ``realm``, ``user`` and ``withheld`` as of `CallRefused`; ``why``: the kind of silence.
     """
@@ -128,13 +128,13 @@ class RegistrationFailed(CallError):
 
 
 class BadCertificate(CallError):
-    """A TLS certificate is not valid: ours (before anything is bound), or the far end's."""
+    """Invalid TLS certificate: ours (before any bind), or the far end's."""
 
     code = "bad_certificate"
 
 
 class CallNotAllowed(CallError):
-    """The guard forbids the call; nothing was sent.
+    """Call forbidden by the guard; nothing was sent.
 
     ``rule``: ``emergency``, ``emergency_somewhere``, ``denied``, ``premium``, ``not_allowed``,
     ``address``, ``concurrent``, ``rate`` or ``transfers``.
@@ -148,13 +148,13 @@ class CallNotAllowed(CallError):
 
 
 class WrongState(CallError):
-    """The call cannot do that now: it is over, or not yet answered."""
+    """Operation on a call that is over, or not yet answered."""
 
     code = "wrong_state"
 
 
 class NotPossible(CallError):
-    """The kind of line cannot do that at all, such as hold on a media stream.
+    """Operation that the kind of line lacks, such as hold on a media stream.
 
     ``what`` is the operation, ``line`` the kind of line (`Call.line`).
     """
@@ -171,7 +171,7 @@ class NotPossible(CallError):
 
 
 class TransferFailed(CallError):
-    """The transfer failed; the call goes on. ``status`` and ``reason``: the target's answer."""
+    """Failed transfer; the call goes on. ``status``, ``reason``: the target's answer."""
 
     code = "transfer_failed"
 
@@ -191,20 +191,18 @@ class MissingEncryption(CallError):
 
 
 class MachineAnswered(CallError):
-    """An answering machine took the call, and gets no message."""
+    """Call taken by an answering machine; no message was left."""
 
     code = "machine_answered"
 
 
 class StreamLost(CallError):
-    """The media stream that was the call broke off without an end message."""
+    """Media stream that broke off without an end message."""
 
     code = "stream_lost"
 
 
 def traceback_without_message(error: BaseException) -> str:
-    """Format the traceback and type of an error for logs, without its text, which may quote a
-    caller.
-    """
+    """Format an error for logs without its text, which may quote a caller."""
     lines = traceback.format_tb(error.__traceback__)
     return f"Traceback (most recent call last):\n{''.join(lines)}{type(error).__name__}"

@@ -1,6 +1,6 @@
-"""Facts of one call: plain values that its line fills in.
+"""Facts of one call, filled in by its line.
 
-The record of the call, its quality and its diagnosis follow from these alone.
+Record, quality and diagnosis follow from these alone.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class MediaFacts:
 
 @dataclass(slots=True, kw_only=True)
 class CallFacts:
-    """One call. Times are seconds of the monotonic clock; None = it did not happen."""
+    """One call. Times are seconds of the monotonic clock; None = did not happen."""
 
     call_id: str = ""
     line: str = "sip"
@@ -251,14 +251,14 @@ class CallFacts:
             self.keys_in_more += len(keys[room:])
 
     def note_odd(self, what: str) -> None:
-        """Count a message that the protocol does not define; excess kinds count as ``others``."""
+        """Count an undefined message; excess kinds count as ``others``."""
         what = what[:ODD_CHARS]
         if what not in self.odd and len(self.odd) >= ODD_KINDS:
             what = "others"
         self.odd[what] = self.odd.get(what, 0) + 1
 
     def note_turn(self, text: str, at: float, *, barge_in: bool = False) -> None:
-        """Count a turn of the far end; ``barge_in``: it interrupted our speech."""
+        """Count a turn; ``barge_in``: it interrupted our speech."""
         self.turns += 1
         self.barge_ins += barge_in
         self.note_heard(text, at)

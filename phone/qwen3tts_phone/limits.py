@@ -1,4 +1,4 @@
-"""Rate limits by source, and limits on connections that have not begun a call."""
+"""Rate limits by source, and limits of pending connections."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOG_INTERVAL_S: Final = 10.0
 
 
 class TokenBucket:
-    """Token bucket: ``burst`` immediately, ``per_s`` a second from then on."""
+    """Token bucket: ``burst`` first, then ``per_s`` a second."""
 
     __slots__ = ("_at", "_left", "burst", "per_s")
 
@@ -56,7 +56,7 @@ class TokenBucket:
 
 
 class RecentSources(Generic[T]):
-    """State of each source, for the ``most`` that were seen last."""
+    """State of the ``most`` sources seen last."""
 
     def __init__(self, make: Callable[[str, float], T], most: int) -> None:
         self._make = make
@@ -82,7 +82,7 @@ class RecentSources(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class PendingLimits:
-    """Limits of connections that have not begun a call."""
+    """Limits of connections without a call."""
 
     total: int
     per_host: int
@@ -93,10 +93,11 @@ class PendingLimits:
 
 
 class PendingConnections:
-    """Connections of one port from acceptance until they begin a call (pure).
+    """Connections of one port that have not begun a call (pure).
 
-    Where too many are pending, the oldest of the address with the most of them is closed: one
-    address cannot keep others out.
+    Beyond the limit, the oldest one of the address with the most is closed: one address cannot
+    keep
+    others out.
     """
 
     def __init__(self, limits: PendingLimits) -> None:
@@ -109,7 +110,7 @@ class PendingConnections:
         return len(self._waiting)
 
     def accepted(self, key: Hashable, host: str, now: float) -> Hashable | None:
-        """Count a connection; return the one to close in its place, if there are too many."""
+        """Count a connection; return one to close, if there are too many."""
         self.left(key)
         victim: Hashable | None = None
         if self._by_host[host] >= self._limits.per_host and not self._limits.is_proxy(host):
@@ -145,9 +146,9 @@ class PendingConnections:
 
 
 class ConnectionLimiter:
-    """Listening sockets whose accepted connections are counted and bounded.
+    """Listening sockets whose connections are counted and bounded.
 
-    A server of asyncio accepts by the ``accept`` of its socket, before TLS and before any protocol.
+    asyncio accepts by the ``accept`` of its socket, before TLS and any protocol.
     """
 
     def __init__(self, limits: PendingLimits, clock: Clock) -> None:
@@ -168,8 +169,9 @@ class ConnectionLimiter:
     def listen(self, host: str, port: int) -> list[socket.socket]:
         """Return a listening socket for each address of ``host``, on one port; raises OSError.
 
-        Addresses that this machine lacks, as of ``localhost`` without IPv6, are left out if there
-        is another.
+        Addresses that this machine lacks, as of ``localhost`` without IPv6, are left out if
+        there is
+        another.
         """
         flags = socket.AI_PASSIVE
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)

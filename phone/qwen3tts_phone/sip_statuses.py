@@ -1,4 +1,4 @@
-"""Failure statuses of SIP (RFC 3261 section 21 and later): meaning, remedy and outcome of each."""
+"""SIP failure statuses (RFC 3261 section 21 and later): meaning, remedy, outcome."""
 
 from __future__ import annotations
 

@@ -189,7 +189,6 @@ def _further(record: UtteranceRecord) -> list[tuple[str, float, str]]:
 
 
 def _token(value: str, most: int) -> str:
-    """Return one word of printable ASCII, which can forge neither a field nor a line."""
     return re.sub(r"[^\x21-\x7e]", "_", value)[:most] or UNKNOWN
 
 

@@ -95,7 +95,6 @@ class _OpenContext(ContextPlayout[float]):
         """Place of the last frame on the pacer's grid."""
 
     def sent_for(self, frame: Frame, place_s: float, now: float, ptime_s: float) -> None:
-        """Note a frame that is sent now, to be played at its place."""
         gap = place_s - self.place_s - ptime_s if self.frames else 0.0
         self.sent(frame, max(now, place_s), gap if gap > ptime_s / 2 else 0.0)
         self.place_s = place_s

@@ -111,7 +111,6 @@ def began_unix_s(record: UtteranceRecord) -> float:
 
 
 def _stages(record: UtteranceRecord, chain: Iterable[Mark]) -> list[Stage]:
-    """Return stages in the order of time: a log may hold a clock that ran backwards."""
     held = [(record.marks[mark], mark) for mark in chain if mark in record.marks]
     held.sort(key=lambda item: item[0])
     return [

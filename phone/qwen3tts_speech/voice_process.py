@@ -220,7 +220,6 @@ def _how(code: int) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return the child's environment: the engines' variables, no key, our packages' path."""
     packages = (qwen3tts_wire, qwen3tts_codecs)
     roots = [str(Path(each.__path__[0]).resolve().parent) for each in packages]
     settings = [name for name in os.environ if name.startswith("QWEN3TTS__")]

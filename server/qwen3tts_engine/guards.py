@@ -163,7 +163,6 @@ class SilenceCut:
         return samples
 
     def _count(self, loud: NDArray[np.bool_], at: int) -> None:
-        """Count blocks of which none can end it, the first at sample ``at``."""
         last = int(loud.nonzero()[0][-1]) + 1 if loud.any() else 0
         if last:
             self._heard = True

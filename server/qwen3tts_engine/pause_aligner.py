@@ -283,7 +283,6 @@ class PauseAligner:
             self._anchor_at(chosen, pause.voiced, found)
 
     def _anchor_at(self, index: int, voiced: float, found: list[AlignedWord]) -> None:
-        """Report the words up to one that ends at a known place, and correct the rate."""
         units = self._units[index + 1]
         told, told_units = self._reported_voiced, self._units[self._reported]
         span = units - self._anchor_units
@@ -332,7 +331,6 @@ class PauseAligner:
             self._report_one(begin, self._place(length), bound_ms, found)
 
     def _earliest(self, index: int) -> float | None:
-        """Return the voiced time at which a word's first token entered the model; None: not yet."""
         if not self._entered:
             return 0.0
         start = self._text.words[index].start

@@ -382,7 +382,6 @@ class Scheduler:
 
 
 def _rank(row: Row) -> tuple[bool, float, int, int]:
-    """Sort key: new calls, then the least lead, then the longest without a step."""
     return not row.unheard, 0.0 if row.unheard else row.reach_s, row.last_step, row.order
 
 

@@ -254,7 +254,6 @@ def _joined(more: LiveText) -> Spelled:
 
 
 def _has_whole_word(text: str) -> bool:
-    """Return whether a word is complete; scripts without spaces wait for their first mark."""
     begun = False
     for char in text:
         if char.isalnum():

@@ -68,17 +68,14 @@ class MarkdownReader:
 
     @property
     def _info(self) -> re.Pattern[str]:
-        """Pattern of what may stand behind the marks that begin a block of code."""
         return markup.INFO
 
     @property
     def _tildes_fence(self) -> bool:
-        """Whether tildes may begin a block of code here."""
         return False
 
     @property
     def _opens_at_end(self) -> bool:
-        """Whether a block of code may begin where nothing follows."""
         return False
 
     # --- what the writers decide
@@ -90,7 +87,6 @@ class MarkdownReader:
         raise NotImplementedError
 
     def _write_code(self, count: int) -> bool:
-        """Write characters of a block of code, or leave them out."""
         raise NotImplementedError
 
     def _write_line_end(self, count: int, *, firm: bool) -> bool:
@@ -213,7 +209,6 @@ class MarkdownReader:
     # --- code
 
     def _begin_code(self, mark: str) -> bool:
-        """Read a run of marks that begins code, or a block of it."""
         end = self._end_of(mark, self._at)
         if not self._sees(end):
             return False

@@ -141,7 +141,6 @@ class OpeningGate:
             self._to.take(*each)
 
     def _is_phrase(self, end: int, closing: bool) -> bool | None:
-        """Return whether what is held up to ``end`` stands by itself; None: not known yet."""
         held = self._held
         if end == len(held):
             return True if closing else None

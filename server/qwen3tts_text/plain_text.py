@@ -122,7 +122,6 @@ class PlainText(MarkdownReader):
         return self._write(mark * count, count)
 
     def _is_emphasis(self, mark: str, count: int, before: str, after: str) -> bool:
-        """Return whether a run of marks is markup; keeps account of what is open."""
         is_open = self._open[mark] > 0
         if before.isspace() and after.isspace():
             if mark == "*" and count == 1:
@@ -176,13 +175,11 @@ class PlainText(MarkdownReader):
         return self._write_opening(start)
 
     def _write_opening(self, start: int) -> bool:
-        """Write what opened no link."""
         opening = self._text[self._at : start + 1]
         return self._write(opening, len(opening))
 
 
 def _words_of(label: str) -> str:
-    """Return a link's words without the markup in them."""
     inner = PlainText()
     inner._begun, inner._line_start = True, False
     return inner.push(label) + inner.finish()

@@ -385,7 +385,6 @@ class Segmenter:
         return _Rank.BEFORE_PAUSE if _word_after(text, place) in PAUSE_BEFORE else _Rank.PLAIN
 
     def _best_joint(self) -> int:
-        """Return where to cut without white space: after a mark, else in a word."""
         text = self._text
         last = min(self._scan, len(text) - 1)
         mark = word = 0

@@ -241,7 +241,6 @@ class Speakable(MarkdownReader):
         self._spoken.stand_alone()
 
     def _part(self, count: int) -> bool:
-        """Leave out the next characters, and part the words beside them."""
         self._spoken.gap(self._edges[self._at])
         return self._drop(count)
 
@@ -283,7 +282,6 @@ class Speakable(MarkdownReader):
                 return self._read_escape()
 
     def _read_marks(self, mark: str) -> bool:
-        """Read a run of stars or underscores: emphasis, unless it parts numbers or names."""
         end = self._end_of(mark, self._at)
         if not self._sees(end):
             return False
@@ -317,7 +315,6 @@ class Speakable(MarkdownReader):
         return self._drop(1) if image else self._write("!", 1)
 
     def _read_opening(self) -> bool:
-        """Read a bracket: of a note or citation, which is dropped, or of a text."""
         text, at, spoken = self._text, self._at, self._spoken
         if not self._sees(at + 1):
             return False
@@ -344,7 +341,6 @@ class Speakable(MarkdownReader):
         return self._drop(1)
 
     def _read_target(self) -> bool:
-        """Read what follows a bracketed text: a link's address, or anything else."""
         text, at = self._text, self._at
         if text[at] == "(":
             if target := markup.TARGET.match(text, at, at + LINK_MAX):

@@ -316,7 +316,6 @@ def usual_s(text: str, language: str | None = None) -> float:
 
 
 def _character_s(char: str, category: str, following: str) -> float | None:
-    """Return the seconds of a character that counts by itself; None: part of a word."""
     if category in ("Nd", "No", "Nl"):
         return DIGIT_S
     if category[0] in "LM":

@@ -392,7 +392,6 @@ async def _read_some(response: httpx.Response, limit: int) -> bytes:
 async def _stalling(
     chunks: AsyncIterator[bytes], stall_s: float
 ) -> AsyncGenerator[ChatEvent, None]:
-    """Yield the events of a stream; TimeoutError when none but reasoning comes for ``stall_s``."""
     loop = asyncio.get_running_loop()
     stream = ChatStream()
     deadline = loop.time() + stall_s

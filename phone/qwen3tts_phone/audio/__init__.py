@@ -1,1 +1,1 @@
-"""Audio of calls: inbound decoding and playout, concealment, tones, WAV files, the RTP sink."""
+"""Audio of calls: decoding, concealment, playout, tones and the RTP sink."""

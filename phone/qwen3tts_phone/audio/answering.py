@@ -1,7 +1,8 @@
-"""Answering machine detection by the length and pauses of the greeting (pure).
+"""Answering machine detection by the greeting's length and pauses (pure).
 
-A short greeting and then quiet is a person; long speech, or a beep, is a machine. A decision may be
-corrected later. The thresholds are tuned with benchmarks/answering_machine.py.
+A short greeting and then silence is a person; long speech, or a beep, is a machine. A decision
+may
+be corrected later. Thresholds are tuned with benchmarks/answering_machine.py.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ MIN_GREETING_S: Final = 0.14
 
 @dataclass(frozen=True, slots=True)
 class AnsweringSettings:
-    """Thresholds of the decision, in seconds of sound after the answer."""
+    """Thresholds in seconds of sound after the answer."""
 
     silence_s: float = bounded(0.5, default=3.5)
     """Time without speech that decides ``silence``."""
@@ -130,7 +131,7 @@ class AnsweringMachineDetector:
         return self._now
 
     def push(self, samples: NDArray[np.int16]) -> Answerer | None:
-        """Take linear samples, shape [n], any n; return a new or corrected decision."""
+        """Take linear samples, shape [n]; return a new or corrected decision."""
         told = None
         for moment in self._spectrum.push(samples):
             told = self._step(moment) or told
@@ -218,8 +219,9 @@ async def who_answered(
 ) -> AsyncIterator[Answerer | MachineReady]:
     """Yield decisions, and the moment at which a machine records.
 
-    Time is counted in samples, so the stream must have no gaps: ``call.audio(steady=True)``. A
-    change of the sample rate restarts detection, and keeps the decision.
+    Time is counted in samples: use the gapless ``call.audio(steady=True)``. A change of the
+    sample rate
+    restarts detection and keeps the decision.
     """
     detector: AnsweringMachineDetector | None = None
     rate_hz, begun_s, ready = 0, 0.0, False

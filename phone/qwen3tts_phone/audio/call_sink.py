@@ -1,4 +1,4 @@
-"""Sink of a call whose frames this process paces: streams and WebRTC."""
+"""Sink of a call whose frames this process paces (streams, WebRTC)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,6 @@ class PacerCallSink(PacerSink):
         self._positions: dict[int, int] = {}
 
     async def drained(self, context: int) -> Played:
-        """Wait until the context's last frame was played or dropped."""
         played = await super().drained(context)
         if played.last_at is not None and not played.dropped:
             self.last_at = self.clock.now()
@@ -63,7 +62,6 @@ class PacerCallSink(PacerSink):
         return played
 
     def position(self, context: int) -> int:
-        """Return the playout position in samples; it never decreases."""
         over = self._over.get(context)
         if over is not None:
             return over.position
@@ -72,7 +70,6 @@ class PacerCallSink(PacerSink):
         return position
 
     def tap(self, tap: Tap) -> None:
-        """Give ``tap`` the payload of each frame of speech that goes out from now on."""
         if tap not in self._taps:
             self._taps.append(tap)
 

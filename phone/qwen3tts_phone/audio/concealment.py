@@ -79,7 +79,6 @@ def measure_noise(samples: Samples) -> NoiseSpec:
 
 
 def _reflection(signal: Floats) -> tuple[float, ...]:
-    """Levinson-Durbin recursion."""
     count = min(ORDER, len(signal) - 1)
     auto = np.array([float(signal[: len(signal) - lag] @ signal[lag:]) for lag in range(count + 1)])
     if auto[0] <= 0:
@@ -98,7 +97,7 @@ def _reflection(signal: Floats) -> tuple[float, ...]:
 
 
 def _response(reflection: Sequence[float]) -> Floats:
-    """Impulse response of the filter with unit energy, shape [RESPONSE_SAMPLES]."""
+    """Impulse response of unit energy, shape [RESPONSE_SAMPLES]."""
     taps = np.array([1.0])
     for coefficient in reflection:
         taps = np.append(taps, 0.0)
@@ -147,7 +146,7 @@ class ComfortNoise:
 
 
 class BackgroundEstimator:
-    """Estimator of the far end's background noise, from the quietest of its frames."""
+    """Estimator of the far end's background noise from its quietest frames."""
 
     EVERY = 4
     """Frames per look; a pause is longer."""
@@ -229,7 +228,7 @@ class Concealer:
         return 0.0 if self._gap is None else self._gap.done / self.rate_hz
 
     def accept(self, samples: Samples) -> Samples:
-        """Take a received frame, shape [n]; return it, faded in where samples were concealed."""
+        """Take a received frame, shape [n]; return it, faded in after concealment."""
         self._background.update(samples)
         gap, self._gap, self._resting = self._gap, None, None
         if gap is not None:
@@ -238,7 +237,6 @@ class Concealer:
         return samples
 
     def use_comfort_noise(self, silence: NoiseSpec) -> None:
-        """Fill gaps with comfort noise of this kind until the next frame."""
         self._resting = silence
         self._noise.configure(silence)
 
@@ -259,7 +257,6 @@ class Concealer:
         return made
 
     def _merge(self, gap: _Gap, samples: Samples) -> Samples:
-        """Cross-fade from the concealed continuation to the received samples."""
         lost_ms = 1000 * gap.done / self.rate_hz
         merge_ms = min(
             MERGE_MOST_MS, 1000 * gap.period / self.rate_hz / 4 + MERGE_MS * lost_ms / 10
@@ -282,8 +279,6 @@ class Concealer:
 
 
 class _Gap:
-    """Continuation of a history by its last pitch periods."""
-
     def __init__(self, history: Floats, rate_hz: int) -> None:
         self._history = history
         self._rate_hz = rate_hz

@@ -29,10 +29,10 @@ class CallSink(FrameSink, Protocol):
 
     @property
     def last_at(self) -> float | None:
-        """End of the last utterance that was played in full, seconds; None = not yet."""
+        """End of the last utterance that was played in full, seconds."""
 
     def tap(self, tap: Tap) -> None:
-        """Give ``tap`` the payload of each frame of speech that goes out from now on."""
+        """Pass each outbound speech frame's payload to ``tap``."""
 
     def untap(self, tap: Tap) -> None: ...
 
@@ -182,7 +182,6 @@ class SentAudio:
 
 
 def _weak_tap(sent: SentAudio, side: OutboundAudio) -> FrameTap:
-    """Return a tap that removes itself when ``sent`` is no longer referenced."""
     known = weakref.ref(sent)
 
     def take(frame: SentFrame) -> None:

@@ -1,4 +1,4 @@
-"""Inbound audio of a call: decoding, concealment, fan-out to taps and readers."""
+"""Inbound audio of a call: decoding, concealment, taps and readers."""
 
 from __future__ import annotations
 
@@ -85,8 +85,7 @@ class InboundAudio:
     async def __call__(self, *, steady: bool = False) -> AsyncGenerator[HeardFrame, None]:
         """Yield frames on arrival until the call ends; for any number of readers.
 
-        ``steady``: one for each packet time of our clock, without gaps, behind an adaptive jitter
-        buffer.
+        ``steady``: one a packet time of our clock, gapless, behind an adaptive jitter buffer.
         """
         queue: asyncio.Queue[HeardFrame | None] = asyncio.Queue()
         self._listeners.append(queue)
@@ -138,7 +137,7 @@ Samples = NDArray[np.int16]
 
 
 class AudioDecoder:
-    """Decoder of a call's inbound packets, with concealment and comfort noise (pure).
+    """Decoder of inbound packets, with concealment and comfort noise (pure).
 
     It adds no delay, so that barge-in is detected on arrival; `Playout` is the jitter buffer.
     """
@@ -165,9 +164,9 @@ class AudioDecoder:
         self._payloads |= payloads
 
     def take(self, frame: InboundFrame) -> list[HeardFrame]:
-        """Return the frames of a packet; [] for one that is no audio.
+        """Return the frames of a packet; [] for one without audio.
 
-        Raises CodecMissing when the format's library is not installed.
+        Raises CodecMissing without the format's library.
         """
         if frame.payload_type in self._comfort_noise and not frame.concealed:
             return self._comfort(frame)
@@ -249,8 +248,6 @@ def preload_codecs(names: Iterable[str]) -> None:
 
 
 class LegReceiver:
-    """Receiver of a media leg's packets for a call's `InboundAudio`."""
-
     def __init__(self, leg: MediaLeg, inbound: InboundAudio) -> None:
         self._leg = leg
         self._inbound = inbound

@@ -24,7 +24,7 @@ def bounds(rate_hz: int) -> tuple[int, int]:
 
 
 def best_lag(signal: Floats, window: int, low: int, high: int) -> tuple[int, float]:
-    """Return the lag of ``low`` to ``high`` with the highest normalised correlation, and that.
+    """Return the lag with the highest normalised correlation, and that.
 
     Compares the first ``window`` samples; needs ``high + window`` samples.
     """
@@ -57,10 +57,11 @@ Samples = NDArray[np.int16]
 def shorten(
     ready: Samples, rate_hz: int, most: int, *, alike: float = MIN_LIKENESS, quiet: bool = False
 ) -> tuple[Samples, int]:
-    """Remove one pitch period, at most ``most`` samples, at the beginning of ``ready``, shape [n].
+    """Remove one pitch period, at most ``most`` samples, from ``ready``, shape [n].
 
-    Returns the rest and the number of samples removed; 0 = no good place here. In a ``quiet`` place
-    as much is removed as possible.
+    Returns the rest and the number of samples removed; 0 = no good place. ``quiet``: remove as
+    much as
+    possible.
     """
     low, high = bounds(rate_hz)
     window = round(WINDOW_MS * rate_hz / 1000)
@@ -83,9 +84,9 @@ def lengthen(
     alike: float = MIN_LIKENESS,
     quiet: bool = False,
 ) -> tuple[Samples, int]:
-    """Repeat the last period of ``heard`` before ``ready`` goes on; shapes [m] and [n].
+    """Repeat the last period of ``heard`` before ``ready``; shapes [m] and [n].
 
-    Returns the samples to play and the number added; 0 = no good place here.
+    Returns the samples to play and the number added; 0 = no good place.
     """
     low, high = bounds(rate_hz)
     window = round(WINDOW_MS * rate_hz / 1000)

@@ -1,8 +1,9 @@
-"""Adaptive jitter buffer: one frame of inbound audio for each tick of our own clock.
+"""Adaptive jitter buffer: one frame of inbound audio a tick of our clock.
 
-The delay follows a high quantile of the packets' lateness (as in WebRTC's NetEQ). Late packets are
-concealed and played all the same; surplus and shortage are corrected by whole pitch periods, first
-in pauses. ``hold_s`` makes the delay long and constant, for recordings.
+The delay follows a high quantile of the packets' lateness (as in WebRTC's NetEQ). Late packets
+are
+concealed and still played; surplus and shortage are corrected by whole pitch periods, first in
+pauses. ``hold_s`` makes the delay long and constant, for recordings.
 """
 
 from __future__ import annotations
@@ -70,10 +71,9 @@ END_S = 2.0
 
 
 class DelayEstimator:
-    """Estimator of a stream's lateness: a decaying histogram of the latest packet per half second.
+    """Estimator of lateness: a decaying histogram of the latest packet per half second.
 
-    A packet's *transit* is its arrival less its media time; only differences of transits mean
-    anything.
+    A packet's *transit* is arrival less media time; only differences of transits have a meaning.
     """
 
     def __init__(self, first_guess_s: float = 0.02) -> None:
@@ -197,7 +197,7 @@ class Playout:
 
     @property
     def wanted_s(self) -> float:
-        """Target delay of a sample whose packet came without lateness."""
+        """Target delay."""
         if self.settings.hold_s is not None:
             return self.settings.hold_s
         # A frame more than the network needs: what is played at a tick may end in any packet.
@@ -214,7 +214,7 @@ class Playout:
         return None if self._origin is None else self._origin + self._ticks * self.ptime_s
 
     def push(self, frame: HeardFrame) -> None:
-        """Take a frame of `AudioDecoder`, in play order; another rate is resampled."""
+        """Take a frame of `AudioDecoder`, in play order; resampled if needed."""
         if not len(frame.samples):
             return
         # A frame behind a hole was held back until the hole was given up: none overtakes.
@@ -247,7 +247,7 @@ class Playout:
             self._bound()
 
     def due(self, now: float) -> list[HeardFrame]:
-        """Return the frames that are due, one for each tick; ``at`` is the tick."""
+        """Return the frames due at the tick ``at``."""
         frames = []
         while (tick := self.next_deadline) is not None and tick <= now:
             frames.append(self._tick(tick))
@@ -264,9 +264,6 @@ class Playout:
     # --- taking frames
 
     def _placed(self, frame: HeardFrame, at: float) -> int:
-        """Return the frame's media time in samples; a jump of the timestamps continues at its
-        arrival.
-        """
         standing, self._stamp = frame.timestamp == self._stamp, frame.timestamp
         if standing and not frame.noise:
             # The sender's timestamps stand still; its packets come in order, and so does the sound.

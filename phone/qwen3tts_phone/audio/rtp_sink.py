@@ -1,7 +1,7 @@
 """Sink of a call's speech: frames into the ring of the media process.
 
-An utterance is one context here. After a change of the codec its rest is encoded again and goes on
-as another context of the leg, so each has a list of them, its *parts*.
+An utterance is one context. After a codec change its rest is encoded again and becomes another
+context of the leg: an utterance's contexts are its *parts*.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ KEPT = 64
 
 
 class SinkContext:
-    """One utterance: its frames in the ring, and what went out of it."""
-
     def __init__(self, number: int, key: str, leg: MediaLeg, ptime_ms: int) -> None:
         self.number = number
         self.parts: list[int] = []
@@ -88,7 +86,7 @@ class SinkContext:
             self._leg.finish(self.part)
 
     def follow(self) -> list[tuple[bytes, float]]:
-        """Return what went out since the last call: payload, and its slot (monotonic, s)."""
+        """Return payload and slot (monotonic, s) of frames sent since the last call."""
         sent = self._leg.sent(self.part)
         if sent is None:
             return []
@@ -102,7 +100,6 @@ class SinkContext:
         return gone
 
     def _slot_of(self, sent: ContextSent) -> float:
-        """Time of the last slot, counted in slots from the one before."""
         at = sent.last_ns / 1e9
         if self._at is None:
             return at
@@ -193,7 +190,7 @@ class RtpSink:
         return context.write(frames)
 
     async def room(self) -> None:
-        """Wait until the ring has room. Raises MediaLost or LegClosed when it never will."""
+        """Wait until the ring has room. Raises MediaLost, LegClosed."""
         while True:
             if self._changing is not None:
                 await self._changing.wait()
@@ -209,7 +206,7 @@ class RtpSink:
                 each.finish_part()
 
     async def drained(self, context: int) -> Played:
-        """Wait until the last frame of a context has gone out. Raises LegClosed or MediaLost."""
+        """Wait until the last frame has gone out. Raises LegClosed, MediaLost."""
         each = self._find(context)
         if each is None:
             return self._stopped.get(context, Played(0))
@@ -230,7 +227,6 @@ class RtpSink:
         return len(each.queued) * self._ptime_ms / 1000
 
     def interrupt(self) -> None:
-        """Flush the ring with the next frame; returns immediately."""
         if self._leg.over or self._leg.remote is None:
             return  # nothing can have been sent
         self._epoch = self._leg.interrupt()
@@ -269,9 +265,9 @@ class RtpSink:
         switched: Callable[[], None],
         resumed: Callable[[], None],
     ) -> None:
-        """Switch to other media with another codec; queued speech is encoded again.
+        """Switch the codec; queued speech is encoded again.
 
-        ``switched`` is called when the ring takes the new format, ``resumed`` when it takes new
+        ``switched``: called when the ring takes the new format; ``resumed``: when it takes new
         frames.
 
         Raises LegClosed, MediaLost, MediaRefused; nothing has changed then.

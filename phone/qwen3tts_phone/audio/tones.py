@@ -108,7 +108,7 @@ def in_progress_band(hz: float) -> bool:
 
 
 def is_sit(past: Sequence[ToneSegment]) -> bool:
-    """Detect the rising tones of E.180 in the last three."""
+    """Detect the three rising tones of E.180."""
     runs = list(past)[-3:]
     if len(runs) < 3:
         return False
@@ -120,7 +120,7 @@ def is_sit(past: Sequence[ToneSegment]) -> bool:
 
 
 def is_cng(past: Sequence[ToneSegment]) -> bool:
-    """Detect a fax machine's calling tone: 1100 Hz for 0.5 s each 3.5 s (T.30)."""
+    """Detect a fax calling tone: 1100 Hz for 0.5 s each 3.5 s (T.30)."""
     runs = list(past)[-2:]
     return (
         len(runs) == 2
@@ -146,7 +146,7 @@ def busy_kind(past: Sequence[ToneSegment]) -> ToneKind | None:
 
 
 def is_pair(past: Sequence[ToneSegment]) -> bool:
-    """Detect the double ring of Britain and Australia: 0.4 s, 0.2 s of pause, 0.4 s."""
+    """Detect the British and Australian double ring: 0.4 s, pause 0.2 s, 0.4 s."""
     runs = list(past)[-2:]
     return (
         len(runs) == 2
@@ -157,7 +157,7 @@ def is_pair(past: Sequence[ToneSegment]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SpectrumFrame:
-    """Spectrum of 10 ms: level and the two strongest peaks."""
+    """Level and two strongest peaks of 10 ms."""
 
     at_s: float
     """Its end, seconds of sound since the beginning."""
@@ -188,7 +188,7 @@ class Spectrum:
         self._count = 0
 
     def push(self, samples: NDArray[np.int16]) -> list[SpectrumFrame]:
-        """Take linear samples, shape [n], any n; return a frame for each complete 10 ms."""
+        """Take linear samples, shape [n]; return a frame a complete 10 ms."""
         sound = np.concatenate([self._held, samples.astype(np.float64) / 32768.0])
         hops = (len(sound) - (self._size - self._hop)) // self._hop
         if hops <= 0:
@@ -244,7 +244,7 @@ class Tone:
 
 
 class ToneDetector:
-    """Detector of call progress tones, fax tones and beeps; reports each once."""
+    """Detector of call progress tones, fax tones and beeps; each once."""
 
     def __init__(self, rate_hz: int = 8000) -> None:
         self._spectrum = Spectrum(rate_hz)
@@ -260,7 +260,7 @@ class ToneDetector:
 
     @property
     def sounding(self) -> bool:
-        """Whether a tone sounds now, or one may be about to be recognised."""
+        """True while a tone sounds or may be about to be recognised."""
         return self._run is not None and self._run.seconds >= 0.05
 
     def push(self, samples: NDArray[np.int16]) -> list[Tone]:

@@ -1,1 +1,1 @@
-"""Calls: events, control, media, transfers, DTMF, and the public `Call` and `PhoneCall`."""
+"""Calls: events, control, media, transfers, DTMF, `Call` and `PhoneCall`."""

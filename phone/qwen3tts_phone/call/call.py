@@ -47,7 +47,7 @@ LINGER_S = 0.2
 
 
 class Call(CallView, ABC):
-    """A call in either direction; an async context manager that hangs up at its end.
+    """A call in either direction; an async context manager that hangs up.
 
     Times are seconds of the monotonic clock (`clock`).
     """
@@ -72,7 +72,7 @@ class Call(CallView, ABC):
 
     @property
     def events(self) -> AsyncIterator[CallEvent]:
-        """Events in order, to the end of the call; for one reader."""
+        """Events in order, to the call's end; for one reader."""
         return cast("AsyncIterator[CallEvent]", self._core.event_stream.all())
 
     def progress(self) -> AsyncIterator[CallEvent]:
@@ -85,14 +85,14 @@ class Call(CallView, ABC):
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
         """Answer an incoming call, with further header lines where the line has such.
 
-        Sound flows when it returns. Raises WrongState: the call is over, or an outgoing one;
-        CallError: the two sides have no common media.
+        Sound flows when it returns. Raises WrongState (over, or outgoing), CallError (no common
+        media).
         """
 
     async def up(self) -> Call:
-        """Wait as :meth:`answered`, and return the call that is up.
+        """Wait as :meth:`answered`; return the call that is up.
 
-        This one, or another that replaced it while it rang (RFC 3891).
+        This one, or its replacement while ringing (RFC 3891).
         """
         moving = asyncio.ensure_future(self.successor())
         try:
@@ -133,24 +133,24 @@ class Call(CallView, ABC):
     def speak(
         self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
     ) -> Utterance:
-        """Queue an utterance behind those before it, and return immediately.
+        """Queue an utterance and return immediately.
 
         Args:
             words: a text, or deltas of a language model.
             options: voice and language; None = those of the line's settings.
 
-        Raises WrongState: the call is not answered, or over; BadText: an empty text.
+        Raises WrongState (not answered, or over), BadText (empty).
         """
         return self._voice().say(words, options)
 
     async def say(
         self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
     ) -> Spoken:
-        """Say a text, or deltas of a language model, and wait until it was heard or interrupted.
+        """Say a text, or a language model's deltas, until heard or interrupted.
 
-        It waits for the answer of an outgoing call. The result tells the text that was ``heard``
-        and, after an interruption, what is ``remaining``. Cancelling it stops the wait, not the
-        speech.
+        It waits for the answer of an outgoing call. The result has the text ``heard`` and, after
+        an
+        interruption, ``remaining``. Cancelling it stops the wait, not the speech.
 
         Raises:
             WrongState: the call is over, or incoming and not answered.
@@ -161,7 +161,7 @@ class Call(CallView, ABC):
         return await self.speak(words, options).spoken()
 
     async def play(self, samples: NDArray[np.int16], rate_hz: int) -> bool:
-        """Play samples of shape [n], queued as an utterance; False where it was interrupted.
+        """Play samples of shape [n], queued as an utterance; False: interrupted.
 
         Raises as :meth:`say`.
         """
@@ -169,12 +169,11 @@ class Call(CallView, ABC):
         return await self._voice().play(samples, rate_hz).played()
 
     def live(self, *, gives_way: bool = True) -> LiveSound:
-        """Mix in live sound, such as a microphone: ``await live.push(samples, rate_hz)``,
-        ``close()``.
+        """Mix in live sound: ``await live.push(samples, rate_hz)``, ``close()``.
 
-        Latency is at most 0.2 s. ``gives_way``: utterances go first and live sound is dropped
-        meanwhile; False: utterances wait until it is closed. An interruption does not end live
-        sound. Raises WrongState.
+        Latency is at most 0.2 s. ``gives_way``: live sound is dropped during utterances; False:
+        utterances
+        wait until it is closed. An interruption does not end it. Raises WrongState.
         """
         sound = self._voice().live(gives_way=gives_way)
         self._core.outbound.add_live(sound)
@@ -183,16 +182,16 @@ class Call(CallView, ABC):
     def interrupt(self) -> list[Utterance]:
         """Flush all speech with the next frame; synchronous, harmless without speech.
 
-        Returns the interrupted utterances: ``await utterance.spoken()`` tells what was heard.
+        Returns the interrupted utterances; see ``await utterance.spoken()``.
         """
         return self._core.speaker.interrupt() if self._core.speaker is not None else []
 
     async def send_dtmf(
         self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80
     ) -> None:
-        """Send keys of ``0123456789*#ABCD`` while speech waits; returns after the last one.
+        """Send keys of ``0123456789*#ABCD`` while speech waits; returns after the last.
 
-        Raises NotPossible where the line has no DTMF, CallError where the call is not up.
+        Raises NotPossible (the line has no DTMF), CallError (the call is not up).
         """
         raise NotPossible("Pressing keys", self.line)
 
@@ -208,17 +207,18 @@ class Call(CallView, ABC):
         """Listen to the far end, turn by turn: ``async for turn in call.hear(...)`` (`Turn`).
 
         Barge-in interrupts speech from the first ``async for`` on, unless ``settings`` say
-        otherwise. A further `hear` ends the one before.
+        otherwise. A
+        further `hear` ends the one before.
 
         Args:
             settings: thresholds of speech detection, barge-in and endpointing.
-            recogniser: a `Recogniser`; a function of a turn's samples and their rate, async or not;
-                or a name, such as ``"whisper"`` (shared by all calls of the line). None: turns
-                without text.
+            recogniser: a `Recogniser`; a function, async or not, of a turn's samples and their
+                rate; or
+                a name, such as ``"whisper"`` (shared by the line's calls). None: turns without
+                    text.
             turn_detector: may end a turn before its pause does, or extend it.
 
-        Raises MissingDetector: the voice activity detector is not installed; BadRequest: an unknown
-        recogniser.
+        Raises MissingDetector (no voice activity detector), BadRequest (unknown recogniser).
         """
         from qwen3tts_phone.detection.speech_detection import SpeechDetection
 
@@ -243,10 +243,11 @@ class Call(CallView, ABC):
         tries: int = 1,
         again: str = "",
     ) -> Gathered:
-        """Ask a question and wait for its answer: keys, or with ``hear`` speech as well.
+        """Ask a question and wait for keys, or with ``hear`` speech as well.
 
-        The first key or speech interrupts the question; keys pressed before it count as its answer.
-        On an outgoing call it waits for the answer of the phone.
+        The first key or speech interrupts the question; keys pressed before it count. On an
+        outgoing call
+        it waits for the answer of the phone.
 
         Args:
             question: text of the question.
@@ -255,8 +256,8 @@ class Call(CallView, ABC):
             hear: recogniser, as in :meth:`Call.hear`; None = keys alone.
             until: keys that complete the answer and are no part of it; empty = none.
             first_s: seconds after the question within which the answer must begin.
-            pause_s: seconds after a key within which the next one must come.
-            tries: number of times it is asked, as long as there is no answer.
+            pause_s: most seconds between two keys.
+            tries: number of times it is asked without an answer.
             again: text from the second time on; empty = the question.
 
         Raises ValueError: an argument out of bounds; else as :meth:`say`.
@@ -266,20 +267,21 @@ class Call(CallView, ABC):
         return await ask(self, asked, hear)
 
     def sent_audio(self) -> SentAudio:
-        """Buffer outbound audio from now on; ``take()`` reads it, ``close()`` ends it."""
+        """Buffer outbound audio; ``take()`` reads it, ``close()`` ends it."""
         return SentAudio(self._core.outbound)
 
     def record(self, path: str | PathLike[str], *, notice: bool = True) -> Recording:
-        """Record both sides in stereo from now on, the caller on the left, to the call's end.
+        """Record both sides in stereo, the caller on the left, to the call's end.
 
-        ``path`` ends in ``.wav``, ``.opus`` or ``.ogg``, and is overwritten. Before the answer it
-        begins
-        with the answer. ``notice``: whether the far end first hears the notice of the settings'
-        ``consent``. The result can be awaited (until it has begun), stopped, and used with ``async
-        with``.
+        ``path`` ends in ``.wav``, ``.opus`` or ``.ogg`` and is overwritten. It begins with the
+        answer at
+        the earliest. ``notice``: the far end first hears the notice of the settings'
+        ``consent``. The
+        result can be awaited (begun), stopped, and used with ``async with``.
 
-        Raises WrongState, ValueError (another kind of file, or one in use), OSError, or CallError
-        (the library for Opus is not installed).
+        Raises WrongState, ValueError (another kind of file, or one in use), OSError, or
+        CallError (no Opus
+        library).
         """
         self._core.check_up()
         return self._core.recordings.record(Path(path), notice=notice)
@@ -287,7 +289,7 @@ class Call(CallView, ABC):
     # --- changing and ending it
 
     async def hold(self) -> None:
-        """Put the far end on hold; raises CallError where it refuses or the line has no hold."""
+        """Put the far end on hold; raises CallError where it refuses."""
         raise NotPossible("Hold", self.line)
 
     async def resume(self) -> None:
@@ -295,7 +297,7 @@ class Call(CallView, ABC):
         raise NotPossible("Hold", self.line)
 
     async def transfer(self, target: str, *, headers: dict[str, str] | None = None) -> None:
-        """Transfer the call to ``target`` (blind); returns when it is there, and ours has ended.
+        """Transfer the call to ``target`` (blind); ours has ended on return.
 
         Raises:
             CallNotAllowed: the guard forbids that target.
@@ -307,18 +309,19 @@ class Call(CallView, ABC):
 
     @abstractmethod
     async def hangup(self, headers: Mapping[str, str] | None = None) -> None:
-        """End the call in any state, after the far end's buffer has played what was said."""
+        """End the call in any state, after the far end's buffer has played out."""
 
     async def ended(self) -> str:
-        """Wait until the call is over and its record written; return the cause, in words."""
+        """Wait until the call is over and recorded; return the cause in words."""
         await self._core.cleared.wait()
         return self._core.cause
 
     async def successor(self) -> Call | None:
-        """Wait for the call that replaces this one, and take it over; None = no successor.
+        """Wait for the call that replaces this one and take it over; None: there is none.
 
-        It follows a transfer by the far end (setting ``transfers``) or a call with the header
-        Replaces, and is up. A successor that is not taken over is hung up.
+        It is up, and follows a transfer by the far end (setting ``transfers``) or a Replaces
+        header. A
+        successor that is not taken over is hung up.
         """
         return cast("Call | None", await self._core.succession.wait())
 
@@ -366,7 +369,6 @@ class Call(CallView, ABC):
         return core.speaker
 
     async def _linger(self) -> None:
-        """Interrupt speech, and wait until the far end's jitter buffer has played the rest."""
         self.interrupt()
         sink = self._core.sink
         if sink is not None and sink.last_at is not None:
@@ -375,9 +377,7 @@ class Call(CallView, ABC):
 
 @dataclass(frozen=True, slots=True)
 class TransferAsked:
-    """The far end asks for a transfer to ``target`` (REFER): await ``accept()``, or call
-    ``refuse()``.
-    """
+    """Transfer request of the far end (REFER): ``await accept()`` or ``refuse()``."""
 
     at: float
     target: str
@@ -390,7 +390,7 @@ class TransferAsked:
 
 @dataclass(frozen=True, slots=True, match_args=False)
 class CallTransferred:
-    """The far end has transferred us: ``call`` is the one to the other party, and up."""
+    """Transfer by the far end: ``call`` is up with the other party."""
 
     at: float
     _call: Call = field(repr=False)
@@ -399,7 +399,7 @@ class CallTransferred:
 
     @property
     def call(self) -> Call:
-        """The new call. Reading this takes it over; it is hung up otherwise."""
+        """The new call; reading takes it over, else it is hung up."""
         self._call.claim()
         return self._call
 

@@ -1,4 +1,4 @@
-"""Control of a SIP call: its signalling and media events, from the first to the record."""
+"""Control of a SIP call: signalling and media events."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ UNUSABLE = (BadSdp, NoCommonCodec)
 
 
 def warning_of(error: CallError, host: str) -> dict[str, str]:
-    """Return the header Warning of a 488 (RFC 3261 section 20.43); empty where no code fits."""
+    """Return the Warning header of a 488 (RFC 3261 section 20.43), or empty."""
     if isinstance(error, NoCommonFamily):
         return {"Warning": f'301 {bracketed(host)} "Incompatible network address formats"'}
     if isinstance(error, NoCommonCodec):
@@ -80,7 +80,7 @@ def warning_of(error: CallError, host: str) -> dict[str, str]:
 
 
 class CallControl:
-    """Control of a SIP call: it joins signalling and media, from the first event to the record."""
+    """Control of a SIP call, from the first event to the record."""
 
     def __init__(
         self, phone: CallHost, sip: SipCall, leg: MediaLeg, session: SdpSession, core: CallCore
@@ -127,9 +127,7 @@ class CallControl:
                 self.core.start(self._await_caller(), "wait for the caller")
 
     async def _await_caller(self) -> None:
-        """Pause media to a caller without an ACK: a forged source would have it sent to a third
-        party.
-        """
+        """Pause media to a caller without ACK: its source may be forged."""
         await self._phone.clock.sleep_until(self._now() + CALLER_WITHIN_S)
         if self.core.up.done() or self.core.speaks_early or self._leg.stats().received:
             return

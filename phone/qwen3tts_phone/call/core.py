@@ -1,4 +1,4 @@
-"""State and services of a call over any line: speaker, inbound audio, events, recordings."""
+"""State and services of a call over any line."""
 
 from __future__ import annotations
 
@@ -98,7 +98,6 @@ class Succession:
         self._settle()
 
     async def wait(self) -> ClaimableCall | None:
-        """Wait for the successor and take it over; None = no successor."""
         self._waiting += 1
         try:
             following = await asyncio.shield(self._next)
@@ -192,7 +191,7 @@ class CallCore:
         self._tasks.start(work, f"{name} of {self.facts.call_id}")
 
     def await_claim(self) -> None:
-        """Hang up unless a program takes this call over within `CLAIM_WITHIN_S`."""
+        """Hang up unless a program takes the call within `CLAIM_WITHIN_S`."""
         if not self.claimed.is_set():
             self.start(self._end_unclaimed(), "wait for a program")
 
@@ -213,9 +212,7 @@ class CallCore:
         self.event_stream.publish(event)
 
     def begin(self, payload: Payload, sink: CallSink, ptime_ms: int = 20) -> None:
-        """Attach the sink for an agreed format; recordings without a notice begin. Raises
-        CodecMissing.
-        """
+        """Attach the sink for a format; start recordings without notice. Raises CodecMissing."""
         self.outbound.begin(sink, payload)
         self.payload, self.sink = payload, sink
         self.facts.media.codec, self.facts.media.ptime_ms = payload.name, ptime_ms
@@ -235,9 +232,9 @@ class CallCore:
         self.recordings.agreed()
 
     def change(self, payload: Payload, ptime_ms: int) -> None:
-        """Change the codec in mid-call; queued speech goes on in it. Raises CodecMissing.
+        """Change the codec; queued speech goes on in it. Raises CodecMissing.
 
-        The sink takes the new format from now on; when it takes frames again: ``speaker.pump()``.
+        Call ``speaker.pump()`` when the sink takes frames again.
         """
         assert self.speaker is not None
         self.outbound.change(payload)
@@ -249,7 +246,7 @@ class CallCore:
         self.publish(CodecChanged(self.clock.now(), self.payload.name))
 
     def answered(self) -> None:
-        """Mark the call as answered; a second time does nothing."""
+        """Mark the call as answered; idempotent."""
         if self.up.done():
             return
         assert self.payload is not None
@@ -259,7 +256,7 @@ class CallCore:
         self.recordings.answered()
 
     def pressed(self, key: KeyPressed) -> None:
-        """Take a key of the far end; keys beyond the rate limit are counted and ignored."""
+        """Take a key of the far end; keys beyond the rate limit are only counted."""
         if not self._key_rate.take(self.clock.now()):
             if not self.facts.keys_ignored:
                 logger.warning(
@@ -295,7 +292,7 @@ class CallCore:
     ) -> None:
         """End the call: recordings, readers, the last event and the record.
 
-        ``before_filing`` is awaited before the record is made. A second call waits for the first.
+        ``before_filing`` is awaited before the record. A second call waits for the first.
         """
         if self._finishing:
             await self.cleared.wait()

@@ -1,4 +1,4 @@
-"""Questions to a far end, and the greeting of who answers."""
+"""Questions to a far end, and its greeting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ what was said; the call ended.
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Answer of a far end to :meth:`Call.ask`; true where it answered."""
+    """Answer to :meth:`Call.ask`; true where there was one."""
 
     keys: str = field(default="", repr=False)
     """Keys that were pressed, without the final one."""
@@ -69,9 +69,9 @@ async def await_greeting(
     settings: AnsweringSettings | None = None,
     told: Callable[[Answerer], None] = lambda heard: None,
 ) -> None:
-    """Listen to who answers, and return after a person's greeting, or when a machine records.
+    """Return after a person's greeting, or when a machine records.
 
-    ``told``: called with who answered as soon as it is known. Raises MachineAnswered.
+    ``told``: called with who answered as soon as that is known. Raises MachineAnswered.
     """
     async for heard in who_answered(call.audio(steady=True), settings):
         if not isinstance(heard, Answerer):
@@ -89,7 +89,7 @@ async def await_greeting(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Question and the time limits of its answer. Raises ValueError with the field's name."""
+    """Question and time limits of its answer. Raises ValueError with the field's name."""
 
     text: str
     keys: int | None = bounded(0, 64, default=None)
@@ -115,8 +115,6 @@ class Question:
 
 
 class QuestionedCall(Protocol):
-    """The part of a `Call` that asking a question needs."""
-
     @property
     def clock(self) -> Clock: ...
     @property

@@ -28,14 +28,14 @@ class CallForwarded:
 
 @dataclass(frozen=True, slots=True)
 class CallQueued:
-    """The call waits in a queue at the far end (182)."""
+    """Queued at the far end (182)."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class CallEarlyMedia:
-    """The far end sends early media: a ring-back tone, an announcement."""
+    """Early media: a ring-back tone, an announcement."""
 
     at: float
 
@@ -61,7 +61,7 @@ class AnswererHeard:
 
 @dataclass(frozen=True, slots=True)
 class CodecChanged:
-    """The outbound codec changed; speech goes on in it."""
+    """Change of the outbound codec; speech goes on."""
 
     at: float
     codec: str
@@ -69,14 +69,14 @@ class CodecChanged:
 
 @dataclass(frozen=True, slots=True)
 class MediaBegan:
-    """The first packet of the far end arrived, or the first from another address."""
+    """First packet of the far end, or of another address."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class CallHeld:
-    """The far end put us on hold: speech waits."""
+    """Hold by the far end: speech waits."""
 
     at: float
 
@@ -99,7 +99,7 @@ class InfoHeard:
 
 @dataclass(frozen=True, slots=True)
 class MediaSilent:
-    """No packet has arrived from the far end for some time, although it should send."""
+    """No packets for some time although the far end should send."""
 
     at: float
     silent_s: float
@@ -152,14 +152,12 @@ LineEvent = (
 
 
 class TimedEvent(Protocol):
-    """An event of a call: a member of `qwen3tts_phone.call.call.CallEvent`."""
-
     @property
     def at(self) -> float: ...
 
 
 class EventStream:
-    """Events of a call: one reader gets all of them, further readers those from their start on."""
+    """Events of a call: all for one reader, those from their start on for others."""
 
     def __init__(self) -> None:
         self._all = _EventReader()

@@ -1,4 +1,4 @@
-"""Incoming calls that no program answers: replacements (RFC 3891), outages of the speech server."""
+"""Incoming calls without a program: replacements (RFC 3891), speech server outages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ RETRY_AFTER_S = 10
 
 
 async def refuse_with_retry_after(sip: SipCall) -> None:
-    """Answer 503 with Retry-After; harmless for a call that is over."""
+    """Answer 503 with Retry-After; no effect on a call that is over."""
     with contextlib.suppress(CallError):
         await sip.reject(503, headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
 class Replacements:
-    """Incoming calls that replace one of ours (RFC 3891)."""
-
     def __init__(
         self,
         call_of: Callable[[SipCall | None], PhoneCall | None],
@@ -41,9 +39,7 @@ class Replacements:
         self._tasks = tasks
 
     def accept(self, sip: SipCall) -> bool:
-        """Answer a call with Replaces for the program that awaits a successor; False = there is
-        none.
-        """
+        """Answer a call with Replaces for an awaited successor; False: none is awaited."""
         old = self._call_of(sip.replaces)
         if old is None or not old.succession_awaited:
             return False
@@ -66,7 +62,7 @@ class Replacements:
 
 
 class SpeechOutages:
-    """Outages of the speech server, with the announcement for callers, if there is one."""
+    """Outages of the speech server, and their announcement."""
 
     def __init__(self, link: SpeechLink, file: Path | None) -> None:
         self.announcement = read_announcement(file) if file is not None else None
@@ -74,7 +70,7 @@ class SpeechOutages:
         self._turned_away = 0
 
     async def now(self) -> SpeechError | None:
-        """Return why no server can be reached, or None; log a recovery."""
+        """Return why no server is reachable, or None; log a recovery."""
         outage = await self._link.outage()
         if outage is None and self._turned_away:
             logger.warning("the speech server is back; %d callers missed it", self._turned_away)
@@ -88,7 +84,7 @@ class SpeechOutages:
 
 
 class OutageHandler:
-    """Refusal or announcement for callers during an outage of the speech server."""
+    """Refusal or announcement for callers during an outage."""
 
     def __init__(
         self,
@@ -101,7 +97,7 @@ class OutageHandler:
         self._tasks = tasks
 
     async def handle(self, sip: SipCall) -> bool:
-        """Return whether a call is turned away, and start that."""
+        """Start turning a call away; False: no outage."""
         outage = await self._outages.now()
         if outage is None:
             return False

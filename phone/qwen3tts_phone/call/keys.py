@@ -67,11 +67,13 @@ class Keypad:
         """Collect the keys of one answer, such as a number.
 
         It is complete with ``most`` keys, with a key of ``until`` (no part of it; empty = none),
-        after ``pause_s`` seconds without a further key, after ``first_s`` seconds without any (None
-        = no limit), or when the call ends. Keys that wait count; :meth:`clear` drops them.
-        ``on_key`` is given each key.
+        after
+        ``pause_s`` seconds without a further key, after ``first_s`` seconds without any (None =
+        no limit),
+        or at the call's end. Keys that wait count; :meth:`clear` drops them. ``on_key`` gets
+        each key.
 
-        Returns the keys, empty where none came. Raises ValueError for arguments out of bounds.
+        Returns the keys, empty without any. Raises ValueError for arguments out of bounds.
         """
         if most is not None and most < 1:
             raise ValueError(f"most={most}: at least 1 key, or None for any number")
@@ -166,7 +168,7 @@ class _KeyReader:
 
 
 class DtmfExchange:
-    """DTMF of one call in both directions: RFC 4733 with the media, or SIP INFO."""
+    """DTMF of one call in both directions."""
 
     def __init__(self, leg: MediaLeg, sip: SipCall, clock: Clock, facts: CallFacts) -> None:
         self._leg = leg
@@ -176,7 +178,7 @@ class DtmfExchange:
         self._last: tuple[str, str, float] | None = None
 
     def received(self, digit: str, duration_ms: int, by: str, at: float) -> KeyPressed | None:
-        """Return a key of the far end; None = a duplicate by the other transport."""
+        """Return a key of the far end; None: a duplicate by the other transport."""
         if self._last is not None:
             known, way, before = self._last
             if known == digit and way != by and at - before < DUPLICATE_WINDOW_S:
@@ -188,8 +190,9 @@ class DtmfExchange:
     async def press(self, keys: str, method: str, duration_ms: int, gap_ms: int) -> None:
         """Send keys; ``auto``: RFC 4733 where the far end takes that, else INFO.
 
-        Raises WrongState: there is no media yet; CallError: the far end takes neither, or unknown
-        keys; ValueError for an unknown method.
+        Raises WrongState (no media yet), CallError (the far end takes neither, or unknown keys),
+        ValueError
+        (unknown method).
         """
         if method not in METHODS:
             raise ValueError(f"method={method!r}: {', '.join(METHODS)}")

@@ -1,4 +1,4 @@
-"""Media of a SIP call: leg, sink, inbound audio, negotiated codec, liveness of the far end."""
+"""Media of a SIP call: leg, sink, inbound audio, codec, liveness."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 
 
 class CallMedia:
-    """Media of one call, from the first agreement to its end.
+    """Media of one call.
 
     ``trusts``: whether a signalling host may describe any other host for its media.
     """
@@ -53,10 +53,11 @@ class CallMedia:
         self._agreeing = asyncio.Lock()
 
     async def agree(self, agreed: Negotiated) -> bool:
-        """Apply an agreement; return whether it is the first one.
+        """Apply an agreement; True for the first one.
 
-        Raises BadSdp for a media address that cannot be sent to, MediaRefused for what the media
-        process cannot do; nothing has changed then.
+        Raises BadSdp (an address that cannot be sent to), MediaRefused (the media process cannot
+        do it);
+        nothing has changed then.
         """
         async with self._agreeing:
             remote = self._remote(agreed)
@@ -174,7 +175,7 @@ class CallMedia:
 
 
 def confirm_within_s(host: str, peer: str, *, trusted: bool) -> float:
-    """Return how long ``host`` is sent to before something must come from it; 0 = without limit."""
+    """Return how long ``host`` is sent to without an answer; 0 = no limit."""
     return 0.0 if trusted or same_address(host, peer) else CONFIRM_WITHIN_S
 
 
@@ -214,7 +215,7 @@ def _forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
 
 
 class LivenessProbe:
-    """Probe of a far end whose media has stopped, every ``vanished_s`` seconds (0 = none)."""
+    """Probe of a far end without media, every ``vanished_s`` seconds (0 = off)."""
 
     def __init__(
         self,
@@ -229,7 +230,7 @@ class LivenessProbe:
         self._vanished_s = vanished_s
 
     async def lost(self, silent_s: float) -> bool:
-        """Wait until the far end is gone (True) or back (False); it was silent for ``silent_s``."""
+        """Wait until the far end, silent for ``silent_s``, is gone (True) or back (False)."""
         if not self._vanished_s:
             return False
         received, due = self._received(), self._clock.now() - silent_s

@@ -79,9 +79,7 @@ class PhoneCall(Call):
 
     @property
     def replaces(self) -> PhoneCall | None:
-        """The call that this one replaces (attended transfer, RFC 3891), which ends with its
-        answer.
-        """
+        """Call that this one replaces and ends (attended transfer, RFC 3891)."""
         replaced = self._phone.call_of(self._sip.replaces)
         return replaced if isinstance(replaced, PhoneCall) else None
 
@@ -113,8 +111,8 @@ class PhoneCall(Call):
         """Send 180 for an incoming call.
 
         ``early_media``: the caller hears our speech instead of a ringing tone; await the result,
-        which raises as :meth:`answer`. A caller without an offer that cannot acknowledge ours hears
-        the tone.
+        which
+        raises as :meth:`answer`. A caller that cannot acknowledge our offer hears the tone.
         """
         if early_media:
             return asyncio.ensure_future(self._control.speak_early())
@@ -168,16 +166,17 @@ class PhoneCall(Call):
         """Send keys while speech waits; returns after the last one.
 
         ``method``: ``rfc4733`` (with the media), ``info`` (SIP INFO), or ``auto``: the phone's
-        setting, and where that is ``auto`` too, INFO for a far end that takes no events.
+        setting, and
+        where that is ``auto`` too, INFO for a far end that takes no events.
 
-        Raises CallError, as WrongState where there is no media.
+        Raises CallError, as WrongState without media.
         """
         self._core.check_up()
         chosen = self._phone.settings.dtmf if method == "auto" else method
         await self._control.keys.press(keys, chosen, duration_ms, gap_ms)
 
     async def send_info(self, content_type: str, body: bytes) -> None:
-        """Send a SIP INFO (RFC 6086); raises CallError when the far end refuses it."""
+        """Send a SIP INFO (RFC 6086); raises CallError on a refusal."""
         await self._sip.info(content_type, body)
 
     # --- changing and ending it
@@ -189,9 +188,9 @@ class PhoneCall(Call):
         await self._control.agree(await self._sip.resume(self._session))
 
     async def transfer(self, target: str, *, headers: dict[str, str] | None = None) -> None:
-        """Transfer the call to ``target`` (blind): the far end calls it, and we hang up.
+        """Transfer to ``target`` (blind): the far end calls it, and we hang up.
 
-        `TransferProgress` events tell its progress.
+        `TransferProgress` events report on it.
 
         Raises:
             CallNotAllowed: the guard forbids that target.
@@ -203,10 +202,9 @@ class PhoneCall(Call):
         await self.hangup()
 
     async def transfer_to(self, other: PhoneCall) -> None:
-        """Join the far ends of this and another call of this phone (attended transfer); both of
-        ours end.
+        """Join the far ends of this and another call (attended transfer).
 
-        Raises as :meth:`transfer`; both calls go on then.
+        Both of our calls end. Raises as :meth:`transfer`; both go on then.
         """
         other._core.check_up()
         await self._control.transfers.transfer(other.remote_uri, replaces=other._sip)

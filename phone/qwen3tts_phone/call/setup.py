@@ -1,4 +1,4 @@
-"""Setup of a SIP call from the phone's settings: media address, SRTP, codecs, initial facts."""
+"""Setup of a SIP call from the phone's settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def new_session(
 
 
 def suites_for(settings: PhoneSettings) -> tuple[str, ...]:
-    """Return the SRTP suites that can be used. Raises MissingEncryption where some are required."""
+    """Return usable SRTP suites. Raises MissingEncryption where some are required."""
     known = available()
     wanted = [each.srtp or settings.srtp for each in settings.all_accounts]
     if not known and "require" in (settings.srtp, *wanted):
@@ -91,10 +91,9 @@ def srtp_of(settings: PhoneSettings, suites: tuple[str, ...], account: Account |
 
 
 def media_host(offer: str | None, local: str, srtp: str) -> str:
-    """Return our address for media: ``local``, that of signalling, if the offer has its family.
+    """Return our media address: ``local`` if the offer has its family.
 
-    Else this machine's address towards the offered one. A phone bound to the loopback address opens
-    nothing else.
+    Else this machine's address towards the offered one, except on a loopback-bound phone.
     """
     if offer is None:
         return local
@@ -112,7 +111,6 @@ def media_host(offer: str | None, local: str, srtp: str) -> str:
 
 
 def _towards(host: str, port: int) -> str | None:
-    """Return our address from which packets to a host leave; nothing is sent."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

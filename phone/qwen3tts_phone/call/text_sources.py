@@ -1,7 +1,4 @@
-"""Sources of text to speak: a string, a file, standard input, a script.
-
-All are iterators of text deltas without binary data or half characters.
-"""
+"""Sources of text to speak: iterators of deltas without half characters."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ _TOKEN = re.compile(r"\s*\w{1,6}|\s*[^\w\s]|\s+")
 
 
 class Utf8Reader:
-    """Incremental UTF-8 decoder that names the byte at fault (pure)."""
+    """Incremental UTF-8 decoder; errors name the byte (pure)."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -71,7 +68,7 @@ class Utf8Reader:
 
 
 async def from_text(text: str) -> AsyncIterator[str]:
-    """Yield a text as one delta. Raises BadText for an empty one."""
+    """Yield a text as one delta. Raises BadText if empty."""
     if not text.strip():
         raise BadText("The text is empty.", remedy="Give some words to say.")
     yield clean(text)
@@ -89,7 +86,7 @@ def file_texts(path: str | os.PathLike[str], *, max_chars: int = MAX_CHARS) -> I
     """Yield the text of a file in pieces.
 
     Raises:
-        BadText: it is empty, cannot be read, or is not UTF-8 text.
+        BadText: it is empty, unreadable or not UTF-8.
         LimitExceeded: it is longer than ``max_chars``; the file's size is checked first.
     """
     name = str(path)
@@ -151,11 +148,10 @@ async def from_stdin(
 ) -> AsyncIterator[str]:
     """Yield typed or piped text until the end of file (Ctrl-D).
 
-    ``by_key``: a terminal hands over each key instead of whole lines. Nothing is read ahead of
-    speech (backpressure on a pipe's writer). ``on_ready`` is called when input is accepted.
+    ``by_key``: a terminal hands over each key instead of lines. Nothing is read ahead of speech
+    (backpressure on a pipe's writer). ``on_ready`` is called when input is accepted.
 
-    Raises:
-        BadText: it is not UTF-8 text; what came before is already spoken.
+    Raises BadText for text that is not UTF-8; what came before is already spoken.
     """
     if fd is None:
         fd = sys.stdin.fileno()
@@ -191,10 +187,11 @@ def _key_by_key(fd: int) -> ExitStack:
 
 
 async def _read_when_ready(fd: int) -> bytes:
-    """Read once without blocking the loop, and without changing the descriptor's mode.
+    """Read once without blocking the loop or changing the descriptor's mode.
 
-    The mode belongs to the open file, which a terminal's output and the shell share; a reading
-    thread would keep the program from ending.
+    The shell and a terminal's output share that mode; a reading thread would keep the program
+    from
+    ending.
     """
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
@@ -214,7 +211,7 @@ def tokens(text: str) -> list[str]:
 
 
 async def scripted(text: str, clock: Clock, *, ms_per_token: float = 20.0) -> AsyncIterator[str]:
-    """Yield a text token by token, one every ``ms_per_token``, without accumulating lateness."""
+    """Yield tokens, one every ``ms_per_token``, without accumulating lateness."""
     if not text.strip():
         raise BadText("The text is empty.", remedy="Give some words to say.")
     origin = clock.now()

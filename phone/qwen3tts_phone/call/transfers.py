@@ -43,8 +43,6 @@ HANDED_ON_S = 5.0
 
 
 class CallHost(Protocol):
-    """The part of a `Phone` that its calls need."""
-
     clock: Clock
     settings: PhoneSettings
     tasks: BackgroundTasks
@@ -85,7 +83,6 @@ class CallTransfers:
         replaces: SipCall | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Ask the far end to call ``target``, and wait for that; raises as `Call.transfer`."""
         self._phone.allow(target)
         transfer = await self._sip.refer(target, replaces=replaces, headers=headers)
         reason = ""
@@ -166,7 +163,7 @@ class CallTransfers:
                 self._core.start(self._end_handed_on(new), "hang-up")
 
     async def _end_handed_on(self, new: Call) -> None:
-        """End this call where the far end, which transferred us, does not (RFC 5589 6.1)."""
+        """End this call where the far end, having transferred us, does not (RFC 5589 6.1)."""
         await new.claimed()
         await self._phone.clock.sleep_until(self._phone.clock.now() + HANDED_ON_S)
         await self._core.hang_up()

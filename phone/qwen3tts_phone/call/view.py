@@ -1,4 +1,4 @@
-"""Read-only view of a call: identity, state, facts, inbound audio and keys."""
+"""Read-only view of a call."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ if TYPE_CHECKING:
 
 
 class CallView:
-    """State of a call, read from its core and its facts."""
-
     def __init__(self, core: CallCore) -> None:
         self._core = core
 
     @property
     def line(self) -> str:
-        """Kind of line: ``sip``, or the kind of stream, such as ``audiosocket``."""
+        """Kind of line: ``sip``, or that of a stream, such as ``audiosocket``."""
         return self.facts.line
 
     @property
     def id(self) -> str:
-        """Identifier at the line: SIP's Call-ID, a carrier's call id."""
+        """SIP's Call-ID, or a carrier's call id."""
         return self.facts.call_id
 
     @property
@@ -37,17 +35,17 @@ class CallView:
 
     @property
     def remote_uri(self) -> str:
-        """Address or number of the far end; empty = not known."""
+        """Address or number of the far end; empty = unknown."""
         return self.facts.remote_uri
 
     @property
     def dialled_uri(self) -> str:
-        """Address or number that was called; empty = not known."""
+        """Address or number called; empty = unknown."""
         return self.facts.dialled_uri
 
     @property
     def identity(self) -> str:
-        """Far end as asserted by a trusted server, else as it says itself."""
+        """Far end as asserted by a trusted server, else by itself."""
         return self.facts.identity or self.remote_uri
 
     @property
@@ -64,7 +62,7 @@ class CallView:
 
     @property
     def codec(self) -> str:
-        """SDP name of the codec that we send; empty = not agreed yet."""
+        """SDP name of the outbound codec; empty = not agreed yet."""
         return self._core.payload.name if self._core.payload is not None else ""
 
     @property
@@ -77,7 +75,7 @@ class CallView:
 
     @property
     def speaker(self) -> Speaker | None:
-        """Speaker, for direct control of utterances; None before the answer and after the end."""
+        """Speaker of the utterances; None before the answer and after the end."""
         core = self._core
         return core.speaker if core.may_speak and not core.over.is_set() else None
 
@@ -99,21 +97,20 @@ class CallView:
 
     @property
     def detail_record(self) -> CallRecord | None:
-        """Record of the call, once it is over and its recordings are finished; else None."""
+        """Record of a call that is over; else None."""
         return self._core.record
 
     @property
     def audio(self) -> InboundAudio:
         """Inbound audio (`HeardFrame`) until the call ends, for any number of readers.
 
-        ``async for frame in call.audio``: frames on arrival; ``call.audio(steady=True)``: one for
-        each packet time of our clock, without gaps, behind an adaptive jitter buffer.
+        ``call.audio``: frames on arrival; ``call.audio(steady=True)``: one a packet time of our
+        clock,
+        gapless, behind an adaptive jitter buffer.
         """
         return self._core.inbound
 
     @property
     def dtmf(self) -> Keypad:
-        """Keys of the far end: ``async for key in call.dtmf`` (`KeyPressed`), ``await
-        call.dtmf.collect()``.
-        """
+        """Keys of the far end (`KeyPressed`); see also ``call.dtmf.collect()``."""
         return self._core.keypad

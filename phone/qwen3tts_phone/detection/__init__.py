@@ -1,5 +1,4 @@
-"""Detection of the caller's speech: VAD, echo, endpointing, barge-in, and turns with their text.
+"""Speech detection: VAD, echo, endpointing, barge-in, turns and their text.
 
-It stands below calls, which offer it (`Call.hear`, `Call.ask`, barge-in on a page); recognisers
-are known by their protocol alone.
+It stands below calls; recognisers are known by their protocol alone.
 """

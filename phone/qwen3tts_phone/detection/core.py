@@ -49,7 +49,7 @@ LOUD_PEAK: Final = 64
 class SpeechDetectionCore:
     """Core of one call; times are seconds of the clock of the frames' ``at``.
 
-    ``detector`` replaces the one of the settings. Raises MissingDetector.
+    ``detector`` replaces that of the settings. Raises MissingDetector.
     """
 
     def __init__(
@@ -78,10 +78,9 @@ class SpeechDetectionCore:
     def push(
         self, frame: HeardFrame, sent: Sequence[SentFrame] = (), now: float | None = None
     ) -> list[ListenEvent]:
-        """Take a frame of the caller, at any rate of the codecs, and the frames sent since the last
-        one.
+        """Take a frame of the caller, and the frames sent since the last one.
 
-        ``now``: the time of the decision; None = the frame's arrival.
+        ``now``: time of the decision; None = the frame's arrival.
         """
         now = frame.at if now is None else now
         self._sent(sent)

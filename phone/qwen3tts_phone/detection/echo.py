@@ -1,12 +1,13 @@
-"""Echo guard: our own voice that comes back from the line is not the caller's.
+"""Echo guard: our own voice coming back from the line is not the caller's.
 
     sent ---> delay (echo_search) ---> adaptive filter (echo_canceller) --> echo
     heard ---------------------------------------------------- minus ------> residual
 
-The residual is the caller's where it is some dB louder than the usual one. While no path is known,
-what is heard is compared with the most that any path has returned; speech within that bound waits
-for a moment for the decision. Hum below the telephone's band is filtered out first.
-`benchmarks/echo_guard.py` has the figures.
+A residual some dB louder than the usual one is the caller's. Without a known path, input is
+compared
+with the most that any path has returned; speech within that bound waits shortly for the
+decision.
+Hum below the telephone band is filtered out first. Figures: `benchmarks/echo_guard.py`.
 """
 
 from __future__ import annotations
@@ -98,9 +99,7 @@ class _Piece:
 
 
 class EchoGuard:
-    """Guard of one call against its own echo (pure), at 8 kHz; idle while nothing of ours is on the
-    line.
-    """
+    """Echo guard of one call at 8 kHz (pure); idle without outbound sound."""
 
     def __init__(self) -> None:
         self.canceller: EchoCanceller | None = None
@@ -170,7 +169,7 @@ class EchoGuard:
             self._last_sound = at + len(sound)
 
     def push(self, samples: Samples, at: float) -> Samples:
-        """Return the caller's samples without the echo, as far as its path is known.
+        """Return the caller's samples without the known echo.
 
         ``samples``: 8 kHz, shape [n], the last of which arrived ``at``.
         """
@@ -193,7 +192,7 @@ class EchoGuard:
         return left
 
     def may_be_ours(self, length_s: float) -> bool:
-        """Return whether the last ``length_s`` of speech may be our own voice."""
+        """Return whether the last ``length_s`` of speech may be our own."""
         if self._last_sound is None:
             return False
         if not self._pieces:  # the path has just been found
@@ -242,9 +241,7 @@ class EchoGuard:
         self._since = stop
 
     def _piece(self, sound: Floats, start: int) -> Floats:
-        """Process up to 20 ms. The residual of an echo stays in it: a detector that hears a gap is
-        late for the next word.
-        """
+        """Process up to 20 ms. An echo's residual stays: a gap delays the detector's next word."""
         count = len(sound)
         stop = start + count
         self._doubted = max(0, self._doubted - count)
@@ -299,7 +296,6 @@ class EchoGuard:
         return CALLER_FACTOR * float(10 ** (NEW_PATH_MARGIN_DB / 10 * new))
 
     def _may_be_another(self) -> bool:
-        """Return whether what was heard last may be an echo by an unknown or a changed path."""
         if self.canceller is None:
             return not self._above(CALLER_FACTOR)
         if not self._proved:
@@ -381,7 +377,7 @@ class EchoGuard:
         self._fit_every = FIT_INTERVAL
 
     def _everywhere(self, start: int) -> Array:
-        """Return the power that paths of each delay return at a gain of 1, shape [count]."""
+        """Return the power by each delay at a gain of 1, shape [count]."""
         first = start - MAX_DELAY
         line = self._sent.get(first, first + DELAY_STEP * (len(self._anywhere.gains) + 1))
         blocks = np.square(line).reshape(-1, DELAY_STEP).mean(axis=1)

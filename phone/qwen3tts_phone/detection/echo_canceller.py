@@ -1,12 +1,13 @@
 """Adaptive filter of an echo path up to 150 ms long, and its signals.
 
-The filter is the least-squares fit to the last 0.8 s, by some steps of conjugate gradients with
-products by fast convolution. It takes 0.5 s to 12 dB in a room; adaptive filters in the frequency
-domain (Enzner & Vary's Kalman filter, Speex's MDF) take 2 s, because speech excites the taps very
-unequally.
+The filter is the least-squares fit to the last 0.8 s, by conjugate gradients with fast
+convolution.
+It takes 0.5 s to 12 dB in a room; frequency-domain filters (Enzner & Vary's Kalman filter,
+Speex's
+MDF) take 2 s, because speech excites the taps very unequally.
 
-- *Prior*: taps are small, and smaller the later; where a short response was found, it follows that.
-- *Double talk*: each 20 ms counts by the inverse of its residual, so other sound hardly matters.
+- *Prior*: taps are small, smaller the later, or follow a short response once found.
+- *Double talk*: each 20 ms counts by the inverse of its residual.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Floats = NDArray[np.float32]
 
 
 class SampleTimeline:
-    """Newest ``kept`` samples on a time axis, silence where none were put; full scale 1 (pure)."""
+    """Newest ``kept`` samples on a time axis, with silence in gaps; full scale 1 (pure)."""
 
     def __init__(self, kept: int) -> None:
         self.end = 0
@@ -31,7 +32,7 @@ class SampleTimeline:
         self._base = 0  # index of the buffer's first sample
 
     def put(self, samples: Floats, at: int) -> None:
-        """Put samples, shape [n], at index ``at``; those before what is kept are lost."""
+        """Put samples, shape [n], at index ``at``; too old ones are lost."""
         if self.empty or at > self.end + self._kept or at < self.end - self._kept:
             self._buffer[:] = 0
             self._base = at - self._kept
@@ -87,7 +88,7 @@ _SMOOTH: Final[Floats] = np.full(SMOOTHING, 1 / SMOOTHING, np.float32)
 
 
 class EchoCanceller:
-    """Adaptive filter of one echo path: ``sent`` and ``heard`` share one axis (pure)."""
+    """Adaptive filter of one path: ``sent`` and ``heard`` share an axis (pure)."""
 
     def __init__(self, sent: SampleTimeline, heard: SampleTimeline, delay: int) -> None:
         self.delay = delay - LEAD_TAPS
@@ -113,10 +114,9 @@ class EchoCanceller:
         return self._sent.get(stop - self.delay - count, stop - self.delay)
 
     def fit(self, since: int, stop: int, steps: int = CG_STEPS) -> float:
-        """Fit to what was heard from ``since`` to before ``stop``, as far back as `MAX_FIT_UNITS`.
+        """Fit to ``heard`` in ``[since, stop)``, at most `MAX_FIT_UNITS` back.
 
-        Returns the residual's power as a share of the one before; 1 where that is less than 160 ms,
-        or nothing was sent then.
+        Returns the residual's power relative to before; 1 below 160 ms, or without sent sound.
         """
         units = min(MAX_FIT_UNITS, (stop - since) // FIT_UNIT)
         if units < 1:
@@ -183,7 +183,7 @@ _FILTER: Final = (np.where(_HIGH_PASS_AT == 0, 1.0, 0.0) - _LOW).astype(np.float
 
 
 class HighPass:
-    """High-pass filter at 8 kHz: the telephone passes a voice from 300 Hz on (pure)."""
+    """High-pass at 8 kHz: the telephone passes voice from 300 Hz on (pure)."""
 
     def __init__(self) -> None:
         self._before = np.zeros(HIGH_PASS_TAPS - 1, np.float32)

@@ -1,11 +1,9 @@
 """Search for an echo's delay and filter, and bounds of its power.
 
-The delay is that of the highest correlation, with whitened spectra (generalised correlation with
-phase transform, Knapp & Carter 1976) and its energy summed over windows of 16 ms, because a room
-spreads an echo over many taps.
-
-A caller only adds to what is heard, so the least ratio of heard to sent bounds the gain of an echo
-also while he speaks; the usual residual in each band bounds that of the next sound.
+The delay has the highest correlation of whitened spectra (generalised correlation with phase
+transform, Knapp & Carter 1976), its energy summed over 16 ms because a room spreads an echo over
+many taps. A caller only adds to the input, so the least ratio of heard to sent bounds the echo's
+gain even while he speaks; the usual residual in each band bounds that of the next sound.
 """
 
 from __future__ import annotations
@@ -112,10 +110,9 @@ def find_path(
 
 
 def find_shift(sent: SampleTimeline, heard: SampleTimeline, known: EchoCanceller) -> int | None:
-    """Return by how many samples the known path has moved; None = not found.
+    """Return by how many samples the known path has moved, in the newest 40 to 120 ms.
 
-    It uses the newest 40 to 120 ms. None where its echo is not in them, at any delay, or too faint
-    beside other sounds.
+    None: no echo at any delay, or too faint beside other sounds.
     """
     stop = heard.end
     furthest = MAX_DELAY - known.delay
@@ -144,9 +141,9 @@ def find_shift(sent: SampleTimeline, heard: SampleTimeline, known: EchoCanceller
 
 
 def find_delay(heard: Floats, sent: SampleTimeline, start: int) -> FoundDelay | None:
-    """Return the delay at which ``heard`` (from index ``start``) is most like what was sent.
+    """Return the delay at which ``heard`` (from index ``start``) is most like ``sent``.
 
-    None where nothing was sent, or nothing heard.
+    None where nothing was sent or heard.
     """
     line = sent.get(start - MAX_DELAY, start + len(heard) - MIN_DELAY)
     blocks = line[: len(line) // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
@@ -207,7 +204,7 @@ _WINDOW: Final = np.hanning(PIECE_SAMPLES + 2)[1:-1].astype(np.float32)
 
 
 class EchoGainBound:
-    """Upper bounds of the power gains of ``count`` echo paths (pure)."""
+    """Upper bounds of the gains of ``count`` echo paths (pure)."""
 
     def __init__(self, count: int) -> None:
         self.gains: Array = np.full(count, MAX_GAIN)
@@ -220,9 +217,7 @@ class EchoGainBound:
         self._sent[:] = 0.0
 
     def push(self, heard: float, sent: Array, count: int) -> None:
-        """Take mean powers of ``count`` samples: heard, and returned by each path at a gain of 1,
-        shape [count of paths].
-        """
+        """Take mean powers: heard, and returned by each path at a gain of 1, shape [count]."""
         kept = math.exp(-count / RATE_HZ / MEMORY_S)
         self._heard = kept * self._heard + (1 - kept) * heard
         self._sent *= kept
@@ -238,10 +233,10 @@ class EchoGainBound:
 
 
 class EchoLeakEstimate:
-    """Usual residual of an echo canceller, as a share of what was sent, in bands (pure).
+    """Usual residual of an echo canceller relative to the sent bands (pure).
 
-    ``sent`` below is the excitation: the last `EXCITED` samples, up to those that come back first
-    at the end of the piece.
+    ``sent`` is the excitation: the last `EXCITED` samples, up to those first back at the piece's
+    end.
     """
 
     EXCITED: Final = PIECE_SAMPLES * len(SMEARING_SHARES)
@@ -254,7 +249,7 @@ class EchoLeakEstimate:
         self._lag = 0
 
     def push(self, rest: Floats, sent: Floats, callers: bool) -> tuple[float, float]:
-        """Take the residual of a piece, shape [1 to PIECE_SAMPLES]; return its and a usual power.
+        """Take a residual, shape [1 to PIECE_SAMPLES]; return its and a usual power.
 
         ``callers``: the caller speaks in it.
         """

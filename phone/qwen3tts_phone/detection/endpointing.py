@@ -1,14 +1,16 @@
-"""Endpointing of the caller's turns from voiced and unvoiced pieces (pure), and its plug-in point.
+"""Endpointing of turns from voiced and unvoiced pieces (pure), and its plug-in point.
 
     QUIET --onset--> SPEAKING --notice--> PAUSED --pause_ms or the detector--> QUIET
                         ^------resumed------|
 
-A piece is some 10 or 32 ms with its times of arrival. Speech is counted as evidence: voiced pieces
-add to it, unvoiced ones take away, so that neither a gap within a syllable nor a click decides.
+A piece is 10 or 32 ms. Voiced pieces add evidence, unvoiced ones subtract, so that neither a gap
+within a syllable nor a click decides.
 
-A `TurnDetector` is asked once each time the caller has been silent for ``notice_ms``. True, or a
-probability of at least 0.5, ends the turn immediately; False lets the pause last up to
-``longest_pause_ms``. Until it has answered, and when it fails, ``pause_ms`` decides.
+A `TurnDetector` is asked once each time the caller was silent for ``notice_ms``. True, or at
+least
+0.5, ends the turn; False extends the pause to ``longest_pause_ms``. Until it answers, and when
+it
+fails, ``pause_ms`` decides.
 
     class Smart:
         async def finished(self, turn: TurnSoFar) -> bool | float:
@@ -51,7 +53,7 @@ class EndpointState(Enum):
 
 
 class Endpointer:
-    """Endpointer of one call; times are seconds of one clock, and pieces come in order."""
+    """Endpointer of one call; pieces come in order, times are seconds."""
 
     def __init__(self, settings: ListenSettings, now: float) -> None:
         self.state = EndpointState.QUIET
@@ -79,7 +81,7 @@ class Endpointer:
 
     @property
     def speaking(self) -> bool:
-        """Whether a turn is open, pauses in it included."""
+        """True during a turn, its pauses included."""
         return self.state is not EndpointState.QUIET
 
     def agent(self, speaking: bool, now: float) -> None:
@@ -91,12 +93,11 @@ class Endpointer:
         self._agent = speaking
 
     def agent_audible(self, at: float) -> None:
-        """Note that the agent's audio goes out ``at``; the grace counts from the first."""
+        """Note outbound audio ``at``; the grace counts from the first."""
         if self._audible_at is None:
             self._audible_at = at
 
     def piece(self, voiced: bool, begins: float, ends: float, now: float) -> list[ListenEvent]:
-        """Take one piece of audio; return the events in order."""
         length = ends - begins
         if voiced:
             if self._evidence_s <= _EPSILON:
@@ -115,17 +116,16 @@ class Endpointer:
         return events
 
     def tick(self, now: float) -> list[ListenEvent]:
-        """Take silence up to ``now``, where nothing has arrived."""
+        """Take silence up to ``now``, where nothing arrives."""
         self._evidence_s = self._cutting_s = 0.0
         events = self._pauses(now, now) if self.speaking else []
         return events + self._quiet(now)
 
     def finish(self, why: WhyEnded, now: float) -> list[ListenEvent]:
-        """End the open turn, if any, for another reason than a pause."""
+        """End the open turn for another reason than a pause."""
         return [self._end(why, now)] if self.speaking else []
 
     def wait_longer(self) -> None:
-        """Note that the turn detector expects the caller to go on."""
         if self.state is EndpointState.PAUSED:
             self._pause_s = self._settings.longest_pause_ms / 1000
 
@@ -231,12 +231,12 @@ class TurnSoFar:
 
 
 class TurnDetector(Protocol):
-    """Detector of the end of a turn, beside its pause."""
+    """Detector of a turn's end, beside its pause."""
 
     async def finished(self, turn: TurnSoFar) -> bool | float | None:
-        """Return whether the turn is over, or the probability of that; None = as the pause says.
+        """Return whether the turn is over, or its probability; None: the pause decides.
 
-        Cancelled when the caller goes on meanwhile.
+        Cancelled when the caller goes on.
         """
 
 
@@ -258,7 +258,7 @@ class KeyGroup:
 
 
 class KeyTurns:
-    """Keys of one call (pure); times are seconds of the call's clock."""
+    """Turns of keys of one call (pure); times are seconds."""
 
     def __init__(self, settings: ListenSettings) -> None:
         self.dropped = 0

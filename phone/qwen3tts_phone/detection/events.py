@@ -1,7 +1,8 @@
-"""Events and turns of speech detection, in order, each the moment that it is decided.
+"""Events and turns of speech detection, each returned when decided.
 
-All times are seconds of the call's monotonic clock, on the axis of arrival: a sample counts from
-the arrival of its frame, less what follows it in that frame.
+Times are seconds of the call's monotonic clock: a sample counts from the arrival of its frame,
+less
+what follows it there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from qwen3tts_wire.errors import SpeechError
 
 
 class MissingDetector(CallError):
-    """The voice activity detector is not installed, or cannot be read."""
+    """Voice activity detector not installed or unreadable."""
 
     code = "missing_detector"
 
@@ -42,7 +43,7 @@ class OnsetHeard:
 
 @dataclass(frozen=True, slots=True)
 class CallerCutIn:
-    """Barge-in: the caller speaks while the agent does, which is to fall silent now."""
+    """Barge-in: the agent must fall silent now."""
 
     at: float
     began_at: float
@@ -51,7 +52,7 @@ class CallerCutIn:
 
 @dataclass(frozen=True, slots=True)
 class SpeechPaused:
-    """Silence of the caller for ``notice_ms``: the turn may be over."""
+    """Silence for ``notice_ms``: the turn may be over."""
 
     at: float
     ended_at: float
@@ -60,14 +61,14 @@ class SpeechPaused:
 
 @dataclass(frozen=True, slots=True)
 class SpeechResumed:
-    """The caller goes on with the same turn after a `SpeechPaused`."""
+    """Continuation of the turn after `SpeechPaused`."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """End of a turn; with ``why`` = ``noise`` it was none."""
+    """End of a turn; ``why`` = ``noise``: it was none."""
 
     at: float
     began_at: float

@@ -1,6 +1,6 @@
-"""Protocols of speech recognition: a `Recogniser` for a process, a `Recognition` for each call.
+"""Protocols of recognition: a `Recogniser` a process, a `Recognition` a call.
 
-The user of a recognition decides when a turn begins and ends:
+The user decides when a turn begins and ends:
 
     push push push begin_turn push push pause push resume push push pause push end_turn → text
                    └ speech began            └ more speech        └ perhaps the end
@@ -27,20 +27,20 @@ from qwen3tts_wire.errors import BadRequest, SpeechError
 
 
 class RecogniserUnavailable(SpeechError):
-    """The recogniser cannot work here: a package, a model, a key or an address is missing."""
+    """Missing package, model, key or address."""
 
     code = "recogniser_unavailable"
 
 
 class RecognitionFailed(SpeechError):
-    """Recognition of one turn failed; its words are lost, the next may be recognised."""
+    """Failure on one turn; the next may be recognised."""
 
     code = "recognition_failed"
     retryable = True
 
 
 class RecognitionTimeout(RecognitionFailed):
-    """The text of a turn did not come in time."""
+    """No text of a turn in time."""
 
     code = "recognition_timeout"
 
@@ -92,51 +92,50 @@ PartialCallback = Callable[[Transcript], None]
 
 
 class Recognition(Protocol):
-    """Recognition of one call. Times are seconds of the call's clock, as in `HeardFrame.at`.
+    """Recognition of one call; seconds as in `HeardFrame.at`.
 
-    All methods but `end_turn` and `close` never block or raise: failures are raised by `end_turn`,
-    turn by turn.
+    Only `end_turn` and `close` may block or raise: `end_turn` raises each turn's failure.
     """
 
     def push(self, samples: Samples, at: float) -> None:
-        """Take all of the caller's audio, in order, at `Recogniser.rate_hz`, int16 [n].
+        """Take all of the caller's audio in order, at `Recogniser.rate_hz`, int16 [n].
 
         ``at``: arrival of the last sample. What is kept is bounded.
         """
         ...
 
     def begin_turn(self, at: float) -> None:
-        """Begin a turn, whose first voiced sample, pushed before, was ``at``."""
+        """Begin a turn; its first voiced sample, already pushed, was ``at``."""
         ...
 
     def pause(self, at: float) -> None:
-        """Note silence since ``at``, perhaps the end: the recognition may begin."""
+        """Note silence since ``at``: recognition may begin."""
         ...
 
     def resume(self) -> None:
-        """Note that the caller goes on: what was begun at the pause is void."""
+        """Discard what began at the pause: the caller goes on."""
         ...
 
     def drop_turn(self) -> None:
-        """Drop the open turn, if any: it was noise."""
+        """Drop the open turn as noise."""
         ...
 
     async def end_turn(self, at: float) -> Transcript:
-        """End the turn, whose last voiced sample was ``at``, and return its text; raises
-        SpeechError.
+        """End the turn and return its text; raises SpeechError.
 
-        What is pushed after the call belongs to the next turn, which may begin before this is
-        awaited. Cancelled, it gives the turn up.
+        ``at``: its last voiced sample. What is pushed afterwards belongs to the next turn, which
+        may begin
+        before this is awaited. Cancelled, it gives the turn up.
         """
         ...
 
     async def close(self) -> None:
-        """End the recognition; a turn that is awaited fails with `RecognitionFailed`."""
+        """End it; an awaited turn raises `RecognitionFailed`."""
         ...
 
 
 class Recogniser(Protocol):
-    """Recogniser of speech, shared by all calls of a process."""
+    """Speech recogniser shared by all calls of a process."""
 
     @property
     def rate_hz(self) -> int:
@@ -144,16 +143,16 @@ class Recogniser(Protocol):
         ...
 
     async def warm(self) -> None:
-        """Load or reach what is needed, so that no caller waits for it; may take minutes.
+        """Load or reach what is needed; may take minutes.
 
         Raises RecogniserUnavailable, RecognitionFailed.
         """
         ...
 
     async def open(self, on_partial: PartialCallback | None = None) -> Recognition:
-        """Open the recognition of one call; waits for neither models nor servers.
+        """Open a call's recognition without waiting for models or servers.
 
-        ``on_partial``: receives partial texts, where the recogniser has them.
+        ``on_partial``: receives partial texts, where there are some.
         """
         ...
 
@@ -181,13 +180,12 @@ class RecogniserReport:
 
 
 class RecogniserCheck(Protocol):
-    """Function ``check`` of a recogniser's module: loads the model or asks the server as a call
-    would.
-    """
+    """Function ``check`` of a recogniser's module."""
 
     async def __call__(self, settings: Any, /) -> RecogniserReport:
-        """Check the recogniser with these settings; raises RecogniserUnavailable,
-        RecognitionFailed.
+        """Load the model or ask the server as a call would.
+
+        Raises RecogniserUnavailable, RecognitionFailed.
         """
         ...
 
@@ -199,13 +197,13 @@ names a recogniser, as `logging.config` does with handlers.
 
 
 class RecogniserPool:
-    """Recognisers that calls have asked for by name or function, each made once and shared."""
+    """Recognisers by name or function, each made once and shared."""
 
     def __init__(self) -> None:
         self._made: dict[str | Recognise, Recogniser] = {}
 
     def chosen(self, given: Recogniser | Recognise | str | None) -> Recogniser | None:
-        """Return a recogniser as it is, or that of a name or a function; raises BadRequest."""
+        """Return a recogniser as it is, or by name or function; raises BadRequest."""
         if given is None or hasattr(given, "open"):
             return cast("Recogniser | None", given)
         if not (isinstance(given, str) or callable(given)):

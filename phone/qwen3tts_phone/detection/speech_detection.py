@@ -4,8 +4,7 @@
     async for turn in listening:
         await call.say(reply_to(turn.text))
 
-A barge-in silences the agent in the same step of the event loop that takes the deciding frame:
-nothing is awaited between.
+A barge-in silences the agent in the event loop step that takes the deciding frame.
 """
 
 from __future__ import annotations
@@ -54,12 +53,10 @@ class DetectedCall(Protocol):
     def clock(self) -> Clock: ...
 
     @property
-    def audio(self) -> Callable[[], AsyncIterator[HeardFrame]]:
-        """Frames of the caller as they arrive, to the end of the call."""
+    def audio(self) -> Callable[[], AsyncIterator[HeardFrame]]: ...
 
     @property
-    def dtmf(self) -> Callable[[], AsyncIterator[KeyPressed]]:
-        """Keys of the caller, to the end of the call."""
+    def dtmf(self) -> Callable[[], AsyncIterator[KeyPressed]]: ...
 
     @property
     def facts(self) -> CallFacts: ...
@@ -76,18 +73,19 @@ class DetectedCall(Protocol):
 
 
 class SpeechDetection:
-    """Speech detection of one call: an asynchronous iterator of `Turn`, to the call's end.
+    """Speech detection of one call: an asynchronous iterator of `Turn`.
 
-    It works from the first ``async for`` (or `start`) to the end of the call or `aclose`.
+    It works from the first ``async for`` (or `start`) to the call's end or `aclose`.
 
     Args:
-        call: whose far end speaks.
-        settings: of VAD, endpointing and barge-in.
-        recogniser: of the turns; None = turns have no text.
-        turn_detector: may end a turn before its pause does, or let it wait; None = the pause alone.
-        on_event: called with each `ListenEvent` the moment it is decided, after its barge-in.
+        call: the call.
+        settings: VAD, endpointing and barge-in.
+        recogniser: None = turns have no text.
+        turn_detector: may end a turn before its pause does, or extend it; None = the pause
+            alone.
+        on_event: called with each `ListenEvent` when decided, after its barge-in.
 
-    Raises MissingDetector where the voice activity detector is not installed.
+    Raises MissingDetector.
     """
 
     def __init__(
@@ -129,12 +127,12 @@ class SpeechDetection:
 
     @property
     def caller_speaking(self) -> bool:
-        """Whether the caller's turn is open, pauses in it included."""
+        """True during the caller's turn, its pauses included."""
         return self._core.speaking
 
     @property
     def partial(self) -> str:
-        """Partial text of the turn; empty where the recogniser has none."""
+        """Partial text of the turn, or empty."""
         return self._hearer.partial
 
     # --- turns
@@ -301,9 +299,9 @@ class SpeechDetection:
         self._unspoken(Turn(keys=keys.digits, why="keys", **moments))
 
     def typed(self, text: str) -> None:
-        """Take a turn that the caller typed; no effect where it is blank. Raises WrongState.
+        """Take a typed turn, ignored where blank. Raises WrongState.
 
-        It interrupts the agent as speech does, if ``barge_in``.
+        It interrupts the agent if ``barge_in``.
         """
         if self._over:
             raise WrongState("The speech detection has ended.", remedy="Call again.")

@@ -1,4 +1,4 @@
-"""Audio of one call's turns, kept while they last (pure)."""
+"""Audio of a call's turns (pure)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TurnBuffer:
         return self._turn_samples / self.rate_hz
 
     def push(self, samples: Samples, at: float) -> None:
-        """Take samples [n] the last of which arrived ``at``; they are copied."""
+        """Take samples [n], the last of which arrived ``at``; copied."""
         kept = np.array(samples, dtype=np.int16).reshape(-1)
         if not len(kept):
             return
@@ -69,7 +69,7 @@ class TurnBuffer:
                 self._add(samples[max(0, first - start) :])
 
     def samples(self, until: float | None = None) -> Samples:
-        """Return the turn so far, shape [n]; ``until``: with a tail after that time only."""
+        """Return the turn so far, shape [n]; ``until``: only that and a tail."""
         if not self._turn:
             return np.zeros(0, np.int16)
         whole = np.concatenate(list(self._turn))
@@ -85,7 +85,7 @@ class TurnBuffer:
     def cut(self, most_s: float) -> Samples:
         """Remove and return at most ``most_s`` from the turn's beginning, shape [n].
 
-        It is cut where the last third of that is quietest.
+        Cut where the last third of that is quietest.
         """
         whole = self.samples()
         most, quiet = round(most_s * self.rate_hz), max(1, self.rate_hz // 10)

@@ -1,4 +1,4 @@
-"""Turns of a call with their audio and their text, delivered in order."""
+"""Turns of a call with audio and text, in order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MIN_ARRIVAL_GAP_S: Final = 0.2
 
 
 class GapMeter:
-    """Meter of gaps between frames (pure): far ends that send nothing in pauses leave some."""
+    """Meter of gaps between frames (pure): some far ends send nothing in pauses."""
 
     def __init__(self) -> None:
         self._next: int | None = None
@@ -66,9 +66,7 @@ Deliver = Callable[[Turn], None]
 
 
 class TurnTranscriber:
-    """Transcriber of one call's turns, of at most ``most_s``; without a recogniser they have no
-    text.
-    """
+    """Transcriber of turns of at most ``most_s``; without a recogniser no text."""
 
     def __init__(self, recogniser: Recogniser | None, clock: Clock, most_s: float) -> None:
         self.partial = ""

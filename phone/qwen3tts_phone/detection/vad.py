@@ -1,4 +1,4 @@
-"""Voice activity detection (VAD): the probability that a short piece of audio is speech."""
+"""Voice activity detection (VAD): speech probability of short pieces of audio."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ RATE_HZ: Final = 8000
 
 
 class VoiceActivityDetector(Protocol):
-    """Detector of one stream; it may keep state from one push to the next."""
+    """Detector of one stream; may be stateful."""
 
     window: int
     """Samples at 8 kHz of one probability."""
 
     def push(self, samples: NDArray[np.int16]) -> list[float]:
-        """Return the probability of speech, 0 to 1, of each window that is complete.
+        """Return the probability of speech, 0 to 1, of each complete window.
 
-        ``samples``: at 8 kHz, shape [n], any n.
+        ``samples``: at 8 kHz, shape [n].
         """
 
     def reset(self) -> None: ...
 
 
 def make_detector(name: DetectorName) -> VoiceActivityDetector:
-    """Return the detector of that name, for one stream. Raises MissingDetector."""
+    """Make a stream's detector by name. Raises MissingDetector."""
     match name:
         case "silero":
             from qwen3tts_phone.detection.silero import SileroDetector
@@ -57,7 +57,7 @@ LEAST_DBFS: Final = -50.0
 
 
 class LevelDetector:
-    """VAD by level above the line's noise, for which any sound is speech; needs numpy alone."""
+    """VAD by level above the line's noise: any sound counts as speech."""
 
     window = WINDOW
 
@@ -149,7 +149,7 @@ STEADY_CHECK_INTERVAL_S: Final = 0.25
 
 
 class SteadySoundDetector:
-    """Detector of steady sound, which is no speech: hum, a fan, an endless tone (pure)."""
+    """Detector of steady sound: hum, a fan, an endless tone (pure)."""
 
     def __init__(self, piece_s: float) -> None:
         self._top: float | None = None

@@ -1,1 +1,1 @@
-"""Diagnosis of calls: findings, outcome and quality, from the facts of a call."""
+"""Diagnosis of calls: findings, outcome and quality."""

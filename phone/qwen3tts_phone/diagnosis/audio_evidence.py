@@ -1,4 +1,4 @@
-"""Evidence for the diagnosis of a call's audio: its facts, and the conditions that follow."""
+"""Evidence for the diagnosis of a call's audio."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SCOPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AudioEvidence:
-    """Facts of one call, and the conditions that follow from them."""
+    """Facts of one call and the conditions that follow."""
 
     facts: CallFacts
 
@@ -33,7 +33,6 @@ class AudioEvidence:
 
     @property
     def stats(self) -> LegStats:
-        """Counters of the media; only where there are some."""
         assert self.facts.media.stats is not None
         return self.facts.media.stats
 
@@ -72,7 +71,7 @@ class AudioEvidence:
 
     @property
     def audio_expected(self) -> bool:
-        """Nothing was heard, though the agreement lets the far end send."""
+        """True if nothing was heard though the far end may send."""
         held = self.held_by_address or not self.media.receive
         return not (self.heard or held or self.nothing_either_way or self.stats.srtp_failed)
 
@@ -89,7 +88,6 @@ class AudioEvidence:
         return self._hidden(self.media.remote)
 
     def _hidden(self, address: Address | None) -> str:
-        """A described address of narrower scope than the peer's own, in words; or empty."""
         if address is None or not self.media.peer_host:
             return ""
         described, peer = address_scope(address[0]), address_scope(self.media.peer_host)
@@ -99,7 +97,7 @@ class AudioEvidence:
 
     @property
     def private_remote(self) -> str:
-        """Private address that the far end describes, other than the one it calls from."""
+        """Described private address, other than the signalling's source."""
         media = self.media
         quiet = self.sent and not self.heard and self.source is None and not media.unconfirmed
         if not quiet or media.remote is None or not media.peer_host:
@@ -142,7 +140,7 @@ class AudioEvidence:
 
     @property
     def moved_away(self) -> bool:
-        """Packets of another source were refused after the last accepted one."""
+        """True if another source was refused after the last accepted packet."""
         refused, last = self.media.refused, self.stats.last_received_at
         return refused is not None and last is not None and refused.at - last >= PAUSE_S
 

@@ -1,6 +1,4 @@
-"""Diagnosis of a call's audio: tables for RTP, media streams and WebRTC over its facts and
-counters.
-"""
+"""Diagnosis tables of audio over RTP, media streams and WebRTC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnosis of calls that were not set up or broke off, and of registrations."""
+"""Diagnosis of failed calls and registrations."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ UNREACHABLE: Final[dict[WhyUnreachable, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A challenge for a password (401, 407) that ended a request."""
+    """Password challenge (401, 407) that ended a request."""
 
     said: str
     """Status and reason."""

@@ -1,4 +1,4 @@
-"""Diagnosis of a call from its facts: what was wrong, and the remedy."""
+"""Diagnosis of a call from its facts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ANY_LINE: Final[tuple[Group[CallFacts], ...]] = (
 
 
 def diagnose(facts: CallFacts) -> list[Finding]:
-    """Return what was wrong with a call, severe findings first; empty = nothing was."""
+    """Return a call's findings, severe ones first."""
     found = call_findings(facts)
     # A registration that failed matters where no call came about, or none could come in.
     known = {each.code for each in found}
@@ -46,5 +46,5 @@ def diagnose(facts: CallFacts) -> list[Finding]:
 
 
 def headline(findings: list[Finding]) -> str:
-    """Return the first finding with its remedy in one line; empty = no finding."""
+    """Return the first finding and its remedy in one line, or empty."""
     return str(findings[0]) if findings else ""

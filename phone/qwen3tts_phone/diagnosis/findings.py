@@ -1,4 +1,4 @@
-"""Findings: what was wrong with a call, and the rows of the tables that they come from."""
+"""Findings of a call, and the rows of the diagnosis tables."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ CODES: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault of a call, in words for operators of phones."""
+    """One fault of a call, in words for operators."""
 
     code: str
     """Stable name, one of `CODES`."""
@@ -111,7 +111,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[EvidenceT]):
-    """One row of a diagnosis table: condition, code, sentence, remedy.
+    """Row of a diagnosis table.
 
     Sentence and remedy are `str.format` templates over the evidence ``e``.
     """

@@ -1,4 +1,4 @@
-"""Outcome of an outgoing call, and its progress, in words."""
+"""Outcome and progress of an outgoing call, in words."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ OUTCOME_WORDS: dict[Outcome, str] = {
 
 
 def outcome_of_status(status: int) -> Outcome:
-    """Return the outcome of a final answer (RFC 3261 section 21, RFC 8197, RFC 8688)."""
+    """Return a final answer's outcome (RFC 3261 section 21, RFC 8197, RFC 8688)."""
     if 200 <= status < 300:
         return Outcome.ANSWERED
     return Outcome(meaning_of(status).outcome)
@@ -86,9 +86,9 @@ _BY_TONE = {
 
 
 def outcome_of_tone(kind: ToneKind) -> Outcome | None:
-    """Return the outcome that a tone in early media announces; None = the call goes on.
+    """Return the outcome that a tone announces; None = the call goes on.
 
-    Some networks play busy and wrong-number tones for half a minute before they refuse the call.
+    Some networks play busy and wrong-number tones for half a minute before they refuse.
     """
     return _BY_TONE.get(kind)
 

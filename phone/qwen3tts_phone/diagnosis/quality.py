@@ -1,7 +1,7 @@
-"""Call quality from its counters: the E-model, ITU-T G.107 (06/2015), pure.
+"""Call quality by the E-model, ITU-T G.107 (06/2015), pure.
 
-The rating R falls from 93.2 with delay, loss and the codec; the mean opinion score follows from it
-(Annex B). One narrow-band scale for all codecs: a wide-band codec does not rate above G.711.
+The rating R falls from 93.2 with delay, loss and codec; the mean opinion score follows from it
+(Annex B). One narrow-band scale: a wide-band codec does not rate above G.711.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def rate_direction(
     Args:
         codec: encoding name, any case.
         one_way_ms: delay from speaker to listener.
-        loss: share of packets that were not there in time, 0 to 1.
-        burst_ratio: mean length of the bursts over that of random loss (G.107 section 7.5).
+        loss: share of packets late or lost, 0 to 1.
+        burst_ratio: mean burst length over that of random loss (G.107 section 7.5).
         concealed: whether the receiver has packet loss concealment.
     """
     rating = rating_of(codec)
@@ -74,7 +74,7 @@ def rate_direction(
 
 
 def effective_impairment(ie: float, bpl: float, loss: float, burst_ratio: float = 1.0) -> float:
-    """Compute Ie-eff of equation (7-29): the codec's impairment with ``loss`` of 0 to 1."""
+    """Compute Ie-eff of equation (7-29) with ``loss`` of 0 to 1."""
     percent = 100.0 * min(max(loss, 0.0), 1.0)
     if percent == 0.0:
         return ie
@@ -82,7 +82,7 @@ def effective_impairment(ie: float, bpl: float, loss: float, burst_ratio: float 
 
 
 def delay_impairment(one_way_ms: float) -> float:
-    """Compute Id of section 7.4, with the default echo: T = Ta = one way, Tr = twice that."""
+    """Compute Id of section 7.4, default echo: T = Ta = one way, Tr = twice that."""
     t = max(one_way_ms, 0.0)
     # Idte, talker echo: equations (7-19) to (7-22).
     terv = TELR_DB - 40 * math.log10((1 + t / 10) / (1 + t / 150)) + 6 * math.exp(-0.3 * t * t)
@@ -101,7 +101,7 @@ def delay_impairment(one_way_ms: float) -> float:
 
 
 def mos(r: float) -> float:
-    """Convert a rating to the mean opinion score, equation (B-4)."""
+    """Convert a rating to a mean opinion score, equation (B-4)."""
     if r <= 0:
         return 1.0
     if r >= 100:
@@ -110,7 +110,7 @@ def mos(r: float) -> float:
 
 
 def burst_ratio(missing: int, bursts: int, expected: int) -> float:
-    """Compute BurstR: length of the loss bursts relative to random loss, 1 or above."""
+    """Compute BurstR: burst length relative to random loss, at least 1."""
     if missing <= 0 or bursts <= 0 or expected <= missing:
         return 1.0
     return max(1.0, missing / bursts * (1 - missing / expected))
@@ -119,7 +119,7 @@ def burst_ratio(missing: int, bursts: int, expected: int) -> float:
 def call_quality(stats: LegStats, codec: str, ptime_ms: int = 20) -> CallQuality:
     """Rate both directions from a call's counters.
 
-    Without RTCP reports the outbound direction is not rated, and the network's delay counts as 0.
+    Without RTCP the outbound direction is not rated, and network delay counts as 0.
     """
     rating = rating_of(codec)
     network_ms = (stats.round_trip_ms or 0.0) / 2

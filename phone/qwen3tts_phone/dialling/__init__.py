@@ -1,1 +1,1 @@
-"""Outgoing calls: the guard against toll fraud, telephone numbers, retries."""
+"""Outgoing calls: toll fraud guard, numbers, retries."""

@@ -1,8 +1,8 @@
-"""Guard against toll fraud: which numbers and addresses may be called, how often and how long
-(pure).
+"""Toll fraud guard: allowed numbers, addresses, rates and durations (pure).
 
-It is applied to every call that we make or cause: dialling, transfers in both directions, and
-redirections. A number is judged by every reading that a switchboard may give it.
+It applies to every call that we make or cause: dialling, transfers in both directions,
+redirections.
+A number is judged by every reading that a switchboard may give it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class GuardSettings:
 
     A pattern is a number (``+4930*``; ``+49`` alone is a prefix), a user name, or an address
     (``bob@pbx.example.org``; ``@pbx.example.org`` is the whole host); ``*`` and ``?`` are
-    wildcards. Numbers are compared in their international form where that is known.
+    wildcards.
+    Numbers are compared in their international form where known.
     """
 
     allowed: tuple[str, ...] = matching(NOT_EMPTY, "a pattern", default=())
@@ -106,9 +107,7 @@ class Admission:
 
 
 class Guard:
-    """Rules, and the calls of the last hour; ``home``: hosts at which numbers are telephone
-    numbers.
-    """
+    """Rules and the last hour's calls; ``home``: hosts with telephone numbers."""
 
     def __init__(self, settings: GuardSettings | None = None, *, home: Iterable[str] = ()) -> None:
         self.settings = settings or GuardSettings()
@@ -118,9 +117,9 @@ class Guard:
         self._begun: deque[float] = deque()
 
     def check(self, target: str, now: float) -> None:
-        """Raise CallNotAllowed for a target that may not be called now; it is not counted.
+        """Raise CallNotAllowed for a target; does not count it.
 
-        ``target``: a SIP or tel address, with or without brackets and a name; or a bare number.
+        ``target``: a SIP or tel address, in any notation, or a bare number.
         """
         self.check_callee(self.callee(target))
         settings = self.settings
@@ -165,7 +164,7 @@ class Guard:
 def callee_of(target: str, home: frozenset[str] = frozenset()) -> Callee:
     """Parse a target; raises CallNotAllowed for one that cannot be judged.
 
-    ``home``: hosts where numbers are telephone numbers, empty = all.
+    ``home``: hosts with telephone numbers, empty = all.
     """
     text = target.strip()
     if text.lower().startswith("urn:service:sos"):
@@ -240,7 +239,7 @@ def check_callee(callee: Callee, settings: GuardSettings) -> None:
 
 
 def refuse_emergency(target: str) -> None:
-    """Raise CallNotAllowed for the emergency numbers of every network, at any host.
+    """Raise CallNotAllowed for every network's emergency numbers, at any host.
 
     For a phone without a guard; ``GuardSettings.emergency`` allows them.
     """

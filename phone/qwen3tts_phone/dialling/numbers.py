@@ -1,6 +1,4 @@
-"""Telephone numbers: notation, readings by switchboards, emergency and premium-rate prefixes
-(pure).
-"""
+"""Telephone numbers: notation, readings, emergency and premium-rate prefixes (pure)."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ national: 979 and 870 are area codes of the United States, too."""
 
 
 def number_of(text: str) -> str:
-    """Return the digits of a number up to a pause in it; empty for other text."""
+    """Return a number's digits up to a pause; empty for other text."""
     digits = unicodedata.normalize("NFKC", unquote(text)).strip().lstrip(",;pwPW")
     first = _PAUSE.split(digits, maxsplit=1)[0].translate(SEPARATORS)
     return first if _NUMBER.fullmatch(first) and any(c.isdigit() for c in first) else ""
@@ -61,8 +59,9 @@ def number_of(text: str) -> str:
 def is_emergency(number: str, *, at_home: bool = True, written_out: Collection[str] = ()) -> bool:
     """Return whether a number reaches an emergency service.
 
-    Those of every network are emergency numbers at any host, whatever is ``written_out``; those of
-    single countries, and those behind an outside line, at our own server (``at_home``).
+    Those of every network count at any host, whatever is ``written_out``; those of single
+    countries and
+    those behind an outside line at our own server (``at_home``).
     """
     for each in {number, without_service_code(number)}:
         digits = each.lstrip("+")
@@ -80,12 +79,12 @@ def without_service_code(number: str) -> str:
 
 
 def international(number: str, *, prefixes: Collection[str] = (), country: str = "") -> str:
-    """Return the number as ``+`` and country code; empty where that is not known.
+    """Return ``+`` and country code; empty where unknown.
 
     Args:
         number: digits, with or without a prefix.
         prefixes: international prefixes, such as ``00`` or ``011``.
-        country: our country code; without it national numbers are not known.
+        country: our country code; without it national numbers are unknown.
     """
     if number.startswith("+"):
         return number
@@ -108,8 +107,9 @@ def readings(
     country: str = "",
     bare: int = NO_EXTENSION,
 ) -> frozenset[str]:
-    """Return every number that a switchboard may read: without service code and outside line, and
-    as international number where it has ``bare`` digits or more.
+    """Return every number that a switchboard may read.
+
+    Without service code and outside line, and as international number from ``bare`` digits on.
     """
     found = {number, without_service_code(number)}
     found |= {
@@ -124,6 +124,6 @@ def readings(
 
 
 def premium_prefix(number: str) -> str:
-    """Return the premium-rate prefix, with its plus sign, of an international number; or empty."""
+    """Return the premium-rate prefix of an international number, with plus sign; or empty."""
     digits = number[1:] if number.startswith("+") else ""
     return next((f"+{each}" for each in PREMIUM if digits.startswith(each)), "")

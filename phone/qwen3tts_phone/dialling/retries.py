@@ -1,4 +1,4 @@
-"""Redial policy: which outcomes are retried, how often and after how long."""
+"""Redial policy by outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_NUMBERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Redial policy; raises ValueError that begins with the field's name."""
+    """Redial policy; raises ValueError with the field's name."""
 
     attempts: int = bounded(1, 100, default=3)
     """Calls in all, the first included."""
@@ -60,9 +60,7 @@ class RetryPolicy:
             raise ValueError(f"causes: {named}: calling again does not mend that")
 
     def wait_after(self, outcome: Outcome, attempt: int) -> float | None:
-        """Return the seconds from attempt number ``attempt`` (from 1) to the next one; None = give
-        up.
-        """
+        """Return seconds until the attempt after number ``attempt`` (from 1); None = give up."""
         if outcome not in self.causes or attempt >= self.attempts:
             return None
         special = dict(self.waits_by_cause)
@@ -128,7 +126,7 @@ async def place_with_retries(
         policy: the redial policy.
         now: the clock, seconds.
         sleep_until: waits for a time of that clock.
-        number: the callee, whose recent calls in ``log`` count.
+        number: the callee.
         log: recent calls to all numbers.
         waiting: called before each wait with the outcome and the seconds.
     """
@@ -150,8 +148,6 @@ async def place_with_retries(
 
 
 class DialledCall(Protocol):
-    """The part of a `Call` that an attempt needs."""
-
     @property
     def facts(self) -> CallFacts: ...
 
@@ -166,10 +162,9 @@ CallT = TypeVar("CallT", bound=DialledCall)
 async def attempt_call(
     dial: Callable[[], Awaitable[CallT]], talk: Callable[[CallT], Awaitable[object]]
 ) -> Outcome:
-    """Make a call, run ``talk`` when it is answered, hang up, and return the outcome.
+    """Make a call, run ``talk`` when answered, hang up, and return the outcome.
 
-    A refusal, no answer and a rule of the guard are outcomes; other errors of ``talk`` are raised
-    after the hang-up.
+    Refusals, no answer and guard rules are outcomes; other errors are raised after the hang-up.
     """
     try:
         call = await dial()

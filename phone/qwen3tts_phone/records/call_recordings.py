@@ -97,7 +97,7 @@ class ConsentSchedule:
         return self._next
 
     def due(self, now: float, *, speaking: bool) -> bool:
-        """Return whether to beep now, once for each time.
+        """Return whether to beep now, once each time.
 
         A beep waits for the end of an utterance, up to `MAX_BEEP_DELAY_S`.
         """
@@ -114,10 +114,11 @@ Samples = NDArray[np.int16]
 
 
 class RecordingTracks:
-    """Both directions of a call on the time axis of a `StereoRecorder`.
+    """Both directions on the time axis of a `StereoRecorder`.
 
-    Outbound frames lie where they went out; inbound audio passes a `Playout` with a long constant
-    delay, which corrects clock drift in pauses. The recording keeps its rate when a codec changes.
+    Outbound frames lie where they went out; inbound audio passes a `Playout` with a long
+    constant delay,
+    which corrects clock drift in pauses. The rate stays when a codec changes.
     """
 
     def __init__(self, recorder: StereoRecorder, origin: float) -> None:
@@ -165,8 +166,6 @@ class RecordingTracks:
 
 
 class RecordedCall(Protocol):
-    """The part of a call that its recordings need."""
-
     facts: CallFacts
     clock: Clock
     files: CallStore
@@ -181,9 +180,9 @@ class RecordedCall(Protocol):
 
 
 class CallRecordings:
-    """Recordings of one call: that of the settings, and those of the program.
+    """Recordings of one call, by the settings and the program.
 
-    None begins before the notice that the settings' ``consent`` asks for was heard.
+    None begins before the notice of the settings' ``consent`` was heard.
     """
 
     def __init__(self, call: RecordedCall) -> None:
@@ -336,7 +335,6 @@ class CallRecordings:
     # --- the notice
 
     def _start_notice(self) -> asyncio.Task[bool]:
-        """Queue the notice, once a call; the task's result is whether it was heard."""
         if self._notice is None:
             notice, speaker = self._plan.before_recording, self._call.speaker
             said = (

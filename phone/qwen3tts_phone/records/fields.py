@@ -1,4 +1,4 @@
-"""Fields of a call record: one table of names, descriptions and values."""
+"""Table of the fields of a call record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_TEXT_CHARS: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class RecordSource:
-    """Facts of a call, with what follows from them, and the settings of its record."""
+    """Facts of a call and the settings of its record."""
 
     facts: CallFacts
     settings: RecordSettings
@@ -50,7 +50,7 @@ class RecordSource:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: name, description in Markdown, value, and the setting that it depends on."""
+    """Name, description in Markdown, value, and the setting that it depends on."""
 
     name: str
     words: str

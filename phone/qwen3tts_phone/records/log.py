@@ -23,10 +23,11 @@ DAY_S = 86_400.0
 
 
 class CallRecordLog:
-    """Appender of call records to a file (mode 0600), shared by any number of processes.
+    """Appender to a file (mode 0600) shared by any number of processes.
 
-    Each line is one ``write`` in append mode under a lock, also during rotation (``NAME.1`` is the
-    newest). A full disk does not end a call: failed writes are counted in ``lost`` and logged once.
+    Each line is one ``write`` in append mode under a lock, also during rotation (``NAME.1`` is
+    the
+    newest). Failed writes are counted in ``lost`` and logged once.
     """
 
     def __init__(
@@ -117,7 +118,6 @@ class CallRecordLog:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _lock(self) -> None:
-        """Lock the file that has the name now: another process may have rotated ours."""
         for _ in range(100):
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
@@ -158,9 +158,9 @@ class CallRecordLog:
 
 
 class RecordReader:
-    """Iterator over the records of a log, one line in memory at a time.
+    """Iterator over a log, one line in memory at a time.
 
-    A damaged line is counted in ``damaged``; the first ones are in ``examples`` as (line number,
+    Damaged lines are counted in ``damaged``; the first are in ``examples`` as (line number,
     cause).
     """
 
@@ -197,7 +197,7 @@ class RecordReader:
 
 
 def read_records(source: str | os.PathLike[str] | BinaryIO) -> RecordReader:
-    """Read the records of a file or a binary stream; raises ``OSError`` for a missing file."""
+    """Read the records of a file or binary stream; raises ``OSError``."""
     if isinstance(source, str | os.PathLike):
         return RecordReader(Path(source).open("rb"), close=True)
     return RecordReader(source)

@@ -1,7 +1,8 @@
 """Call detail record: a JSON line with times, media, end, quality and findings.
 
-Times within a call are seconds after its INVITE; the two wall clock times are ISO 8601 in UTC. Keys
-and the transcript are in it only where the settings ask for them.
+Times are seconds after the INVITE; the two wall clock times are ISO 8601 in UTC. Keys and
+transcript
+are in it only where the settings ask for them.
 """
 
 from __future__ import annotations
@@ -20,18 +21,17 @@ from qwen3tts_phone.settings.records import RecordSettings
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """Record of a call: plain JSON values under the names of `FIELDS`."""
+    """Plain JSON values under the names of `FIELDS`."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, facts: CallFacts, settings: RecordSettings | None = None) -> CallRecord:
-        """Build the record of a call, as it stands where it is not over."""
         return cls(record_values(facts, settings or RecordSettings()))
 
     @classmethod
     def from_json(cls, line: str | bytes) -> CallRecord:
-        """Parse one line; raises ValueError for one that is no record."""
+        """Parse one line; raises ValueError."""
         try:
             values = json.loads(line, parse_constant=_no_number, parse_float=_finite)
         except (ValueError, RecursionError) as error:
@@ -67,7 +67,7 @@ class CallRecord:
 
     @property
     def diagnosis(self) -> str:
-        """First finding and its remedy in one line; empty = no finding."""
+        """First finding and remedy in one line, or empty."""
         return str(self.values.get("diagnosis", ""))
 
 

@@ -57,7 +57,7 @@ ENCODED: Final = tuple(_ENCODERS)
 
 
 class EncodingFailed(Exception):
-    """The file could not be encoded; the WAV file is unchanged."""
+    """Encoding failure; the WAV file is unchanged."""
 
 
 def require_pyav() -> None:
@@ -68,12 +68,14 @@ def require_pyav() -> None:
 
 
 def write_encoded(source: Path, target: Path, *, bitrate: int = 32_000) -> None:
-    """Encode a WAV of 16-bit samples with one or two tracks (0600); blocking, for a thread.
+    """Encode a 16-bit WAV of one or two tracks (0600); blocking, for a thread.
 
-    The suffix of ``target``, one of ``ENCODED``, chooses the format, ``bitrate`` is of all tracks.
-    It is written under another name and renamed, so the target is always complete.
+    The suffix of ``target``, one of ``ENCODED``, chooses the format; ``bitrate`` is of all
+    tracks. It is
+    renamed when complete.
 
-    Raises EncodingFailed: the source is no such WAV, PyAV lacks the encoder, or the disk is full.
+    Raises EncodingFailed: the source is no such WAV, PyAV lacks the encoder, or the disk is
+    full.
     """
     part = target.with_name(f"{target.name}.part")
     require_pyav()
@@ -131,14 +133,14 @@ SUFFIXES = (".wav", *ENCODED)
 
 
 class Recording(os.PathLike[str]):
-    """A stereo recording of a call, the caller on the left (0600); of `Call.record`.
+    """Stereo recording of a call, the caller on the left (0600); of `Call.record`.
 
     ``await recording`` waits until it begins. It ends with the call, or before:
 
     >>> async with call.record("call.wav"):
     ...     await call.say("This part is kept.")
 
-    A WAV can be played while it grows; another format is encoded from one at the end.
+    A WAV can be played while it grows; other formats are encoded from one at the end.
     """
 
     def __init__(
@@ -164,10 +166,11 @@ class Recording(os.PathLike[str]):
         return self.wav != self.path
 
     async def stop(self) -> Path:
-        """End the recording, and return its file once it is complete.
+        """End the recording, and return its complete file; idempotent.
 
-        Harmless when it has ended. Raises the `OSError` of a failed write, or CallError where it
-        never began or could not be encoded; the WAV is kept then.
+        Raises the `OSError` of a failed write, or CallError where it never began or could not be
+        encoded;
+        the WAV is kept then.
         """
         self._stop(self)
         files = await self.finished()
@@ -231,15 +234,14 @@ class Recording(os.PathLike[str]):
 
 
 def wav_path(path: Path) -> Path:
-    """Return the WAV that is written during the call, for a recording into ``path``."""
+    """Return the WAV written during the call, for a recording into ``path``."""
     return path.with_name(f"{path.name}.wav") if path.suffix.lower() in ENCODED else path
 
 
 def validated_path(path: Path) -> Path:
     """Return the path, if a recording can be written there.
 
-    Raises ValueError for an unknown suffix, OSError for a missing folder, CallError where the
-    encoder is not installed.
+    Raises ValueError (suffix), OSError (missing folder), CallError (no encoder).
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(

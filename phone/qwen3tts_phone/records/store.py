@@ -46,10 +46,11 @@ class _StoredFile:
 
 
 class RecordingFolder:
-    """Folder of recordings; one per phone.
+    """Folder of one phone's recordings.
 
-    Only files whose names match its pattern are deleted. A WAV left by a killed process is kept,
-    and encoded by the next sweep where the settings ask for Opus.
+    Only files whose names match its pattern are deleted. The next sweep encodes a WAV left by a
+    killed
+    process where the settings ask for Opus.
     """
 
     def __init__(self, settings: RecordSettings) -> None:
@@ -69,8 +70,7 @@ class RecordingFolder:
         self._turn = asyncio.Lock()
 
     def path_for(self, facts: CallFacts) -> Path:
-        """Return the WAV file for a call, without the party's number unless the settings ask for
-        it.
+        """Return the WAV file for a call, without the party's number by default.
 
         Call `finished` with it when the recording is closed.
         """
@@ -88,7 +88,7 @@ class RecordingFolder:
         raise OSError(f"{self.folder} has 10000 recordings of one call")
 
     async def finished(self, path: Path) -> tuple[Path, ...]:
-        """Encode a closed recording if the settings ask for that; return its files.
+        """Encode a closed recording if so set; return its files.
 
         One at a time, in a thread: calls under way need the cores. On failure the WAV stays.
         """
@@ -99,9 +99,7 @@ class RecordingFolder:
             self._open.discard(path)
 
     def sweep(self, now_wall: float) -> list[Path]:
-        """Encode what a killed process left; delete and return what is too old or too much.
-        Blocking.
-        """
+        """Encode leftovers; delete and return what is too old or too much. Blocking."""
         settings = self.settings
         kept = self._kept()
         if settings.audio_format != "wav":
@@ -170,10 +168,9 @@ def party_in_name(uri: str) -> str:
 
 
 class CallStore:
-    """Store of a phone's records and recordings, with their retention.
+    """A phone's records and recordings, with their retention.
 
-    ``single``: file of the first call's recording, where no folder is set; further ones get ``-2``,
-    ...
+    ``single``: file of the first recording without a folder; further ones get ``-2``, ...
     """
 
     def __init__(self, settings: RecordSettings, single: Path | None, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""IP addresses in session descriptions: alternatives of a media line, and address scopes."""
+"""IP addresses in session descriptions: alternatives and scopes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _PRIVATE: Final = tuple(
 
 
 def alternatives(lines: Sequence[tuple[int, str, str]]) -> tuple[Endpoint, ...]:
-    """Return further addresses for RTP over UDP: altc in its order, then candidates by priority.
+    """Return further RTP addresses: altc in order, then candidates by priority.
 
-    We speak no ICE; one of these may be of a family that we have a socket of. Names (mDNS), TCP,
-    RTCP's component and group addresses are ignored.
+    Without ICE; one of these may be of our family. Names (mDNS), TCP, RTCP's component and group
+    addresses are ignored.
     """
     values = [value for _, kind, value in lines if kind == "a"]
     wanted = [value for value in values if value.startswith(("altc:", "candidate:"))]
@@ -60,7 +60,7 @@ def _endpoint(host: str, port: str) -> Endpoint | None:
 
 
 class AddressScope(IntEnum):
-    """Scope from which an address can be reached; larger is wider."""
+    """Scope from which an address can be reached, widening."""
 
     NOWHERE = 0
     """0.0.0.0 and ::, which mean hold in a description (RFC 2543)."""
@@ -74,7 +74,7 @@ class AddressScope(IntEnum):
 
 
 def address_scope(host: str) -> AddressScope | None:
-    """Return the scope of ``host``; None for no numeric address."""
+    """Return the scope of ``host``; None unless numeric."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:

@@ -39,7 +39,7 @@ _HARMLESS = re.compile(r"WSH=\d{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class SrtpKey:
-    """Master key and salt of one direction. Its repr does not show them."""
+    """Master key and salt of one direction; not in its repr."""
 
     suite: str
     """Name of the crypto suite, one of `KEY_BYTES`."""
@@ -71,13 +71,13 @@ class SrtpKey:
 
 @dataclass(frozen=True, slots=True)
 class CryptoAttribute:
-    """One ``a=crypto`` line: tag, suite and the key by which the describer sends."""
+    """An ``a=crypto`` line: tag, suite, and the describer's sending key."""
 
     tag: int
     key: SrtpKey
 
     def __str__(self) -> str:
-        """Format the value of the line. Holds the key: not for logs."""
+        """Format the line's value. Holds the key: not for logs."""
         return f"{self.tag} {self.key.suite} inline:{self.key.key}"
 
 
@@ -85,7 +85,8 @@ def parse_crypto(value: str) -> CryptoAttribute | None:
     """Parse the value of an ``a=crypto`` line.
 
     None for a line to be ignored (section 5.1.2): an unknown suite, a key of another length,
-    several keys or an MKI, a mandatory parameter that changes the processing.
+    several
+    keys or an MKI, a mandatory parameter that changes the processing.
     """
     match = _LINE.fullmatch(value.strip())
     if match is None:
@@ -106,16 +107,14 @@ def parse_crypto(value: str) -> CryptoAttribute | None:
 def choose_crypto(
     theirs: Sequence[CryptoAttribute], suites: Sequence[str]
 ) -> CryptoAttribute | None:
-    """Return the first line whose suite is ours (section 5.1.2), or None."""
+    """Return the first line with a suite of ours (section 5.1.2)."""
     return next((line for line in theirs if line.key.suite in suites), None)
 
 
 def confirmed_crypto(
     answer: Sequence[CryptoAttribute], offered: Sequence[CryptoAttribute]
 ) -> tuple[CryptoAttribute, CryptoAttribute] | None:
-    """Return our line that an answer accepted, and its own (section 5.1.3: same tag and suite), or
-    None.
-    """
+    """Return our accepted line and the answer's (section 5.1.3), or None."""
     for line in answer[:1]:
         for ours in offered:
             if (ours.tag, ours.key.suite) == (line.tag, line.key.suite):

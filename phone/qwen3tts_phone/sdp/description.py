@@ -1,4 +1,4 @@
-"""Parser of session descriptions (RFC 8866) within bounds; errors are BadSdp with the line."""
+"""Bounded parser of session descriptions (RFC 8866); BadSdp names the line."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Media:
 
     @property
     def telephone_event_pt(self) -> int | None:
-        """Payload type of telephone events at 8 kHz (RFC 4733), or None."""
+        """Payload type of telephone events at 8 kHz (RFC 4733)."""
         return self.payload_type_of("TELEPHONE-EVENT", 8000)
 
     def payload_type_of(self, name: str, clock_hz: int) -> int | None:
@@ -95,7 +95,7 @@ class Media:
         return self.protocol in ENCRYPTED or bool(self.crypto)
 
     def endpoint(self, family_of: str, peer: str = "") -> Endpoint:
-        """Return address and port of the same family as ``family_of``, or else the first.
+        """Return address and port of ``family_of``'s family, or else the first.
 
         Among further addresses that of ``peer``, the signalling's source, comes first.
         """
@@ -129,22 +129,23 @@ class SessionDescription:
 
     @property
     def audio_index(self) -> int:
-        """Index of the audio line in plain RTP; raises BadSdp or NoCommonCodec."""
+        """Index of the plain RTP audio line; raises BadSdp, NoCommonCodec."""
         return self.audio_line("off")
 
     @property
     def audio(self) -> Media:
-        """Audio line in plain RTP; raises BadSdp or NoCommonCodec."""
+        """Plain RTP audio line; raises BadSdp, NoCommonCodec."""
         return self.media[self.audio_index]
 
     def audio_line(self, srtp: str, family_of: str = "") -> int:
         """Return the index of the audio line to use.
 
         Args:
-            srtp: ``off`` = plain RTP alone, ``accept`` = encrypted lines first, ``require`` = those
+            srtp: ``off`` = plain RTP alone, ``accept`` = encrypted lines first, ``require`` =
+                those
                 alone.
-            family_of: an address of ours; among several lines (ANAT, RFC 4091) one of its family is
-                taken.
+            family_of: an address of ours; among several lines (ANAT, RFC 4091) one of its family
+                wins.
 
         Raises BadSdp or NoCommonCodec.
         """
@@ -199,7 +200,7 @@ def _unusable(streams: Sequence[Media], srtp: str) -> NoCommonCodec:
 
 
 def parse(text: str) -> SessionDescription:
-    """Parse a description; raises BadSdp with the line at fault."""
+    """Parse a description; raises BadSdp."""
     if len(text) > MAX_CHARS:
         raise BadSdp(f"A description of {len(text)} characters is over the bound of {MAX_CHARS}.")
     lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
@@ -366,7 +367,7 @@ def _cryptos(lines: Sequence[tuple[int, str, str]]) -> tuple[CryptoAttribute, ..
 
 
 def _rtcp_port(lines: Sequence[tuple[int, str, str]]) -> int | None:
-    """RFC 3605; an address beside the port is ignored: media comes from one host."""
+    """RFC 3605; its address is ignored: media comes from one host."""
     for _, kind, value in lines:
         if kind == "a" and value.startswith("rtcp:"):
             text = value[5:].strip().partition(" ")[0]

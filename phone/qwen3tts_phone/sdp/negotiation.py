@@ -1,4 +1,4 @@
-"""SDP codecs, and the outcome of an offer and an answer (RFC 3264 section 6)."""
+"""SDP codecs, and the outcome of offer and answer (RFC 3264 section 6)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def common_codecs(theirs: Media, ours: Sequence[CodecSpec]) -> list[tuple[Payloa
 
 
 def ptime_for(codec: CodecSpec, wanted: int | None, most: int | None, ours: int) -> int:
-    """Return the packet time to send with: theirs where it is possible, else ours.
+    """Return the packet time to send with: theirs where possible, else ours.
 
     ``most`` is their maxptime (RFC 8866 section 6.4).
     """
@@ -68,7 +68,7 @@ def ptime_for(codec: CodecSpec, wanted: int | None, most: int | None, ours: int)
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """Agreement of both ends, as our sender and receiver need it."""
+    """Agreement of both ends, for our sender and receiver."""
 
     host: str
     """Where to send to."""

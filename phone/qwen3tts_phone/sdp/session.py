@@ -67,7 +67,7 @@ class _Format:
 
 @dataclass(frozen=True, slots=True)
 class SdpOptions:
-    """Options of our descriptions; raises ValueError that begins with the field's name."""
+    """Options of our descriptions; raises ValueError with the field's name."""
 
     codecs: Sequence[str] = ("PCMU", "PCMA")
     """SDP names, in order of preference."""
@@ -95,10 +95,10 @@ class SdpOptions:
 
 
 class SdpSession:
-    """Our side of a call's offers and answers: version, order of media lines, SRTP keys.
+    """Our side of offers and answers: version, order of media lines, SRTP keys.
 
-    ``host`` and ``port`` are where our RTP is received. A description that cannot be used is
-    BadSdp, a missing codec or encryption NoCommonCodec.
+    ``host`` and ``port`` receive our RTP. Unusable descriptions raise BadSdp, a missing codec or
+    encryption NoCommonCodec.
     """
 
     def __init__(self, host: str, port: int, options: SdpOptions | None = None) -> None:
@@ -161,11 +161,11 @@ class SdpSession:
         return copy.copy(self)
 
     def restore(self, saved: SdpSession) -> None:
-        """Undo a change that was not made, and of which nothing was sent."""
+        """Undo a change of which nothing was sent."""
         self.__dict__.update(saved.__dict__)
 
     def accept(self, text: str | SessionDescription) -> Negotiated:
-        """Apply the far end's answer to our offer; raises BadSdp or NoCommonCodec."""
+        """Apply an answer to our offer; raises BadSdp, NoCommonCodec."""
         if not self._body:
             raise WrongState("There is an answer, and no offer was made.")
         description = parse(text) if isinstance(text, str) else text
@@ -269,7 +269,6 @@ class SdpSession:
     # --- what is written
 
     def _key(self, suite: str) -> SrtpKey:
-        """Return our key of a suite: one a call, as a new one would change the description."""
         if suite not in self._keys:
             self._keys[suite] = SrtpKey.new(suite)
         return self._keys[suite]

@@ -81,7 +81,6 @@ def _account(kind: Kind, path: str, entry: Entry, env: Mapping[str, str]) -> Acc
 
 
 def _place_of_error(message: str, given: Mapping[str, Entry]) -> str:
-    """Place of the setting that an error begins with, or of the longest that it quotes."""
     for name, entry in given.items():
         if re.match(rf"{name}\b", message):
             return entry.where
@@ -95,7 +94,7 @@ def _place_of_error(message: str, given: Mapping[str, Entry]) -> str:
 
 
 def check_distinct(accounts: list[Account], places: list[str]) -> None:
-    """Refuse accounts with the same name, or the same user at the same server.
+    """Refuse accounts of the same name, or the same user at one server.
 
     ``places``: file and line of each. Raises BadConfiguration.
     """
@@ -127,7 +126,7 @@ def server_of(account: Account) -> tuple[str, int]:
 
 
 def transport_of(account: Account) -> str:
-    """Return udp, tcp or tls, where an account says which; empty where DNS does."""
+    """Return an account's udp, tcp or tls; empty where DNS decides."""
     uri = parse_uri(account.proxy or account.registrar)
     if uri.scheme == "sips":
         return "tls"

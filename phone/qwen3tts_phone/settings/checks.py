@@ -1,4 +1,4 @@
-"""Checks of a settings file: combinations that cannot work, and warnings."""
+"""Checks of combinations in a settings file."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ ANY = ("0.0.0.0", "::")
 
 
 def check_combinations(config: PhoneConfig, entry: Entry, places: list[str]) -> None:
-    """Refuse combinations that cannot work; ``entry`` and ``places`` give file and line.
+    """Refuse combinations that cannot work; ``entry``, ``places``: file and line.
 
     Raises:
-        BadConfiguration: a port clash, an unknown or unavailable codec, a missing transport, or a
+        BadConfiguration: a port clash, an unknown or unavailable codec, a missing transport, or
+            a
             file that cannot be written.
-        BadCertificate: a certificate, its key or an authority's is not valid.
+        BadCertificate: an invalid certificate, key or authority.
     """
     _check_listeners(config, entry)
     _check_certificate(config, entry)

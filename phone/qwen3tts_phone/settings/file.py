@@ -1,7 +1,8 @@
 """Reader of the phone's settings file.
 
-An unknown name is refused with its line and similar names; everything that can be checked without a
-network is checked before any bind.
+Unknown names are refused with line and similar names; whatever needs no network is checked
+before
+any bind.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ IN_THE_FILE = {
 def load_phone_config(
     path: str | os.PathLike[str], env: Mapping[str, str] | None = None
 ) -> PhoneSettings:
-    """Read a settings file as `PhoneSettings`; ``env`` holds passwords, by default ``os.environ``.
+    """Read a settings file as `PhoneSettings`; ``env`` holds passwords.
 
     Raises:
-        BadConfiguration: something in it is unknown, missing or invalid; the error has the line.
+        BadConfiguration: unknown, missing or invalid, with the line.
         BadCertificate: a certificate cannot be used.
     """
     return read_phone_config(path, env).settings()

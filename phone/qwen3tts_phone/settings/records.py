@@ -1,4 +1,4 @@
-"""Settings of records and recordings: what is kept, for how long, and the notice of recording."""
+"""Settings of records and recordings."""
 
 from __future__ import annotations
 

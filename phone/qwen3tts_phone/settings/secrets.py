@@ -1,4 +1,4 @@
-"""Passwords named by a settings file: from the environment or a file of their own."""
+"""Passwords of a settings file, from the environment or a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_BYTES = 4096
 
 
 def refuse_secret(path: str, given: Mapping[str, Entry], name: str) -> None:
-    """Raise BadConfiguration where a section holds the secret ``name`` itself."""
+    """Raise BadConfiguration where a section holds the secret itself."""
     if name in given:
         raise BadConfiguration(
             f"{path}.{name} is a secret and is not taken from {given[name].where}.",
@@ -26,7 +26,7 @@ def take_secret(path: str, given: dict[str, Entry], name: str, env: Mapping[str,
     """Replace ``NAME_env`` or ``NAME_file`` in a section by the secret.
 
     Raises:
-        BadConfiguration: both are set, or the secret cannot be read; the error has the line.
+        BadConfiguration: both are set, or it cannot be read; with the line.
     """
     ways = {way: given.pop(way) for way in (f"{name}_env", f"{name}_file") if way in given}
     ways = {way: entry for way, entry in ways.items() if entry.value is not None}
@@ -68,7 +68,6 @@ def secret_files(entry: Entry) -> Iterator[tuple[Path, str]]:
 
 
 def from_variable(name: str, env: Mapping[str, str] | None = None) -> str:
-    """Return the password of an environment variable. Raises BadConfiguration."""
     value = (os.environ if env is None else env).get(name, "")
     if not value:
         raise BadConfiguration(
@@ -79,7 +78,6 @@ def from_variable(name: str, env: Mapping[str, str] | None = None) -> str:
 
 
 def from_secret_file(path: Path) -> str:
-    """Return the password in the only line of a file. Raises BadConfiguration."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

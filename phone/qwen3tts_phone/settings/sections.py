@@ -1,4 +1,4 @@
-"""Sections of a phone's settings file, with their defaults."""
+"""Sections of a phone's settings file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access to the page: token, limit of guesses, origins, proxies (pure)."""
+"""Access to the page: token, guess limit, origins, proxies (pure)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def new_token() -> str:
 
 
 class TokenCheck:
-    """Check of access tokens; the waiting time of an address doubles with each wrong one."""
+    """Access token check; an address's wait doubles with each wrong one."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -81,7 +81,7 @@ class TokenCheck:
     def admits(self, token: str, address: str, now: float) -> bool:
         """Return whether the token is right, in constant time.
 
-        The right one passes also while its address has to wait: it may be shared (NAT).
+        The right one passes also while its address, perhaps shared (NAT), has to wait.
         """
         if hmac.compare_digest(token.encode("utf-8", "replace"), self._token):
             self._failures.pop(address, None)
@@ -101,7 +101,7 @@ def bearer_token(header: str | None) -> str:
 
 
 class BrowserRequest(NamedTuple):
-    """Origin of a request: scheme and host as in the browser's address bar, and its address."""
+    """Scheme and host as in the browser's address bar, and its address."""
 
     scheme: str
     host: str
@@ -109,7 +109,7 @@ class BrowserRequest(NamedTuple):
 
 
 class ProxyHeaders:
-    """Evaluation of ``X-Forwarded-*`` headers of trusted reverse proxies.
+    """Evaluation of trusted reverse proxies' ``X-Forwarded-*``.
 
     Args:
         scheme: the softphone's own, ``http`` or ``https``.
@@ -154,7 +154,7 @@ class ProxyHeaders:
 
 
 class AllowedHosts:
-    """Allowed host names, against DNS rebinding; any address is allowed beyond loopback."""
+    """Allowed host names (DNS rebinding); any address beyond loopback."""
 
     def __init__(self, host: str, names: Iterable[str] = ()) -> None:
         self._loopback = is_loopback(host)

@@ -95,7 +95,7 @@ FAR, OURS, RINGBACK = "far", "ours", "ringback"
 
 
 class CallBridge(ABC):
-    """Bridge of the calls ``page`` and ``call``, made by `Gateway`; ends with either of them."""
+    """Bridge of two calls, made by `Gateway`; ends with either of them."""
 
     def __init__(self, page: Call, call: Call, *, talking: bool, first: State) -> None:
         self.page = page
@@ -134,7 +134,7 @@ class CallBridge(ABC):
     # --- state
 
     def states(self) -> AsyncIterator[State]:
-        """Yield the states of the other call so far, and each further one; ends after ``ended``."""
+        """Yield the other call's states so far and further ones, to ``ended``."""
         return self._states.all()
 
     async def over(self) -> None:
@@ -149,12 +149,10 @@ class CallBridge(ABC):
     # --- kinds of bridges
 
     @abstractmethod
-    async def _follow(self) -> None:
-        """Note the states to the end of the other call, which is kept in ``_end``."""
+    async def _follow(self) -> None: ...
 
     @abstractmethod
-    async def _next_call(self) -> Call | None:
-        """Wait for the call that replaces ``call``; None = that ends without one."""
+    async def _next_call(self) -> Call | None: ...
 
     @abstractmethod
     def _talk_in(self) -> LiveSound:
@@ -280,10 +278,11 @@ class CallBridge(ABC):
 
 
 class DialledBridge(CallBridge):
-    """Bridge to a call that the page has dialled; the microphone is in it from the answer on.
+    """Bridge to a dialled call, with the microphone from the answer on.
 
-    The microphone gives way to typed speech. When either side ends, so does the other; the page
-    follows a transfer or replacement.
+    The microphone gives way to typed speech. Either side's end ends the other; the page follows
+    a
+    transfer or replacement.
     """
 
     def __init__(self, page: Call, call: Call) -> None:
@@ -311,9 +310,9 @@ class DialledBridge(CallBridge):
 class MonitorBridge(CallBridge):
     """Bridge that monitors a running call; the page is heard on request.
 
-    Talking interrupts the call's agent, whose next speech waits. When the call ends, so does the
-    page's, unless another one replaces it; the call outlives the page. ``find``: returns a call by
-    name.
+    Talking interrupts the call's agent, whose next speech waits. The page's call ends with the
+    call,
+    unless that is replaced, but not the reverse. ``find``: returns a call by name.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Certificate for HTTPS: the user's own, or a self-signed one that is kept for the next start.
+"""Certificate for HTTPS: the user's own, or a persistent self-signed one.
 
-A browser gives a microphone only to a page over HTTPS or of this machine. With a self-signed
-certificate it warns once; the fingerprint shows whether it is ours.
+Browsers give a microphone only to pages over HTTPS or of this machine. They warn once of a
+self-signed certificate; its fingerprint is shown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""WebSocket connection of a page: hello, reading, writing, close codes."""
+"""WebSocket connection of a page."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ class SoftphoneSessions(Protocol):
     def admit(self, token: str, address: str) -> None:
         """Check a token; raises BadToken, SlowDown."""
 
-    async def refresh(self) -> None:
-        """Query the engines."""
+    async def refresh(self) -> None: ...
 
     def session(self, resume: str | None, address: str, program: str) -> tuple[PageSession, bool]:
-        """Return the session to resume (True), or a new one (False); raises ServerBusy."""
+        """Return a resumed (True) or new session (False); raises ServerBusy."""
 
 
 class PageConnection:
@@ -163,5 +162,4 @@ class PageConnection:
             self._closed.set()
 
 
-def _nothing() -> None:
-    """Do nothing: there is no connection yet."""
+def _nothing() -> None: ...

@@ -1,4 +1,4 @@
-"""Speech servers that a page may choose, their voices, and voice cloning."""
+"""Speech servers of the page, their voices, and cloning."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SpeechEngine:
 
     @property
     def most_audio_bytes(self) -> int:
-        """Largest reference recording: base64 makes four bytes of three."""
+        """Largest reference: base64 makes four bytes of three."""
         most = MAX_MESSAGE_BYTES
         if self.session is not None:
             most = min(most, self.session.limits.max_message_bytes)
@@ -105,7 +105,7 @@ class SpeechEngines:
             )
 
     async def open(self) -> None:
-        """Query all; raises ConnectionLost or another SpeechError if none answers."""
+        """Query all; raises SpeechError if none answers."""
         await self.query()
         if all(each.trouble for each in self.all):
             await self.all[0].link.client()
@@ -168,7 +168,7 @@ class ReferenceVoice:
 
 
 async def clone_voice(engine: SpeechEngine, voice: ReferenceVoice, max_s: float) -> VoiceEntry:
-    """Have the engine clone a voice; raises CannotClone, LimitExceeded, SpeechError."""
+    """Clone a voice; raises CannotClone, LimitExceeded, SpeechError."""
     await engine.query()
     if engine.session is not None and not engine.can_clone:
         raise CannotClone(engine.name)
@@ -187,7 +187,7 @@ async def clone_voice(engine: SpeechEngine, voice: ReferenceVoice, max_s: float)
 
 
 def check_reference(voice: ReferenceVoice, max_bytes: int, max_s: float) -> None:
-    """Raise BadRequest for an empty recording, LimitExceeded for one that is too large or long."""
+    """Raise BadRequest for an empty, LimitExceeded for a large or long recording."""
     if not voice.audio:
         raise BadRequest("The recording is empty.", remedy="Choose or record another one.")
     if len(voice.audio) > max_bytes:

@@ -1,4 +1,4 @@
-"""Records inside the softphone's messages: engines, voices, calls, limits."""
+"""Records in the softphone's messages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class LimitsEntry:
 
 @dataclass(frozen=True)
 class IceEntry:
-    """A STUN or TURN server, as a browser's RTCIceServer has it."""
+    """STUN or TURN server, as RTCIceServer."""
 
     urls: Name
     username: Name = ""

@@ -1,11 +1,9 @@
 """From a page into telephone calls: dial, or monitor a running call.
 
-    gateway = Gateway(phone, [streams])
-    gateway.calls.shown()                                  # running calls, for the page
-    party = await gateway.dial(web_call, "sip:bob@192.0.2.7")
-    guest = await gateway.listen(web_call, call_id)        # muted until guest.talk(True)
-
-Both give a `CallBridge`: a page's call and another one, whose audio is exchanged until one ends.
+gateway = Gateway(phone, [streams])
+gateway.calls.shown()                                  # running calls, for the page
+party = await gateway.dial(web_call, "sip:bob@192.0.2.7")
+guest = await gateway.listen(web_call, call_id)        # muted until guest.talk(True)
 """
 
 from __future__ import annotations
@@ -33,8 +31,7 @@ class CallSource(Protocol):
     """A phone, or a server of media streams."""
 
     @property
-    def calls(self) -> Collection[Call]:
-        """Running calls."""
+    def calls(self) -> Collection[Call]: ...
 
 
 class CallList:
@@ -51,7 +48,7 @@ class CallList:
         return [_entry(call, now) for call in calls]
 
     async def follow(self) -> AsyncGenerator[list[CallEntry], None]:
-        """Yield the list immediately and after each change except that of time; endless."""
+        """Yield the list immediately and after each change but that of time."""
         last: list[tuple[object, ...]] | None = None
         while True:
             now = self.shown()
@@ -75,12 +72,12 @@ def _entry(call: Call, now: float) -> CallEntry:
 
 
 class Gateway:
-    """Access of pages to the telephone of this process.
+    """Access of pages to this process's telephone.
 
     Args:
-        phone: dials, and has calls; None = there is no telephone.
+        phone: dials, and has calls; None = no telephone.
         further: other sources of calls, such as `Streams`.
-        clock: the calls' time; the phone's if left out.
+        clock: the calls' time; default: the phone's.
     """
 
     def __init__(
@@ -110,9 +107,9 @@ class Gateway:
         return () if self._phone is None else tuple(self._phone.registrations)
 
     async def dial(self, page: Call, uri: str, *, account: str | None = None) -> DialledBridge:
-        """Dial for a page; returns immediately, `CallBridge.states` has the progress.
+        """Dial for a page; returns immediately, see `CallBridge.states`.
 
-        Raises NotPossible (there is no phone), CallNotAllowed, BadSip, CalleeUnreachable, PortBusy.
+        Raises NotPossible (no phone), CallNotAllowed, BadSip, CalleeUnreachable, PortBusy.
         """
         if self._phone is None:
             raise NotPossible(
@@ -122,7 +119,7 @@ class Gateway:
         return DialledBridge(page, call)
 
     async def listen(self, page: Call, call_id: str) -> MonitorBridge:
-        """Monitor a running call; its parties notice nothing until the page talks.
+        """Monitor a running call, inaudibly until the page talks.
 
         Raises NoSuchCall.
         """

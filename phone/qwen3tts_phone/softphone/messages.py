@@ -1,4 +1,4 @@
-"""Every message of ``qwen3tts.softphone.v1``, with its fields, units and bounds (pure).
+"""Messages of ``qwen3tts.softphone.v1``, their fields, units and bounds (pure).
 
 Times are milliseconds of the server's monotonic clock, except ``time`` of a ping. Positions are
 samples of ``rate_hz``; characters are code points. The server refuses unknown types and fields.
@@ -164,7 +164,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Voice:
-    """Voice from the next utterance on; the engine chooses what is left out."""
+    """Voice of the next utterances; the engine chooses what is left out."""
 
     type: ClassVar[str] = "voice"
     engine: Id | None = None
@@ -180,7 +180,7 @@ class Ping:
 
 @dataclass(frozen=True)
 class Leave:
-    """Beacon of a page that is being closed (``POST /leave``, without a type)."""
+    """Beacon of a closing page (``POST /leave``, without a type)."""
 
     token: Annotated[str, Text(1, 512, printable=True)] = field(repr=False)
     session: Id
@@ -297,7 +297,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class Line:
-    """Statistics of the call's media, five times a second; unknown ones are left out."""
+    """Statistics of the call's media, five times a second."""
 
     type: ClassVar[str] = "line"
     time: Time
@@ -392,7 +392,7 @@ SERVER_MESSAGES: dict[str, type[ServerMessage]] = {
 
 
 def read_page(text: str) -> PageMessage | DecodeError:
-    """Read a message of the page; a `DecodeError` says what is wrong with it."""
+    """Read a message of the page; raises `DecodeError`."""
     message = decode(text, PAGE_MESSAGES, strict=True)
     assert message is not None, "strict reading gives a message or a fault"
     page: PageMessage | DecodeError = message

@@ -1,4 +1,4 @@
-"""Mixing of a call's voices on one clock, and the ringback tone."""
+"""Mixing of voices on one clock, and the ringback tone."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class _Voice:
 
 
 class Mixer:
-    """Mixer of several voices (pure); times are seconds of one clock.
+    """Mixer of voices (pure); seconds of one clock.
 
-    Each frame is put where its time says, `DELAY_S` later, so that late ones are rare.
+    Frames are placed by their time, `DELAY_S` later, so that late ones are rare.
     """
 
     def __init__(self, rate_hz: int, ptime_ms: int, now: float) -> None:
@@ -138,7 +138,7 @@ RAMP_S: Final = 0.01
 
 
 class RingbackTone:
-    """Ringback tone (ITU-T E.180), from the start of a ring (pure)."""
+    """Ringback tone (ITU-T E.180) from a ring's start (pure)."""
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz

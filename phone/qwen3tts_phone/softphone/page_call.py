@@ -1,4 +1,4 @@
-"""Call of a page, from its offer to its end: requests, states, and the caller's turns."""
+"""Call of a page: requests, states, and the caller's turns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_EARLY_TURNS = 20
 
 
 class CallerTurns:
-    """Turns of the caller, or of the party that a page has dialled, as messages to the page."""
+    """Turns of the caller or dialled party, as messages to the page."""
 
     def __init__(self, tell: Callable[[ServerMessage], None], settings: ListenSettings) -> None:
         self._tell = tell
@@ -168,10 +168,7 @@ class PageCall:
     def say(self, text: str) -> None:
         """Add a typed turn of the caller for the agent.
 
-        Raises:
-            BadRequest: no agent talks on this call.
-            LimitExceeded: too many turns wait for the call.
-            WrongState: the call is over.
+        Raises BadRequest (no agent), LimitExceeded (too many turns wait), WrongState (over).
         """
         if self._services.agent is None or self._bridge is not None:
             raise BadRequest(

@@ -1,4 +1,4 @@
-"""Speech on a page's call: text as it is typed, the voice that says it, and captions."""
+"""Speech on a page's call: typed text, its voice, captions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qwen3tts_wire.heard import Word
 
 
 class TypedText:
-    """Text of one typed utterance, as an asynchronous iterator for one reader.
+    """Text of one typed utterance, an iterator for one reader.
 
     ``number`` is the page's; at most ``max_chars`` are taken.
     """
@@ -107,9 +107,9 @@ class Caption:
 
 
 class Captions:
-    """Captions of a call's utterances: text, aligned words, playout position, outcome.
+    """Captions of utterances: text, aligned words, playout position, outcome.
 
-    They follow a `Speaker`; ``tell`` gets the messages, ten times a second while there is speech.
+    They follow a `Speaker`; ``tell`` gets messages ten times a second during speech.
     """
 
     def __init__(self, tell: Tell, clock: Clock) -> None:
@@ -258,7 +258,7 @@ class PageVoice:
     def type(self, number: int, text: str) -> None:
         """Add typed text; after an interruption it begins another utterance.
 
-        Raises WrongState after the end of the call, BadRequest, LimitExceeded.
+        Raises WrongState (over), BadRequest, LimitExceeded.
         """
         current = self._typed
         if current is not None and number < current.number:

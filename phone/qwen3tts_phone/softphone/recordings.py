@@ -1,4 +1,4 @@
-"""Recordings of pages' calls: making, keeping and fetching them."""
+"""Recordings of pages' calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NoSuchRecording(SpeechError):
 
 
 class RecordingStore:
-    """Recordings of a softphone under names that cannot be guessed.
+    """Recordings under names that cannot be guessed.
 
     ``folder``: None = a private one that `close` deletes. Raises OSError for a missing folder.
     """

@@ -63,10 +63,11 @@ class Softphone:
         phone: dials SIP addresses for pages; its calls can be monitored.
         further: other sources of calls to be monitored, such as `Streams`.
         agent: talks on the pages' calls; None = they say what is typed.
-        sink: gets the record of each utterance, beside ``settings.latency_log``.
+        sink: gets each utterance's record, beside ``settings.latency_log``.
 
     Entering it raises MissingWebPackages, PortBusy, BadCertificate, ConnectionLost (no speech
-    server), UnknownVoice, BadRequest (an unknown option) or OSError (a log or folder that cannot be
+    server),
+    UnknownVoice, BadRequest (an unknown option) or OSError (a log or folder that cannot be
     written).
     """
 
@@ -239,7 +240,7 @@ NICE = -10
 
 
 def raise_thread_priority() -> bool:
-    """Raise the priority of the calling thread (Linux); returns whether that was granted.
+    """Raise the calling thread's priority (Linux); False if refused.
 
     Packets leave from this event loop. Needs CAP_SYS_NICE or RLIMIT_NICE.
     """

@@ -1,4 +1,4 @@
-"""Services that all pages of a softphone share: engines, calls, files, limits, agent, gateway."""
+"""Services that a softphone's pages share."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ REFRESH_S = 1.0
 
 
 class CallAgent(Protocol):
-    """Agent that talks on the pages' calls, such as `qwen3tts_agent.Agent`."""
+    """Agent on the pages' calls, such as `qwen3tts_agent.Agent`."""
 
-    def talk(self, call: Call) -> Coroutine[Any, Any, object]:
-        """Talk on a call to its end."""
+    def talk(self, call: Call) -> Coroutine[Any, Any, object]: ...
 
 
 class SoftphoneServices:
@@ -96,9 +95,7 @@ class SoftphoneServices:
     ) -> tuple[WebCall, str]:
         """Accept a page's offer; returns the call and the SDP answer.
 
-        Raises:
-            ServerBusy: ``max_calls`` are running.
-            CallError: the offer cannot be used.
+        Raises ServerBusy (``max_calls`` are running), CallError (unusable offer).
         """
         if len(self.calls) + self._reserved >= self.settings.max_calls:
             raise ServerBusy(
@@ -137,7 +134,7 @@ class SoftphoneServices:
         return replace(base, voice=voice, language=language)
 
     def codec(self, requested: str) -> CodecChoice:
-        """Return the codec of a page's call; raises BadRequest for one that is not offered.
+        """Return the codec of a page's call; raises BadRequest.
 
         ``auto`` prefers Opus unless the settings put PCMU first.
         """

@@ -1,4 +1,4 @@
-"""Session of a page: its requests, its call, and the messages that wait for it."""
+"""Session of a page: requests, call, and waiting messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Web application of the softphone: files, WebSocket, uploads, recordings."""
+"""Web application of the softphone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls as media streams of Asterisk or a carrier, over TCP or a WebSocket."""
+"""Calls as media streams of Asterisk or a carrier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission of streams: addresses, tokens, numbers of calls, and the load of the event loop."""
+"""Admission of streams by address, token, number of calls and load."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StreamAdmission:
         self._by_host: Counter[str] = Counter()
 
     def check(self, handshake: Handshake, *, token: bool = True) -> None:
-        """Raise Refused unless the handshake is admitted; ``token``: whether it must show one."""
+        """Raise Refused unless admitted; ``token``: it must show one."""
         settings, host = self._settings, handshake.peer
         if self._networks and not self._allowed(host):
             raise Refused(403, f"{host} is not among the addresses of allow")
@@ -94,7 +94,7 @@ REPORT_S = 1.0
 
 
 async def watch_event_loop(gate: StreamAdmission, clock: Clock) -> None:
-    """Report the lateness of the event loop every second, until cancelled."""
+    """Report the event loop's lateness every second."""
     meter = LoadMeter(_ns(clock.now()))
     skipped = 0
     at = clock.now()

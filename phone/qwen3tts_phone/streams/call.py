@@ -50,7 +50,7 @@ NO_STOP = "the far end closed the stream and sent no stop before"
 
 
 class StreamCall(Call):
-    """Call over a stream, made by `Streams` when the far end has identified the call.
+    """Call over a stream, made by `Streams` once it is identified.
 
     Nothing is sent before `answer`.
     """
@@ -115,7 +115,7 @@ class StreamCall(Call):
     async def reject(
         self, status: int = 486, reason: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Reject the call by ending the stream; raises WrongState once it was answered."""
+        """End the stream; raises WrongState once answered."""
         if self._core.up.done():
             raise WrongState(
                 "A call that was answered cannot be refused.", remedy="Hang up: call.hangup()."

@@ -1,4 +1,4 @@
-"""Connections to a far end over TCP or a WebSocket, accepted or opened."""
+"""Connections over TCP or a WebSocket, accepted or opened."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class StreamConnection(Protocol):
     """Cause of a broken connection; empty = open or closed properly."""
 
     async def receive(self) -> Message | None:
-        """Return the next message (over TCP: some bytes); None at the end."""
+        """Return the next message (TCP: some bytes); None at the end."""
 
     async def send(self, messages: Sequence[Message]) -> None:
-        """Send in order; returns when more can be sent. Harmless at the end."""
+        """Send in order, with backpressure. Harmless at the end."""
 
     def send_now(self, messages: Sequence[Message]) -> None:
-        """Send synchronously, after what was sent before. Harmless at the end."""
+        """Send synchronously, in order. Harmless at the end."""
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close the connection; ``code``: RFC 6455 section 7.4, unused over TCP."""
+        """Close; ``code``: RFC 6455 section 7.4, unused over TCP."""
 
 
 class WebSocketConnection:
@@ -127,7 +127,7 @@ def library_logger() -> logging.LoggerAdapter[logging.Logger]:
 
 
 def limit_unsent_bytes(transport: asyncio.BaseTransport) -> None:
-    """Disable Nagle's algorithm, and keep the kernel's send buffer small."""
+    """Disable Nagle's algorithm; keep the kernel's send buffer small."""
     raw: Any = transport.get_extra_info("socket")
     if raw is None:  # no socket, in tests
         return

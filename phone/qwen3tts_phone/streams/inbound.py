@@ -1,4 +1,4 @@
-"""Inbound audio of a stream: decoding, counters and the watchdog of the far end."""
+"""Inbound audio of a stream, and its watchdog."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_CONCEALED_MS = 200.0
 
 
 class StreamDecoder:
-    """Decoder of one call's inbound audio with packet loss concealment (pure)."""
+    """Decoder with packet loss concealment (pure)."""
 
     def __init__(self) -> None:
         self._hearing = AudioDecoder({}, comfort_noise=frozenset())
@@ -32,7 +32,7 @@ class StreamDecoder:
         return self._hearing.undecodable
 
     def take(self, audio: StreamAudio, payload: Payload, at: float) -> list[HeardFrame]:
-        """Decode a message in format ``payload`` that arrived ``at``; raises CodecMissing."""
+        """Decode a message in ``payload`` that arrived ``at``; raises CodecMissing."""
         if audio.timestamp_ms is not None:
             ahead_s = audio.timestamp_ms / 1000 - self._played_s
             if 0.0 < ahead_s <= MAX_AHEAD_S:
@@ -129,7 +129,7 @@ class StreamCounters:
 
 
 class StreamWatchdog:
-    """Watchdog of one stream: start, audio, liveness. Times are seconds of the clock."""
+    """Watchdog of start, audio and liveness; seconds of the clock."""
 
     def __init__(self, settings: StreamSettings, now: float) -> None:
         self._settings = settings
@@ -151,7 +151,7 @@ class StreamWatchdog:
         return news
 
     def silent_s(self, now: float) -> float | None:
-        """Return the time without audio once it is to be reported, one time a silence."""
+        """Return a silence's length when it is to be reported, once."""
         silent_s, most_s = now - self._sound_at, self._settings.media_silent_s
         if not self._begun or not most_s or self._reported or silent_s < most_s:
             return None
@@ -159,9 +159,9 @@ class StreamWatchdog:
         return silent_s
 
     def lost(self, now: float, blocked_at: float | None = None) -> CalleeUnreachable | None:
-        """Return the error that ends the stream; None = all is well.
+        """Return the error that ends the stream, or None.
 
-        ``blocked_at``: since when it takes nothing of what it is sent; None = it takes all.
+        ``blocked_at``: time since which it takes nothing sent.
         """
         settings = self._settings
         if not self._begun:

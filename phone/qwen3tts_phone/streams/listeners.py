@@ -1,4 +1,4 @@
-"""Listening ports of the streams: WebSockets with their HTTP requests, and AudioSocket over TCP."""
+"""Listening ports of the streams: WebSockets with HTTP, and AudioSocket."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ ANSWER = "answer"
 
 
 class HandshakeHandler:
-    """Handler of the HTTP requests that open WebSockets or ask for start answers."""
-
     def __init__(
         self,
         kinds: Mapping[str, StreamKind],
@@ -147,7 +145,7 @@ OnWeb = Callable[[ServerConnection], Awaitable[None]]
 
 
 class GetOnlyConnection(ServerConnection):
-    """Answers a webhook by POST with 405; the library would just close the connection."""
+    """Answers a POST webhook with 405; the library would just close."""
 
     _begun = False
 
@@ -206,7 +204,7 @@ def _bound(door: ConnectionLimiter, host: str, port: int) -> list[socket.socket]
 def require_authentication(settings: StreamSettings, kinds: Iterable[StreamKind]) -> None:
     """Raise BadRequest for a carrier's kind without authentication.
 
-    A port bound to this machine does not help: a tunnel or proxy may lead there.
+    A loopback bind does not help: a tunnel or proxy may lead there.
     """
     if settings.token or settings.insecure:
         return

@@ -1,8 +1,9 @@
-"""Playout position at a far end that queues our audio, by the marks it returns (pure).
+"""Playout position at a far end that queues audio, by returned marks (pure).
 
-A mark comes back when the far end has played all before it. Between two returned marks the position
-is interpolated by the clock, minus the *lag* of returned marks. The smallest lag of a call is the
-network's delay; what is unplayed beyond it is queued, and is kept short.
+A mark returns when all before it was played. Between marks the position is interpolated by the
+clock, minus their *lag*. A call's smallest lag is the network's delay; what is unplayed beyond
+it is
+queued, and kept short.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class _PendingMark:
 
 
 class PlayoutMarks:
-    """Marks of one stream. Positions: samples of the context's rate; times: seconds of the clock.
+    """Marks of one stream; positions are samples of the context's rate.
 
     Args:
         every_s: audio between two marks.
@@ -94,7 +95,7 @@ class PlayoutMarks:
         )
 
     def returned(self, name: str, now: float) -> bool:
-        """Note a returned mark, which confirms those before it; False if it is not pending."""
+        """Note a returned mark and those before it; False if not pending."""
         if name in self._lost_names:
             self._lost_in_a_row = 0  # late, but the far end returns marks
         if name not in self._pending:
@@ -124,10 +125,11 @@ class PlayoutMarks:
             self._lost_in_a_row += 1
 
     def full_until(self, now: float, lead_s: float) -> float | None:
-        """Return until when sending must pause, unless marks come; None = a frame may be sent.
+        """Return until when sending must pause, unless marks come; None: send.
 
         ``lead_s``: lead of sending before playout. Only a far end that has returned marks can be
-        known to lag.
+        known to
+        lag.
         """
         if self.lag_s is None or not self.usable:
             return None
@@ -148,7 +150,6 @@ class PlayoutMarks:
         return max(self._lost_time(each) for each in out) if out else None
 
     def position(self, context: int, estimated: int) -> int:
-        """Return the playout position: the clock's estimate, bounded by the marks."""
         confirmed_context, confirmed = self._confirmed
         if context == confirmed_context:
             estimated = max(estimated, confirmed)

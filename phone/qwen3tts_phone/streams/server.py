@@ -76,13 +76,14 @@ AUDIOSOCKET = audiosocket()
 class Streams:
     """Server of media streams with a speech connection; an async context manager.
 
-    A given ``link`` may be shared, is not checked at the start, and stays open at the end.
-    ``changes`` are fields of the settings. ``announce`` gets a line when a voice is started, as
-    with `Phone`.
+    A given ``link`` may be shared; it is neither checked nor closed. ``changes`` are fields of
+    the
+    settings. ``announce`` gets a line when a voice is started, as with `Phone`.
 
     Entering it raises PortBusy, BadCertificate, ConnectionLost (no speech server), UnknownVoice,
-    BadRequest (an unknown option, a carrier without a key) or OSError (a log or folder that cannot
-    be written).
+    BadRequest (an unknown option, a carrier without a key) or OSError (a log or folder that
+    cannot be
+    written).
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class Streams:
         return self.incoming()
 
     async def incoming(self) -> AsyncIterator[StreamCall]:
-        """Yield incoming calls, to be answered with ``await call.answer()``; ends when drained."""
+        """Yield incoming calls, to be answered; ends when drained."""
         while (call := await self._incoming.get()) is not None:
             if not call.over:
                 yield call
@@ -191,8 +192,8 @@ class Streams:
         MEDIA_WEBSOCKET_CONNECTION_ID of a channel dialled as ``WebSocket/INCOMING``.
 
         Raises:
-            CalleeUnreachable: nothing answers there, or it starts no stream.
-            CallError: ``url`` is invalid, or the connection was refused.
+            CalleeUnreachable: no answer, or no stream.
+            CallError: invalid ``url``, or a refused connection.
         """
         chosen = self._kind(kind)
         secure = url.startswith("wss:")

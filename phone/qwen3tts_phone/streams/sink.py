@@ -1,4 +1,4 @@
-"""Outbound audio of a stream: paced frames, marks, and the flush of the far end's queue."""
+"""Outbound audio of a stream: pacing, marks, flush."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ SendNow = Callable[[Sequence[Message]], None]
 class StreamSink(PacerCallSink):
     """`CallSink` of a stream.
 
-    A far end that plays from a queue gets a bounded lead, marks, and a clear on interruption; one
-    that plays each frame on arrival gets paced frames, silence between utterances included.
+    A far end with a queue gets a bounded lead, marks, and a clear on interruption; one that
+    plays on
+    arrival gets paced frames, silence included.
 
     Args:
         lead_ms: largest queue at the far end, where that keeps the clock.

@@ -176,7 +176,6 @@ class EspeakAudio:
         return self._output.take(np.rint(samples * HEADROOM).astype(np.int16))
 
     def _event(self, position: int, sample: int, loud: NDArray[np.intp]) -> None:
-        """Begin a word, or go on with one: the parts of a number are reported one by one."""
         span = self._spans.at(position)
         if span is None and self._open is None:
             span = self._spans.after(position)

@@ -165,7 +165,6 @@ class PiperAudio:
         return self._output.finish()
 
     def _place(self) -> None:
-        """Place the words that came, once it is known how much the trim dropped."""
         if not self._trim.heard:
             return
         base = self._base - self._trim.dropped
@@ -254,7 +253,6 @@ class PiperEngine(PoolEngine[PiperCatalogue]):
             log.warning("%s", told)
 
     def _left_out(self, facts: Mapping[str, Any]) -> str:
-        """Return a sentence on phonemes left out by a voice; empty where they were reported."""
         name = facts["id"]
         fresh = [each for each in facts["unknown"] if (name, each) not in self._unknown]
         if not fresh:

@@ -179,7 +179,6 @@ def _stretched(graph: _Graph, timed: set[str], name: str) -> str:
 def _decoder_nodes(
     graph: _Graph, decoder: list[onnx.NodeProto], timed: set[str], moving: set[str]
 ) -> tuple[list[str], list[onnx.NodeProto]]:
-    """Return the nodes over frames, and the tensors of the first half that they take."""
     conditions: list[str] = []
     renamed: dict[str, str] = {}
     nodes = []

@@ -193,7 +193,6 @@ class WorkerPool:
         return await worker.start(self._start_s)
 
     def _is_idle(self, worker: Worker) -> None:
-        """Give an idle worker's turn to the most urgent job, a new one or one of its own."""
         if worker.state is not WorkerState.IDLE:
             return
         self._workers.add(worker)
@@ -215,7 +214,6 @@ class WorkerPool:
             self._rest(now)
 
     def _ripe(self, worker: Worker, now: float) -> list[SpeechJob]:
-        """Return paused jobs that may have a turn: readers keep up, listeners need sound."""
         return [
             speech
             for speech in worker.jobs.values()

@@ -50,7 +50,7 @@ MAX_AGENT_CHARS = 200
 
 
 class ArrivalHistory:
-    """Arrival statistics that the pacers of calls pass on to the next one."""
+    """Arrival statistics passed on from call to call."""
 
     def __init__(self) -> None:
         self._learnt: Mapping[str, Any] = {}
@@ -97,11 +97,11 @@ class WebCall(Call):
         settings: WebRtcSettings | None = None,
         learnt: ArrivalHistory | None = None,
     ) -> tuple[WebCall, str]:
-        """Accept a browser's offer with all of its candidates; returns the call and the SDP answer.
+        """Accept a browser's offer with all candidates; returns call and SDP answer.
 
         Raises:
-            BadSdp: it is not an offer of one audio stream.
-            NoCommonCodec: it has no requested codec.
+            BadSdp: not an offer of one audio stream.
+            NoCommonCodec: no requested codec.
             CodecMissing: the library for Opus is not installed.
             CallError: aiortc is not installed, or this machine has no network.
         """
@@ -206,7 +206,7 @@ class WebCall(Call):
     # --- signalling of the page
 
     def pressed(self, digit: str, duration_ms: int = 160) -> None:
-        """Handle a key of the page's keypad, one of ``0123456789*#ABCD``; raises CallError."""
+        """Handle a key of the page, one of ``0123456789*#ABCD``; raises CallError."""
         digits = validated_keys(digit)
         if self._end is None and len(digits) == 1:
             self._core.pressed(KeyPressed(self.clock.now(), digits, duration_ms, "page"))

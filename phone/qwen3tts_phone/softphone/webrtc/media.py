@@ -1,4 +1,4 @@
-"""Media of a WebRTC call: the sink of outbound frames and the decoding of inbound packets."""
+"""Outbound and inbound media of a WebRTC call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Put = Callable[[bytes, int], None]
 class WebSink(PacerCallSink):
     """`CallSink` that sends one packet a slot of the pacer, silence included.
 
-    A browser's jitter buffer estimates the network by packets that arrive all the time.
+    A browser's jitter buffer estimates the network by steadily arriving packets.
     """
 
     def __init__(
@@ -69,8 +69,7 @@ class WebSink(PacerCallSink):
 
     # --- CallSink
 
-    def follow(self) -> None:
-        """Do nothing: taps get each frame when it is sent."""
+    def follow(self) -> None: ...
 
     def gone(self) -> None:
         """Do nothing: speakers were closed before."""
@@ -139,10 +138,9 @@ class AudioPacket:
 
 
 class InboundRtp:
-    """Inbound RTP of a call: packets in order, decoded, concealed (pure).
+    """Inbound RTP: packets in order, decoded, concealed (pure).
 
-    What arrives in order is decoded immediately: barge-in must not wait for a buffer. Times are
-    seconds of the clock.
+    Packets in order are decoded immediately: barge-in must not wait for a buffer.
     """
 
     def __init__(self, payload: Payload) -> None:

@@ -1,4 +1,4 @@
-"""SDP offer of a browser, checked before it reaches aiortc (pure; RFC 8866, 8829)."""
+"""Check of a browser's SDP offer before aiortc (pure; RFC 8866, 8829)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OfferedCodec:
     parameters: str = ""
 
     def payload(self) -> Payload:
-        """Return the format to send with, configured by the browser's fmtp."""
+        """Return the format configured by the browser's fmtp."""
         return agreed_payload(self.name, self.payload_type, self.parameters)
 
 

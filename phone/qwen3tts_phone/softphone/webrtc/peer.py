@@ -1,6 +1,7 @@
-"""WebRTC connection with a browser (aiortc): answer of the offer, sending track, RTP receiver.
+"""WebRTC connection with a browser (aiortc).
 
-aiortc's receiver delays barge-in by up to a third of a second (four packets before it decodes one,
+aiortc's receiver delays barge-in by up to a third of a second (four packets before it decodes
+one,
 16 after the first loss). `RtpReceiver` replaces it, and sends receiver reports (RFC 3550 section
 6.4).
 """
@@ -44,7 +45,7 @@ MAX_WAITING_PACKETS = 10
 
 
 class PacketTrack(MediaStreamTrack):
-    """Track of a call's encoded packets, which aiortc sends without a clock or encoder of its own.
+    """Track of encoded packets, sent without aiortc's clock and encoder.
 
     ``frame_ticks``: RTP ticks a frame; ``clock_hz``: rate of the RTP clock.
     """
@@ -91,8 +92,7 @@ Reporter = Callable[[], tuple[int, ReportFigures] | None]
 
 
 class RtpReceiver:
-    """Replaces a transceiver's receiver; ``take`` gets each packet, ``report`` is called each
-    second."""
+    """Replacement of a transceiver's receiver; ``report`` is called each second."""
 
     def __init__(
         self,
@@ -184,8 +184,6 @@ _FORMATS = re.compile(r"^m=audio \d+ \S+ (\d+)", re.MULTILINE)
 
 
 class Peer:
-    """WebRTC connection that answers an offer, made by `answering`."""
-
     def __init__(
         self,
         connection: RTCPeerConnection,
@@ -216,9 +214,8 @@ class Peer:
 
         ``changed`` gets the connection's states: ``connected``, ``failed``, ``closed``.
 
-        Raises:
-            BadSdp: aiortc cannot use the offer.
-            CallError: this machine has no address that a browser could reach.
+        Raises BadSdp (aiortc cannot use the offer), CallError (no address that a browser could
+        reach).
         """
         # Without a list aiortc would use a public STUN server.
         servers = [
@@ -288,9 +285,9 @@ class Peer:
 
 
 def _sdp(offer: Offer) -> str:
-    """Return the offer for aiortc, without end-of-candidates of a browser that hides its addresses.
+    """Return the offer without end-of-candidates of a browser that hides its addresses.
 
-    It is found by its own packets (RFC 8445 section 7.3.1.3), which aiortc would not wait for.
+    Its own packets reveal it (RFC 8445 section 7.3.1.3); aiortc would not wait for them.
     """
     return _COMPLETE.sub("", offer.sdp) if offer.hidden else offer.sdp
 

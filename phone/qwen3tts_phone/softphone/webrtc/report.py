@@ -1,4 +1,4 @@
-"""Statistics of a browser, as its page reports them: the message ``report``."""
+"""Browser statistics: the message ``report``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Number = Annotated[float, Real(0, 1e12)]
 
 @dataclass(frozen=True)
 class Report:
-    """Statistics of the browser (getStats), about once a second; unknown ones are left out."""
+    """Browser statistics (getStats), about once a second."""
 
     type: ClassVar[str] = "report"
     jitter_buffer_ms: Number | None = None

@@ -1,4 +1,4 @@
-"""Settings of a WebRTC call: timeouts, STUN and TURN servers."""
+"""Timeouts and ICE servers of a WebRTC call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ICE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class IceServer:
-    """STUN or TURN server (RFC 7064, RFC 7065); raises ValueError for an invalid one."""
+    """STUN or TURN server (RFC 7064, RFC 7065); raises ValueError."""
 
     url: str
     """Such as ``stun:stun.example.org:3478`` or ``turn:turn.example.org?transport=tcp``."""
@@ -38,7 +38,7 @@ class IceServer:
 
 @dataclass(frozen=True, slots=True)
 class WebRtcSettings:
-    """Timeouts and ICE servers of a WebRTC call, seconds; raises ValueError."""
+    """Timeouts in seconds, and ICE servers; raises ValueError."""
 
     connect_s: float = 15.0
     silent_s: float = 2.0

@@ -1,4 +1,4 @@
-"""Statistics of a WebRTC call: the browser's reports, RTCP and local counters (pure)."""
+"""Statistics of a WebRTC call: browser reports, RTCP, counters (pure)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_DELAY_MS = 60_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportStatistics:
-    """Statistics of one call at one moment. Durations in milliseconds, counts since its start."""
+    """Statistics at one moment: milliseconds, counts since the start."""
 
     time: float
     state: TransportState

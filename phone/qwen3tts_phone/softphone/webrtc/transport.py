@@ -1,4 +1,4 @@
-"""Media path to a browser: its connection, inbound packets and the watchdog."""
+"""Media path to a browser, and its watchdog."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_WAY = (
 
 
 class TransportWatchdog:
-    """Watchdog of one call's inbound packets. Times are seconds of the clock."""
+    """Watchdog of inbound packets; seconds of the clock."""
 
     def __init__(self, settings: WebRtcSettings, now: float) -> None:
         self._settings = settings
@@ -43,7 +43,7 @@ class TransportWatchdog:
         self._any_sound = False
 
     def sound(self, now: float) -> bool:
-        """Note an audio packet; True for the first one, and the first after a reported silence."""
+        """Note an audio packet; True for the first, also after a reported silence."""
         news = self._reported or not self._any_sound
         self._sound_at = self._any_at = now
         self._any_sound, self._reported = True, False
@@ -92,8 +92,7 @@ LONG_S = 8.0
 
 
 class TransportListener(Protocol):
-    def connected(self) -> None:
-        """Handle the connection."""
+    def connected(self) -> None: ...
 
     def audio(self, frame: HeardFrame) -> None:
         """Handle decoded audio of the browser."""
@@ -101,15 +100,14 @@ class TransportListener(Protocol):
     def silent(self, silent_s: float) -> None:
         """Handle a silence of ``silent_s`` without packets."""
 
-    def resumed(self, now: float) -> None:
-        """Handle the first packet, or the first after a silence."""
+    def resumed(self, now: float) -> None: ...
 
     def ended(self, end: EndFacts, cause: str) -> None:
-        """Handle the end or failure; may be called more than once."""
+        """Handle the end or failure; may be called twice."""
 
 
 class WebRtcTransport:
-    """Media transport of one call; `open` begins to connect, `supervise` runs to the end."""
+    """Media transport of one call: `open` connects, `supervise` runs to the end."""
 
     def __init__(
         self,
@@ -169,7 +167,7 @@ class WebRtcTransport:
         await self._watch_packets(self._watch)
 
     async def play_out(self) -> None:
-        """Play out what waits behind a gap when the missing packet counts as lost."""
+        """Play out behind a gap when the missing packet counts as lost."""
         while True:
             await self._gap.wait()
             self._gap.clear()

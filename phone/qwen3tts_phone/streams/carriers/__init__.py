@@ -1,4 +1,4 @@
-"""Table of the far ends that stream calls; settings, command line and docs read it.
+"""Table of far ends that stream calls.
 
 A new one is a module with a function that returns a `StreamKind`, and a line of `CARRIERS`.
 """
@@ -54,7 +54,7 @@ def carrier_names(*, aliases: bool = True) -> tuple[str, ...]:
 
 
 def carrier_factory(name: str) -> Callable[..., StreamKind]:
-    """Return the function that makes a kind of stream; raises ValueError for an unknown name."""
+    """Return the function that makes a kind; raises ValueError."""
     if name not in CARRIERS:
         raise ValueError(f"kinds: {name!r} is not one of {', '.join(CARRIERS)}")
     module, _, function = CARRIERS[name].factory.partition(":")
@@ -63,7 +63,7 @@ def carrier_factory(name: str) -> Callable[..., StreamKind]:
 
 
 def carrier_kind(name: str) -> StreamKind:
-    """Return the kind of stream of this name with the keys of the environment.
+    """Return a kind of stream with the environment's keys.
 
     Raises ValueError for an unknown name.
     """
@@ -71,7 +71,7 @@ def carrier_kind(name: str) -> StreamKind:
 
 
 def set_up_table() -> str:
-    """Return the table of ``docs/lines/README.md``: names, far ends, set-up pages (Markdown)."""
+    """Return the table of ``docs/lines/README.md`` (Markdown)."""
     rows = ["| `--line` | Far end | Set-up page |", "|---|---|---|"]
     for name, each in CARRIERS.items():
         if not each.alias_of:

@@ -13,7 +13,7 @@ from qwen3tts_phone.errors import NotPossible
 
 @dataclass(frozen=True, slots=True)
 class StreamStarted:
-    """Start of the stream: the far end has identified the call."""
+    """Start of the stream, with the call's identity."""
 
     call_id: str
     stream_id: str = ""
@@ -41,7 +41,7 @@ class StreamAudio:
 
 @dataclass(frozen=True, slots=True)
 class StreamLost:
-    """Inbound audio that was lost or unreadable, to be concealed."""
+    """Lost or unreadable inbound audio, to be concealed."""
 
     duration_ms: float = 20.0
 
@@ -55,7 +55,7 @@ class StreamKey:
 
 @dataclass(frozen=True, slots=True)
 class StreamMark:
-    """Returned mark: the far end has played or cleared all audio before it."""
+    """Returned mark: audio before it was played or cleared."""
 
     name: str
 
@@ -72,7 +72,7 @@ class StreamFlow:
 
 @dataclass(frozen=True, slots=True)
 class StreamStopped:
-    """End of the stream and the call by the far end."""
+    """End of stream and call by the far end."""
 
     cause: str = ""
     error: bool = False
@@ -80,7 +80,7 @@ class StreamStopped:
 
 @dataclass(frozen=True, slots=True)
 class StreamOddity:
-    """Protocol violation of the far end, noted in the record; the call continues."""
+    """Protocol violation, noted in the record."""
 
     what: str
 
@@ -103,7 +103,7 @@ Message = str | bytes
 
 
 class StreamAdapter(ABC):
-    """Adapter of one connection; `receive` never raises, it reports a `StreamOddity` instead."""
+    """Adapter of one connection; `receive` reports `StreamOddity` and never raises."""
 
     line: str = ""
     owns_clock: bool = False
@@ -139,11 +139,11 @@ class StreamAdapter(ABC):
 
     @abstractmethod
     def receive(self, message: Message, now: float) -> list[StreamEvent]:
-        """Parse one message, or over TCP some bytes; ``now``: seconds of the monotonic clock."""
+        """Parse one message, or some TCP bytes; ``now``: monotonic seconds."""
 
     @property
     def wants_ticks(self) -> bool:
-        """Whether `tick` and `flush` must be called; final once False."""
+        """True while `tick` and `flush` must be called; final once False."""
         kind = type(self)
         return kind.tick is not StreamAdapter.tick or kind.flush is not StreamAdapter.flush
 
@@ -154,10 +154,10 @@ class StreamAdapter(ABC):
 
     @abstractmethod
     def audio(self, payload: bytes) -> Sequence[Message]:
-        """Return the messages of one frame of `payload`, ``ptime_ms`` long."""
+        """Return the messages of one frame, ``ptime_ms`` long."""
 
     def flush(self) -> Sequence[Message]:
-        """Return joined frames that nothing followed, about every 20 ms."""
+        """Return joined frames that nothing followed; about every 20 ms."""
         return ()
 
     def clear(self) -> Sequence[Message]:
@@ -181,7 +181,7 @@ class StreamAdapter(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """Opening handshake of a WebSocket, or a webhook's request."""
+    """WebSocket handshake, or a webhook's request."""
 
     method: str = "GET"
     path: str = "/"
@@ -195,7 +195,7 @@ class Handshake:
 
 
 class Refused(Exception):
-    """A connection is refused: HTTP status, and a reason for the log only."""
+    """Refusal: HTTP status, and a reason for the log only."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)

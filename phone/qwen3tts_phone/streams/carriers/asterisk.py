@@ -155,7 +155,7 @@ class ChanWebSocketAdapter(JsonAdapter):
         )
 
     def clear(self) -> Sequence[Message]:
-        """Flush the queue, which ends the buffering, so that starts again."""
+        """Flush the queue; that ends the buffering, which is restarted."""
         if self.owns_clock:
             return ()
         begin = (self._command("START_MEDIA_BUFFERING"),) if self._buffers else ()

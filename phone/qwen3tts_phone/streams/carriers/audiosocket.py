@@ -51,7 +51,7 @@ HUNG_UP_CODE: Final = 1
 
 
 class AudioSocketAdapter(StreamAdapter):
-    """Adapter of one AudioSocket connection; ``rate_hz`` holds until audio comes in."""
+    """Adapter of one AudioSocket; ``rate_hz`` holds until audio comes in."""
 
     line = "audiosocket"
     owns_clock = True
@@ -154,5 +154,5 @@ class AudioSocketAdapter(StreamAdapter):
 
 
 def audiosocket() -> StreamKind:
-    """Return Asterisk's AudioSocket; its rate is that of `StreamSettings.audiosocket_hz`."""
+    """Return AudioSocket at `StreamSettings.audiosocket_hz`."""
     return StreamKind("audiosocket", lambda handshake: AudioSocketAdapter())

@@ -1,7 +1,8 @@
 """Authentication of a carrier's webhooks and streams.
 
-Few carriers sign streams, and the signature of a URL can be replayed. So the start answer, given to
-a signed webhook, puts a one-time pass into the stream's path; a repeated webhook gets the same one.
+Few carriers sign streams, and a URL's signature can be replayed. So the answer to a signed
+webhook
+puts a one-time pass into the stream's path; a repeated webhook gets the same one.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ WallClock = Callable[[], float]
 
 class RequestCheck(Protocol):
     def check(self, request: CarrierRequest, now: float) -> bytes:
-        """Return what identifies a signed request, at least its signature; empty for a password.
+        """Return a signed request's identity, at least its signature; empty for a password.
 
-        Raises BadSignature. ``now``: seconds of the wall clock since 1970.
+        Raises BadSignature. ``now``: seconds since 1970.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class BasicPassword:
-    """``Authorization: Basic`` (RFC 7617), as Exotel and jambonz send it."""
+    """``Authorization: Basic`` (RFC 7617), as of Exotel and jambonz."""
 
     user: str
     password: str = field(repr=False)
@@ -124,14 +125,14 @@ def given_key(given: str | None, variable: str, environ: Mapping[str, str] | Non
 
 @dataclass(frozen=True, slots=True)
 class StreamPasses:
-    """One-time passes, signed with a key; replicas with the same key accept each other's."""
+    """One-time passes, signed with a key that replicas may share."""
 
     key: bytes = field(repr=False)
     _used: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
     _issued: dict[bytes, str] = field(default_factory=dict, repr=False, compare=False)
 
     def path(self, now: float) -> str:
-        """Return a new suffix of a stream's path: ``/pass/EXPIRES-NUMBER-SIGNATURE``."""
+        """Return a path suffix: ``/pass/EXPIRES-NUMBER-SIGNATURE``."""
         named = f"{int(now) + PASS_S}-{secrets.token_hex(8)}"
         return f"{PASS_PATH}{named}-{self._signature(named)}"
 
@@ -143,7 +144,7 @@ class StreamPasses:
         return self._issued[signature]
 
     def take(self, path: str, now: float) -> bool:
-        """Use up the pass at the end of a path; False if it is invalid, expired or used."""
+        """Use up the pass at a path's end; False: invalid, expired or used."""
         named, _, given = path.rpartition(PASS_PATH)[2].rstrip("/").rpartition("-")
         expires = named.partition("-")[0]
         if not (expires.isascii() and expires.isdecimal() and len(expires) <= 12):
@@ -222,7 +223,7 @@ class CarrierAdmission:
         raise Refused(403, reason)
 
     def stream_url(self, handshake: Handshake) -> str:
-        """Return the stream's URL for a start answer, with a pass where webhooks are checked."""
+        """Return a start answer's stream URL, with a pass where webhooks are checked."""
         url = stream_url(handshake, self.public_url)
         if self.passes is None or not self.webhooks:
             return url

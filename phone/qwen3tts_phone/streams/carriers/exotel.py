@@ -54,7 +54,7 @@ def exotel(
     public_url: str | None = None,
     clock: WallClock = time.time,
 ) -> StreamKind:
-    """Return Exotel's Voicebot applet, which signs nothing; its URL may hold user and password.
+    """Return Exotel's Voicebot applet (unsigned; its URL may hold user and password).
 
     Args:
         user: of the stream's URL; ``EXOTEL_STREAM_USER``.
@@ -82,5 +82,5 @@ def exotel(
 
 
 def exotel_answer(url: str, *, rate_hz: int = 8000) -> Answer:
-    """Return the URL for a Voicebot applet that requests it; the rate stands in its query."""
+    """Return the URL for a Voicebot applet, with the rate in its query."""
     return JSON, json.dumps({"url": url if rate_hz == 8000 else f"{url}?sample-rate={rate_hz}"})

@@ -1,4 +1,4 @@
-"""HTTP of carriers: requests as the carrier made them, start answers, REST interfaces."""
+"""HTTP of carriers: requests, start answers, REST interfaces."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answer = tuple[str, str]
 
 
 class BadSignature(SpeechError):
-    """A request claims to come from a carrier and cannot be authenticated."""
+    """Request that cannot be authenticated."""
 
     code = "bad_signature"
 
@@ -41,7 +41,7 @@ class BadSignature(SpeechError):
 
 @dataclass(frozen=True, slots=True)
 class CarrierRequest:
-    """Request as the carrier made it: the opening handshake of a WebSocket, or a webhook."""
+    """WebSocket handshake or webhook, as the carrier made it."""
 
     url: str = field(repr=False)
     """With scheme, host and query, as the carrier knows it; a query may hold a token."""
@@ -59,7 +59,7 @@ class CarrierRequest:
         return value
 
     def form(self) -> list[tuple[str, str]]:
-        """Return the fields of a posted form; empty for another kind of body."""
+        """Return a posted form's fields; empty for other bodies."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if self.method != "POST" or kind != "application/x-www-form-urlencoded":
             return []
@@ -85,8 +85,9 @@ def carrier_request(
 def requested_url(handshake: Handshake, public_url: str = "", *, websocket: bool = True) -> str:
     """Return the URL that the carrier requested.
 
-    ``public_url``: its scheme, host and path prefix that a proxy strips; left out, the Host header
-    counts, and TLS is assumed, as a proxy that terminates it is not visible.
+    ``public_url``: its scheme, host and path prefix that a proxy strips; default: the Host
+    header and
+    TLS, as a proxy that terminates it is not visible.
     """
     secure = True
     host, prefix = handshake.headers.get("host", "").strip(), ""
@@ -100,7 +101,7 @@ def requested_url(handshake: Handshake, public_url: str = "", *, websocket: bool
 
 
 def equivalent_urls(url: str) -> list[str]:
-    """Return all spellings of one URL: scheme, default port, trailing slash."""
+    """Return all spellings of a URL: scheme, default port, trailing slash."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -133,7 +134,7 @@ def stream_url(handshake: Handshake, public_url: str = "") -> str:
 
 
 def webhook_fields(handshake: Handshake) -> dict[str, str]:
-    """Return the fields of a webhook's query, names in lower case, values cleaned and cut."""
+    """Return a webhook's query: lower-case names, values cleaned and cut."""
     try:
         fields = parse_qsl(handshake.query, max_num_fields=200)
     except ValueError:
@@ -156,7 +157,7 @@ def stream_parameters(handshake: Handshake, parameters: Mapping[str, str] | None
 
 
 def xml_stream(attributes: str, parameters: Mapping[str, str] | None) -> Answer:
-    """Return TwiML or TeXML that connects the call to a ``<Stream>``."""
+    """Return TwiML or TeXML that connects to a ``<Stream>``."""
     inside = "".join(
         f"<Parameter name={quoteattr(name)} value={quoteattr(value)}/>"
         for name, value in (parameters or {}).items()
@@ -170,7 +171,7 @@ def xml_stream(attributes: str, parameters: Mapping[str, str] | None) -> Answer:
 
 
 class CarrierRefused(CallError):
-    """The carrier's REST interface refused a request; ``status`` is None without a response."""
+    """Refusal by a carrier's REST interface; ``status`` None: no response."""
 
     def __init__(self, message: str, *, remedy: str = "", status: int | None = None) -> None:
         super().__init__(message, remedy=remedy)
@@ -180,7 +181,7 @@ class CarrierRefused(CallError):
 class RestClient(Protocol):
     @property
     def transport(self) -> httpx.AsyncBaseTransport | None:
-        """An ``httpx.AsyncBaseTransport`` in place of the network, in tests."""
+        """Replacement of the network, in tests."""
 
 
 def path_segment(text: str) -> str:
@@ -197,7 +198,7 @@ async def rest_request(
     accepted: tuple[int, ...] = (),
     **request: Any,
 ) -> None:
-    """Send one request without redirects; ``accepted``: further statuses that count as success.
+    """Send one request without redirects; ``accepted``: further successes.
 
     Raises CarrierRefused, whose text holds no key.
     """

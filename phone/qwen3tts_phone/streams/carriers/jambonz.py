@@ -1,7 +1,8 @@
 """The ``listen`` verb of jambonz: messages, authentication, start answer.
 
-Source: docs.jambonz.org, verb ``listen``, "Streaming bi-directional audio". Audio is binary: linear
-samples, 16 bits, little-endian, both ways. The first text message says which call it is.
+Source: docs.jambonz.org, verb ``listen``, "Streaming bi-directional audio". Audio is binary:
+linear
+samples, 16 bits, little-endian, both ways. The first text message identifies the call.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def jambonz(
     public_url: str | None = None,
     clock: WallClock = time.time,
 ) -> StreamKind:
-    """Return the ``listen`` verb of jambonz with ``bidirectionalAudio.streaming``.
+    """Return jambonz' ``listen`` verb with ``bidirectionalAudio.streaming``.
 
     Args:
         user: ``wsAuth.username`` of the verb, and of the application's webhook if it has a
@@ -69,8 +70,9 @@ def jambonz(
         password: ``wsAuth.password``; ``JAMBONZ_PASSWORD``.
         webhook_secret: checks ``Jambonz-Signature`` of the webhook; ``JAMBONZ_WEBHOOK_SECRET``.
         rate_hz: requested by the start answer, both ways.
-        plays_hz: ``bidirectionalAudio.sampleRate`` of a verb that is written elsewhere, where it
-            differs from the caller's rate; None = the same.
+        plays_hz: ``bidirectionalAudio.sampleRate`` of a verb written elsewhere; None = the
+            caller's
+            rate.
         public_url: scheme and host of the ``listen`` verb's ``url``; ``MR_QWEN3TTS_PUBLIC_URL``.
         clock: seconds since 1970.
 
@@ -108,8 +110,9 @@ def jambonz(
 class JambonzAdapter(JsonAdapter):
     """Adapter of a ``listen`` verb.
 
-    ``plays_hz`` is the verb's ``bidirectionalAudio.sampleRate``, which the first message does not
-    repeat; None = the rate at which it sends.
+    ``plays_hz``: its ``bidirectionalAudio.sampleRate``, which no message repeats; None = the
+    rate at
+    which it sends.
     """
 
     line = "jambonz"
@@ -198,7 +201,7 @@ class JambonzAdapter(JsonAdapter):
 
 @dataclass(frozen=True, slots=True)
 class JambonzSignature:
-    """``Jambonz-Signature: t=…,v1=…`` of webhooks: HMAC-SHA256 of time, dot and body, in hex.
+    """``Jambonz-Signature: t=…,v1=…``: HMAC-SHA256 of time, dot and body, in hex.
 
     Source: jambonz' node-client and python library.
     """

@@ -1,7 +1,8 @@
-"""Media streams in JSON text messages, as Twilio, Telnyx, Plivo and Exotel have them (pure).
+"""Media streams in JSON, as of Twilio, Telnyx, Plivo and Exotel (pure).
 
-They are one format with other names. A `JsonDialect` is the table of a carrier's names: the first
-spelling of a field is the documented one, further ones have been seen and are accepted.
+A `JsonDialect` is a carrier's table of names: the first spelling of a field is the documented
+one,
+further ones have been seen.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ MEDIA_TYPES: Final = {"PCMU": "audio/x-mulaw", "PCMA": "audio/x-alaw", "L16LE": 
 
 
 def payload_named(encoding: str, rate_hz: int, *, big_endian: bool = False) -> Payload | None:
-    """Return the format of a carrier's name; None if it is not supported.
+    """Return the format of a carrier's name, or None.
 
     ``big_endian``: byte order of linear samples, as in RTP.
     """
@@ -143,7 +144,7 @@ class JsonMediaAdapter(JsonAdapter):
 
     Args:
         dialect: the carrier's names.
-        plays: format of outbound audio if it differs from inbound (Telnyx); None = the dialect's.
+        plays: outbound format if it differs from inbound (Telnyx); None = the dialect's.
         big_endian: byte order of linear samples.
     """
 

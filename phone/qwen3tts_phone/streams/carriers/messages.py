@@ -1,4 +1,4 @@
-"""Tolerant reading of carriers' messages: JSON fields, and numbered chunks in order (pure)."""
+"""Tolerant reading of JSON fields, and reordering of chunks (pure)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class JsonAdapter(StreamAdapter):
         return [*odd, StreamAudio(kept)] if kept else [*odd, *self._odd("media without sound")]
 
     def _key(self, message: Object, *, ticks_per_ms: float = 1.0) -> list[StreamEvent]:
-        """Return a DTMF key of ``{dtmf: {digit}}``, ``{digit}`` or ``{dtmf: "5"}``."""
+        """DTMF key of ``{dtmf: {digit}}``, ``{digit}`` or ``{dtmf: "5"}``."""
         held = message.get("dtmf")
         inner = held if isinstance(held, dict) else message
         digit = inner.get("digit", held)
@@ -101,7 +101,7 @@ def whole(of: Object, *names: str) -> int | None:
 
 
 def texts(found: object) -> dict[str, str]:
-    """Return custom parameters: of an object, or of text such as ``a=1;b=2`` or ``a=1,b=2``."""
+    """Return custom parameters of an object, or of ``a=1;b=2`` or ``a=1,b=2``."""
     if isinstance(found, str):
         inner = object_of(found) if found.lstrip().startswith("{") else None
         if inner is None:
@@ -151,9 +151,9 @@ class MissingChunks:
 
 
 class ReorderBuffer(Generic[T]):
-    """Reorder buffer of numbered chunks, which reports what is missing between them.
+    """Reorder buffer of numbered chunks, which reports gaps.
 
-    Chunks in order do not wait. Late chunks and duplicates are dropped.
+    Chunks in order do not wait; late ones and duplicates are dropped.
     """
 
     def __init__(self, *, max_held: int = MAX_HELD, max_wait_s: float = MAX_WAIT_S) -> None:
@@ -167,7 +167,7 @@ class ReorderBuffer(Generic[T]):
         self.dropped = 0
 
     def push(self, number: int | None, item: T, now: float) -> list[T | MissingChunks]:
-        """Add a chunk and return what is in order now; ``number`` None: it follows the last one."""
+        """Add a chunk; return what is in order. ``number`` None: follows the last."""
         if number is None:
             return [*self.drain(), item]
         if self._next is None:

@@ -1,4 +1,4 @@
-"""Plivo audio streaming: format, signature, start answer, REST interface."""
+"""Plivo audio streaming."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def plivo_answer(
     *,
     content_type: str = "audio/x-mulaw;rate=8000",
 ) -> Answer:
-    """Return Plivo XML; ``keepCallAlive`` holds the call while the stream lasts."""
+    """Return Plivo XML; ``keepCallAlive`` holds the call during the stream."""
     # extraHeaders takes letters and digits only, so a number loses its plus.
     plain = {
         _alphanumeric(name): _alphanumeric(value) for name, value in (parameters or {}).items()

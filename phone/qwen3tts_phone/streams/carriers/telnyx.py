@@ -1,4 +1,4 @@
-"""Telnyx media streaming: format, authentication, start answer, REST interface."""
+"""Telnyx media streaming."""
 
 from __future__ import annotations
 
@@ -135,10 +135,11 @@ def _outbound_payload(codec: str, rate_hz: int, *, big_endian: bool) -> Payload:
 
 @dataclass(frozen=True, slots=True)
 class TelnyxSignature:
-    """``telnyx-signature-ed25519`` of webhooks: Ed25519 of the time, a bar and the body, base64.
+    """``telnyx-signature-ed25519``: Ed25519 of time, bar and body, base64.
 
-    Source: developers.telnyx.com, telnyx-python. ``public_key`` is base64 of its 32 bytes, as the
-    portal shows it. Raises BadRequest for another one, or without ``cryptography``.
+    Source: developers.telnyx.com, telnyx-python. ``public_key`` is base64 of 32 bytes, as in the
+    portal.
+    Raises BadRequest for another one, or without ``cryptography``.
     """
 
     public_key: str

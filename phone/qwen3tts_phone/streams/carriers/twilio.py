@@ -1,4 +1,4 @@
-"""Twilio Media Streams: format, signature, start answer, REST interface."""
+"""Twilio Media Streams."""
 
 from __future__ import annotations
 
@@ -98,8 +98,9 @@ def twilio(
 class TwilioSignature:
     """``X-Twilio-Signature``: HMAC-SHA1 of the URL and the posted fields, base64.
 
-    Source: twilio.com/docs/usage/security. Twilio's own libraries disagree about a port and a
-    trailing slash of the signed URL, so each spelling of the same URL is tried.
+    Source: twilio.com/docs/usage/security. Twilio's libraries disagree about port and trailing
+    slash of
+    the signed URL, so each spelling is tried.
     """
 
     auth_token: str = field(repr=False)

@@ -1,6 +1,7 @@
-"""Vonage's Voice API over a WebSocket: messages, token, start answer.
+"""Vonage's Voice API over a WebSocket.
 
-Source: developer.vonage.com, "WebSockets in the Vonage Voice API". Audio is binary: linear samples,
+Source: developer.vonage.com, "WebSockets in the Vonage Voice API". Audio is binary: linear
+samples,
 16 bits, little-endian, mono, 20 ms a message.
 """
 
@@ -111,7 +112,7 @@ def vonage(
 
 
 class VonageAdapter(JsonAdapter):
-    """Adapter of a Vonage WebSocket; ``rate_hz`` holds until its first message says another."""
+    """Adapter of a Vonage WebSocket; its first message may change ``rate_hz``."""
 
     line = "vonage"
     has_marks = True
@@ -190,14 +191,16 @@ class VonageAdapter(JsonAdapter):
 
 @dataclass(frozen=True, slots=True)
 class VonageToken:
-    """``Authorization: Bearer``: the JSON Web Token (RFC 7519) of Vonage's signed webhooks.
+    """``Authorization: Bearer``: JSON Web Token (RFC 7519) of signed webhooks.
 
-    HS256 with the account's signature secret, or RS256 with a public key; decided by what is set
-    here, never by the token. A WebSocket whose endpoint has ``"authorization": {"type": "vonage"}``
-    brings the same token. ``payload_hash`` is compared for requests with a body. Source:
-    developer.vonage.com (signed webhooks).
+    HS256 with the account's secret, or RS256 with a public key; decided here, never by the
+    token. A
+    WebSocket with ``"authorization": {"type": "vonage"}`` brings the same token.
+    ``payload_hash`` is
+    compared for requests with a body. Source: developer.vonage.com (signed webhooks).
 
-    Raises BadRequest: neither or both are given, the key is no PEM, or ``cryptography`` is missing.
+    Raises BadRequest: neither or both are given, the key is no PEM, or ``cryptography`` is
+    missing.
     """
 
     signature_secret: str = field(default="", repr=False)
@@ -322,7 +325,7 @@ def vonage_answer(
     rate_hz: int = 16000,
     signed: bool = False,
 ) -> Answer:
-    """Return an NCCO; ``signed`` requests the token of signed webhooks on the WebSocket."""
+    """Return an NCCO; ``signed`` requests the webhooks' token."""
     endpoint: dict[str, object] = {
         "type": "websocket",
         "uri": url,
