@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from qwen3tts_pacer.core import PacerCore
+from qwen3tts_pacer.sender_core import SenderCore
 from qwen3tts_pacer.slot import Frame, Kind, Slot
 from qwen3tts_pacer.states import State
 
@@ -79,6 +80,13 @@ def core(
         lead_s=lead_s,
         rephase=rephase,
     )
+    made.start(0.0)
+    return made
+
+
+def sender_core() -> SenderCore:
+    """The core of a sender with an unbroken stream, not yet asked for anything."""
+    made = SenderCore(PTIME, At(), silence=SILENCE)
     made.start(0.0)
     return made
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from qwen3tts_pacer import Kind, PacerError
 from qwen3tts_pacer.core import PacerCore
-from tests.pacer.playing import PTIME, SILENCE, At, core, frames, payloads, play
+from tests.pacer.playing import PTIME, SILENCE, At, frames, payloads, play, sender_core
 
 
 def test_a_passed_slot_keeps_the_queue_and_what_follows_is_marked_and_faded_in() -> None:
-    pacer = core()
+    pacer = sender_core()
     pacer.begin(1, 0.0)
     pacer.push(frames(1, 0, 5), 0.0)
     play(pacer, PTIME)
@@ -27,7 +27,7 @@ def test_a_passed_slot_keeps_the_queue_and_what_follows_is_marked_and_faded_in()
 
 
 def test_slots_passed_in_an_underrun_are_none_of_its_length() -> None:
-    pacer = core()
+    pacer = sender_core()
     pacer.begin(1, 0.0)
     pacer.push(frames(1, 0, 1), 0.0)
     play(pacer, 2 * PTIME)  # speech, fade, silence
@@ -40,7 +40,7 @@ def test_slots_passed_in_an_underrun_are_none_of_its_length() -> None:
 
 
 def test_lateness_in_mid_utterance_is_missed_speech() -> None:
-    pacer = core()
+    pacer = sender_core()
     pacer.begin(1, 0.0)
     pacer.push(frames(1, 0, 5), 0.0)
     play(pacer, 0.0)
@@ -50,7 +50,7 @@ def test_lateness_in_mid_utterance_is_missed_speech() -> None:
 
 
 def test_a_pause_begins_with_the_fade_and_keeps_what_waits() -> None:
-    pacer = core()
+    pacer = sender_core()
     pacer.begin(1, 0.0)
     pacer.push(frames(1, 0, 3), 0.0)
     assert pacer.fade(0.0) is None  # nothing was sent
@@ -63,7 +63,7 @@ def test_a_pause_begins_with_the_fade_and_keeps_what_waits() -> None:
 
 
 def test_a_slot_fetched_ahead_is_the_one_that_is_due_and_can_be_taken_back() -> None:
-    pacer, other = core(), core()
+    pacer, other = sender_core(), sender_core()
     for each in (pacer, other):
         each.begin(1, 0.0)
         each.push(frames(1, 0, 6), 0.0)
@@ -81,14 +81,14 @@ def test_a_slot_fetched_ahead_is_the_one_that_is_due_and_can_be_taken_back() -> 
 
 
 def test_no_slot_is_fetched_ahead_that_may_change() -> None:
-    pacer = core()
+    pacer = sender_core()
     pacer.begin(1, 0.0)
     pacer.push(frames(1, 0, 2), 0.0)
     assert pacer.due_ahead(0.0) is None  # it has not begun
     play(pacer, 0.0)
     assert pacer.due_ahead(PTIME) is None  # the last of what waits: more may come, or its end
     with pytest.raises(PacerError, match="take back"):
-        core().take_back(frames(1, 0, 1)[0])
+        sender_core().take_back(frames(1, 0, 1)[0])
 
 
 @settings(max_examples=200)
@@ -96,7 +96,7 @@ def test_no_slot_is_fetched_ahead_that_may_change() -> None:
 def test_silence_that_is_repeated_leaves_the_core_as_if_each_slot_had_been_asked_for(
     pauses: list[int], cut_off: bool, passed: bool
 ) -> None:
-    pacer, other = core(), core()
+    pacer, other = sender_core(), sender_core()
     place = 0
     for context, pause in enumerate(pauses):
         for _ in range(pause):
@@ -129,7 +129,7 @@ def test_silence_that_is_repeated_leaves_the_core_as_if_each_slot_had_been_asked
 
 
 def test_silence_is_repeated_as_often_as_it_was_sent() -> None:
-    pacer = core()
+    pacer = sender_core()
     assert payloads(play(pacer, 0.0)) == [SILENCE.decode()]
     slot = pacer.silence_ahead()
     assert slot is not None
@@ -141,7 +141,7 @@ def test_silence_is_repeated_as_often_as_it_was_sent() -> None:
 
 
 def test_no_silence_is_granted_that_may_change() -> None:
-    pacer = core()
+    pacer = sender_core()
     assert pacer.silence_ahead() is None  # the first slot is no advance of the timestamp
     play(pacer, 0.0)
     pacer.mark()
@@ -162,7 +162,7 @@ def test_no_silence_is_granted_that_may_change() -> None:
 
 
 def test_silence_between_utterances_begins_and_ends_by_agreement() -> None:
-    pacer = core()
+    pacer = sender_core()
     assert payloads(play(pacer, PTIME)) == [SILENCE.decode()] * 2
     pacer.set_continuous(False, 2 * PTIME)
     assert pacer.due(2 * PTIME) is None

@@ -9,10 +9,10 @@ import time
 from bisect import bisect_left
 from dataclasses import replace
 
-from qwen3tts_pacer import PacerCore
 from qwen3tts_pacer.memory import CallMemory, ContextTable, MediaWord, ParentWord
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_pacer.ring import OutboundReader, RecordKind
+from qwen3tts_pacer.sender_core import SenderCore
 from qwen3tts_pacer.slot import Frame, Slot
 from qwen3tts_pacer.timeline import ContextPlayout
 from qwen3tts_phone.media.types import RemoteMedia
@@ -130,7 +130,7 @@ class PlayoutLedger:
 
 
 class OutboundPacer:
-    """Reads one call's ring into its `PacerCore`, which decides what each slot carries.
+    """Reads one call's ring into its `SenderCore`, which decides what each slot carries.
 
     Args:
         memory: the call's shared memory.
@@ -141,7 +141,7 @@ class OutboundPacer:
     def __init__(
         self,
         memory: CallMemory,
-        core: PacerCore,
+        core: SenderCore,
         origin_s: float,
         codec: int,
     ) -> None:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from qwen3tts_pacer.core import PacerCore
 from qwen3tts_pacer.memory import CallMemory, MediaWord, ParentWord
 from qwen3tts_pacer.policy import FillingPolicy, FillingSettings
+from qwen3tts_pacer.sender_core import SenderCore
 from qwen3tts_pacer.slot import Frame, Slot
 from qwen3tts_phone.media.dtmf import DtmfSender
 from qwen3tts_phone.media.outbound import OutboundPacer, codec_number
@@ -32,7 +32,7 @@ _FIRST = FIRST_BYTE
 
 
 class Sender:
-    """RTP sender of one call: sends the slots of its `PacerCore` (RFC 3550, 3551).
+    """RTP sender of one call: sends the slots of its `SenderCore` (RFC 3550, 3551).
 
     Sequence numbers rise by one a packet and timestamps by a slot's ticks a slot, sent or not.
     Another clock begins another stream, for the timestamps of one have one clock (RFC 3550 section
@@ -59,7 +59,7 @@ class Sender:
         self.policy = FillingPolicy(
             FillingSettings(pinned_s=spec.pinned_s), ptime_s=self._ptime_s, learnt=learnt
         )
-        self._core = PacerCore(
+        self._core = SenderCore(
             self._ptime_s,
             self.policy,
             silence=remote.silent_frame(),
