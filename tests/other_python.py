@@ -1,12 +1,14 @@
-"""Run the tests that need no extras on another Python: ``python3.13 tests/other_python.py``.
+"""Run the tests that need no torch on other Pythons: ``python3 tests/other_python.py python3.13``.
 
-Or on several, beside each other: ``python3 tests/other_python.py python3.12 python3.13``.
+Several run beside each other. The last one named runs all tests without sockets; the others, which
+stand between Pythons that run all, run those of the pure parts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,30 +16,33 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PURE = ("codecs", "pacer", "text", "wire", "speech", "media", "sip", "streams", "fuzz")
+NEED_TORCH_OR_PEERS = ("peers", "e2e", "qwen3", "parity", "regression", "mindroot_host")
+ONE_VERSION = "--one-version"
 
 
-def beside(pythons: list[str]) -> int:
-    """Run it on each, and print what each has said when it has ended; 0 = all is well.
-
-    Not a shell's background jobs: those ignore SIGINT, and so would all that the tests start.
-    """
+def run_beside(pythons: list[str]) -> int:
+    """Run each Python, and print its output when it has ended; 0 = all passed."""
+    # A shell's background job ignores SIGINT, and so would every command that the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with contextlib.ExitStack() as stack:
         running = []
         for python in pythons:
-            said = stack.enter_context(tempfile.TemporaryFile())
-            running.append((said, subprocess.Popen([python, __file__], stdout=said, stderr=said)))
+            output = stack.enter_context(tempfile.TemporaryFile())
+            parts = "all" if python == pythons[-1] else "pure"
+            command = [python, __file__, ONE_VERSION, parts]
+            running.append((output, subprocess.Popen(command, stdout=output, stderr=output)))
         failed = False
-        for said, process in running:
+        for output, process in running:
             failed |= process.wait() != 0
-            said.seek(0)
-            sys.stdout.write(said.read().decode("utf-8", "replace"))
+            output.seek(0)
+            sys.stdout.write(output.read().decode("utf-8", "replace"))
             sys.stdout.flush()
     return int(failed)
 
 
-def main() -> None:
-    if pythons := sys.argv[1:]:
-        sys.exit(beside(pythons))
+def run_this_python(parts: str) -> None:
+    """Install into a fresh environment of this Python and run the tests there."""
     with tempfile.TemporaryDirectory() as name:
         venv.create(Path(name) / "env", with_pip=True)
         python = str(Path(name) / "env" / "bin" / "python")
@@ -49,24 +54,16 @@ def main() -> None:
             ],
             check=True,
         )
-        version = ".".join(map(str, sys.version_info[:3]))
-        print(f"Python {version}", flush=True)
+        print(f"Python {'.'.join(map(str, sys.version_info[:3]))}, {parts} parts", flush=True)
+        selected = (
+            ["-n", "2", "--dist", "loadfile", *(f"--ignore=tests/{p}" for p in NEED_TORCH_OR_PEERS)]
+            if parts == "all"
+            else [f"tests/{part}" for part in PURE]
+        )
         subprocess.run(
             [
-                python,
-                "-m",
-                "pytest",
-                "-q",
-                "-m",
-                "not network and not gpu",
-                "--ignore=tests/peers",
-                "--ignore=tests/e2e",
-                "--ignore=tests/qwen3",
-                "--ignore=tests/parity",
-                "--ignore=tests/regression",
-                "--ignore=tests/mindroot_host",
-                "-p",
-                "no:cacheprovider",
+                *(python, "-m", "pytest", "-q", "-m", "not network and not gpu"),
+                *("-p", "no:cacheprovider", *selected),
             ],
             cwd=ROOT,
             # torch is left out here, and what needs it.
@@ -75,5 +72,13 @@ def main() -> None:
         )
 
 
+def main() -> int:
+    """Run the Pythons named in the arguments."""
+    if len(sys.argv) == 3 and sys.argv[1] == ONE_VERSION:
+        run_this_python(sys.argv[2])
+        return 0
+    return run_beside(sys.argv[1:] or [sys.executable])
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
