@@ -60,7 +60,7 @@ def add_to(app: typer.Typer) -> None:
             run=CallOptions,
             lines=LineOptions,
             telephone=TelephoneOptions,
-            manner=SpeechOptions,
+            speech_options=SpeechOptions,
             listening=ListenOptions,
             page=ListeningPageOptions,
         )(answer)
@@ -72,7 +72,7 @@ def answer(
     run: CallOptions,
     lines: LineOptions,
     telephone: TelephoneOptions,
-    manner: SpeechOptions,
+    speech_options: SpeechOptions,
     listening: ListenOptions,
     page: ListeningPageOptions,
     *,
@@ -84,8 +84,8 @@ def answer(
     said_words = words.words()
     names = telephone.has_account or set(lines.kinds) != {SIP}
     check_target("--transfer", run.transfer, names=names)
-    course = CallPlan(checked_digits(run.dtmf), run.max_seconds, listening, run.transfer)
-    check_agent(said_words, course)
+    plan = CallPlan(checked_digits(run.dtmf), run.max_seconds, listening, run.transfer)
+    check_agent(said_words, plan)
     said = read_config(telephone.config)
     ports = lines.ports(telephone.port)
     host, sip_port = telephone.host, ports.sip
@@ -96,7 +96,7 @@ def answer(
     made = telephone_of(
         telephone,
         run,
-        manner,
+        speech_options,
         said,
         host=host,
         port=sip_port,
@@ -104,7 +104,7 @@ def answer(
     )
     made.check()
     print_config_warnings(said)
-    run_loop(answer_calls(made, said_words, course, server, lines, ports, page))
+    run_loop(answer_calls(made, said_words, plan, server, lines, ports, page))
 
 
 def check_sip_options(telephone: TelephoneOptions) -> None:

@@ -119,7 +119,7 @@ def add_to(app: typer.Typer) -> None:
             words=TextOptions,
             run=CallOptions,
             telephone=TelephoneOptions,
-            manner=SpeechOptions,
+            speech_options=SpeechOptions,
             listening=ListenOptions,
             page=ListeningPageOptions,
         )(call)
@@ -131,7 +131,7 @@ def call(
     words: TextOptions,
     run: CallOptions,
     telephone: TelephoneOptions,
-    manner: SpeechOptions,
+    speech_options: SpeechOptions,
     listening: ListenOptions,
     page: ListeningPageOptions,
     *,
@@ -144,9 +144,9 @@ def call(
     said = read_config(telephone.config)
     stt_named = listening.stt is not None
     if placed.listen is not None:
-        language = manner.language or (said.speech.language if said is not None else None)
+        language = speech_options.language or (said.speech.language if said is not None else None)
         listening = for_listen(said_words, listening, language)
-    course = CallPlan(
+    plan = CallPlan(
         checked_digits(run.dtmf),
         run.max_seconds,
         listening,
@@ -157,14 +157,14 @@ def call(
         placed.listen,
         stt_named=stt_named,
     )
-    check_agent(said_words, course)
+    check_agent(said_words, plan)
     host = telephone.host
     if said is None and host is None:
         host = local_address(host_of(telephone.registrar or placed.uri))
     made = telephone_of(
         telephone,
         run,
-        manner,
+        speech_options,
         said,
         host=host,
         account=placed.account,
@@ -173,7 +173,7 @@ def call(
     )
     made.check()
     print_config_warnings(said)
-    run_loop(place(placed.uri, made, said_words, course, server, page))
+    run_loop(place(placed.uri, made, said_words, plan, server, page))
 
 
 def for_listen(words: TextSource, listening: ListenOptions, language: str | None) -> ListenOptions:
@@ -204,7 +204,7 @@ async def place(
     uri: str,
     telephone: Telephone,
     words: TextSource,
-    course: CallPlan,
+    plan: CallPlan,
     server: str | None,
     page: ListeningPageOptions | None = None,
 ) -> None:
@@ -215,10 +215,10 @@ async def place(
     retry = telephone.config.outbound.retry if telephone.config is not None else None
     async with AsyncExitStack() as stack, PreflightChecks() as ready:
         enter = stack.enter_async_context
-        prepared = await enter(with_agent(words, course, ready, telephone.language))
-        url = await ready.also(enter(speech_server(telephone.server_url(server))))
-        manner = await ready.also(telephone.manner.voiced_at(url))
-        phone = await ready.also(enter(Phone(telephone.settings(url, manner))))
+        prepared = await enter(with_agent(words, plan, ready, telephone.language))
+        url = await ready.run_step(enter(speech_server(telephone.server_url(server))))
+        speech_options = await ready.run_step(telephone.speech_options.voiced_at(url))
+        phone = await ready.run_step(enter(Phone(telephone.settings(url, speech_options))))
         if RECOGNISER in await ready.finish():
             prepared = replace(prepared, recogniser=None)
         note_ignored_options(phone.ignored)
@@ -242,13 +242,13 @@ class Attempts:
     """Call attempts to one target."""
 
     def __init__(
-        self, phone: Phone, uri: str, telephone: Telephone, words: TextSource, course: CallPlan
+        self, phone: Phone, uri: str, telephone: Telephone, words: TextSource, plan: CallPlan
     ) -> None:
         self._phone = phone
         self._uri = uri
         self._telephone = telephone
         self._words = words
-        self._course = course
+        self._course = plan
         self.error: SpeechError | None = None
         """Reason of the last failure; None: completed."""
 

@@ -53,13 +53,13 @@ class ReplySpeaker:
 
     Args:
         path: created with the first audio.
-        manner: speech options.
+        speech_options: speech options.
         server: URL; None: start one.
     """
 
-    def __init__(self, path: Path, manner: SpeechOptions, server: str | None) -> None:
+    def __init__(self, path: Path, speech_options: SpeechOptions, server: str | None) -> None:
         self._path = path
-        self._manner = manner
+        self._speech_options = speech_options
         self._server = server
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
 
@@ -82,16 +82,16 @@ class ReplySpeaker:
             url = await stack.enter_async_context(speech_server(self._server))
             client = await SpeechClient.connect(url)
             stack.push_async_callback(client.close)
-            manner = await self._manner.voiced(client)
+            speech_options = await self._speech_options.voiced(client)
             sink = FileSink(self._path, RATE_HZ)
             stack.callback(sink.close)
             samples = 0
             while (text := await self._texts.get()) is not None:
                 context = await client.open(
-                    voice=manner.voice,
-                    language=manner.language,
+                    voice=speech_options.voice,
+                    language=speech_options.language,
                     format=AudioFormat("pcm_s16le", RATE_HZ),
-                    **manner.options,
+                    **speech_options.options,
                 )
                 await context.append(text)
                 await context.end()
@@ -258,7 +258,7 @@ def add_to(app: typer.Typer) -> None:
         "  echo 'When do you open?' | mr-qwen3tts chat --llm http://127.0.0.1:11434/v1"
         " --model llama3.2\n\n"
         "  mr-qwen3tts chat --llm http://127.0.0.1:11434/v1 --model llama3.2 --speak replies.wav"
-    )(option_groups(talk=ChatOptions, manner=SpeechOptions)(chat))
+    )(option_groups(talk=ChatOptions, speech_options=SpeechOptions)(chat))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,15 +266,15 @@ class ChatRequest:
     """Checked command line."""
 
     words: TextSource
-    course: CallPlan
+    plan: CallPlan
     speak: Path | None
-    manner: SpeechOptions
+    speech_options: SpeechOptions
     server: str | None
 
 
 def chat(
     talk: ChatOptions,
-    manner: SpeechOptions,
+    speech_options: SpeechOptions,
     *,
     server: options.Server = None,
 ) -> None:
@@ -293,8 +293,8 @@ def chat(
         check_seconds=talk.check_seconds,
     )
     check_words(words, listening)
-    course = CallPlan(max_seconds=talk.max_seconds, listening=listening)
-    run(run_chat(ChatRequest(words, course, talk.speak, manner, server)))
+    plan = CallPlan(max_seconds=talk.max_seconds, listening=listening)
+    run(run_chat(ChatRequest(words, plan, talk.speak, speech_options, server)))
 
 
 async def run_chat(asked: ChatRequest) -> None:
@@ -305,23 +305,21 @@ async def run_chat(asked: ChatRequest) -> None:
     """
     with require_extra("phone"):
         from qwen3tts_agent.typed_call import TypedCall
-    words, course = asked.words, asked.course
+    words, plan = asked.words, asked.plan
     assert words.chat is not None
     async with PreflightChecks() as ready:
-        if course.listening.check_seconds:
-            ready.start(NAME, check_chat(words.chat, course.listening.check_seconds))
+        if plan.listening.check_seconds:
+            ready.start(NAME, check_chat(words.chat, plan.listening.check_seconds))
         await ready.finish()
     terminal = ChatTerminal()
     async with AsyncExitStack() as stack:
-        agent = await stack.enter_async_context(
-            make_agent(words, course, on_turn=terminal.turn_over)
-        )
+        agent = await stack.enter_async_context(make_agent(words, plan, on_turn=terminal.turn_over))
         # Who reads and types takes longer than who hears and speaks.
         agent.settings = replace(agent.settings, quiet_s=0.0)
         spoken = OptionalSpeaker(asked)
         call = TypedCall(terminal.show, on_said=lambda text: spoken.said(terminal, text))
         note("Type what the caller says. Ctrl-C interrupts the agent, Ctrl-D ends the chat.")
-        greets = bool(course.listening.greeting or words.prompt)
+        greets = bool(plan.listening.greeting or words.prompt)
         if not greets:
             terminal.prompt()
         loop = asyncio.get_running_loop()
@@ -350,7 +348,9 @@ class OptionalSpeaker:
     def __init__(self, asked: ChatRequest) -> None:
 
         self._replies = (
-            None if asked.speak is None else ReplySpeaker(asked.speak, asked.manner, asked.server)
+            None
+            if asked.speak is None
+            else ReplySpeaker(asked.speak, asked.speech_options, asked.server)
         )
         self._task = None if self._replies is None else asyncio.create_task(self._replies.run())
 

@@ -66,14 +66,14 @@ class Utterance:
 class Agent:
     """Agent that answers one call and stops at a barge-in."""
 
-    def __init__(self, phone: Phone, tell: Note, said: list[Utterance]) -> None:
+    def __init__(self, phone: Phone, show: Note, said: list[Utterance]) -> None:
         self._phone = phone
-        self._tell = tell
+        self._show = show
         self._said = said
 
     async def run(self) -> None:
         call = await anext(self._phone.incoming())
-        self._tell(f"agent   answers {call.remote_uri}")
+        self._show(f"agent   answers {call.remote_uri}")
         await call.answer()
         async with aclosing(call.hear()) as turns, asyncio.TaskGroup() as group:
             greeting = group.create_task(self._say(call, GREETING))
@@ -83,28 +83,28 @@ class Agent:
             await call.hangup()
 
     async def _say(self, call: Call, text: str) -> None:
-        self._tell("agent   begins to speak while its text is still being written")
+        self._show("agent   begins to speak while its text is still being written")
         spoken = await call.say(_as_a_model_writes(text))
         self._said.append(Utterance("agent", spoken))
         if spoken.interrupted:
-            self._tell("agent   hears the caller and is silent with the next frame")
+            self._show("agent   hears the caller and is silent with the next frame")
 
 
-async def caller(phone: Phone, uri: str, tell: Note, said: list[Utterance]) -> None:
+async def caller(phone: Phone, uri: str, show: Note, said: list[Utterance]) -> None:
     """Call the agent, interrupt it with a question, and listen to the answer."""
-    tell(f"caller  dials {uri}")
+    show(f"caller  dials {uri}")
     call = await phone.dial(uri)
     await call.answered()
     core = SpeechDetectionCore(ListenSettings(detector="level"), call.clock.now())
     async for frame in call.audio():
         if any(isinstance(event, OnsetHeard) for event in core.push(frame)):
-            tell("caller  hears the agent's voice")
+            show("caller  hears the agent's voice")
             break
     await asyncio.sleep(INTERRUPT_AFTER_S)
-    tell("caller  interrupts with a question")
+    show("caller  interrupts with a question")
     said.append(Utterance("caller", await call.say(QUESTION)))
     cause = await call.ended()
-    tell(f"caller  the call has ended: {cause}")
+    show(f"caller  the call has ended: {cause}")
 
 
 def _as_a_model_writes(text: str) -> AsyncIterator[str]:
@@ -116,21 +116,21 @@ async def demo(recording: Path, log: Path) -> None:
     clock = LoopClock()
     began = clock.now()
 
-    def tell(message: str) -> None:
+    def show(message: str) -> None:
         results().print(Text(f"{clock.now() - began:7.3f} s  {message}"))
 
     said: list[Utterance] = []
     async with speech_server(None) as url:
-        tell(f"server  speaks at {url}")
+        show(f"server  speaks at {url}")
         settings = PhoneSettings(
             server_url=url, port=SIP_PORT, record_path=recording, latency_log=log
         )
         async with _phone(settings) as agent_phone, Phone(PhoneSettings(server_url=url)) as mine:
-            tell(f"agent   waits at {agent_phone.uri}")
-            agent = Agent(agent_phone, tell, said)
+            show(f"agent   waits at {agent_phone.uri}")
+            agent = Agent(agent_phone, show, said)
             async with asyncio.timeout(CALL_WITHIN_S), asyncio.TaskGroup() as group:
                 group.create_task(agent.run())
-                group.create_task(caller(mine, agent_phone.uri, tell, said))
+                group.create_task(caller(mine, agent_phone.uri, show, said))
     results().print()
     _print_utterances(said, began)
     results().print()

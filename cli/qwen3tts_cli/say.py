@@ -56,7 +56,7 @@ FIRST_OPTIONS = (
 class SayOptions:
     """Input and output."""
 
-    manner: SpeechOptions
+    speech_options: SpeechOptions
     rate_hz: int
     bar: bool = True
     """Whether progress is shown in place; not while typing."""
@@ -70,7 +70,7 @@ def add_to(app: typer.Typer) -> None:
         "  llm 'Tell me a story' | mr-qwen3tts say - --play\n\n"
         "  mr-qwen3tts say 'With my own voice.' --clone me.wav --ref-text 'What I say in it.'"
         " --play --server ws://127.0.0.1:8765/v1/speech"
-    )(option_groups(manner=SpeechOptions)(say))
+    )(option_groups(speech_options=SpeechOptions)(say))
 
 
 def say(
@@ -94,7 +94,7 @@ def say(
     play: Annotated[bool, typer.Option("--play", "-p", help="Play it while it is made.")] = False,
     rate: Annotated[int, typer.Option(help="Sample rate in hertz: 24000, 16000, 8000.")] = 24_000,
     *,
-    manner: SpeechOptions,
+    speech_options: SpeechOptions,
     server: options.Server = None,
 ) -> None:
     """Speak a text to a [bold]file[/bold] or the [bold]loudspeaker[/bold]."""
@@ -112,7 +112,7 @@ def say(
         check_file(file)
     words, total_chars = _words(text, file)
     bar = not (text == "-" and typed_by_person())
-    run(say_words(words, SayOptions(manner, rate, bar), server, out, play, total_chars))
+    run(say_words(words, SayOptions(speech_options, rate, bar), server, out, play, total_chars))
 
 
 def _words(text: str | None, file: Path | None) -> tuple[AsyncIterator[str], int | None]:
@@ -149,14 +149,14 @@ async def say_words(
         url = await stack.enter_async_context(speech_server(server))
         client = await SpeechClient.connect(url, resume=None if server is None else RESUME)
         stack.push_async_callback(client.close)
-        how = replace(how, manner=await how.manner.voiced(client))
+        how = replace(how, speech_options=await how.speech_options.voiced(client))
         if out is not None:
             sinks.append(_opened(out, how.rate_hz, stack))
         progress = stack.enter_context(_progress(how.bar))
         speech = SpokenText(
             client, how, sinks, progress, progress.add_task("0.0 s", total=total_chars)
         )
-        stack.callback(speech.tell, out)
+        stack.callback(speech.report, out)
         await speech.say(words)
         for each in sinks:
             await each.finish()
@@ -187,7 +187,7 @@ class SpokenText:
         self._progress = progress
         self._task = task
         self._chars_before = 0
-        self._told = False
+        self._noted = False
         self.samples = 0
         """Written so far."""
 
@@ -195,12 +195,12 @@ class SpokenText:
         """Speak all passages."""
         passages = Passages(words)
         while await passages.more():
-            manner = self._how.manner
+            speech_options = self._how.speech_options
             context = await self._client.open(
-                voice=manner.voice,
-                language=manner.language,
+                voice=speech_options.voice,
+                language=speech_options.language,
                 format=_pcm(self._how.rate_hz),
-                **manner.options,
+                **speech_options.options,
             )
             async with asyncio.TaskGroup() as group:
                 feed = group.create_task(_feed(context, passages))
@@ -216,10 +216,10 @@ class SpokenText:
         taken = reported = 0
         async for event in context:
             match event:
-                case Started(mode=mode, ignored=ignored) if not self._told:
-                    self._told = True
+                case Started(mode=mode, ignored=ignored) if not self._noted:
+                    self._noted = True
                     note_ignored_options(ignored)
-                    note_text_mode(self._how.manner.mode, mode)
+                    note_text_mode(self._how.speech_options.mode, mode)
                 case Audio(pcm=pcm):
                     for sink in self._sinks:
                         await sink.write(pcm)
@@ -238,7 +238,7 @@ class SpokenText:
                 case _:
                     pass
 
-    def tell(self, out: Path | None) -> None:
+    def report(self, out: Path | None) -> None:
         """Print the result, also after an error."""
         seconds = self.samples / self._how.rate_hz
         if out is not None and str(out) != "-" and self.samples:

@@ -143,7 +143,7 @@ def add_to(app: typer.Typer) -> None:
             model=ModelOptions,
             logs=LogOptions,
             dialling=SipOptions,
-            manner=SpeechOptions,
+            speech_options=SpeechOptions,
             listening=ListenOptions,
         )(softphone)
     )
@@ -154,8 +154,8 @@ class SoftphoneRequest:
     """Checked command line."""
 
     page: PageOptions
-    manner: SpeechOptions
-    course: CallPlan
+    speech_options: SpeechOptions
+    plan: CallPlan
     words: TextSource | None
     """The agent's model; None: no agent."""
     logs: LogOptions
@@ -168,7 +168,7 @@ def softphone(
     model: ModelOptions,
     logs: LogOptions,
     dialling: SipOptions,
-    manner: SpeechOptions,
+    speech_options: SpeechOptions,
     listening: ListenOptions,
     *,
     max_seconds: options.MaxSeconds = None,
@@ -178,14 +178,14 @@ def softphone(
     if model.llm is not None and listening.stt is None:
         raise typer.BadParameter("--llm needs --stt, such as --stt whisper, to hear callers.")
     words = model.words()
-    course = CallPlan(max_seconds=max_seconds, listening=listening)
-    check_agent(words or TextSource(), course)
+    plan = CallPlan(max_seconds=max_seconds, listening=listening)
+    check_agent(words or TextSource(), plan)
     for option, path in (("--latency-log", logs.latency_log), ("--call-log", logs.call_log)):
         check_writable(option, path)
     said = read_config(dialling.config)
-    asked = SoftphoneRequest(page, manner, course, words, logs, said, dialling.sip)
+    asked = SoftphoneRequest(page, speech_options, plan, words, logs, said, dialling.sip)
     with require_extra("webrtc"):
-        settings_of(asked, {"": "ws://127.0.0.1:8765/v1/speech"}, manner)
+        settings_of(asked, {"": "ws://127.0.0.1:8765/v1/speech"}, speech_options)
     if said is not None or dialling.sip:
         telephone_of(asked).check()
     print_config_warnings(said)
@@ -197,32 +197,32 @@ async def serve(asked: SoftphoneRequest) -> None:
     with require_extra("webrtc"):
         from qwen3tts_phone.softphone.server import Softphone, raise_thread_priority
     async with AsyncExitStack() as stack, PreflightChecks(goes_on=True) as ready:
-        course = asked.course
+        plan = asked.plan
         if asked.words is not None:
-            course = await stack.enter_async_context(
-                with_agent(asked.words, course, ready, asked.manner.language)
+            plan = await stack.enter_async_context(
+                with_agent(asked.words, plan, ready, asked.speech_options.language)
             )
         servers = parsed_servers(asked.page.server)
         if not servers:
             known = asked.config.speech.server if asked.config is not None else None
             known = known or os.environ.get("MR_QWEN3TTS_SERVER", "").strip() or None
-            servers = {"": await ready.also(stack.enter_async_context(speech_server(known)))}
+            servers = {"": await ready.run_step(stack.enter_async_context(speech_server(known)))}
         url = next(iter(servers.values()))
-        manner = await ready.also(asked.manner.voiced_at(url))
+        speech_options = await ready.run_step(asked.speech_options.voiced_at(url))
         await ready.finish()
         phone = None
         if asked.config is not None or asked.sip:
-            phone = await stack.enter_async_context(await telephone_at(asked, url, manner))
+            phone = await stack.enter_async_context(await telephone_at(asked, url, speech_options))
         raise_thread_priority()  # the packets of a call in the browser leave from here
         page = await stack.enter_async_context(
-            Softphone(settings_of(asked, servers, manner), phone=phone, agent=course.agent)
+            Softphone(settings_of(asked, servers, speech_options), phone=phone, agent=plan.agent)
         )
         print_softphone(page, open_it=asked.page.open_it)
         await asyncio.Event().wait()
 
 
 def settings_of(
-    asked: SoftphoneRequest, servers: dict[str, str], manner: SpeechOptions
+    asked: SoftphoneRequest, servers: dict[str, str], speech_options: SpeechOptions
 ) -> SoftphoneSettings:
     """Return page settings; raises ``typer.BadParameter``."""
     from qwen3tts_phone.detection.settings import ListenSettings
@@ -230,7 +230,7 @@ def settings_of(
     from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
     from qwen3tts_phone.softphone.webrtc.settings import IceServer
 
-    page, listening = asked.page, asked.course.listening
+    page, listening = asked.page, asked.plan.listening
     heard = listening.stt is not None or listening.listens
     base = asked.config.settings().records if asked.config is not None else None
     try:
@@ -238,9 +238,9 @@ def settings_of(
             host=page.host,
             port=page.port,
             engines=tuple(EngineSettings(url, name) for name, url in servers.items()),
-            voice=manner.voice,
-            language=manner.language,
-            options=manner.options,
+            voice=speech_options.voice,
+            language=speech_options.language,
+            options=speech_options.options,
             token=page.token(),
             https=False if page.http else None,
             certificate=page.certificate,
@@ -252,7 +252,7 @@ def settings_of(
             ice_servers=tuple(IceServer(*each) for each in page.ice_servers()),
             listen=listening.settings() if heard else ListenSettings(),
             max_calls=page.max_calls,
-            max_call_s=asked.course.max_seconds or 7200.0,
+            max_call_s=asked.plan.max_seconds or 7200.0,
             recording=page.recording,
             recordings=page.recordings,
             records=RecordSettings(
@@ -278,15 +278,15 @@ def telephone_of(asked: SoftphoneRequest) -> Telephone:
         record=None,
         latency_log=asked.logs.latency_log,
         otel=asked.logs.otel,
-        manner=asked.manner,
+        speech_options=asked.speech_options,
         config=asked.config,
         call_log=asked.logs.call_log,
         calling=True,
     )
 
 
-async def telephone_at(asked: SoftphoneRequest, url: str, manner: SpeechOptions) -> Phone:
+async def telephone_at(asked: SoftphoneRequest, url: str, speech_options: SpeechOptions) -> Phone:
     """Return it unstarted, on the publicly reachable address."""
     with require_extra("phone"):
         from qwen3tts_phone.phone import Phone
-    return Phone(telephone_of(asked).settings(url, manner))
+    return Phone(telephone_of(asked).settings(url, speech_options))

@@ -44,7 +44,7 @@ def telephone(folder: Path, name: str) -> Telephone:
         registrar=None,
         record=folder / f"{name}.wav",
         latency_log=folder / "calls.jsonl",
-        manner=SpeechOptions(voice="tone"),
+        speech_options=SpeechOptions(voice="tone"),
     )
 
 

@@ -169,8 +169,8 @@ def test_the_agent_is_as_the_options_say(tmp_path: Path) -> None:
         filler="One moment, please.",
         conversation_log=tmp_path / "talks.jsonl",
     )
-    course = CallPlan(listening=listening, transfer="sip:200@pbx.test", max_seconds=90)
-    agent = make_agent(MODEL, course)
+    plan = CallPlan(listening=listening, transfer="sip:200@pbx.test", max_seconds=90)
+    agent = make_agent(MODEL, plan)
     assert agent.settings.greeting_prompt == ""
     assert agent.settings.filler == ("One moment, please.",)
     assert agent.settings.transfers == {TRANSFER_NAME: "sip:200@pbx.test"}
@@ -197,18 +197,18 @@ async def test_the_recogniser_ends_with_the_command(monkeypatch: pytest.MonkeyPa
     listening = ListenOptions(stt="whisper", check_seconds=0)
     async with (
         PreflightChecks() as ready,
-        with_agent(MODEL, CallPlan(listening=listening), ready) as course,
+        with_agent(MODEL, CallPlan(listening=listening), ready) as plan,
     ):
         await ready.finish()
-        assert course.agent is not None
+        assert plan.agent is not None
         assert done == ["warm"]
     assert done == ["warm", "close"]
 
 
 def test_a_time_that_is_too_long_is_refused() -> None:
-    course = CallPlan(listening=ListenOptions(stt="ws://127.0.0.1:9/hear"), max_seconds=1e9)
+    plan = CallPlan(listening=ListenOptions(stt="ws://127.0.0.1:9/hear"), max_seconds=1e9)
     with pytest.raises(typer.BadParameter, match="max_minutes"):
-        make_agent(MODEL, course)
+        make_agent(MODEL, plan)
 
 
 @pytest.mark.parametrize("target", ["", "nonsense", "sip:", "200"])

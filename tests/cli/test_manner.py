@@ -29,14 +29,14 @@ class Cloner:
 
 
 def taken(*arguments: str) -> SpeechOptions:
-    """The manner that a command line says."""
+    """The speech_options that a command line says."""
     got: list[SpeechOptions] = []
 
-    def command(*, manner: SpeechOptions) -> None:
-        got.append(manner)
+    def command(*, speech_options: SpeechOptions) -> None:
+        got.append(speech_options)
 
     probe = typer.Typer()
-    probe.command()(option_groups(manner=SpeechOptions)(command))
+    probe.command()(option_groups(speech_options=SpeechOptions)(command))
     result = CliRunner().invoke(probe, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return got[0]
@@ -48,12 +48,12 @@ def test_what_is_not_given_is_left_to_the_server() -> None:
 
 
 def test_every_option_reaches_the_context() -> None:
-    manner = taken(
+    speech_options = taken(
         *("-v", "ryan", "-l", "de", "--speed", "1.5", "--mode", "live", "--seed", "7"),
         *("--instructions", "Calmly.", "--temperature", "0"),
     )
-    assert (manner.voice, manner.language) == ("ryan", "de")
-    assert manner.options == {
+    assert (speech_options.voice, speech_options.language) == ("ryan", "de")
+    assert speech_options.options == {
         "speed": 1.5,
         "mode": "live",
         "seed": 7,
@@ -87,10 +87,12 @@ async def test_a_recording_becomes_a_voice_that_the_server_has(
     recording = tmp_path / "me.wav"
     recording.write_bytes(b"sound")
     client = Cloner()
-    manner = await SpeechOptions(clone=recording, seed=3).voiced(cast(Any, client))
-    assert manner == SpeechOptions(voice="abc", seed=3)
-    manner = await SpeechOptions(clone=recording, ref_text="My words.").voiced(cast(Any, client))
-    assert manner.voice == "abc"
+    speech_options = await SpeechOptions(clone=recording, seed=3).voiced(cast(Any, client))
+    assert speech_options == SpeechOptions(voice="abc", seed=3)
+    speech_options = await SpeechOptions(clone=recording, ref_text="My words.").voiced(
+        cast(Any, client)
+    )
+    assert speech_options.voice == "abc"
     assert client.asked == [(b"sound", None, False), (b"sound", "My words.", False)]
     told = capsys.readouterr().err
     assert "--voice abc" in told

@@ -92,7 +92,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[str]:
     def tell(page: Any, *, open_it: bool = False) -> None:
         told.put_nowait(page.url)
 
-    monkeypatch.setattr(softphone_told, "tell_softphone", tell)
+    monkeypatch.setattr(softphone_told, "print_softphone", tell)
     return told
 
 

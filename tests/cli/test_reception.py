@@ -190,6 +190,6 @@ accounts:
     changes = reception.RegistrationPrinter()
     changes(AccountEvent("office", "registration_lost", "office is not registered any more", 0.0))
     assert told.empty() or "registered any more" not in told.get_nowait()
-    changes.told = True
+    changes.announced = True
     changes(AccountEvent("office", "registration_lost", "office is not registered any more", 0.0))
     assert await line(told, "(registered any more)")

@@ -36,11 +36,11 @@ URL = "ws://127.0.0.1:8765/v1/speech"
 
 
 def asked(**page: Any) -> SoftphoneRequest:
-    course = CallPlan(listening=ListenOptions())
+    plan = CallPlan(listening=ListenOptions())
     return SoftphoneRequest(
         PageOptions(**page),
         SpeechOptions(voice="alba"),
-        course,
+        plan,
         words=None,
         logs=LogOptions(),
         config=None,

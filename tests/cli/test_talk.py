@@ -194,10 +194,10 @@ class WordsOf(TextSource):
 
 
 async def talking(
-    call: FakeCall, course: CallPlan | None = None, words: Words = GREETING
+    call: FakeCall, plan: CallPlan | None = None, words: TextSource = GREETING
 ) -> asyncio.Task[None]:
     """A conversation that has begun."""
-    task = asyncio.create_task(talk.handle_call(cast(Call, call), words, course or CallPlan()))
+    task = asyncio.create_task(talk.handle_call(cast(Call, call), words, plan or CallPlan()))
     await settle()
     return task
 
@@ -458,7 +458,7 @@ def telephone(**changes: object) -> Telephone:
         "registrar": None,
         "record": None,
         "latency_log": None,
-        "manner": SpeechOptions(),
+        "speech_options": SpeechOptions(),
     }
     return Telephone(**{**options, **changes})  # type: ignore[arg-type]
 

@@ -45,7 +45,7 @@ def telephone(**changes: object) -> Telephone:
         "registrar": None,
         "record": None,
         "latency_log": None,
-        "manner": SpeechOptions(),
+        "speech_options": SpeechOptions(),
     }
     return Telephone(**{**options, **changes})  # type: ignore[arg-type]
 
@@ -70,7 +70,7 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
         port=5099,
         codecs="g722, PCMU",
         srtp=Srtp.REQUIRE,
-        manner=SpeechOptions(voice="other", seed=7),
+        speech_options=SpeechOptions(voice="other", seed=7),
         record=tmp_path / "x.wav",
         call_log=tmp_path / "calls.jsonl",
     )

@@ -30,23 +30,23 @@ RECOGNISER = "Recogniser"
 """Name of the recogniser's preflight check."""
 
 
-def check_agent(words: TextSource, course: CallPlan) -> None:
+def check_agent(words: TextSource, plan: CallPlan) -> None:
     """Refuse an agent that cannot work, before the phone rings.
 
     Raises:
         typer.BadParameter: no recogniser, or an invalid setting.
         SpeechError: invalid text, unknown recogniser, or missing packages.
     """
-    listening = course.listening
-    if course.listen_s is not None and words.chat is not None and listening.stt is not None:
+    listening = plan.listening
+    if plan.listen_s is not None and words.chat is not None and listening.stt is not None:
         raise typer.BadParameter("--listen: an agent listens already. Leave out --listen or --stt.")
-    if listening.stt is not None and words.chat is None and course.listen_s is None:
+    if listening.stt is not None and words.chat is None and plan.listen_s is None:
         raise typer.BadParameter(
             "--stt understands the caller, and somebody must answer: give --llm URL in place of"
             " other words. Or print what is said after yours: add --listen SECONDS."
         )
     check_words(words, listening)
-    if listening.stt is not None or listening.listens or course.listen_s is not None:
+    if listening.stt is not None or listening.listens or plan.listen_s is not None:
         settings = listening.settings()
         with require_extra("phone"):
             from qwen3tts_phone.detection.vad import make_detector
@@ -54,7 +54,7 @@ def check_agent(words: TextSource, course: CallPlan) -> None:
     if listening.stt is not None:
         recogniser_of(listening)
         if words.chat is not None:
-            agent_settings(words, course)
+            agent_settings(words, plan)
 
 
 def whisper_available(language: str | None) -> bool:
@@ -84,29 +84,29 @@ def recogniser_of(listening: ListenOptions, language: str | None = None) -> Reco
 
 @asynccontextmanager
 async def with_agent(
-    words: TextSource, course: CallPlan, ready: PreflightChecks, language: str | None = None
+    words: TextSource, plan: CallPlan, ready: PreflightChecks, language: str | None = None
 ) -> AsyncIterator[CallPlan]:
     """Add the agent, if one is configured, and start the checks of its model and recogniser.
 
     Args:
         language: caller's language tag such as ``de``; None: detected.
     """
-    if words.chat is not None and course.listening.check_seconds:
-        ready.start(NAME, check_chat(words.chat, course.listening.check_seconds))
-    if course.listening.stt is None:
-        yield course
+    if words.chat is not None and plan.listening.check_seconds:
+        ready.start(NAME, check_chat(words.chat, plan.listening.check_seconds))
+    if plan.listening.stt is None:
+        yield plan
         return
-    recogniser = recogniser_of(course.listening, language)
+    recogniser = recogniser_of(plan.listening, language)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(recogniser.close)  # the agent ends those alone that it has made
         if words.chat is None:
-            check = _warmed(recogniser, recogniser, course.listening.stt)
-            ready.start(RECOGNISER, check, optional=not course.stt_named)
-            yield replace(course, recogniser=recogniser)
+            check = _warmed(recogniser, recogniser, plan.listening.stt)
+            ready.start(RECOGNISER, check, optional=not plan.stt_named)
+            yield replace(plan, recogniser=recogniser)
             return
-        agent = await stack.enter_async_context(make_agent(words, course, recogniser))
-        ready.start(RECOGNISER, _warmed(agent, recogniser, course.listening.stt))
-        yield replace(course, agent=agent)
+        agent = await stack.enter_async_context(make_agent(words, plan, recogniser))
+        ready.start(RECOGNISER, _warmed(agent, recogniser, plan.listening.stt))
+        yield replace(plan, agent=agent)
 
 
 async def _warmed(listener: Agent | Recogniser, recogniser: Recogniser, stt: str) -> str:
@@ -120,7 +120,7 @@ async def _warmed(listener: Agent | Recogniser, recogniser: Recogniser, stt: str
 
 def make_agent(
     words: TextSource,
-    course: CallPlan,
+    plan: CallPlan,
     recogniser: Recogniser | None = None,
     on_turn: OnTurn | None = None,
 ) -> Agent:
@@ -132,7 +132,7 @@ def make_agent(
     """
     with require_extra("phone"):
         from qwen3tts_agent.agent import Agent
-    listening = course.listening
+    listening = plan.listening
     assert words.chat is not None
     return Agent(
         words.chat,
@@ -140,26 +140,26 @@ def make_agent(
         greeting=listening.greeting or "",
         stt=recogniser or (recogniser_of(listening) if listening.stt is not None else None),
         listen=listening.settings(),
-        settings=agent_settings(words, course),
+        settings=agent_settings(words, plan),
         log=listening.conversation_log,
         on_turn=on_turn or partial(print_turn, words=listening.transcript),
     )
 
 
-def agent_settings(words: TextSource, course: CallPlan) -> AgentSettings:
+def agent_settings(words: TextSource, plan: CallPlan) -> AgentSettings:
     """Return the agent settings; raises ``typer.BadParameter``."""
     with require_extra("phone"):
         from qwen3tts_agent.settings import AgentSettings
-    listening = course.listening
+    listening = plan.listening
     changes: dict[str, Any] = {"hang_up_tool": True, "log_words": listening.transcript}
     if listening.greeting is None:
         changes["greeting_prompt"] = words.prompt
     if listening.filler is not None:
         changes["filler"] = (listening.filler,)
-    if course.max_seconds is not None:
-        changes["max_minutes"] = course.max_seconds / 60
-    if course.transfer is not None:
-        changes["transfers"] = {TRANSFER_NAME: course.transfer}
+    if plan.max_seconds is not None:
+        changes["max_minutes"] = plan.max_seconds / 60
+    if plan.transfer is not None:
+        changes["transfers"] = {TRANSFER_NAME: plan.transfer}
     try:
         return AgentSettings(**changes)
     except ValueError as error:
@@ -179,7 +179,7 @@ def print_turn(_: object, turn: TurnRecord, *, words: bool) -> None:
         told.append(f"heard {wait:.0f} ms after the caller's last word")
     if turn.interrupted:
         told.append("the caller cut in")
-    note(f"Turn {turn.number} ({KINDS[turn.kind]}){': ' if told else ''}{', '.join(told)}.")
+    note(f"Turn {turn.number} ({TURN_KINDS[turn.kind]}){': ' if told else ''}{', '.join(told)}.")
     if turn.error is not None:
         note(f"{turn.error.message} {turn.error.remedy}".rstrip())
 

@@ -39,7 +39,7 @@ T = TypeVar("T")
 async def answer_calls(
     telephone: Telephone,
     words: TextSource,
-    course: CallPlan,
+    plan: CallPlan,
     server: str | None,
     lines: LineOptions | None = None,
     ports: Ports | None = None,
@@ -54,17 +54,15 @@ async def answer_calls(
     lines = lines or LineOptions()
     once = lines.once or words.once
     async with AsyncExitStack() as stack, PreflightChecks(goes_on=True) as ready:
-        course = await stack.enter_async_context(
-            with_agent(words, course, ready, telephone.language)
-        )
-        url = await ready.also(
+        plan = await stack.enter_async_context(with_agent(words, plan, ready, telephone.language))
+        url = await ready.run_step(
             stack.enter_async_context(speech_server(telephone.server_url(server)))
         )
-        manner = await ready.also(telephone.manner.voiced_at(url))
+        speech_options = await ready.run_step(telephone.speech_options.voiced_at(url))
         await ready.finish()
         if words.file is not None:
             note(f"Words: {words.file} is ready.")
-        settings = telephone.settings(url, manner, max_calls=1 if once else None)
+        settings = telephone.settings(url, speech_options, max_calls=1 if once else None)
         ours = telephone.server_url(server) is None
         changes = RegistrationPrinter()
         sources: list[CallSource] = []
@@ -77,7 +75,7 @@ async def answer_calls(
             sources.append(phone)
             note_ignored_options(phone.ignored)
             if not ours:
-                await print_voice(phone.link, manner)
+                await print_voice(phone.link, speech_options)
             print_addresses(phone)
         streaming = lines.stream_settings(settings, ports or lines.ports(None))
         if streaming is not None:
@@ -86,7 +84,7 @@ async def answer_calls(
             streams = await stack.enter_async_context(Streams(streaming))
             sources.append(streams)
             if not ours and phone is None:
-                await print_voice(streams.link, manner)
+                await print_voice(streams.link, speech_options)
             print_stream_listeners(streams)
         further = [] if streams is None else [streams]
         await open_listening_page(
@@ -95,10 +93,10 @@ async def answer_calls(
             settings,
             phone=phone,
             further=further,
-            agent=course.agent,
+            agent=plan.agent,
         )
-        changes.told = True
-        reception = AnswerService(sources, words, course, dict(telephone.headers))
+        changes.announced = True
+        reception = AnswerService(sources, words, plan, dict(telephone.headers))
         stop = asyncio.Event()
         with at_first_sigterm(stop.set):
             await (reception.one(stop) if once else reception.all(stop, lines.drain_seconds))
@@ -108,11 +106,11 @@ class RegistrationPrinter:
     """Printer of registration changes."""
 
     def __init__(self) -> None:
-        self.told = False
+        self.announced = False
         """Whether the initial state was printed."""
 
     def __call__(self, event: AccountEvent) -> None:
-        if self.told:
+        if self.announced:
             note(event.words)
 
 
@@ -132,7 +130,7 @@ class AnswerService:
     Args:
         lines: sources of calls.
         words: text to speak.
-        course: settings of each call.
+        plan: settings of each call.
         headers: added to our SIP answers.
     """
 
@@ -140,12 +138,12 @@ class AnswerService:
         self,
         lines: Sequence[CallSource],
         words: TextSource,
-        course: CallPlan,
+        plan: CallPlan,
         headers: dict[str, str] | None = None,
     ) -> None:
         self._lines = lines
         self._words = words
-        self._course = course
+        self._course = plan
         self._headers = headers or {}
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -232,10 +230,10 @@ async def _unless(stop: asyncio.Event, task: asyncio.Task[T]) -> T | None:
         task.cancel()
 
 
-async def print_voice(link: SpeechLink, manner: SpeechOptions) -> None:
+async def print_voice(link: SpeechLink, speech_options: SpeechOptions) -> None:
     """Print the voice of a remote server; an own server prints it at start."""
     client = await link.client()
-    note(f"Voice: {shown_voice(client.session, manner.voice)} at {link.url} is ready.")
+    note(f"Voice: {shown_voice(client.session, speech_options.voice)} at {link.url} is ready.")
 
 
 def print_addresses(phone: Phone) -> None:
@@ -281,20 +279,20 @@ def shown_uri(uri: str, host: str) -> str:
 
 
 async def converse(
-    call: Call, words: TextSource, course: CallPlan, headers: dict[str, str] | None = None
+    call: Call, words: TextSource, plan: CallPlan, headers: dict[str, str] | None = None
 ) -> None:
     """Answer one call and handle it to its end."""
     await (call.answer(headers) if headers else call.answer())
-    await handle_call(call, words, course)
+    await handle_call(call, words, plan)
 
 
 async def converse_isolated(
-    call: Call, words: TextSource, course: CallPlan, headers: dict[str, str] | None = None
+    call: Call, words: TextSource, plan: CallPlan, headers: dict[str, str] | None = None
 ) -> None:
     """Run `converse` with the caller's name in notes; an error ends this call only."""
     task_label.set(call.remote_uri or call.id)
     try:
-        await converse(call, words, course, headers)
+        await converse(call, words, plan, headers)
     except Exception as failure:
         error = first_error(failure)
         if isinstance(error, SpeechError):

@@ -118,7 +118,7 @@ class CallPlan:
 
 
 async def handle_call(
-    call: Call, words: TextSource, course: CallPlan, watching: asyncio.Task[None] | None = None
+    call: Call, words: TextSource, plan: CallPlan, watching: asyncio.Task[None] | None = None
 ) -> None:
     """Handle an answered call: DTMF, speech, hang-up or transfer.
 
@@ -132,10 +132,10 @@ async def handle_call(
     chain = CallChain(call, watching)
     ended = asyncio.create_task(chain.follow())
     speech: CallTask = TextTask(call, words)
-    longest_s = course.max_seconds
-    if course.agent is not None:
-        speech, longest_s = AgentTask(call, course.agent), None  # it ends in time by itself
-    speaking = asyncio.create_task(_run_plan(chain, speech, course))
+    longest_s = plan.max_seconds
+    if plan.agent is not None:
+        speech, longest_s = AgentTask(call, plan.agent), None  # it ends in time by itself
+    speaking = asyncio.create_task(_run_plan(chain, speech, plan))
     try:
         done, _ = await asyncio.wait(
             {ended, speaking}, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED
@@ -152,20 +152,20 @@ async def handle_call(
         await ended
         await chain.close()
         await asyncio.wait([speaking])
-        speech.tell()
-        chain.tell_findings()
-    speech.judge(why)
+        speech.report()
+        chain.print_audio_failures()
+    speech.raise_failure(why)
 
 
-async def _run_plan(chain: CallChain, speech: CallTask, course: CallPlan) -> None:
+async def _run_plan(chain: CallChain, speech: CallTask, plan: CallPlan) -> None:
     call = chain.call
-    if course.digits:
-        await call.send_dtmf(course.digits)
-    await speech.run(course)
-    if course.transfer is not None and course.agent is None:
-        speech.tell()
-        note(f"Handing the call on to {course.transfer} …")
-        await chain.call.transfer(course.transfer)
+    if plan.digits:
+        await call.send_dtmf(plan.digits)
+    await speech.run(plan)
+    if plan.transfer is not None and plan.agent is None:
+        speech.report()
+        note(f"Handing the call on to {plan.transfer} …")
+        await chain.call.transfer(plan.transfer)
         note("The call was handed on.")
 
 
@@ -175,13 +175,13 @@ class CallTask(Protocol):
     last_wait_s: float
     """Deadline after the end of the call."""
 
-    async def run(self, course: CallPlan) -> None:
+    async def run(self, plan: CallPlan) -> None:
         """Speak to the end."""
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Print the outcome; once."""
 
-    def judge(self, why: str) -> None:
+    def raise_failure(self, why: str) -> None:
         """Raise the failure for the exit code; ``why``: end reason of the call."""
 
 
@@ -195,12 +195,12 @@ class AgentTask:
         self._agent = agent
         self._conversation: Conversation | None = None
 
-    async def run(self, course: CallPlan) -> None:
+    async def run(self, plan: CallPlan) -> None:
         self._conversation = await self._agent.talk(self._call)
 
-    def tell(self) -> None: ...
+    def report(self) -> None: ...
 
-    def judge(self, why: str) -> None:
+    def raise_failure(self, why: str) -> None:
         """Raise the model's error if it failed in all turns."""
         if self._conversation is not None:
             raise_model_error(self._conversation)
@@ -229,10 +229,10 @@ class TextTask:
         self.heard_samples = 0
         """Of all utterances, at 24 kHz."""
 
-    async def run(self, course: CallPlan) -> None:
+    async def run(self, plan: CallPlan) -> None:
         """Speak to the end or to a barge-in; only typed text continues after one."""
         try:
-            while await self._moves_on(asyncio.create_task(self._converse(course))):
+            while await self._moves_on(asyncio.create_task(self._converse(plan))):
                 pass
         finally:
             await self._drop_script()
@@ -251,23 +251,23 @@ class TextTask:
             following = await moving
             if following is None:
                 return False
-            self.tell()
+            self.report()
             self._call = following
             return True
         finally:
             saying.cancel()
             moving.cancel()
 
-    async def _converse(self, course: CallPlan) -> None:
-        if not (course.listening.listens or course.listen_s is not None):
+    async def _converse(self, plan: CallPlan) -> None:
+        if not (plan.listening.listens or plan.listen_s is not None):
             await self._say()
             return
-        listening = self._call.hear(course.listening.settings(), course.recogniser)
-        following = asyncio.create_task(_follow(listening, tell=course.listen_s is not None))
+        listening = self._call.hear(plan.listening.settings(), plan.recogniser)
+        following = asyncio.create_task(_follow(listening, report=plan.listen_s is not None))
         try:
             await self._say_to_listener(listening)
-            if course.listen_s is not None and not self._call.over:
-                await self._stay(course, course.listen_s, following)
+            if plan.listen_s is not None and not self._call.over:
+                await self._stay(plan, plan.listen_s, following)
         finally:
             following.cancel()
 
@@ -287,18 +287,18 @@ class TextTask:
                 return
             assert self._script is not None
             if spoken.remaining.strip():
-                self.tell()
+                self.report()
                 self._script.skip()
             elif spoken.heard.strip():
-                self.tell()
+                self.report()
 
-    async def _stay(self, course: CallPlan, seconds: float, following: asyncio.Task[None]) -> None:
+    async def _stay(self, plan: CallPlan, seconds: float, following: asyncio.Task[None]) -> None:
         call = self._call
         self.last_wait_s = RECOGNITION_GRACE_S
         note(f"Listening for {seconds:g} s …")
         over = asyncio.create_task(call.ended())
         await asyncio.wait({over}, timeout=seconds)
-        if course.transfer is not None and not call.over:
+        if plan.transfer is not None and not call.over:
             over.cancel()
             return
         await call.hangup()
@@ -316,7 +316,7 @@ class TextTask:
         if script is not None:
             await script.close()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Print heard audio and latency of the last utterance; once."""
         if self._utterance is None:
             return
@@ -328,7 +328,7 @@ class TextTask:
         _print_latency(spoken)
         self._utterance = None
 
-    def judge(self, why: str) -> None:
+    def raise_failure(self, why: str) -> None:
         """Raise CutShort for unspoken or missing text."""
         if self.cut_short:
             raise CutShort(f"{why} before everything was said.")
@@ -336,9 +336,9 @@ class TextTask:
             raise CutShort("there was nothing to say.", remedy="Give some words to say.")
 
 
-async def _follow(listening: SpeechDetection, *, tell: bool) -> None:
+async def _follow(listening: SpeechDetection, *, report: bool) -> None:
     async for turn in listening:
-        if tell:
+        if report:
             _print_recognised(turn)
 
 

@@ -112,7 +112,7 @@ class Telephone:
     registrar: str | None
     record: Path | None
     latency_log: Path | None
-    manner: SpeechOptions
+    speech_options: SpeechOptions
     config: PhoneConfig | None = None
     """The settings file."""
     account: str | None = None
@@ -169,17 +169,21 @@ class Telephone:
     @property
     def language(self) -> str | None:
         """Return the language of option or file; None: unset."""
-        if self.manner.language is not None or self.config is None:
-            return self.manner.language
+        if self.speech_options.language is not None or self.config is None:
+            return self.speech_options.language
         return self.config.speech.language
 
     def settings(
-        self, server_url: str, manner: SpeechOptions | None = None, *, max_calls: int | None = None
+        self,
+        server_url: str,
+        speech_options: SpeechOptions | None = None,
+        *,
+        max_calls: int | None = None,
     ) -> PhoneSettings:
         """Return phone settings; calls beyond ``max_calls`` get busy.
 
         Args:
-            manner: speech options with the prepared voice.
+            speech_options: speech options with the prepared voice.
 
         Raises:
             MissingExtra: telephony packages are missing.
@@ -188,7 +192,7 @@ class Telephone:
         with require_extra("phone"):
             from qwen3tts_phone.phone import PhoneSettings
             from qwen3tts_phone.sip.core.settings import SipSettings, TlsSettings
-        manner = manner or self.manner
+        speech_options = speech_options or self.speech_options
         config = self.config
         base = PhoneSettings() if config is None else config.settings()
         listen = base.sip or SipSettings(
@@ -219,21 +223,21 @@ class Telephone:
                 host=self.host or (HERE if config is None else base.host),
                 accounts=self._own_account() if config is None else self._accounts(config),
                 server_url=server_url,
-                **self._changes(base, manner),
+                **self._changes(base, speech_options),
             )
         except ValueError as error:
             raise typer.BadParameter(f"{error}.") from error
 
-    def _changes(self, base: PhoneSettings, manner: SpeechOptions) -> dict[str, Any]:
+    def _changes(self, base: PhoneSettings, speech_options: SpeechOptions) -> dict[str, Any]:
         from qwen3tts_phone.settings.records import RecordSettings
 
-        changes: dict[str, Any] = {"options": {**base.options, **manner.options}}
+        changes: dict[str, Any] = {"options": {**base.options, **speech_options.options}}
         given = {
             "record_path": self.record,
             "latency_log": self.latency_log,
             "otel": self.otel,
-            "voice": manner.voice,
-            "language": manner.language,
+            "voice": speech_options.voice,
+            "language": speech_options.language,
             "srtp": self.srtp.value if self.srtp is not None else None,
             "codecs": parsed_codecs(self.codecs) if self.codecs is not None else None,
         }
@@ -264,7 +268,7 @@ class Telephone:
 def telephone_of(
     options: TelephoneOptions,
     run: CallOptions,
-    manner: SpeechOptions,
+    speech_options: SpeechOptions,
     config: PhoneConfig | None,
     **changes: Any,
 ) -> Telephone:
@@ -277,7 +281,7 @@ def telephone_of(
         registrar=options.registrar,
         record=run.record,
         latency_log=run.latency_log,
-        manner=manner,
+        speech_options=speech_options,
         config=config,
         codecs=options.codecs,
         srtp=options.srtp,

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 async def print_events(call: Call) -> None:
     """Print events until the call ends."""
     async for event in call.events:
-        tell(event)
+        print_event(event)
 
 
-def tell(event: CallEvent) -> None:
+def print_event(event: CallEvent) -> None:
     """Print one event."""
     from qwen3tts_phone.audio.frames import KeyPressed
     from qwen3tts_phone.call import events

@@ -178,7 +178,7 @@ def doctor(
                 registrar=trial.registrar,
                 record=None,
                 latency_log=None,
-                manner=SpeechOptions(),
+                speech_options=SpeechOptions(),
                 config=file,
                 account=trial.account,
                 calling=trial.call is not None,

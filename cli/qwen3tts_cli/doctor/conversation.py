@@ -62,18 +62,18 @@ class VoiceSample:
         return len(self.samples) / RATE_HZ
 
 
-async def speak(client: SpeechClient, manner: SpeechOptions) -> VoiceSample:
+async def speak(client: SpeechClient, speech_options: SpeechOptions) -> VoiceSample:
     """Synthesise a warm-up word, then a sentence; raises SpeechError."""
-    english = manner.language is None or manner.language.lower().startswith("en")
+    english = speech_options.language is None or speech_options.language.lower().startswith("en")
     sentence = SENTENCE if english else DIGITS
-    await _said(client, manner, OPENING if english else DIGITS)
-    samples, first_s = await _said(client, manner, sentence)
+    await _said(client, speech_options, OPENING if english else DIGITS)
+    samples, first_s = await _said(client, speech_options, sentence)
     if first_s is None:
         raise EngineFailed(
             "the voice makes no sound.", remedy="Try another one: mr-qwen3tts voices lists them."
         )
     return VoiceSample(
-        sentence, first_s, shown_voice(client.session, manner.voice), trimmed(samples)
+        sentence, first_s, shown_voice(client.session, speech_options.voice), trimmed(samples)
     )
 
 
@@ -88,17 +88,17 @@ def trimmed(samples: NDArray[np.int16]) -> NDArray[np.int16]:
 
 
 async def _said(
-    client: SpeechClient, manner: SpeechOptions, text: str
+    client: SpeechClient, speech_options: SpeechOptions, text: str
 ) -> tuple[NDArray[np.int16], float | None]:
     from qwen3tts_wire.client import Audio
     from qwen3tts_wire.formats import AudioFormat
 
     began = perf_counter()
     context = await client.open(
-        voice=manner.voice,
-        language=manner.language,
+        voice=speech_options.voice,
+        language=speech_options.language,
         format=AudioFormat("mulaw", RATE_HZ),
-        **manner.options,
+        **speech_options.options,
     )
     await context.append(text)
     await context.end()
@@ -185,7 +185,7 @@ LATENCY_REMEDIES = {
 class ConversationParts:
     """Parts of the conversation."""
 
-    manner: SpeechOptions
+    speech_options: SpeechOptions
     listen: ListenSettings
     server: str | None = None
     """URL; None: local engine."""
@@ -216,7 +216,7 @@ async def conversation_checks(parties: ConversationParts) -> AsyncIterator[Check
         try:
             url = await stack.enter_async_context(speech_server(parties.server))
             client = await stack.enter_async_context(await SpeechClient.connect(url))
-            voice = await speak(client, parties.manner)
+            voice = await speak(client, parties.speech_options)
         except SpeechError as error:
             yield _failed("voice", error)
         else:
@@ -272,7 +272,7 @@ async def _recogniser(
         with require_extra("phone"):
             from qwen3tts_agent.recognition.kinds import check_recogniser, recogniser_named
             from qwen3tts_agent.recognition.whisper import WhisperRecogniser
-        language = parties.manner.language
+        language = parties.speech_options.language
         options: dict[str, object] = {}
         if language:
             options["languages"] = (language.replace("_", "-").partition("-")[0],)

@@ -50,7 +50,7 @@ class PreflightChecks:
             self._optional.add(name)
         self._checks[name] = asyncio.create_task(check, name=f"check: {name}")
 
-    async def also(self, step: Awaitable[T]) -> T:
+    async def run_step(self, step: Awaitable[T]) -> T:
         """Await a start-up step; report the checks' errors with its failure."""
         try:
             return await step

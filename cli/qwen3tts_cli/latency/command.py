@@ -158,7 +158,7 @@ def _read(found: ResolvedLogs, wanted: ReadFilter, kind: LogKind | None) -> Colu
     for each in findings.examples[:MAX_DAMAGE_SHOWN]:
         note(f"  {each.source + ', ' if several else ''}line {each.line}: {each.why}")
     if findings.damaged > MAX_DAMAGE_SHOWN:
-        note(f"  … and {findings.damaged - MOST_DAMAGE_TOLD} more")
+        note(f"  … and {findings.damaged - MAX_DAMAGE_SHOWN} more")
     return columns
 
 

@@ -240,7 +240,7 @@ def _remarks(before: Columns, after: Columns, rows: list[ComparedQuantity]) -> l
             + ", ".join(sorted(f"{hop.marks}" for hop in only))
             + "."
         )
-    hops = [row for row in rows if row.kind is RowKind.HOP and row.difference.told]
+    hops = [row for row in rows if row.kind is RowKind.HOP and row.difference.has_interval]
     if any(row.difference.verdict in (Verdict.BETTER, Verdict.WORSE) for row in hops):
         told.append(
             f"Of {len(hops)} intervals of hops at {HOP_LEVEL:.0%} about"
@@ -330,7 +330,9 @@ def _table(title: str, rows: Iterable[ComparedQuantity]) -> Table:
             _number(row, found.before),
             _number(row, found.after),
             _signed(row, found.change),
-            f"{_signed(row, found.low)} … {_signed(row, found.high)}" if found.told else NOTHING,
+            f"{_signed(row, found.low)} … {_signed(row, found.high)}"
+            if found.has_interval
+            else NOTHING,
             word(row),
             style=_STYLES[found.verdict],
         )

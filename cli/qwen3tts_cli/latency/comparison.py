@@ -104,7 +104,7 @@ class Difference:
         return self.after - self.before
 
     @property
-    def told(self) -> bool:
+    def has_interval(self) -> bool:
         """Whether there is an interval."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 

@@ -112,7 +112,7 @@ def view(following: LogFollower, width: int, height: int) -> RenderableType:
     head = Text(printable(title), style="bold", no_wrap=True, overflow="ellipsis")
     head.append(f"   {following.seen} utterances", style="default")
     if following.seen > len(following.last):
-        head.append(f", figures of the last {LAST}")
+        head.append(f", figures of the last {MAX_UTTERANCES}")
     head.append("   q ends", style="dim")
     parts: list[RenderableType] = [head]
     if rows := tables.headlines(columns):

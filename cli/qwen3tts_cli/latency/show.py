@@ -97,7 +97,7 @@ CELL_MARGIN = 3
 """Cell border and padding."""
 UNSTATED = "-"
 """Placeholder of a percentile with too few values."""
-TOO_FEW = f"p95 from n = {tables.FEWEST[95]}, p99 from n = {tables.FEWEST[99]}"
+TOO_FEW = f"p95 from n = {tables.MIN_VALUES[95]}, p99 from n = {tables.MIN_VALUES[99]}"
 DROP_ORDER = ("max", "clocks ±", "p99")
 """Columns dropped first in a narrow terminal."""
 

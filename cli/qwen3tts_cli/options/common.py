@@ -279,8 +279,8 @@ class CheckedOptions(Protocol):
 def option_groups(**groups: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that replaces parameters of a command by the options of dataclasses.
 
-    ``option_groups(manner=Manner)(command)``: the fields of ``Manner`` become options in place of
-    ``manner``; the object is built and checked before the command runs.
+    ``option_groups(speech=SpeechOptions)``: the fields of the class become options in place of the
+    parameter ``speech``; the object is built and checked before the command runs.
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:

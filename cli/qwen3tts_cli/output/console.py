@@ -35,7 +35,7 @@ def notes() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-task_label: ContextVar[str] = ContextVar("task_label", default="")
+task_label: ContextVar[str] = ContextVar("about", default="")
 """Name of a concurrent task, prefixed to notes."""
 
 
@@ -75,7 +75,7 @@ def _write(text: str) -> None:
 
 
 def _about() -> str:
-    return f"{about.get()}: " if task_label.get() else ""
+    return f"{task_label.get()}: " if task_label.get() else ""
 
 
 def print_error(message: str, remedy: str = "") -> None:

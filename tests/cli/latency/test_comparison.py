@@ -57,8 +57,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say(
             replicates=300,
             seed=seed,
         )[0]
-        told += found.told
-        held += found.told and found.low <= truth <= found.high
+        told += found.has_interval
+        held += found.has_interval and found.low <= truth <= found.high
     assert told > 50
     # 95 % is meant; below 90 % or at 100 % would be by chance once in many thousand runs.
     assert 0.9 <= held / told < 1
@@ -124,7 +124,7 @@ def test_few_calls_tell_nothing_however_many_utterances_they_hold(calls: int) ->
     many = times(rng, 50, 10, slower=2)
     for found in (one(few, many), one(many, few)):
         assert found.verdict is Verdict.CANNOT_TELL
-        assert not found.told
+        assert not found.has_interval
         assert f"at least {MIN_CALLS}" in found.reason
     assert "No calls before" in one(few, many).reason or calls
 
@@ -250,7 +250,7 @@ def test_any_two_sets_get_an_ordered_interval_or_a_reason(
         for each in (before, after)
     ]
     for found in percentile_differences(samples[0], samples[1], (0, 50, 100), replicates=50):
-        if found.told:
+        if found.has_interval:
             assert found.low <= found.change <= found.high
             assert not math.isnan(found.before)
         else:

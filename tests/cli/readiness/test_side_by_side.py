@@ -96,7 +96,7 @@ async def test_where_the_start_fails_the_checks_errors_are_told_beside_it(
         ready.start("Language model", fails(DOWN))
         ready.start("Recogniser", found("whisper is ready."))
         with pytest.raises(UnknownVoice):
-            await ready.also(fails(UnknownVoice("there is no such voice.")))
+            await ready.run_step(fails(UnknownVoice("there is no such voice.")))
     told = capsys.readouterr().err
     assert told.count("Language model: not ready. The model is not there. Start it.") == 1
     assert "no such voice" not in told
@@ -105,7 +105,7 @@ async def test_where_the_start_fails_the_checks_errors_are_told_beside_it(
 async def test_a_step_that_works_gives_its_result() -> None:
     async with PreflightChecks() as ready:
         ready.start("Language model", fails(DOWN))
-        assert await ready.also(found("url")) == "url"
+        assert await ready.run_step(found("url")) == "url"
         await asyncio.sleep(0)
 
 

@@ -30,7 +30,7 @@ def finding(comparison: Comparison) -> str:
     lead_begins = lead[0].upper() + lead[1:]
     interval = (
         f" (median; {found.level:.0%} interval {signed(found.low)} to {signed(found.high)} ms)"
-        if found.told
+        if found.has_interval
         else ""
     )
     if found.verdict in (Verdict.BETTER, Verdict.WORSE):
@@ -38,7 +38,7 @@ def finding(comparison: Comparison) -> str:
         said = f"{lead_begins} comes {how} by {ms(abs(found.change))}{interval}."
     elif found.verdict is Verdict.SAME:
         said = f"{lead_begins} did <b>not change</b> by anything that matters{interval}."
-    elif found.told:
+    elif found.has_interval:
         said = f"Whether {lead} changed <b>cannot be told</b>{interval}."
     else:
         said = f"Whether {lead} changed <b>cannot be told</b>. {text(found.reason)}"
@@ -93,7 +93,7 @@ def _line(row: ComparedQuantity) -> str:
 
     interval = (
         f"{signed(row.in_unit(found.low))} to {signed(row.in_unit(found.high))}"
-        if found.told
+        if found.has_interval
         else NOTHING
     )
     clock = f' <span class="clock">±{number(row.clock_ms)}</span>' if row.clock_ms else ""

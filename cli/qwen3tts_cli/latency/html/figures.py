@@ -189,11 +189,11 @@ def over_time(timeline: Timeline, lead: str = "first sound") -> Figure:
 
 
 def forest(rows: Sequence[ComparedQuantity]) -> Figure:
-    """Return the forest plot of changes with intervals; unchanged quantities are left to the table."""
+    """Return the forest plot of changes with intervals, without unchanged quantities."""
     shown = [
         row
         for row in rows
-        if row.difference.told
+        if row.difference.has_interval
         and row.unit == "ms"
         and (row.name in (WAIT, FIRST_SOUND) or row.difference.verdict is not Verdict.SAME)
     ]

@@ -166,7 +166,7 @@ def _data(
     }
     if hops:
         plots["spread"] = figures.hop_boxes(hops)
-    if comparison is not None and any(row.difference.told for row in comparison.rows):
+    if comparison is not None and any(row.difference.has_interval for row in comparison.rows):
         plots["forest"] = figures.forest(comparison.rows)
     return {
         "plots": plots,

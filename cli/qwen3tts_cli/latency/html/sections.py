@@ -165,9 +165,9 @@ def cards(columns: Columns) -> str:
 
 
 def _percentile_cards(name: str, shown: Row) -> list[str]:
-    few = f" (p95 from {FEWEST[95]})" if math.isnan(shown.p95) else ""
+    few = f" (p95 from {MIN_VALUES[95]})" if math.isnan(shown.p95) else ""
     made = [_card(f"{name}, p95", ms(shown.p95), f"of {count(shown.count)}{few}")]
-    few = f" (p99 from {FEWEST[99]})" if math.isnan(shown.p99) else ""
+    few = f" (p99 from {MIN_VALUES[99]})" if math.isnan(shown.p99) else ""
     made.append(_card(f"{name}, p99", ms(shown.p99), f"longest {ms(shown.largest)}{few}"))
     return made
 
