@@ -14,7 +14,6 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeAlias
 
-from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import Pcm, PcmBytes, check_rate, to_bytes
 from qwen3tts_codecs.table import payload_by_name
@@ -24,6 +23,7 @@ from qwen3tts_pacer.frame_queue import Dropped, DroppedContext
 from qwen3tts_pacer.slot import Frame, Slot
 from qwen3tts_pacer.states import ContextError, PacerError, PacerFull
 from qwen3tts_pacer.timeline import Timeline
+from qwen3tts_pacer.utterance_encoder import UtteranceEncoder
 
 OUTCOMES_KEPT = 256
 ENGINE_HZ: Final = 24_000
@@ -98,11 +98,10 @@ class AudioPacer:
         self.core = core
         self.dropped_pcm = 0
         """Samples that came late for interrupted utterances."""
-        self._encoder: FrameEncoder | None = None
+        self._encoder: UtteranceEncoder | None = None
         self._context = -1  # the newest one begun
         self._speaking = False  # PCM belongs to it
         self._interrupted = False  # and nothing was begun since
-        self._position = 0  # of the PCM encoded, samples
         self.timeline = Timeline(core.ptime_s)
         self.dropped: Dropped | None = None
         """Result of the last interruption, with what the sink had buffered."""
@@ -175,7 +174,7 @@ class AudioPacer:
             raise PacerFull(f"up to {most} frames, room for {self.core.room}: wait for room")
         if not self._speaking:
             self.begin()
-        return self.push(self._frames(self._pcm_encoder.push(data)))
+        return self.push(self._pcm_encoder.push(data))
 
     async def send_pcm(self, pcm: PcmBytes | Pcm) -> None:
         """Queue samples as `push_pcm`, waiting for room; for one producer at a time."""
@@ -190,25 +189,16 @@ class AudioPacer:
         return math.ceil(size / 2 / self.rate_hz / self.core.ptime_s) + 3
 
     @property
-    def _pcm_encoder(self) -> FrameEncoder:
+    def _pcm_encoder(self) -> UtteranceEncoder:
         if self._encoder is None:
             ptime_ms = round(self.core.ptime_s * 1000)
-            self._encoder = FrameEncoder(self.rate_hz, self.payload, ptime_ms)
+            self._encoder = UtteranceEncoder(self.rate_hz, self.payload, ptime_ms, self._context)
         return self._encoder
 
     def _flush_pcm(self) -> None:
         self._speaking = False
         if self._encoder is not None:
-            self.push(self._frames(self._encoder.flush()))
-
-    def _frames(self, encoded: list[EncodedFrame]) -> list[Frame]:
-        frames, position = [], self._position
-        for payload, tail, head, samples, silent in encoded:
-            end = position + samples
-            frames.append(Frame(payload, tail, head, self._context, position, end, silent))
-            position = end
-        self._position = position
-        return frames
+            self.push(self._encoder.flush())
 
     # --- utterances
 
@@ -220,7 +210,9 @@ class AudioPacer:
             if self._speaking:
                 self._flush_pcm()
             self._open.add(number)
-            self._context, self._position = number, 0
+            self._context = number
+            if self._encoder is not None:
+                self._encoder.begin(number)
             self._speaking, self._interrupted = True, False
         else:
             self._end(number, Outcome.INTERRUPTED)

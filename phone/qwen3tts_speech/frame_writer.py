@@ -12,6 +12,7 @@ from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import PcmBytes, to_bytes
 from qwen3tts_pacer.slot import Frame
+from qwen3tts_pacer.utterance_encoder import UtteranceEncoder
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.playout_queue import PlayoutQueue, QueuedPlayout
 
@@ -119,14 +120,13 @@ class FrameWriter:
         self._record = record
         self._payload: Payload = speaker.payload
         self._ptime_ms = speaker.ptime_ms
-        self._encoder = FrameEncoder(from_hz, speaker.payload, speaker.ptime_ms)
+        self._encoder = UtteranceEncoder(from_hz, speaker.payload, speaker.ptime_ms, owner.number)
         self._pending: list[Frame] = []
         """Frames that the sink has not taken yet."""
         self._former: FrameTranscoder | None = None
         """Frames of before a change of the codec; they go first."""
         self._transcoded: list[Frame] = []
         """Those of them that were transcoded."""
-        self._position = 0
         self._in_one_go = 0
         """Bytes encoded since other tasks ran."""
         self._finished = False
@@ -157,7 +157,8 @@ class FrameWriter:
             self._pending[:0] = self._transcoded + self._former.take(self._former.left)
             self._transcoded = []
         self._former = FrameTranscoder(self._pending, self._payload, new, self._ptime_ms, ptime_ms)
-        self._pending = self._frames(self._encoder.switch(new, ptime_ms))
+        self._pending = self._encoder.switch(new, ptime_ms)
+        self._note_audible(self._pending)
         self._payload, self._ptime_ms = new, ptime_ms
 
     def pump(self) -> None:
@@ -166,8 +167,9 @@ class FrameWriter:
 
     # --- inside
 
-    async def _write(self, encoded: list[EncodedFrame], key: str) -> None:
-        self._pending += self._frames(encoded)
+    async def _write(self, frames: list[Frame], key: str) -> None:
+        self._note_audible(frames)
+        self._pending += frames
         if not self._waits():
             return
         speaker, record, clock = self._speaker, self._record, self._speaker.clock
@@ -180,7 +182,7 @@ class FrameWriter:
             self.begun = True
         self._pump()
         record.mark(Mark.QUEUED, clock.now())
-        record.generated_samples = self._position
+        record.generated_samples = self._encoder.position
         while self._waits():
             await speaker.sink.room()
             if self._pump():
@@ -203,13 +205,7 @@ class FrameWriter:
             del self._pending[: sink.write(self._pending)]
         return False
 
-    def _frames(self, encoded: list[EncodedFrame]) -> list[Frame]:
-        frames, position = [], self._position
-        for payload, tail, head, samples, silent in encoded:
-            end = position + samples
-            frames.append(Frame(payload, tail, head, self._owner.number, position, end, silent))
-            if not silent:
-                self._record.first_audible_sample(position)
-            position = end
-        self._position = position
-        return frames
+    def _note_audible(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if not frame.silent:
+                self._record.first_audible_sample(frame.start)

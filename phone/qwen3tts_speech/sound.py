@@ -19,11 +19,11 @@ from typing import Final
 
 import numpy as np
 
-from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
 from qwen3tts_codecs.pcm import Pcm, to_bytes
 from qwen3tts_codecs.resample import Resampler
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_pacer.states import PacerError
+from qwen3tts_pacer.utterance_encoder import UtteranceEncoder
 from qwen3tts_speech.frame_writer import FrameWriter
 from qwen3tts_speech.latency import UtteranceRecord
 from qwen3tts_speech.playout_queue import PlayoutQueue
@@ -288,8 +288,7 @@ class LiveSpell:
         """Frames that the sink has not taken yet."""
         self._speaker = speaker
         self._sound = sound
-        self._encoder: FrameEncoder | None = None
-        self._position = 0
+        self._encoder: UtteranceEncoder | None = None
         self._draining: asyncio.Task[None] | None = None
 
     @property
@@ -303,14 +302,14 @@ class LiveSpell:
 
     def begin(self, rate_hz: int) -> None:
         speaker = self._speaker
-        encoder = FrameEncoder(rate_hz, speaker.payload, speaker.ptime_ms)
+        encoder = UtteranceEncoder(rate_hz, speaker.payload, speaker.ptime_ms, self.number)
         speaker.sink.begin(self.number, KEY)
         self._encoder = encoder
 
     def push(self, samples: Pcm) -> None:
         """Encode and write. Raises SpeechError when the call is over."""
         assert self._encoder is not None
-        self._make(self._encoder.push(to_bytes(samples)))
+        self._keep(self._encoder.push(to_bytes(samples)))
         self._write()
 
     def end(self) -> None:
@@ -321,7 +320,7 @@ class LiveSpell:
             self._speaker.ended(self)
             return
         with contextlib.suppress(*OVER):
-            self._make(self._encoder.flush())
+            self._keep(self._encoder.flush())
             self._write()
             self._speaker.sink.finish(self.number)
         self.pending.clear()
@@ -350,7 +349,7 @@ class LiveSpell:
         if self._encoder is not None and not self.written.is_set():
             speaker = self._speaker
             self.pending.clear()
-            self._make(self._encoder.switch(speaker.payload, speaker.ptime_ms))
+            self._keep(self._encoder.switch(speaker.payload, speaker.ptime_ms))
 
     def pump(self) -> None:
         if not self.written.is_set():
@@ -362,13 +361,10 @@ class LiveSpell:
 
     # --- inside
 
-    def _make(self, encoded: list[EncodedFrame]) -> None:
-        for payload, tail, head, samples, silent in encoded:
-            end = self._position + samples
-            frame = Frame(payload, tail, head, self.number, self._position, end, silent)
-            self._position = end
+    def _keep(self, frames: list[Frame]) -> None:
+        for frame in frames:
             self._sound.remember(frame)
-            self.pending.append(frame)
+        self.pending += frames
 
     def _write(self) -> None:
         if self.pending:

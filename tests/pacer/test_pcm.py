@@ -6,6 +6,7 @@ import asyncio
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from qwen3tts_codecs import BadSamples, FrameEncoder, Pcm, UnknownPayload, UnsupportedRate, to_bytes
 from qwen3tts_codecs.table import payload_by_name
 from qwen3tts_pacer import AudioPacer, Kind, Outcome, PacerClosed, PacerError, PacerFull, Slot
+from qwen3tts_pacer.utterance_encoder import UtteranceEncoder
 from tests.fakes import FakeClock, settle
 
 PAGE = Path(__file__).parents[2] / "docs/pacer.md"
@@ -174,3 +176,20 @@ def test_the_code_of_the_page_runs() -> None:
     frames, size, played = map(int, re.findall(r"\d+", done.stdout))
     assert (size, played) == (160, 12_000)
     assert 26 <= frames <= 60
+
+
+def test_an_encoder_of_utterances_places_their_frames_also_across_a_change_of_the_format() -> None:
+    encoder = UtteranceEncoder(24_000, payload_by_name("PCMU"), 20, 3)
+    pcm = b"\x10\x00" * 2400
+    frames = encoder.push(pcm) + encoder.switch(payload_by_name("PCMA"), 10)
+    frames += encoder.push(pcm) + encoder.flush()
+    assert {frame.context for frame in frames} == {3}
+    assert frames[0].start == 0
+    assert all(before.end == frame.start for before, frame in pairwise(frames))
+    assert frames[-1].end == encoder.position == 4800
+    assert {len(frame.payload) for frame in frames} == {160, 80}
+    encoder.begin(4)
+    encoder.push(pcm[:200])
+    encoder.reset()
+    first, *_ = encoder.push(pcm)
+    assert (first.context, first.start) == (4, 0)
