@@ -112,6 +112,4 @@ def check_sip_options(telephone: TelephoneOptions) -> None:
     of_sip = ("user", "registrar", "codecs", "srtp", "header")
     names = [f"--{name}" for name in of_sip if getattr(telephone, name) is not None]
     if names:
-        raise typer.BadParameter(
-            f"{' and '.join(names)}: only calls over SIP have that. Add --line sip."
-        )
+        raise typer.BadParameter(f"{' and '.join(names)}: for SIP calls only. Add --line sip.")

@@ -66,16 +66,20 @@ class PlacedCallOptions:
         str,
         typer.Argument(
             metavar="SIP_URI",
-            help="Whom to call: sip:USER@HOST, or with --config a number that the account's server"
-            " knows.",
+            help=(
+                "SIP address to call, sip:USER@HOST; with --config also a number that the"
+                " account's server knows."
+            ),
         ),
     ]
     on_machine: Annotated[
         OnMachine | None,
         typer.Option(
-            help="When an answering machine takes the call: speak all the same, hang up, or leave"
-            " the message after its beep. Speak if left out; else the words wait for the greeting"
-            " of a person, too.",
+            help=(
+                "On an answering machine: speak immediately, hang up, or leave the message"
+                " after its beep. Default: speak; with the others the text waits for a"
+                " person's greeting, too."
+            ),
             rich_help_panel="Call",
         ),
     ] = None
@@ -85,9 +89,11 @@ class PlacedCallOptions:
             min=0.1,
             max=3600,
             metavar="SECONDS",
-            help="When everything was said, stay on the line for so long and print the keys that"
-            " are pressed and what is said; then hang up. Whisper listens if nothing else is named"
-            " with --stt and its model is here; only --barge-in cuts off what we say.",
+            help=(
+                "After the text, stay on the line for this many seconds, print DTMF digits"
+                " and recognised speech, then hang up. Default of --stt here: an installed"
+                " Whisper model. Only --barge-in lets the callee interrupt."
+            ),
             rich_help_panel="Call",
         ),
     ] = None
@@ -95,7 +101,7 @@ class PlacedCallOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The account or trunk of the file that calls; the first one if left out.",
+            help="Account or trunk of the file for the call; default: the first.",
             rich_help_panel="Telephone",
         ),
     ] = None
@@ -184,7 +190,7 @@ def for_listen(words: TextSource, listening: ListenOptions, language: str | None
     if listening.stt is not None or words.chat is not None:
         return listening
     if not whisper_available(language):
-        note("What is said is not understood without a recogniser: --stt NAME (docs/agent.md).")
+        note("Speech is not recognised without --stt NAME (docs/agent.md).")
         return listening
     return replace(listening, stt="whisper")
 
@@ -299,4 +305,4 @@ def _calling(words: TextSource) -> AbstractContextManager[object]:
 def print_retry(outcome: Outcome, wait_s: float) -> None:
     from qwen3tts_phone.diagnosis.outcome import OUTCOME_WORDS
 
-    note(f"No call: {OUTCOME_WORDS[outcome]}. The next try is in {wait_s:.0f} s.")
+    note(f"No call: {OUTCOME_WORDS[outcome]}. Next attempt in {wait_s:.0f} s.")

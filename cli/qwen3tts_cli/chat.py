@@ -159,7 +159,7 @@ class ChatTerminal:
             self.said("")
             note("Interrupted. Ctrl-D ends it.")
         else:
-            note("Nothing is being said. Type something, or end with Ctrl-D.")
+            note("Nothing to interrupt. Type something, or end with Ctrl-D.")
         self.prompt()
 
     async def read(self, call: TypedCall, *, greets: bool) -> None:
@@ -209,7 +209,9 @@ class ChatOptions:
         typer.Option(
             "--prompt",
             metavar="TEXT",
-            help="What the model is to answer first; without it and --greeting it waits for you.",
+            help=(
+                "First message for the model; without it and --greeting the model waits for input."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = ""
@@ -217,7 +219,7 @@ class ChatOptions:
     greeting: Annotated[
         str,
         typer.Option(
-            "--greeting", metavar="TEXT", help="What the agent says first.", rich_help_panel=PANEL
+            "--greeting", metavar="TEXT", help="The agent's greeting.", rich_help_panel=PANEL
         ),
     ] = ""
     conversation_log: Annotated[
@@ -225,7 +227,7 @@ class ChatOptions:
         typer.Option(
             "--conversation-log",
             dir_okay=False,
-            help="Append one line of JSON a turn; without words.",
+            help="Append one JSON line per turn, without text.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -233,7 +235,7 @@ class ChatOptions:
         float,
         typer.Option(
             min=0,
-            help="Time for the model's first answer, before the chat begins; 0: it is not asked.",
+            help="Timeout of the model check before the chat; 0 = no check.",
             rich_help_panel=PANEL,
         ),
     ] = MODEL_CHECK_S
@@ -242,8 +244,10 @@ class ChatOptions:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Speak what the agent has said into this file; its ending says the form: .wav,"
-            " .flac, .mp3, .ogg or .opus.",
+            help=(
+                "Speak the agent's replies into this file; format by its suffix: .wav,"
+                " .flac, .mp3, .ogg or .opus."
+            ),
             dir_okay=False,
             rich_help_panel="Voice",
         ),

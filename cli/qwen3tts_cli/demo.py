@@ -143,7 +143,7 @@ async def demo(recording: Path, log: Path) -> None:
 
 def _print_utterances(said: list[Utterance], began: float) -> None:
     table = Table(
-        title=f"What was heard when (words came one token every {TOKEN_MS:.0f} ms)",
+        title=f"What was heard when (text arrived one token every {TOKEN_MS:.0f} ms)",
         title_justify="left",
     )
     table.add_column("from (s)", justify="right", no_wrap=True)

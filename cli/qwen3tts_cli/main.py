@@ -61,7 +61,7 @@ def _print_version(wanted: bool) -> None:
 def options(
     log_level: Annotated[
         LogLevel,
-        typer.Option(help="How much is logged to standard error; callers' words never are."),
+        typer.Option(help="Log level on standard error; callers' speech is never logged."),
     ] = LogLevel.WARNING,
     version: Annotated[
         bool,

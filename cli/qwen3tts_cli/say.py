@@ -76,22 +76,22 @@ def add_to(app: typer.Typer) -> None:
 def say(
     text: Annotated[
         str | None,
-        typer.Argument(metavar="TEXT|-", help="What to say; - is standard input, while it comes."),
+        typer.Argument(metavar="TEXT|-", help="Text; - is standard input, as it arrives."),
     ] = None,
-    file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Say what this text file holds.")
-    ] = None,
+    file: Annotated[Path | None, typer.Option(metavar="FILE", help="Speak this text file.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             "-o",
             metavar="FILE",
-            help="Write this file; its ending says the form: .wav, .flac, .mp3, .ogg or .opus."
-            " - is standard output, as WAV.",
+            help=(
+                "Output file; format by its suffix: .wav, .flac, .mp3, .ogg or .opus. - is"
+                " WAV on standard output."
+            ),
         ),
     ] = None,
-    play: Annotated[bool, typer.Option("--play", "-p", help="Play it while it is made.")] = False,
+    play: Annotated[bool, typer.Option("--play", "-p", help="Play while synthesising.")] = False,
     rate: Annotated[int, typer.Option(help="Sample rate in hertz: 24000, 16000, 8000.")] = 24_000,
     *,
     speech_options: SpeechOptions,
@@ -101,11 +101,11 @@ def say(
     if (text is None) == (file is None):
         raise typer.BadParameter("give a text, - for standard input, or --file.")
     if out is None and not play:
-        raise typer.BadParameter("say where it goes: --out FILE or --play.")
+        raise typer.BadParameter("give --out FILE or --play.")
     if rate not in (24_000, 16_000, 8_000):
         raise typer.BadParameter("--rate is 24000, 16000 or 8000.")
     if out is not None and str(out) == "-" and sys.stdout.isatty():
-        raise typer.BadParameter("a terminal cannot take sound: pipe standard output on.")
+        raise typer.BadParameter("audio is not written to a terminal: pipe standard output.")
     if out is not None and str(out) != "-":
         check_sound_file("--out", out, "server")
     if file is not None:
@@ -208,7 +208,7 @@ class SpokenText:
                 feed.cancel()
             self._chars_before = passages.chars
         if not self.samples:
-            raise CutShort("nothing in the text can be spoken.", remedy="Give some words to say.")
+            raise CutShort("the text has nothing speakable.", remedy="Give some text to speak.")
 
     async def _receive(self, context: Context) -> None:
         from qwen3tts_wire.client import Alignment, Audio, Started

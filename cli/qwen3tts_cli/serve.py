@@ -71,7 +71,7 @@ class RunOptions:
         Path | None,
         typer.Option(
             envvar="MR_QWEN3TTS_CONFIG",
-            help="Settings in YAML, such as configs/server.yaml; options here win over it.",
+            help="Settings in YAML, such as configs/server.yaml; options override it.",
             dir_okay=False,
             rich_help_panel=OPERATIONS,
         ),
@@ -89,7 +89,7 @@ class RunOptions:
         bool,
         typer.Option(
             "--print-config",
-            help="Print the settings that would be used, without secrets, and exit.",
+            help="Print the effective settings, without secrets, and exit.",
             rich_help_panel=OPERATIONS,
         ),
     ] = False
@@ -97,14 +97,14 @@ class RunOptions:
         bool,
         typer.Option(
             "--show-settings",
-            help="Log all settings at the start, without secrets; so does --log-level debug.",
+            help="Log all settings at start-up, without secrets; so does --log-level debug.",
             rich_help_panel=OPERATIONS,
         ),
     ] = False
     log_level: Annotated[
         LogLevel | None,
         typer.Option(
-            help="How much is logged to standard error; as logging.level if left out.",
+            help="Log level on standard error; default: logging.level.",
             show_default=False,
             rich_help_panel=OPERATIONS,
         ),
@@ -113,7 +113,7 @@ class RunOptions:
         list[str] | None,
         typer.Option(
             metavar="TEXT",
-            help="An opening to keep ready, such as 'One moment, please.'; may be repeated.",
+            help="Opening phrase to prepare, such as 'One moment, please.'; may be repeated.",
             rich_help_panel=OPERATIONS,
         ),
     ] = None
@@ -125,16 +125,18 @@ class ListenerOptions:
 
     host: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Address to listen on; 127.0.0.1 if left out."),
+        typer.Option(metavar="ADDRESS", help="Listen address; default 127.0.0.1."),
     ] = None
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port, 8765 if left out; 0 is any.")
+        int | None, typer.Option(min=0, max=65535, help="Port; default 8765, 0 = any.")
     ] = None
     api_key_file: Annotated[
         Path | None,
         typer.Option(
-            help="Keys that clients must have, one a line, each with its role behind it (voices,"
-            " admin) where it is not speak; or in QWEN3TTS_API_KEYS.",
+            help=(
+                "File of client keys, one per line, each followed by its role (voices,"
+                " admin) if not speak; or in QWEN3TTS_API_KEYS."
+            ),
             dir_okay=False,
             rich_help_panel=OPERATIONS,
         ),
@@ -142,12 +144,12 @@ class ListenerOptions:
     tls_cert: Annotated[
         Path | None,
         typer.Option(
-            help="Certificate chain (PEM): speak TLS.", dir_okay=False, rich_help_panel=OPERATIONS
+            help="Certificate chain (PEM) for TLS.", dir_okay=False, rich_help_panel=OPERATIONS
         ),
     ] = None
     tls_key: Annotated[
         Path | None,
-        typer.Option(help="Its key (PEM).", dir_okay=False, rich_help_panel=OPERATIONS),
+        typer.Option(help="Its private key (PEM).", dir_okay=False, rich_help_panel=OPERATIONS),
     ] = None
 
 
@@ -160,34 +162,34 @@ class EngineOptions:
         typer.Option(
             metavar=f"[{'|'.join(ENGINE_NAMES)}]",
             callback=_known_engine,
-            help="What speaks; the best that is installed for any CPU if left out.",
+            help="Engine; default: the best installed one for any CPU.",
         ),
     ] = None
     workers: Annotated[
         int | None,
         typer.Option(
-            min=0, max=256, help="Processes of a voice on the CPU; 0 is as the processors allow."
+            min=0, max=256, help="Worker processes of a CPU voice; 0 = by the number of CPUs."
         ),
     ] = None
     upstream: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Another server speaks: ws://… of vLLM-Omni, http://… of OpenAI's REST.",
+            help="Upstream server: ws://… of vLLM-Omni, http://… of OpenAI's REST.",
         ),
     ] = None
     voice: Annotated[
         str | None,
-        typer.Option(
-            metavar="ID", help="What speaks where nothing is asked for, whatever the engine."
-        ),
+        typer.Option(metavar="ID", help="Default voice, for any engine."),
     ] = None
     whisper: Annotated[
         str | None,
         typer.Option(
             metavar="PATH_OR_HUB_ID",
-            help="A Whisper model that writes down recordings: of POST /v1/audio/transcriptions,"
-            " and with the engine qwen3 those of voices that come without their words.",
+            help=(
+                "Whisper model for POST /v1/audio/transcriptions, and with the engine"
+                " qwen3 for voice recordings without a transcript."
+            ),
         ),
     ] = None
 
@@ -201,20 +203,22 @@ class Qwen3Options:
         typer.Option(
             envvar="MR_QWEN3TTS_CHECKPOINT",
             metavar="PATH_OR_HUB_ID",
-            help="The checkpoint: a folder, or an id to fetch from the hub.",
+            help="Checkpoint: a folder, or a hub id to download.",
             rich_help_panel=PANEL,
         ),
     ] = None
     device: Annotated[
         str | None,
-        typer.Option(help="auto, cpu, cuda or cuda:N; auto if left out.", rich_help_panel=PANEL),
+        typer.Option(help="auto, cpu, cuda or cuda:N; default auto.", rich_help_panel=PANEL),
     ] = None
     dtype: Annotated[
         DTypeName | None,
         typer.Option(
             metavar="TYPE",
-            help="Of the model: float32, bfloat16 or, on a GPU, float16; bfloat16 on a GPU, float32"
-            " on a CPU if left out.",
+            help=(
+                "Number type of the model: float32, bfloat16 or, on a GPU, float16;"
+                " default bfloat16 on a GPU, float32 on a CPU."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -222,7 +226,7 @@ class Qwen3Options:
         DTypeName | None,
         typer.Option(
             metavar="TYPE",
-            help="Of the codec; float16 on a GPU, float32 on a CPU if left out.",
+            help="Number type of the codec; default float16 on a GPU, float32 on a CPU.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -230,7 +234,7 @@ class Qwen3Options:
         int | None,
         typer.Option(
             metavar="NUMBER",
-            help="Voices that speak at once; 64 on a GPU, 16 on a CPU if left out.",
+            help="Concurrent utterances; default 64 on a GPU, 16 on a CPU.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -238,7 +242,7 @@ class Qwen3Options:
         int | None,
         typer.Option(
             metavar="NUMBER",
-            help="Clauses that may wait for a slot, 256 if left out; further ones are refused.",
+            help="Clauses that may wait for a slot, default 256; further ones are refused.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -246,7 +250,7 @@ class Qwen3Options:
         int | None,
         typer.Option(
             metavar="NUMBER",
-            help="Longest clause, with its prompt, in frames of 80 ms; 2048 if left out.",
+            help="Longest clause, with its prompt, in frames of 80 ms; default 2048.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -254,7 +258,9 @@ class Qwen3Options:
         float | None,
         typer.Option(
             metavar="MS",
-            help="Sound made ahead of a listener, 800 if left out; then others come first.",
+            help=(
+                "Audio generated ahead of playback, default 800; beyond it others have priority."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -262,8 +268,10 @@ class Qwen3Options:
         str | None,
         typer.Option(
             metavar="NUMBER|load",
-            help="Frames in the first chunk of sound; load: fewer, the busier. As few as the"
-            " deadline needs if left out.",
+            help=(
+                "Frames in the first audio chunk; load: fewer under load. Default: as few"
+                " as the deadline needs."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -271,7 +279,7 @@ class Qwen3Options:
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Live text that stops for so long ends what is being said of it; 2 if left out.",
+            help="Stall timeout of live text; default 2.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -279,7 +287,7 @@ class Qwen3Options:
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Silence that ends a generation whose text is surely said; 1.2 if left out.",
+            help="Silence that ends a generation after all its text; default 1.2.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -287,7 +295,7 @@ class Qwen3Options:
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Silence that ends a generation with words maybe left; 4 if left out.",
+            help="Silence that ends a generation with text possibly left; default 4.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -295,7 +303,7 @@ class Qwen3Options:
         int | None,
         typer.Option(
             metavar="FRAMES",
-            help="Most frames of one generation; as the checkpoint says if left out.",
+            help="Maximum frames of one generation; default: the checkpoint's.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -303,7 +311,7 @@ class Qwen3Options:
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Sound made for a client that does not read; 2 if left out.",
+            help="Audio buffered for a client that does not read; default 2.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -311,7 +319,7 @@ class Qwen3Options:
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Where cloned voices are kept between runs.",
+            help="Folder of cloned voices, kept between runs.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -319,18 +327,18 @@ class Qwen3Options:
         int | None,
         typer.Option(
             metavar="BYTES",
-            help="Memory for cloned voices, 1 GiB if left out; the least recently used go.",
+            help=("Memory for cloned voices, default 1 GiB; the least recently used are evicted."),
             rich_help_panel=PANEL,
         ),
     ] = None
     graphs: Annotated[
         bool | None,
-        typer.Option(help="CUDA graphs; on where there is a GPU.", rich_help_panel=PANEL),
+        typer.Option(help="CUDA graphs; default: on with a GPU.", rich_help_panel=PANEL),
     ] = None
     compiled: Annotated[
         bool | None,
         typer.Option(
-            "--compile", help="Compile the model: minutes at the start.", rich_help_panel=PANEL
+            "--compile", help="Compile the model: takes minutes at start-up.", rich_help_panel=PANEL
         ),
     ] = None
 

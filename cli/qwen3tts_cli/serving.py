@@ -59,12 +59,12 @@ def warn_if_exposed(settings: Configuration) -> None:
         return
     missing = []
     if not server.access.has_keys:
-        missing.append("no key is asked for")
+        missing.append("no key is required")
     if server.access.tls_cert is None:
-        missing.append("nothing is encrypted")
+        missing.append("no encryption")
     if missing:
         told = " and ".join(missing)
-        note(f"{server.host} may be reached from other machines; {told} (docs/operations.md).")
+        note(f"{server.host} is reachable from other machines; {told} (docs/operations.md).")
 
 
 def engine_of(settings: Configuration, stages: Stages) -> Engine:
@@ -103,11 +103,11 @@ def serve_until_stopped(engine: Engine, settings: Configuration, stages: Stages)
         note(voice_line(engine.model, running.service.voices.voices()))
         for line in getattr(engine, "notes", ()):
             note(line)
-        note("Ctrl-C stops it; what is being said then is finished.")
+        note("Ctrl-C stops it after finishing active speech.")
 
     def stopping(running: RunningServer) -> None:
         if running.service.connections:
-            note("What is being said is finished; Ctrl-C again ends it immediately.")
+            note("Finishing active speech; Ctrl-C again stops immediately.")
 
     cut = keep_serving(engine, settings.server, on_ready=ready, on_stopping=stopping)
     if cut is None:

@@ -54,7 +54,7 @@ FIRST_OPTIONS = (
 def print_softphone(softphone: Softphone, *, open_it: bool = False) -> None:
     """Print the page's address, the URL alone on standard output; ``open_it``: open a browser."""
     host = softphone.settings.host
-    note("The softphone is ready. Open this address; its end is the access token:")
+    note("The softphone is ready. Open this address; it ends with the access token:")
     results().print(softphone.url, markup=False)
     if is_loopback(host):
         note(f"Only this machine can open it. For others: --host {local_address()}")
@@ -64,7 +64,7 @@ def print_softphone(softphone: Softphone, *, open_it: bool = False) -> None:
     certificate = softphone.certificate
     if certificate is not None and not certificate.own:
         note(
-            "The browser warns once, since the certificate is signed by itself: go on if its"
+            "The browser warns once of the self-signed certificate: continue if its"
             f" SHA-256 fingerprint is {certificate.fingerprint}."
         )
     if open_it:  # a browser in the terminal returns only at its end
@@ -120,8 +120,10 @@ class SipOptions:
         bool,
         typer.Option(
             "--sip",
-            help="Let the page dial SIP addresses without --config: calls go out from this"
-            " machine, in no account's name.",
+            help=(
+                "Let the page dial SIP addresses without --config: from this machine,"
+                " without an account."
+            ),
             rich_help_panel="Telephone",
         ),
     ] = False

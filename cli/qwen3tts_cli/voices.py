@@ -58,7 +58,7 @@ def voices(
     if language is not None and not found:
         tags = {voice.language for voice in session.voices}
         near = nearest(language, [*tags, *map(language_name, tags)])
-        hint = f" Near it: {', '.join(near)}." if near else ""
+        hint = f" Similar: {', '.join(near)}." if near else ""
         note(f"No voice speaks {language!r}.{hint}")
         if session.engine == "piper":
             note(MORE_LANGUAGES)

@@ -57,10 +57,10 @@ def test_streams_over_websockets_share_one_port() -> None:
     ("named", "what"),
     [
         ("twillio", "do you mean twilio"),
-        ("pots", "is none of sip, audiosocket"),
+        ("pots", "is not one of sip, audiosocket"),
         ("twilio:x", "a port is a number"),
         ("twilio:70000", "a port is a number"),
-        ("", "is none of"),
+        ("", "is not one of"),
     ],
 )
 def test_a_line_that_cannot_be_is_refused(named: str, what: str) -> None:
@@ -85,7 +85,7 @@ def test_options_of_streams_need_a_stream() -> None:
 
 
 def test_audiosocket_has_no_encryption_to_give_a_certificate_to() -> None:
-    with pytest.raises(typer.BadParameter, match="AudioSocket knows no encryption"):
+    with pytest.raises(typer.BadParameter, match="AudioSocket has no encryption"):
         lines("audiosocket", certificate=Path("x.pem")).check()
     lines("audiosocket", "twilio", certificate=Path("x.pem")).check()
 

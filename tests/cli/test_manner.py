@@ -96,7 +96,7 @@ async def test_a_recording_becomes_a_voice_that_the_server_has(
     assert client.asked == [(b"sound", None, False), (b"sound", "My words.", False)]
     told = capsys.readouterr().err
     assert "--voice abc" in told
-    assert told.count("Heard in it: heard") == 1
+    assert told.count("Transcript: heard") == 1
     assert await SpeechOptions(voice="ryan").voiced(cast(Any, client)) == SpeechOptions(
         voice="ryan"
     )
@@ -111,7 +111,7 @@ def test_what_a_voice_cannot_do_is_told(capsys: pytest.CaptureFixture[str]) -> N
     note_ignored_options(("sampling", "seed"))
     note_text_mode(Mode.LIVE, "clause")
     told = capsys.readouterr().err
-    assert "no temperature, seed" in told
+    assert "not support temperature, seed" in told
     assert "mode live" in told
 
 

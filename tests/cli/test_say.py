@@ -90,7 +90,7 @@ async def test_an_error_before_the_first_sound_leaves_an_older_file_alone(tmp_pa
     path.write_bytes(b"older")
     with pytest.raises(UnknownVoice):
         await said("Good morning.", path, voice="nobody")
-    with pytest.raises(CutShort, match="nothing in the text can be spoken"):
+    with pytest.raises(CutShort, match="the text has nothing speakable"):
         await said("...", path)
     assert path.read_bytes() == b"older"
 

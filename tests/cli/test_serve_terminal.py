@@ -25,7 +25,7 @@ async def test_a_start_is_three_lines_and_ctrl_c_ends_it_with_0() -> None:
         assert url.startswith("ws://127.0.0.1:")
         assert voice.startswith("Engine: eSpeak NG")
         assert "voice: en-us+f3" in voice
-        assert stop == "Ctrl-C stops it; what is being said then is finished."
+        assert stop == "Ctrl-C stops it after finishing active speech."
         terminal.type("\x03")
         assert await terminal.ended() == 0
         assert "Traceback" not in terminal.shown

@@ -226,8 +226,8 @@ async def test_a_call_is_handed_on_when_everything_was_said(
     await task
     assert call.handed_on_to == "sip:200@pbx.test"
     told = capsys.readouterr().err
-    assert told.index("Heard: Good morning.") < told.index("Handing the call on")
-    assert "The call was handed on." in told
+    assert told.index("Heard: Good morning.") < told.index("Transferring the call")
+    assert "The call was transferred." in told
 
 
 async def test_a_call_that_cannot_be_handed_on_is_an_error_and_is_hung_up() -> None:
@@ -266,7 +266,7 @@ async def test_a_call_that_ends_before_the_words_is_an_error_that_tells_what_was
     call = FakeCall()
     task = await talking(call)
     call.remote_hangs_up()
-    with pytest.raises(CutShort, match="the call ended before everything was said"):
+    with pytest.raises(CutShort, match="the call ended before all text was spoken"):
         await task
     told = capsys.readouterr().err
     assert "Heard: Good\n" in told
@@ -276,7 +276,7 @@ async def test_a_call_that_ends_before_the_words_is_an_error_that_tells_what_was
 async def test_a_call_lasts_no_longer_than_allowed() -> None:
     call = FakeCall()
     task = await talking(call, CallPlan(max_seconds=0.01))
-    with pytest.raises(CutShort, match="--max-seconds was over"):
+    with pytest.raises(CutShort, match="--max-seconds elapsed"):
         await task
     assert call._over.is_set()
 
@@ -299,7 +299,7 @@ async def test_words_that_hold_nothing_are_an_error(capsys: pytest.CaptureFixtur
     call = FakeCall()
     task = await talking(call, words=WordsOf("", None))
     call.finish()
-    with pytest.raises(CutShort, match="nothing to say"):
+    with pytest.raises(CutShort, match="no text to speak"):
         await task
     assert "Nothing was heard." in capsys.readouterr().err
 
@@ -539,7 +539,7 @@ async def test_each_source_of_words_opens_anew_for_each_call(tmp_path: Path) -> 
 
 
 def test_a_file_that_is_not_there_is_known_before_the_call(tmp_path: Path) -> None:
-    with pytest.raises(typer.BadParameter, match="is no file"):
+    with pytest.raises(typer.BadParameter, match="is not a file"):
         chosen(file=tmp_path)
 
 

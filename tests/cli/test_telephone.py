@@ -120,7 +120,7 @@ def test_without_a_file_tls_is_there_where_the_address_asks_for_it() -> None:
     ("changes", "told"),
     [
         ({"account": "office"}, "--account needs --config"),
-        ({"config": config(), "registrar": "sip:x", "user": "a"}, "do not go with --config"),
+        ({"config": config(), "registrar": "sip:x", "user": "a"}, "conflict with --config"),
         ({"config": config(), "account": "ofice"}, "it has office, home"),
         ({"call_log": Path("/nowhere/x")}, "--call-log"),
     ],

@@ -39,11 +39,11 @@ def check_agent(words: TextSource, plan: CallPlan) -> None:
     """
     listening = plan.listening
     if plan.listen_s is not None and words.chat is not None and listening.stt is not None:
-        raise typer.BadParameter("--listen: an agent listens already. Leave out --listen or --stt.")
+        raise typer.BadParameter("--listen: the agent listens already. Omit --listen or --stt.")
     if listening.stt is not None and words.chat is None and plan.listen_s is None:
         raise typer.BadParameter(
-            "--stt understands the caller, and somebody must answer: give --llm URL in place of"
-            " other words. Or print what is said after yours: add --listen SECONDS."
+            "--stt recognises speech, which needs an agent: give --llm URL in place of"
+            " other text. Or print what is recognised after yours: add --listen SECONDS."
         )
     check_words(words, listening)
     if listening.stt is not None or listening.listens or plan.listen_s is not None:
@@ -178,7 +178,7 @@ def print_turn(_: object, turn: TurnRecord, *, words: bool) -> None:
     if turn.kind == "caller" and (wait := turn.ms("first_audible")) is not None:
         told.append(f"heard {wait:.0f} ms after the caller's last word")
     if turn.interrupted:
-        told.append("the caller cut in")
+        told.append("interrupted by the caller")
     note(f"Turn {turn.number} ({TURN_KINDS[turn.kind]}){': ' if told else ''}{', '.join(told)}.")
     if turn.error is not None:
         note(f"{turn.error.message} {turn.error.remedy}".rstrip())

@@ -61,7 +61,7 @@ async def answer_calls(
         speech_options = await ready.run_step(telephone.speech_options.voiced_at(url))
         await ready.finish()
         if words.file is not None:
-            note(f"Words: {words.file} is ready.")
+            note(f"Text: {words.file} is ready.")
         settings = telephone.settings(url, speech_options, max_calls=1 if once else None)
         ours = telephone.server_url(server) is None
         changes = RegistrationPrinter()
@@ -214,10 +214,10 @@ class AnswerService:
             return
         count = len(self._under_way)
         calls = "one call" if count == 1 else f"{count} calls"
-        note(f"No call is taken any more; {calls} under way may end within {drain_s:.0f} s.")
+        note(f"No new calls are accepted; {calls} active may end within {drain_s:.0f} s.")
         await asyncio.wait(self._under_way, timeout=drain_s)
         if self._under_way:
-            note("The time is over: what is left is hung up.")
+            note("Drain timeout: the remaining calls are hung up.")
 
 
 async def _unless(stop: asyncio.Event, task: asyncio.Task[T]) -> T | None:

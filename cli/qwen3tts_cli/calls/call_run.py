@@ -55,7 +55,7 @@ class CallChain:
             self.call = following
             self._calls.append(following)
             self._watching.append(asyncio.create_task(print_events(following)))
-            note(f"The call goes on with {following.remote_uri}.")
+            note(f"The call continues with {following.remote_uri}.")
             if self._closing:
                 await following.hangup()
         causes = [await call.ended() for call in self._calls]
@@ -90,7 +90,7 @@ def checked_digits(digits: str | None) -> str:
     wanted = digits or ""
     for position, key in enumerate(wanted, start=1):
         if key.upper() not in DTMF_KEYS:
-            raise typer.BadParameter(f"--dtmf: {key!r} (at {position}) is no key of a phone.")
+            raise typer.BadParameter(f"--dtmf: {key!r} (at {position}) is not a DTMF digit.")
     return wanted.upper()
 
 
@@ -144,7 +144,7 @@ async def handle_call(
             await asyncio.wait([speaking], timeout=speech.last_wait_s)
         if speaking.done():
             speaking.result()
-        why = "the call ended" if done else "--max-seconds was over"
+        why = "the call ended" if done else "--max-seconds elapsed"
     finally:
         speaking.cancel()
         # It also stops and settles what is being said, so that it is known what was heard.
@@ -164,9 +164,9 @@ async def _run_plan(chain: CallChain, speech: CallTask, plan: CallPlan) -> None:
     await speech.run(plan)
     if plan.transfer is not None and plan.agent is None:
         speech.report()
-        note(f"Handing the call on to {plan.transfer} …")
+        note(f"Transferring the call to {plan.transfer} …")
         await chain.call.transfer(plan.transfer)
-        note("The call was handed on.")
+        note("The call was transferred.")
 
 
 class CallTask(Protocol):
@@ -331,9 +331,9 @@ class TextTask:
     def raise_failure(self, why: str) -> None:
         """Raise CutShort for unspoken or missing text."""
         if self.cut_short:
-            raise CutShort(f"{why} before everything was said.")
+            raise CutShort(f"{why} before all text was spoken.")
         if not self.heard_samples:
-            raise CutShort("there was nothing to say.", remedy="Give some words to say.")
+            raise CutShort("there was no text to speak.", remedy="Give some text to speak.")
 
 
 async def _follow(listening: SpeechDetection, *, report: bool) -> None:
@@ -344,11 +344,11 @@ async def _follow(listening: SpeechDetection, *, report: bool) -> None:
 
 def _print_recognised(turn: Turn) -> None:
     if turn.error is not None:
-        note(f"Not understood: {turn.error.message} {turn.error.remedy}".rstrip())
+        note(f"Not recognised: {turn.error.message} {turn.error.remedy}".rstrip())
     elif turn.text:
         result(f"heard {turn.text}")
     elif turn.why not in ("keys", "noise"):
-        note(f"The other side has spoken for {turn.ended_at - turn.began_at:.1f} s.")
+        note(f"The far end spoke for {turn.ended_at - turn.began_at:.1f} s.")
 
 
 def _print_latency(spoken: Spoken) -> None:

@@ -35,9 +35,11 @@ class LineOptions:
         typer.Option(
             "--line",
             metavar="KIND[:PORT]",
-            help=f"Take calls from there: {', '.join(NAMES)} (asterisk is its WebSocket channel)."
-            " May be repeated; all but sip and audiosocket share one port. SIP alone if left out."
-            " Set-up pages: docs/lines/.",
+            help=(
+                f"Source of calls: {', '.join(NAMES)} (asterisk is its WebSocket channel). May be"
+                " repeated; all but sip and audiosocket share one port. Default: sip. Set-up pages:"
+                " docs/lines/."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -45,8 +47,11 @@ class LineOptions:
         str,
         typer.Option(
             metavar="VARIABLE",
-            help="Environment variable with the token that media streams must show; empty = none is"
-            " asked for. Carriers' own keys: their pages in docs/lines/ name the variables.",
+            help=(
+                "Environment variable with the token required from media streams; empty ="
+                " none is required. Carriers' own keys: their pages in docs/lines/ name the"
+                " variables."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = "MR_QWEN3TTS_STREAM_TOKEN"
@@ -55,7 +60,9 @@ class LineOptions:
         typer.Option(
             "--stream-allow",
             metavar="NETWORK",
-            help="Take media streams from this network only, such as 10.0.0.0/8; may be repeated.",
+            help=(
+                "Accept media streams from this network only, such as 10.0.0.0/8; may be repeated."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -63,8 +70,10 @@ class LineOptions:
         bool,
         typer.Option(
             "--stream-insecure",
-            help="Serve carriers' streams without any key or token: everybody who finds the address"
-            " can talk at your cost.",
+            help=(
+                "Accept carriers' streams without key or token: anyone who finds the"
+                " address can talk at your cost."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = False
@@ -73,7 +82,7 @@ class LineOptions:
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Certificate with its chain (PEM): WebSocket streams come over TLS (wss://).",
+            help="Certificate with its chain (PEM): WebSocket streams use TLS (wss://).",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -82,7 +91,7 @@ class LineOptions:
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Its private key; left out = it stands in the same file.",
+            help="Its private key; default: in the same file.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -94,7 +103,7 @@ class LineOptions:
         float,
         typer.Option(
             min=0,
-            help="After SIGTERM calls under way have so long to end by themselves.",
+            help="After SIGTERM, time for active calls to end by themselves.",
             rich_help_panel="Call",
         ),
     ] = DRAIN_S
@@ -113,7 +122,7 @@ class LineOptions:
                 )
         if self.certificate is not None and not set(streams) - {TCP}:
             raise typer.BadParameter(
-                "--certificate: AudioSocket knows no encryption; use --line asterisk, or a tunnel."
+                "--certificate: AudioSocket has no encryption; use --line asterisk, or a tunnel."
             )
         if self.certificate_key is not None and self.certificate is None:
             raise typer.BadParameter("--certificate-key needs --certificate.")
@@ -208,7 +217,9 @@ def _parsed(lines: Sequence[str]) -> list[tuple[str, int | None]]:
         if kind not in NAMES:
             near = get_close_matches(kind, NAMES, 1)
             hint = f"; do you mean {near[0]}?" if near else ""
-            raise typer.BadParameter(f"--line: {line[:60]!r} is none of {', '.join(NAMES)}{hint}")
+            raise typer.BadParameter(
+                f"--line: {line[:60]!r} is not one of {', '.join(NAMES)}{hint}"
+            )
         if colon and not (text.isascii() and text.isdigit() and int(text) < 65536):
             raise typer.BadParameter(f"--line {line[:60]}: a port is a number from 0 to 65535.")
         found.append((kind, int(text) if colon else None))

@@ -30,9 +30,11 @@ class ListeningPageOptions:
         str | None,
         typer.Option(
             metavar="[HOST:]PORT",
-            help="Serve the softphone's page there, too: it listens in to the calls, talks in them,"
-            f" and dials. Its token: ${TOKEN_ENV}, else one is made. Beyond this machine it is"
-            " HTTPS.",
+            help=(
+                "Serve the softphone's page there, too: listen in to the calls, talk in"
+                f" them, and dial. Its token: ${TOKEN_ENV}, else generated. Beyond this machine it"
+                " uses HTTPS."
+            ),
             rich_help_panel="Page",
         ),
     ] = None
@@ -53,7 +55,7 @@ class ListeningPageOptions:
         known = port.isascii() and port.isdigit() and int(port) < 65536
         if not known or (colon and not host):
             raise typer.BadParameter(
-                f"--softphone: {self.softphone[:60]!r} is no [HOST:]PORT, such as 8780 or"
+                f"--softphone: {self.softphone[:60]!r} is not [HOST:]PORT, such as 8780 or"
                 " 0.0.0.0:8780."
             )
         return host or HERE, int(port)

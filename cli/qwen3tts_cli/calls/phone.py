@@ -61,8 +61,7 @@ class TelephoneOptions:
         typer.Option(
             "--host",
             metavar="ADDRESS",
-            help="The local address that calls use; if left out, a call of ours uses the one that"
-            " leads there.",
+            help="Local address of calls; default of outgoing calls: the one on the route.",
             rich_help_panel="Telephone",
         ),
     ] = None
@@ -72,7 +71,7 @@ class TelephoneOptions:
             "--port",
             min=0,
             max=65535,
-            help="The local port, of SIP or of the line that is named first; 0 is any.",
+            help="Local port of SIP, or of the first line; 0 = any.",
             rich_help_panel="Telephone",
         ),
     ] = None
@@ -144,7 +143,7 @@ class Telephone:
         else:
             if self.registrar is not None or self.user is not None:
                 raise typer.BadParameter(
-                    "--registrar and --user do not go with --config: the file has the accounts."
+                    "--registrar and --user conflict with --config: the file has the accounts."
                 )
             names = [each.name for each in self.config.accounts]
             if self.account is not None and self.account not in names:
@@ -340,10 +339,11 @@ def parsed_codecs(text: str) -> tuple[str, ...]:
     for name in names:
         if name.lower() not in known:
             raise typer.BadParameter(
-                f"--codecs: {name!r} is no codec of ours; known are {', '.join(codec_names(''))}."
+                f"--codecs: {name!r} is not a supported codec; supported are"
+                f" {', '.join(codec_names(''))}."
             )
     if not names:
-        raise typer.BadParameter("--codecs names none.")
+        raise typer.BadParameter("--codecs is empty.")
     for name in names:
         try:
             known[name.lower()].payload.encoder(20)

@@ -29,15 +29,15 @@ def print_event(event: CallEvent) -> None:
         case events.CallForwarded():
             note("The call is being forwarded.")
         case events.CallQueued():
-            note("The call waits in a queue.")
+            note("The call is queued.")
         case events.CallEarlyMedia():
-            note("There is sound before the answer.")
+            note("Early media: audio before the answer.")
         case events.CallAnswered(codec=codec):
             note(f"Answered ({codec}).")
         case events.AnswererHeard(kind="machine"):
-            note("An answering machine has taken the call.")
+            note("An answering machine has answered.")
         case events.CodecChanged(codec=codec):
-            note(f"The sound is now {codec}.")
+            note(f"The codec is now {codec}.")
         case KeyPressed(digit=digit):
             result(f"key {digit}")
         case events.CallHeld():
@@ -46,14 +46,14 @@ def print_event(event: CallEvent) -> None:
             note("Off hold.")
         case events.MediaSilent(silent_s=silent_s, ever=ever):
             so_far = "" if ever else " so far"
-            note(f"Nothing has come from the other side for {silent_s:.0f} s{so_far}.")
+            note(f"No audio received for {silent_s:.0f} s{so_far}.")
         case events.TransferProgress(status=status, reason=reason):
-            note(f"There: {status} {reason}".rstrip() + ".")
+            note(f"Transfer: {status} {reason}".rstrip() + ".")
         case TransferAsked(target=target, refuse=refuse):
-            note(f"The other side wants us to call {target}; refused, there is nobody to ask.")
+            note(f"The far end requests a call to {target}; refused: it cannot be confirmed here.")
             refuse()
         case CallTransferred():
-            note("The other side has handed the call on.")
+            note("The far end has transferred the call.")
         case _:
             pass
 

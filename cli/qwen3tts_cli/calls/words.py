@@ -99,7 +99,7 @@ class TextOptions:
         if self.say is not None and not self.say.strip():
             raise typer.BadParameter("--say is empty.")
         if self.file is not None and not self.file.is_file():
-            raise typer.BadParameter(f"--file: {self.file} is no file.")
+            raise typer.BadParameter(f"--file: {self.file} is not a file.")
 
     def words(self) -> TextSource:
         """Return the source; raises BadRequest for a model without URL."""

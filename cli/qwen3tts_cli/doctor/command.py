@@ -51,15 +51,17 @@ class TrialOptions:
         str | None,
         typer.Option(
             metavar="SIP_URI",
-            help="Call there, send a tone of 2 s, listen, hang up, and say what is wrong and what"
-            " to do.",
+            help=(
+                "Make a trial call there: send a tone of 2 s, listen, hang up, and"
+                " diagnose failures."
+            ),
             rich_help_panel=PHONE,
         ),
     ] = None
     config: Annotated[
         Path | None,
         typer.Option(
-            help="Look at the phone's settings in YAML, such as configs/phone.yaml, and its ports.",
+            help="Check phone settings in YAML, such as configs/phone.yaml, and their ports.",
             dir_okay=False,
             rich_help_panel=PHONE,
         ),
@@ -68,7 +70,7 @@ class TrialOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The account or trunk of the file that calls; the first one if left out.",
+            help="Account or trunk of the file for the call; default: the first.",
             rich_help_panel=PHONE,
         ),
     ] = None
@@ -76,21 +78,23 @@ class TrialOptions:
         bool,
         typer.Option(
             "--register",
-            help="Register the account, without --call all of them. A phone that has the same one"
-            " may miss calls meanwhile.",
+            help=(
+                "Register the account, without --call all of them. Another phone of the"
+                " account may miss calls meanwhile."
+            ),
             rich_help_panel=PHONE,
         ),
     ] = False
     ring_seconds: Annotated[
         float,
-        typer.Option(min=1, max=180, help="With --call: ring for so long.", rich_help_panel=PHONE),
+        typer.Option(min=1, max=180, help="With --call: ringing timeout.", rich_help_panel=PHONE),
     ] = 30.0
     listen_seconds: Annotated[
         float,
         typer.Option(
             min=0,
             max=60,
-            help="With --call: listen for so long after the tone.",
+            help="With --call: listening time after the tone.",
             rich_help_panel=PHONE,
         ),
     ] = 4.0
@@ -116,25 +120,27 @@ def add_to(app: typer.Typer) -> None:
 def doctor(
     host: Annotated[
         str | None,
-        typer.Option(help="The local address that calls would use; 127.0.0.1 if left out."),
+        typer.Option(help="Local address of calls; default 127.0.0.1."),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="The SIP port to try; 5060 if left out."),
+        typer.Option(min=0, max=65535, help="SIP port to check; default 5060."),
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(envvar="MR_QWEN3TTS_CHECKPOINT", help="A model's folder to look into."),
+        typer.Option(envvar="MR_QWEN3TTS_CHECKPOINT", help="Model folder to check."),
     ] = None,
     server: Annotated[
         str | None,
-        typer.Option(metavar="URL", envvar="MR_QWEN3TTS_SERVER", help="A speech server to ask."),
+        typer.Option(metavar="URL", envvar="MR_QWEN3TTS_SERVER", help="Speech server to check."),
     ] = None,
     server_config: Annotated[
         Path | None,
         typer.Option(
-            help="Look at a speech server's settings in YAML, such as configs/server.yaml, its"
-            " certificate and its keys.",
+            help=(
+                "Check server settings in YAML, such as configs/server.yaml, with"
+                " certificate and keys."
+            ),
             dir_okay=False,
         ),
     ] = None,

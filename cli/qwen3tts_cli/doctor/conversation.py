@@ -70,7 +70,7 @@ async def speak(client: SpeechClient, speech_options: SpeechOptions) -> VoiceSam
     samples, first_s = await _said(client, speech_options, sentence)
     if first_s is None:
         raise EngineFailed(
-            "the voice makes no sound.", remedy="Try another one: mr-qwen3tts voices lists them."
+            "the voice produces no audio.", remedy="Try another one: mr-qwen3tts voices lists them."
         )
     return VoiceSample(
         sentence, first_s, shown_voice(client.session, speech_options.voice), trimmed(samples)
@@ -171,11 +171,11 @@ OWN_LATENCY_MS = 24.0
 LONG_WAIT_MS = 2000.0
 """Response time above which callers ask if anyone is there."""
 LATENCY_REMEDIES = {
-    "pause": "Shorten --pause-ms, which cuts more callers off.",
-    "recogniser": "Take a smaller recogniser's model, or a GPU.",
-    "first token": "Take a smaller or nearer model.",
-    "first clause": "Take a faster model, or let --system ask for short clauses.",
-    "voice": "Take a faster voice, or a server with a GPU.",
+    "pause": "Shorten --pause-ms, which interrupts more callers.",
+    "recogniser": "Use a smaller recogniser model, or a GPU.",
+    "first token": "Use a smaller or nearer model.",
+    "first clause": "Use a faster model, or ask for short clauses with --system.",
+    "voice": "Use a faster voice, or a server with a GPU.",
     "line": "",
 }
 """Remedy for each part."""
@@ -294,8 +294,8 @@ async def _recogniser(
                 shown, factor = " ".join(filter(None, told)), known.real_time_factor
                 await recogniser.warm()
             if voice is None:
-                words = f"{shown} is ready; without a voice it heard nothing"
-                return Check(name, Level.WARN, words, "Mend the voice first."), None
+                words = f"{shown} is ready; not tested without a voice"
+                return Check(name, Level.WARN, words, "Fix the voice first."), None
             heard = await recognise_turn(recogniser, voice.samples, parties.listen, LoopClock())
         finally:
             await recogniser.close()
@@ -314,8 +314,10 @@ async def _recogniser(
         figures["real_time_factor"] = round(factor, 3)
     if not heard.text.strip():
         remedy = "Name a model of the voice's language with --stt, and that language (--language)."
-        return Check(name, Level.WARN, f"{found}; it heard nothing", remedy, figures), heard.wait_s
-    found = f"{found}; of “{voice.sentence}” it heard “{heard.text.strip()}”"
+        return Check(
+            name, Level.WARN, f"{found}; it recognised nothing", remedy, figures
+        ), heard.wait_s
+    found = f"{found}; of “{voice.sentence}” it recognised “{heard.text.strip()}”"
     if factor is not None and factor > 1:
         remedy = "It is too slow for calls: name a smaller model with --stt, or use a GPU."
         return Check(name, Level.WARN, found, remedy, figures), heard.wait_s

@@ -23,8 +23,10 @@ class ConversationOptions:
         typer.Option(
             "--stt",
             metavar="NAME",
-            help="The recogniser that hears the voice, as call and answer take it; none: it is not"
-            " tried. Left out: whisper, with a model that is on this machine.",
+            help=(
+                "Recogniser of the conversation check, as for call and answer; none: no"
+                " check. Default: an installed Whisper model."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -33,8 +35,10 @@ class ConversationOptions:
         typer.Option(
             "--llm",
             metavar="URL",
-            help="A language model to ask, the base address of an OpenAI-compatible endpoint: for"
-            " one token, then for a reply of at most 64.",
+            help=(
+                "Language model to check, base address of an OpenAI-compatible endpoint:"
+                " one token, then a reply of at most 64."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None

@@ -206,8 +206,8 @@ def _is_null(status: os.stat_result) -> bool:
 
 def _nothing_to_speak(name: str) -> BadText:
     return BadText(
-        f"{name} holds nothing that can be spoken.",
-        remedy="Give words: letters or digits, beside marks, symbols and emoji.",
+        f"{name} has no speakable text.",
+        remedy="Give letters or digits, not only punctuation, symbols and emoji.",
     )
 
 

@@ -214,13 +214,13 @@ class ReceivedAudio:
 
     def check(self) -> Check:
         if not self.frames:
-            return Check("sound in", Level.WARN, "nothing came from the other side")
+            return Check("sound in", Level.WARN, "no audio received")
         if not self.loud_s:
             return Check(
-                "sound in", Level.OK, f"{self.seconds:.1f} s came, all of it silent or very quiet"
+                "sound in", Level.OK, f"{self.seconds:.1f} s received, all silent or very quiet"
             )
         return Check(
-            "sound in", Level.OK, f"{self.seconds:.1f} s came, {self.loud_s:.1f} s of it loud"
+            "sound in", Level.OK, f"{self.seconds:.1f} s received, {self.loud_s:.1f} s of it loud"
         )
 
 
@@ -228,8 +228,8 @@ def sent_audio_check(facts: CallFacts) -> Check:
     """Report the audio sent."""
     stats = facts.media.stats
     if stats is None or not stats.sent:
-        return Check("sound out", Level.WARN, "no packet went out")
-    return Check("sound out", Level.OK, f"{stats.sent} packets went out")
+        return Check("sound out", Level.WARN, "no packet was sent")
+    return Check("sound out", Level.OK, f"{stats.sent} packets sent")
 
 
 def tone() -> NDArray[np.int16]:

@@ -63,8 +63,10 @@ def latency(
         list[str],
         typer.Argument(
             metavar="LOG…",
-            help="Files that --latency-log has written (or mr_sip; .gz too), folders, patterns,"
-            " or - for standard input.",
+            help=(
+                "Logs of --latency-log (or mr_sip; .gz too), folders, patterns, or - for"
+                " standard input."
+            ),
         ),
     ],
     filters: Filters,
@@ -173,11 +175,11 @@ def _enough(
         )
     elif wanted.chosen is not None and wanted.found is None:
         print_error(
-            f"no utterance in {where} is called {wanted.chosen}.", "Take a call_id of a log."
+            f"no utterance in {where} is called {wanted.chosen}.", "Use a call_id of a log."
         )
     elif not len(columns) and before is not None and len(before):
         print_error(
-            "no utterance is left after the change.", "Take another --split, or fewer filters."
+            "no utterance is left after the change.", "Use another --split, or fewer filters."
         )
     elif not len(columns):
         print_error(
@@ -187,7 +189,7 @@ def _enough(
     elif before is not None and not len(before):
         print_error(
             "no utterance is left before the change.",
-            "Take another log or --split, or leave out a filter.",
+            "Use another log or --split, or leave out a filter.",
         )
     else:
         return True

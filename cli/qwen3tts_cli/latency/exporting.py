@@ -89,7 +89,7 @@ def _trace(columns: Columns, wanted: Exports, with_text: bool) -> str:
         " open it at https://ui.perfetto.dev, which sends it nowhere."
     )
     if size.left_out:
-        told += f" {size.left_out} without a mark, or with a time that is none, are not in it."
+        told += f" {size.left_out} without a mark or a valid time are omitted."
     return told
 
 
@@ -113,4 +113,4 @@ def print_lines(columns: Columns, kind: LogKind, stream: TextIO, *, with_text: b
     for record in columns.records():
         writer.append(record if with_text else replace(record, text=None))
     if writer.left_out:
-        note(f"{writer.left_out} utterances never sounded, and have no lines for mr_sip.")
+        note(f"{writer.left_out} utterances without sound have no lines for mr_sip.")

@@ -61,7 +61,7 @@ class Findings:
         if self.clock_steps:
             told.append(
                 f"The wall clock was set back {self.clock_steps} times in the middle of a call:"
-                " times of day are not to be trusted around it."
+                " times of day are unreliable around it."
             )
         return told
 

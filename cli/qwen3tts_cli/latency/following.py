@@ -98,7 +98,7 @@ class Tail:
                 self.close()
                 return self._waits("no plain file; give it as standard input: latency - --follow")
         except OSError as error:
-            return self._waits(f"{error.strerror}; it is waited for")
+            return self._waits(f"{error.strerror}; waiting for it")
         self._missing = False
         return True
 

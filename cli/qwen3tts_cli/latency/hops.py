@@ -36,22 +36,22 @@ SIDES: Final[Mapping[Side, str]] = {
 
 
 _MEANING: Final[Mapping[Mark, tuple[str, Side]]] = {
-    Mark.TRANSCRIBED: ("caller's words recognised", Side.AGENT),
+    Mark.TRANSCRIBED: ("caller's speech recognised", Side.AGENT),
     Mark.TURN_END: ("turn given to the agent", Side.AGENT),
     Mark.TEXT_IN: ("agent begins its answer", Side.AGENT),
-    Mark.FIRST_DELTA: ("first words come", Side.AGENT),
-    Mark.REQUEST_SENT: ("words sent", Side.CLIENT),
+    Mark.FIRST_DELTA: ("first text", Side.AGENT),
+    Mark.REQUEST_SENT: ("text sent", Side.CLIENT),
     Mark.REQUEST_RECEIVED: ("network to the server", Side.NETWORK),
-    Mark.SEGMENT_READY: ("words of the first clause", Side.AGENT),
+    Mark.SEGMENT_READY: ("text of the first clause", Side.AGENT),
     Mark.SLOT: ("waiting for the engine", Side.SERVER),
-    Mark.PREFILL: ("engine reads the prompt", Side.SERVER),
+    Mark.PREFILL: ("engine: prefill of the prompt", Side.SERVER),
     Mark.FIRST_CODES: ("engine: first codes", Side.SERVER),
     Mark.FIRST_PCM: ("engine: first samples", Side.SERVER),
     Mark.RECEIVED: ("network back", Side.NETWORK),
     Mark.RESAMPLED: ("resampled", Side.CLIENT),
     Mark.QUEUED: ("encoded and queued", Side.CLIENT),
     Mark.FIRST_FRAME_WIRE: ("pacer: lead and next slot", Side.LINE),
-    Mark.FIRST_AUDIBLE_WIRE: ("silence before the voice", Side.LINE),
+    Mark.FIRST_AUDIBLE_WIRE: ("silence before speech", Side.LINE),
 }
 """Hops by final mark.
 
@@ -61,15 +61,15 @@ The first is the agent's: the server waits for its text and finds its end in mic
 
 BEGINNINGS: Final[Mapping[Mark, str]] = {
     Mark.SPEECH_END: "the caller's last sound",
-    Mark.TRANSCRIBED: "the caller's words being recognised",
+    Mark.TRANSCRIBED: "the caller's speech being recognised",
     Mark.TURN_END: "the caller's turn being given to the agent",
-    Mark.TEXT_IN: "the moment the words are asked for",
-    Mark.FIRST_DELTA: "the first words",
-    Mark.REQUEST_SENT: "the words being sent",
-    Mark.REQUEST_RECEIVED: "the words reaching the server",
+    Mark.TEXT_IN: "the request for text",
+    Mark.FIRST_DELTA: "the first text",
+    Mark.REQUEST_SENT: "the text being sent",
+    Mark.REQUEST_RECEIVED: "the text reaching the server",
     Mark.SEGMENT_READY: "the first clause being complete",
     Mark.SLOT: "the engine beginning",
-    Mark.PREFILL: "the engine having read the prompt",
+    Mark.PREFILL: "the engine's prefill",
     Mark.FIRST_CODES: "the engine's first codes",
     Mark.FIRST_PCM: "the engine's first samples",
     Mark.RECEIVED: "the first samples coming back",

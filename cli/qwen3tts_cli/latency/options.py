@@ -86,7 +86,7 @@ class Views:
         ),
     ] = None
     worst_of: Annotated[
-        WorstOf, typer.Option(help="What they are worst in.", rich_help_panel="What is shown")
+        WorstOf, typer.Option(help="Ranking of the worst.", rich_help_panel="What is shown")
     ] = WorstOf.FIRST_SOUND
     slowest: Annotated[
         bool,
@@ -115,7 +115,7 @@ class Views:
         bool,
         typer.Option(
             "--with-text",
-            help="Show and export what was said, where the log has it.",
+            help="Show and export the text of utterances, where the log has it.",
             rich_help_panel="What is shown",
         ),
     ] = False
@@ -128,8 +128,9 @@ class Views:
         typer.Option(
             "--follow",
             "-f",
-            help="Live view of logs that are being written; q ends it. One line an utterance"
-            " where the output is no terminal.",
+            help=(
+                "Live view of growing logs; q ends it. One line per utterance without a terminal."
+            ),
             rich_help_panel="What is shown",
         ),
     ] = False
@@ -168,7 +169,7 @@ class Exports:
         str | None,
         typer.Option(
             metavar="MOMENT",
-            help="Compare what was before this moment with what came after it, of the same logs.",
+            help="Compare utterances before this time with those after it, in the same logs.",
             rich_help_panel="Comparison",
         ),
     ] = None
@@ -214,7 +215,7 @@ class Exports:
         LogKind | None,
         typer.Option(
             "--from",
-            help="Whose lines the logs hold, where they do not tell by themselves.",
+            help="Writer of the logs, where it is not detected.",
             rich_help_panel="Files and other programs",
         ),
     ] = None

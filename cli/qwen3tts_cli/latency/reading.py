@@ -324,7 +324,7 @@ class _Reading:
         findings.newer += getattr(reader, "newer", 0)
         if unplaced := getattr(reader, "unplaced", 0):
             findings.remarks.append(
-                f"{name}: {unplaced} lines say not whose they are and fit no utterance; left out."
+                f"{name}: {unplaced} lines name no utterance and fit none; left out."
             )
         room = MAX_EXAMPLES - len(findings.examples)
         findings.examples += [

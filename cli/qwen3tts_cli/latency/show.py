@@ -77,9 +77,8 @@ def remarks(record: UtteranceRecord) -> list[str]:
             " against ours; between two of them they are exact."
         )
     if record.starvations:
-        times = "once" if record.starvations == 1 else f"{record.starvations} times"
         told.append(
-            f"It ran dry {times}, {record.starved_ms:.1f} ms in all,"
+            f"Underruns: {record.starvations}, {record.starved_ms:.1f} ms in all,"
             f" {record.longest_gap_ms:.1f} ms at the longest."
         )
     return told

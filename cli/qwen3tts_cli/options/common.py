@@ -41,8 +41,10 @@ Server = Annotated[
     typer.Option(
         metavar="URL",
         envvar="MR_QWEN3TTS_SERVER",
-        help="The speech server, ws://HOST:PORT/v1/speech. Without it the best installed voice"
-        " speaks, on this machine.",
+        help=(
+            "Speech server, ws://HOST:PORT/v1/speech. Default: the best installed"
+            " voice on this machine."
+        ),
         rich_help_panel="Voice",
     ),
 ]
@@ -54,7 +56,7 @@ SayFile = Annotated[
     typer.Option(
         "--file",
         metavar="FILE",
-        help="Say what this text file holds (UTF-8).",
+        help="Speak this text file (UTF-8).",
         rich_help_panel="Words",
     ),
 ]
@@ -62,7 +64,7 @@ SayStdin = Annotated[
     bool,
     typer.Option(
         "--stdin",
-        help="Say what is typed or piped in, while it comes; Ctrl-D ends it.",
+        help="Speak what is typed or piped in, as it arrives; Ctrl-D ends it.",
         rich_help_panel="Words",
     ),
 ]
@@ -70,7 +72,7 @@ ByKey = Annotated[
     bool,
     typer.Option(
         "--by-key",
-        help="With --stdin at a terminal: hand over each key at once, not each line.",
+        help="With --stdin at a terminal: send each key immediately, not each line.",
         rich_help_panel="Words",
     ),
 ]
@@ -79,7 +81,7 @@ TokenMs = Annotated[
     typer.Option(
         min=0,
         max=5000,
-        help="With --say: write it token by token as a model would, one each so many milliseconds.",
+        help="With --say: stream it token by token as a model would, at this interval.",
         rich_help_panel="Words",
     ),
 ]
@@ -106,7 +108,7 @@ LlmSystem = Annotated[
 LlmPrompt = Annotated[
     str,
     typer.Option(
-        "--prompt", metavar="TEXT", help="What the model is to answer.", rich_help_panel="Words"
+        "--prompt", metavar="TEXT", help="First message for the model.", rich_help_panel="Words"
     ),
 ]
 LlmKeyEnv = Annotated[
@@ -122,8 +124,10 @@ Record = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Record the call to this file, the caller left, the agent right; its ending says the"
-        " form: .wav, .flac, .mp3, .ogg or .opus.",
+        help=(
+            "Record the call to this file, caller left, agent right; format by its"
+            " suffix: .wav, .flac, .mp3, .ogg or .opus."
+        ),
         rich_help_panel="Call",
     ),
 ]
@@ -131,7 +135,7 @@ Dtmf = Annotated[
     str | None,
     typer.Option(
         metavar="DIGITS",
-        help="Press these keys (0-9 * # A-D) before anything is said.",
+        help="Send these DTMF digits (0-9 * # A-D) before speech.",
         rich_help_panel="Call",
     ),
 ]
@@ -139,7 +143,7 @@ LatencyLogFile = Annotated[
     Path | None,
     typer.Option(
         "--latency-log",
-        help="Append one line an utterance; [bold]mr-qwen3tts latency[/bold] reads it.",
+        help="Append one line per utterance; [bold]mr-qwen3tts latency[/bold] reads it.",
         dir_okay=False,
         rich_help_panel="Call",
     ),
@@ -150,8 +154,10 @@ Otel = Annotated[
         "--otel",
         envvar="MR_QWEN3TTS_OTEL",
         metavar="URL",
-        help="Send a span of each call, utterance and stage to this collector of OpenTelemetry,"
-        " such as http://127.0.0.1:4318; 1: as the OTEL_* variables say.",
+        help=(
+            "Send a span of each call, utterance and stage to this OpenTelemetry"
+            " collector, such as http://127.0.0.1:4318; 1: as the OTEL_* variables say."
+        ),
         rich_help_panel="Call",
     ),
 ]
@@ -160,7 +166,7 @@ MaxSeconds = Annotated[
     typer.Option(
         "--max-seconds",
         min=1,
-        help="Hang up after so long, whatever is being said; an agent finishes its sentence.",
+        help=("Hang up after this time, also in mid-speech; an agent finishes its sentence."),
         rich_help_panel="Call",
     ),
 ]
@@ -169,8 +175,10 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         envvar="MR_QWEN3TTS_PHONE_CONFIG",
-        help="The phone's settings in YAML, such as configs/phone.yaml: accounts, trunks, TLS,"
-        " limits, records. Options here win over it.",
+        help=(
+            "Phone settings in YAML, such as configs/phone.yaml: accounts, trunks,"
+            " TLS, limits, records. Options override it."
+        ),
         dir_okay=False,
         rich_help_panel="Telephone",
     ),
@@ -180,7 +188,7 @@ SipHost = Annotated[
     typer.Option(
         "--host",
         metavar="ADDRESS",
-        help="The local address that calls use.",
+        help="Local address of calls.",
         rich_help_panel="Telephone",
     ),
 ]
@@ -190,7 +198,7 @@ SipPort = Annotated[
         "--port",
         min=0,
         max=65535,
-        help="The local SIP port; 0 is any.",
+        help="Local SIP port; 0 = any.",
         rich_help_panel="Telephone",
     ),
 ]
@@ -220,7 +228,7 @@ Codecs = Annotated[
         "--codecs",
         metavar="NAMES",
         autocompletion=codec_names,
-        help="Codecs to be used, between commas, the best first, such as PCMU,PCMA,G722,opus.",
+        help="Codecs, comma-separated, best first, such as PCMU,PCMA,G722,opus.",
         rich_help_panel="Telephone",
     ),
 ]
@@ -228,7 +236,7 @@ SrtpMode = Annotated[
     Srtp | None,
     typer.Option(
         "--srtp",
-        help="Encrypted sound (SDES): never, where the other side asks for it, or nothing else.",
+        help="SRTP (SDES): never, where the far end requests it, or required.",
         rich_help_panel="Telephone",
     ),
 ]
@@ -237,7 +245,7 @@ Headers = Annotated[
     typer.Option(
         "--header",
         metavar="NAME: VALUE",
-        help="A SIP header for the other side, such as 'X-Case: 7'; may be repeated.",
+        help="SIP header for the far end, such as 'X-Case: 7'; may be repeated.",
         rich_help_panel="Telephone",
     ),
 ]
@@ -245,7 +253,7 @@ CallLog = Annotated[
     Path | None,
     typer.Option(
         "--call-log",
-        help="Append one line of JSON a call: times, quality, how it ended and what was wrong.",
+        help="Append one JSON line per call: times, quality, end reason and failures.",
         dir_okay=False,
         rich_help_panel="Call",
     ),
@@ -255,8 +263,10 @@ Transfer = Annotated[
     typer.Option(
         "--transfer",
         metavar="SIP_URI",
-        help="When everything was said, hand the call on to this address in place of hanging up; an"
-        " agent does so when its model thinks it right.",
+        help=(
+            "After the text, transfer the call to this address instead of hanging up;"
+            " an agent does so when its model decides to."
+        ),
         rich_help_panel="Call",
     ),
 ]

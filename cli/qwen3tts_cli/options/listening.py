@@ -38,10 +38,13 @@ class ListenOptions:
         typer.Option(
             "--stt",
             metavar="NAME",
-            help="Understand the caller, and with --llm be a whole agent: [bold]whisper[/bold],"
-            " [bold]whisper:MODEL[/bold] (a folder, or a size such as tiny.en),"
-            " [bold]openai[/bold] or [bold]openai:URL[/bold] (OpenAI's transcription route),"
-            " [bold]deepgram[/bold], or a recogniser's address, ws://… or wss://….",
+            help=(
+                "Recognise the caller's speech, with --llm for an agent:"
+                " [bold]whisper[/bold], [bold]whisper:MODEL[/bold] (a folder, or a size"
+                " such as tiny.en), [bold]openai[/bold] or [bold]openai:URL[/bold]"
+                " (OpenAI's transcription route), [bold]deepgram[/bold], or a recogniser's"
+                " address, ws://… or wss://…."
+            ),
             rich_help_panel=LISTENING,
         ),
     ] = None
@@ -49,8 +52,10 @@ class ListenOptions:
         bool | None,
         typer.Option(
             "--barge-in/--no-barge-in",
-            help="Whether the caller's voice silences what is being said. With --stt it does unless"
-            " this forbids it; with call --listen only where this asks for it.",
+            help=(
+                "Whether the caller's voice interrupts speech. Default: on with --stt, off"
+                " with call --listen."
+            ),
             show_default=False,
             rich_help_panel=LISTENING,
         ),
@@ -59,8 +64,9 @@ class ListenOptions:
         Detector | None,
         typer.Option(
             "--vad",
-            help="What tells a voice from other sounds: a small model (the default), WebRTC's"
-            " detector, or the level alone.",
+            help=(
+                "Voice activity detector: a small model (default), WebRTC's, or the level alone."
+            ),
             rich_help_panel=LISTENING,
         ),
     ] = None
@@ -70,8 +76,10 @@ class ListenOptions:
             "--onset-ms",
             min=10,
             max=1000,
-            help="So much of a voice silences the agent. Less reacts sooner; more lets a cough or a"
-            " short word pass.",
+            help=(
+                "Speech that triggers barge-in. Less reacts sooner; more ignores a cough"
+                " or a short word."
+            ),
             rich_help_panel=LISTENING,
         ),
     ] = None
@@ -81,8 +89,10 @@ class ListenOptions:
             "--pause-ms",
             min=100,
             max=5000,
-            help="After so much silence the caller has finished. Less answers sooner, and cuts more"
-            " people off.",
+            help=(
+                "Silence that ends the caller's turn (endpointing). Less answers sooner,"
+                " and interrupts more people."
+            ),
             rich_help_panel=LISTENING,
         ),
     ] = None
@@ -91,7 +101,7 @@ class ListenOptions:
         typer.Option(
             "--greeting",
             metavar="TEXT",
-            help="What the agent says first; without it the model greets, as --prompt asks it to.",
+            help="The agent's greeting; default: the model writes it, as --prompt says.",
             rich_help_panel=AGENT,
         ),
     ] = None
@@ -100,8 +110,7 @@ class ListenOptions:
         typer.Option(
             "--filler",
             metavar="TEXT",
-            help="What is said when the model lets the caller wait for more than 1.5 s, such as"
-            " 'One moment, please.'",
+            help="Filler when the model takes more than 1.5 s, such as 'One moment, please.'",
             rich_help_panel=AGENT,
         ),
     ] = None
@@ -110,8 +119,10 @@ class ListenOptions:
         typer.Option(
             "--conversation-log",
             dir_okay=False,
-            help="Append one line of JSON a turn: times of each stage, who interrupted; words only"
-            " with --transcript.",
+            help=(
+                "Append one JSON line per turn: stage times, interruptions; text only with"
+                " --transcript."
+            ),
             rich_help_panel=AGENT,
         ),
     ] = None
@@ -121,8 +132,10 @@ class ListenOptions:
             "--check-seconds",
             min=0,
             max=600,
-            help="Before any call the model of --llm is asked for one token, and has so long to"
-            " answer; 0 = it is not asked.",
+            help=(
+                "Timeout of the check before any call, which requests one token of --llm;"
+                " 0 = no check."
+            ),
             rich_help_panel=AGENT,
         ),
     ] = MODEL_CHECK_S
@@ -130,7 +143,7 @@ class ListenOptions:
         bool,
         typer.Option(
             "--transcript",
-            help="Show what is said, by the caller too, and write it to the conversation log.",
+            help="Show the text of both sides, and write it to the conversation log.",
             rich_help_panel=AGENT,
         ),
     ] = False
@@ -148,14 +161,14 @@ class ListenOptions:
             }
             if given := [name for name, there in agents.items() if there]:
                 raise typer.BadParameter(
-                    f"{' and '.join(given)}: only an agent has that. Add --stt, such as --stt"
-                    " whisper, and --llm."
+                    f"{' and '.join(given)}: needs an agent. Add --stt, such as --stt whisper,"
+                    " and --llm."
                 )
             listened = {"--vad": self.vad, "--onset-ms": self.onset_ms, "--pause-ms": self.pause_ms}
             given = [name for name, value in listened.items() if value is not None]
             if given and not self.barge_in:
                 raise typer.BadParameter(
-                    f"{' and '.join(given)}: nobody listens. Add --barge-in or --stt."
+                    f"{' and '.join(given)}: needs speech detection. Add --barge-in or --stt."
                 )
         for name, text in (("--greeting", self.greeting), ("--filler", self.filler)):
             if text is not None and not text.strip():

@@ -34,19 +34,21 @@ class PageOptions:
     host: Annotated[
         str,
         typer.Option(
-            help="The local address to serve at; 0.0.0.0 for all. Beyond this machine it is HTTPS.",
+            help=("Local address of the page; 0.0.0.0 for all. Beyond this machine it uses HTTPS."),
             rich_help_panel=PANEL,
         ),
     ] = "127.0.0.1"
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Its port; 0 is any.", rich_help_panel=PANEL)
+        int, typer.Option(min=0, max=65535, help="Its port; 0 = any.", rich_help_panel=PANEL)
     ] = PORT
     server: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[NAME=]URL",
-            help="A speech server, ws://HOST:PORT/v1/speech; may be repeated, and the page chooses."
-            " Without it the best installed voice speaks, on this machine.",
+            help=(
+                "Speech server, ws://HOST:PORT/v1/speech; may be repeated, and the page"
+                " chooses. Default: the best installed voice on this machine."
+            ),
             rich_help_panel="Voice",
         ),
     ] = None
@@ -55,7 +57,7 @@ class PageOptions:
         typer.Option(
             "--name",
             metavar="HOST",
-            help="A host name under which the page is reached, too; may be repeated.",
+            help="Further host name of the page; may be repeated.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -63,8 +65,7 @@ class PageOptions:
         str,
         typer.Option(
             metavar="URL",
-            help="The address under which a proxy with TLS serves the page, such as"
-            " https://phone.example.org.",
+            help="Address of the page at a TLS proxy, such as https://phone.example.org.",
             rich_help_panel=PANEL,
         ),
     ] = ""
@@ -72,8 +73,10 @@ class PageOptions:
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Address or network of a proxy whose X-Forwarded headers are believed; may be"
-            " repeated.",
+            help=(
+                "Address or network of a proxy whose X-Forwarded headers are trusted; may"
+                " be repeated."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -81,8 +84,10 @@ class PageOptions:
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="A STUN or TURN server, stun:HOST:PORT or turn:HOST:PORT, for pages and this side;"
-            " may be repeated. None is asked otherwise.",
+            help=(
+                "STUN or TURN server, stun:HOST:PORT or turn:HOST:PORT, for pages and this"
+                " side; may be repeated. Default: none."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -99,7 +104,7 @@ class PageOptions:
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Certificate with its chain (PEM). Without it one is made and kept.",
+            help="Certificate with its chain (PEM). Default: a self-signed one, kept.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -110,7 +115,7 @@ class PageOptions:
             "--key",
             exists=True,
             dir_okay=False,
-            help="Its private key; left out = it stands in the same file.",
+            help="Its private key; default: in the same file.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -118,49 +123,52 @@ class PageOptions:
         bool,
         typer.Option(
             "--http",
-            help="No TLS, also beyond this machine: only behind a proxy that has it, and with"
-            " --insecure.",
+            help=(
+                "No TLS, also beyond this machine: only behind a TLS proxy, and with --insecure."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = False
     insecure: Annotated[
         bool,
-        typer.Option(
-            "--insecure", help="Let --http serve beyond this machine.", rich_help_panel=PANEL
-        ),
+        typer.Option("--insecure", help="Allow --http beyond this machine.", rich_help_panel=PANEL),
     ] = False
     token_env: Annotated[
         str,
         typer.Option(
             metavar="VARIABLE",
-            help="Environment variable with the access token; where it is empty, one is made at"
-            " each start.",
+            help=(
+                "Environment variable with the access token; if empty, one is generated at"
+                " each start."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = TOKEN_ENV
     max_calls: Annotated[
-        int, typer.Option(min=1, max=1000, help="Calls at once.", rich_help_panel=PANEL)
+        int, typer.Option(min=1, max=1000, help="Concurrent calls.", rich_help_panel=PANEL)
     ] = 8
     recording: Annotated[
         bool,
         typer.Option(
             "--recording/--no-recording",
-            help="Whether a page may have its calls recorded.",
+            help="Whether a page may record its calls.",
             rich_help_panel=PANEL,
         ),
     ] = True
     recordings: Annotated[
         Path | None,
         typer.Option(
-            help="Keep recordings in this folder; without it they are deleted at the end.",
+            help="Folder of recordings; by default they are deleted at the end.",
             rich_help_panel=PANEL,
         ),
     ] = None
     consent: Annotated[
         Consent,
         typer.Option(
-            help="What is heard before a recording begins: nothing, a beep, or 'This call is"
-            " recorded.' and a beep.",
+            help=(
+                "Announcement before a recording: none, a beep, or 'This call is"
+                " recorded.' and a beep."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = Consent.NONE
@@ -181,9 +189,9 @@ class PageOptions:
             raise typer.BadParameter("give --http or --certificate, one of the two.")
         if self.http and not self.insecure and not is_loopback(self.host):
             raise typer.BadParameter(
-                f"--http beyond this machine (--host {self.host}): a browser gives no microphone to"
-                " such a page, and anybody on the way can listen. Leave --http out, or add"
-                " --insecure where a proxy before it has TLS."
+                f"--http beyond this machine (--host {self.host}): browsers give no microphone to"
+                " such a page, and others can listen. Leave --http out, or add --insecure"
+                " behind a TLS proxy."
             )
         if self.recordings is not None and not self.recording:
             raise typer.BadParameter("give --recordings or --no-recording, one of the two.")
@@ -217,7 +225,7 @@ def parsed_servers(given: list[str] | None) -> dict[str, str]:
         name, url = name.strip(), url.strip()
         if not url.startswith(("ws://", "wss://")):
             raise typer.BadParameter(
-                f"--server: {url[:60]!r} is no address; it looks like ws://HOST:8765/v1/speech."
+                f"--server: {url[:60]!r} is not an address such as ws://HOST:8765/v1/speech."
             )
         if not name and "" in found:
             name = f"Engine {len(found) + 1}"

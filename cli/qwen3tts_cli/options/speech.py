@@ -50,21 +50,23 @@ class SpeechOptions:
             "--language",
             "-l",
             metavar="TAG",
-            help="Language of the text, and of callers who are listened to, such as en-GB or de.",
+            help="Language of the text and of callers, such as en-GB or de.",
             rich_help_panel=PANEL,
         ),
     ] = None
     speed: Annotated[
         float,
-        typer.Option(min=0.5, max=2.5, help="Factor on the rate of speech.", rich_help_panel=PANEL),
+        typer.Option(min=0.5, max=2.5, help="Speech rate factor.", rich_help_panel=PANEL),
     ] = 1.0
     mode: Annotated[
         Mode | None,
         typer.Option(
-            help="What is said at one go: [bold]clause[/bold], each clause; [bold]live[/bold], all"
-            " of the text while it is being written; [bold]auto[/bold], the first clause live, the"
-            " rest by clauses; [bold]whole[/bold] and [bold]whole_streaming[/bold], all of the text"
-            " when it has ended. Auto if left out.",
+            help=(
+                "Unit of synthesis: [bold]clause[/bold], each clause; [bold]live[/bold],"
+                " the text as it arrives; [bold]auto[/bold], the first clause live, the"
+                " rest by clauses; [bold]whole[/bold] and [bold]whole_streaming[/bold], the"
+                " complete text. Default: auto."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -74,7 +76,7 @@ class SpeechOptions:
             "--instructions",
             "-i",
             metavar="TEXT",
-            help="How to speak, in words; to a VoiceDesign checkpoint: what voice it is.",
+            help="Speaking style, in words; for a VoiceDesign checkpoint: the voice.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -83,7 +85,7 @@ class SpeechOptions:
         typer.Option(
             min=0,
             metavar="NUMBER",
-            help="The same number, text and voice give the same speech.",
+            help="Random seed: equal seed, text and voice give equal speech.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -103,8 +105,10 @@ class SpeechOptions:
             dir_okay=False,
             readable=True,
             metavar="FILE",
-            help="Speak with the voice of this recording, 1 to 60 s of one person; the server"
-            " needs a Base checkpoint.",
+            help=(
+                "Clone the voice of this recording, 1 to 60 s of one person; the server"
+                " needs a Base checkpoint."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -112,7 +116,7 @@ class SpeechOptions:
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="With --clone: the words of the recording, all of them.",
+            help="With --clone: the full transcript of the recording.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -120,7 +124,9 @@ class SpeechOptions:
         bool,
         typer.Option(
             "--x-vector-only",
-            help="With --clone: take only the speaker embedding (x-vector); no words are needed.",
+            help=(
+                "With --clone: use only the speaker embedding (x-vector); no transcript is needed."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = False
@@ -160,7 +166,7 @@ class SpeechOptions:
         )
         note(f"The voice of {self.clone.name} is --voice {ready.voice_id} while the server runs.")
         if ready.ref_text and not self.ref_text:
-            note(f"Heard in it: {ready.ref_text}")
+            note(f"Transcript: {ready.ref_text}")
         return replace(self, voice=ready.voice_id, clone=None, ref_text=None, x_vector_only=False)
 
     async def voiced_at(self, url: str) -> SpeechOptions:
@@ -176,10 +182,10 @@ class SpeechOptions:
 def note_ignored_options(ignored: Iterable[str]) -> None:
     """Note options unsupported by the engine."""
     if names := ", ".join(OPTION_NAMES.get(each, each) for each in ignored):
-        note(f"This voice knows no {names}; left out.")
+        note(f"This voice does not support {names}; ignored.")
 
 
 def note_text_mode(asked: Mode | None, used: str) -> None:
     """Note an unsupported text mode."""
     if asked is not None and asked is not Mode.CLAUSE and used == Mode.CLAUSE:
-        note(f"This voice takes no text in the mode {asked}; it speaks by clauses.")
+        note(f"This voice does not support the mode {asked}; it speaks by clauses.")

@@ -139,7 +139,7 @@ def test_an_empty_view_says_so(log: Path) -> None:
     following = LogFollower([str(log)], Selection())
     following.poll(0.0)
     assert "No utterance yet." in shown(following)
-    assert "it is waited for" in shown(following, width=400)
+    assert "waiting for it" in shown(following, width=400)
     following.close()
 
 

@@ -99,8 +99,8 @@ async def test_utterances_are_chosen_by_keyboard_and_by_click(
         assert await heading.inner_text() == f"{record.call_id}/{record.context}"
         assert await visit.page.locator("#fall .said").inner_text() == "One moment, please."
         rows = await visit.page.locator("#fall .fall-row:not(.axis-row)").all_inner_texts()
-        assert rows[0].startswith("first words come")
-        assert rows[-1].startswith("silence before the voice")
+        assert rows[0].startswith("first text")
+        assert rows[-1].startswith("silence before speech")
         assert [row for row in rows if "±0.40" in row] == [
             row for row in rows if row.startswith("network")
         ]

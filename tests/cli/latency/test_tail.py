@@ -53,7 +53,7 @@ def test_a_line_is_there_when_it_is_whole(path: Path) -> None:
 def test_a_file_that_is_not_there_yet_is_waited_for_and_told_once(path: Path) -> None:
     tail = Tail(path)
     assert tail.poll() == tail.poll() == []
-    assert tail.news == [f"{path}: No such file or directory; it is waited for."]
+    assert tail.news == [f"{path}: No such file or directory; waiting for it."]
     add(path, b"one\n")
     assert tail.poll() == [b"one\n"]
     tail.close()

@@ -22,7 +22,7 @@ from qwen3tts_speech.latency import LatencyLog, Mark, UtteranceRecord
 
 
 def answer(number: int, wait_ms: float) -> UtteranceRecord:
-    """Its first words come 100 ms before the first sound."""
+    """Its first text 100 ms before the first sound."""
     record = UtteranceRecord("call", f"a{number}", kind="answer")
     record.mark(Mark.SPEECH_END, 10.0)
     record.mark(Mark.TURN_END, 10.0 + 0.1 * wait_ms / 1000)

@@ -54,7 +54,7 @@ def test_gaps_and_marks_out_of_order_are_told_beneath() -> None:
     record.played(position=0, starvations=2, starved_s=0.09, longest_gap_s=0.05)
     told = remarks(record)
     assert told[0] == "Out of order: request_received is 15.0 ms before request_sent."
-    assert told[-1] == "It ran dry 2 times, 90.0 ms in all, 50.0 ms at the longest."
+    assert told[-1] == "Underruns: 2, 90.0 ms in all, 50.0 ms at the longest."
 
 
 @pytest.mark.parametrize("width", [0, 40, 80, 200])

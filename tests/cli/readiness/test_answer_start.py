@@ -45,7 +45,7 @@ async def test_words_and_voice_are_said_on_every_line(
         ) as command,
     ):
         await command.tells(r"Waiting for calls at")
-    assert command.told.count(f"Words: {file} is ready.") == 1
+    assert command.told.count(f"Text: {file} is ready.") == 1
     (voice,) = re.findall(r"Voice: .* at (\S+) is ready\.", command.told)
     assert voice == servers.speech
 
@@ -75,7 +75,7 @@ def told_and_ended(capsys: pytest.CaptureFixture[str], sentence: str) -> None:
     ("content", "sentence"),
     [
         (b"", "words.txt is empty"),
-        (b"***", "words.txt holds nothing that can be spoken"),
+        (b"***", "words.txt has no speakable text"),
         (b"Good morning.\n\xe9", "words.txt is not UTF-8 text: see byte 14"),
     ],
 )

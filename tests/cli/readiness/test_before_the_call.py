@@ -165,7 +165,7 @@ def test_a_voice_that_is_none_is_told_beside_a_model_that_is_not_there(
     ("content", "sentence", "remedy"),
     [
         (b"", "is empty", "some words in it"),
-        (b"***\n...\n", "holds nothing that can be spoken", "letters or digits"),
+        (b"***\n...\n", "has no speakable text", "letters or digits"),
         (b"Good morning.\n" + b"\xe9", "not UTF-8 text: see byte 14", "iconv"),
         ("Guten Tag".encode("utf-16"), "is UTF-16 text", "Save it as UTF-8"),
     ],
@@ -190,7 +190,7 @@ def test_a_text_without_a_speakable_sign_is_told_before_a_phone_rings(
     servers: Servers, callee: Callee, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["call", callee.uri, "--say", "…", "--server", servers.speech]) == ExitCode.USAGE
-    told_once(capsys, "--say holds nothing that can be spoken", "letters or digits")
+    told_once(capsys, "--say has no speakable text", "letters or digits")
 
 
 def test_a_registrar_that_is_not_there_is_told_before_a_phone_rings(

@@ -29,12 +29,12 @@ def test_a_letter_or_a_digit_can_be_spoken(text: str) -> None:
 )
 def test_marks_symbols_and_emoji_cannot(text: str, tmp_path: Path) -> None:
     assert not is_speakable([text])
-    with pytest.raises(BadText, match="--say holds nothing that can be spoken") as raised:
+    with pytest.raises(BadText, match="--say has no speakable text") as raised:
         check_words(TextSource(text=text))
     assert "letters or digits" in raised.value.remedy
     file = tmp_path / "words.txt"
     file.write_text(text, "utf-8")
-    with pytest.raises(BadText, match=r"words\.txt holds nothing that can be spoken"):
+    with pytest.raises(BadText, match=r"words\.txt has no speakable text"):
         check_words(TextSource(file=file))
 
 
@@ -74,9 +74,9 @@ def test_a_file_that_cannot_be_read_or_is_too_long_is_refused(tmp_path: Path) ->
 def test_what_the_agent_says_by_itself_is_checked_too() -> None:
     model = TextSource(chat=ChatSettings("http://127.0.0.1:1/v1"))
     check_words(model, ListenOptions(stt="whisper", greeting="Hello.", filler="One moment."))
-    with pytest.raises(BadText, match="--greeting holds nothing"):
+    with pytest.raises(BadText, match="--greeting has no speakable text"):
         check_words(model, ListenOptions(stt="whisper", greeting="…"))
-    with pytest.raises(BadText, match="--filler holds nothing"):
+    with pytest.raises(BadText, match="--filler has no speakable text"):
         check_words(model, ListenOptions(stt="whisper", filler="🙂"))
 
 
@@ -114,7 +114,11 @@ def standard_input(path: str | Path) -> Iterator[None]:
 
 def test_a_file_as_standard_input_is_looked_into_and_not_consumed(tmp_path: Path) -> None:
     file = tmp_path / "words.txt"
-    for content, says in ((b"***", "holds nothing"), (b"", "holds nothing"), (b"\xff", "byte 0")):
+    for content, says in (
+        (b"***", "has no speakable text"),
+        (b"", "has no speakable text"),
+        (b"\xff", "byte 0"),
+    ):
         file.write_bytes(content)
         with standard_input(file), pytest.raises(BadText, match=f"standard input .*{says}"):
             check_words(TextSource(stdin=True))
@@ -125,7 +129,10 @@ def test_a_file_as_standard_input_is_looked_into_and_not_consumed(tmp_path: Path
 
 
 def test_no_standard_input_is_told(tmp_path: Path) -> None:
-    with standard_input(os.devnull), pytest.raises(BadText, match="standard input holds nothing"):
+    with (
+        standard_input(os.devnull),
+        pytest.raises(BadText, match="standard input has no speakable text"),
+    ):
         check_words(TextSource(stdin=True))
 
 

@@ -97,9 +97,11 @@ def page(
             _compared(comparison),
             _section(
                 "distribution",
-                "How the times spread",
-                "Box: half of the utterances; whiskers: 5 and 95 %, of fewer than 20 the extremes;"
-                " diamond: 99 %, from 100 utterances on.",
+                "Distribution of the times",
+                (
+                    "Box: middle half of the utterances; whiskers: 5 and 95 %, of fewer than"
+                    " 20 the extremes; diamond: 99 %, from 100 utterances on."
+                ),
                 '<div class="plot" id="spread"></div><div class="pick"><label for="quantity">'
                 'Share of utterances within a time:</label> <select id="quantity"></select></div>'
                 '<div class="plot" id="within"></div>',
@@ -286,8 +288,8 @@ def _trust(
     )
     if below:
         told.append(
-            f"{plural(below, 'hop')} took less than no time by the clocks:"
-            " they count as they are in tables, and as nothing in bars."
+            f"{plural(below, 'hop')} have a negative duration by the clocks: counted as such in"
+            " tables, and as zero in bars."
         )
     if chosen.unreadable:
         told.append(
