@@ -37,14 +37,7 @@ from qwen3tts_agent.recognition.socket_protocol import (
     read_answer,
 )
 from qwen3tts_agent.tools import Toolbox, tool, tools_of
-from qwen3tts_wire.child.messages import (
-    HEAD,
-    MAX_DATA,
-    MAX_JSON,
-    BadMessage,
-    Decoder,
-    Message,
-)
+from qwen3tts_wire.child.messages import HEAD, MAX_DATA, MAX_JSON, BadMessage, Decoder, Message
 from qwen3tts_wire.errors import ProtocolError, SpeechError
 from qwen3tts_wire.whisper.guards import FASTEST_CHARS_S, SPARE_CHARS
 from tests.fuzz.target import Target, chunks, sequence, steps
@@ -95,7 +88,7 @@ async def look_up(day: str, names: list[str] | None = None, count: int = 1) -> s
 
 
 def run_arguments(data: bytes) -> None:
-    """What a model gives a tool: text for it to read, whatever it is."""
+    """The bytes are the arguments that a model gives a tool."""
     box = Toolbox(
         tools_of([tool(look_up)]), {"call": None, "conversation": None}, timeout_s=5, most_chars=500
     )
@@ -325,7 +318,7 @@ TARGETS = {
     ),
     "tool_arguments": Target(
         run_arguments,
-        "Any arguments are used or told to be wrong, in bounded words.",
+        "Any arguments are used, or refused in a text of bounded length.",
         (b'{"day":"Mo"}', b'{"day":"Mo","names":["a"],"count":2}', b"{}", b"null"),
         (b'"day":', b'"names":[', b'"count":', b"null", b"NaN", b"1e999"),
         max_bytes=1024,

@@ -30,12 +30,12 @@ PAYLOADS = {0: PCMU, 9: G722, 96: OPUS}
 
 PACKET_HEAD = struct.Struct("!BhB")
 
-"""Of a packet: payload type, how many packets its timestamp goes on, hundredths of a second."""
+"""A packet: payload type, packets that its timestamp advances, hundredths of a second."""
 
 MOST_AHEAD_S = 1.0
 
 
-def run_hearing(data: bytes) -> None:
+def run_playout(data: bytes) -> None:
     """Steps: ``p`` a packet, ``h`` a hole, ``c`` a change of the agreed formats."""
     for settings in (PlayoutSettings(), RECORDED):
         _run(data, Playout(settings=settings))
@@ -77,7 +77,7 @@ def _packets(payload: Payload) -> tuple[bytes, ...]:
     return tuple(encoder.encode(frame) for frame in pcm.reshape(-1, encoder.frame_samples))
 
 
-def run_coders(data: bytes) -> None:
+def run_codecs(data: bytes) -> None:
     """The first byte says which decoder; the rest is one packet amid good ones."""
     payload = (G722, OPUS, PCMU)[data[0] % 3] if data else PCMU
     decoder = payload.decoder()
@@ -135,15 +135,15 @@ def _seeds() -> tuple[bytes, ...]:
 
 HEAD = struct.Struct("!BhB")
 
-"""Of a frame: which rate, how many frames its timestamp goes on, hundredths of a second."""
+"""A frame: rate index, frames that its timestamp advances, hundredths of a second."""
 
 RATES_HZ = (8000, 16_000, 24_000, 48_000)
 
 MOST_S = 5.0
 
 
-def run_listening(data: bytes) -> None:
-    """Steps: ``h`` a frame heard, ``c`` one made up, ``s`` one sent, ``t`` time, ``a`` an agent."""
+def run_speech_detection(data: bytes) -> None:
+    """Steps: ``h`` inbound frame, ``c`` concealed one, ``s`` sent one, ``t`` time, ``a`` agent."""
     core = SpeechDetectionCore(ListenSettings(max_turn_s=MOST_S, quiet_s=1.0), 100.0)
     gaps, converter = GapMeter(), RateConverter(8000)
     buffer = TurnBuffer(8000, longest_s=MOST_S)
@@ -192,9 +192,9 @@ _LOUD = np.where(np.arange(160) // 20 % 2, 8000, -8000).astype("<i2").tobytes()
 _WIDE = np.where(np.arange(960) // 90 % 2, 8000, -8000).astype("<i2").tobytes()
 
 TARGETS = {
-    "hearing": Target(
-        run_hearing,
-        "Whatever comes, each tick has one frame of its length, and what waits stays bounded.",
+    "playout": Target(
+        run_playout,
+        "Whatever arrives, each tick gives one frame of its length, and the buffer stays bounded.",
         _seeds(),
         (b"\xff\xffp\x00\x00\x01\x02", b"\xff\xffh\x00\x00\x01\x02", b"\xff\xffc", b"p\x0d"),
         stepwise=True,
@@ -219,8 +219,8 @@ TARGETS = {
             sequence(*[_add_packets("p", 0, (-1) ** n * 99, 2, b"\x31" * 80) for n in range(40)]),
         ),
     ),
-    "coders": Target(
-        run_coders,
+    "codecs": Target(
+        run_codecs,
         "Any bytes are samples of a bounded number or BadPayload, and the next packet is decoded.",
         (b"\x00" + b"\xfa" * 160, b"\x01\xd8\xff\xfe", b"\x01\x7b\x83\x10\x11", b"\x02\xff"),
         max_bytes=1400,
@@ -235,14 +235,14 @@ TARGETS = {
     ),
     "comfort_noise": Target(
         run_comfort_noise,
-        "Any bytes but none are a silence whose filter is stable, and that is written again.",
+        "Any bytes but none are a comfort noise with a stable filter, and are written again.",
         (b"\x32", b"\x3c\x7f\xfe\x00\x80", bytes(range(60, 95))),
         max_bytes=64,
         hard=(b"", b"\xff" * 60, b"\x00" + b"\xfe\x00" * 16, b"\x7f"),
     ),
-    "listening": Target(
-        run_listening,
-        "Whatever is heard and sent, and whenever, turns begin and end in turn.",
+    "speech_detection": Target(
+        run_speech_detection,
+        "Whatever frames arrive and are sent, turns begin and end alternately.",
         (
             sequence(*[_step("h", 0, 1, 2, _LOUD)] * 8, _step("t", 0, 0, 100)),
             sequence(

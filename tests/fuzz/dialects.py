@@ -31,7 +31,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.open = False
-        """Whether something is being said."""
+        """True while an utterance is spoken."""
 
     def hear(self, messages: list[dict[str, Any] | bytes], waiting: bool) -> None:
         for message in messages:
@@ -259,7 +259,7 @@ DELTA = b'data: {"type":"speech.audio.delta","audio":"AAEC"}\n\n'
 TARGETS = {
     "runvnc": Target(
         run_runvnc,
-        "What is said begins and ends once, with whole frames only in between, whatever comes.",
+        "Each utterance begins and ends once, with whole frames only in between.",
         (
             sequence(INIT, "l", "r", SPEAK, b"p" + bytes(60), "r", "e", "r"),
             sequence(INIT, "l", SPEAK, b"p" + bytes(60), "r", b't{"type":"cancel"}', "r"),
@@ -280,15 +280,9 @@ TARGETS = {
                 "e",
             ),
         ),
-        words=(
-            b'"init"',
-            b'"generate"',
-            b'"cancel"',
-            b'"text"',
-            b'"final":true',
-            b'"voice_id":"tone"',
-            b'"x_vector_only":true',
-            b"\\ud83d",
+        words=tuple(
+            b'"init" "generate" "cancel" "text" "final":true "voice_id":"tone" '
+            b'"x_vector_only":true \\ud83d'.split()
         ),
         stepwise=True,
         hard=(
@@ -309,7 +303,7 @@ TARGETS = {
     ),
     "vllm_omni": Target(
         run_vllm_omni,
-        "Whatever client, engine and clock do, units are said one by one in the protocol's order,"
+        "Whatever client, engine and clock do, units are spoken one by one in the protocol's order,"
         " every answer is its own protocol, and the connection comes to rest with a close code.",
         (
             sequence(STREAM + b"}", SAY, INPUT_DONE, "pxx", "e", b't{"type":"session.close"}'),

@@ -62,7 +62,7 @@ def _columns(data: bytes) -> Columns:
 
 
 def run_terminal(data: bytes) -> None:
-    """The first byte says by what utterances are told apart."""
+    """The first byte selects the grouping of the report."""
     columns = _columns(data[1:])
     views = Views(worst=2, with_text=True, group_by=list(GroupBy)[(data or b"0")[0] % len(GroupBy)])
     with io.StringIO() as file:
@@ -175,7 +175,7 @@ TARGETS = {
     ),
     "latency_report": Target(
         run_terminal,
-        "Whatever a log holds is told in the terminal, and nothing in it steers the terminal.",
+        "Any log is reported in the terminal, without control characters of its text.",
         (*(bytes([number]) + b"\n".join(LOG) for number in range(len(GroupBy))),),
         (*(f'"{mark}":'.encode() for mark in Mark), b'"engine":"', b"[/b]", b"[red]", b"\\u001b"),
         hard=(
@@ -194,9 +194,9 @@ TARGETS = {
         (b"\n", b"\r\n", b"\x00"),
         hard=(b"", b"\x01", b"\x00\n\n\n", b"\x1f" + b"x" * 3000),
     ),
-    "moment": Target(
+    "log_time": Target(
         run_moment,
-        "Any text is a moment, a finite Unix time, or ValueError.",
+        "Any text is a finite Unix time, or ValueError.",
         (b"2026-03-01 14:30", b"14:30", b"90m", b"2026-03-01T14:30:00.5+02:00", b"2026-W09-7"),
         (b"Z", b"T", b":", b"-", b"9999-12-31", b"0001-01-01", b"w", b"h", b" "),
         max_bytes=64,

@@ -104,7 +104,7 @@ STRANGER = ("192.0.2.9", 4000)
 SUITE = "AES_CM_128_HMAC_SHA1_80"
 
 
-def run_incoming(data: bytes) -> None:
+def run_media_receiver(data: bytes) -> None:
     memory = CallMemory.create(128, 4096, 256, 1 << 17)
     try:
         _listen(memory, data)
@@ -198,7 +198,7 @@ def _encoders(from_hz: int, name: str) -> tuple[FrameEncoder, FrameEncoder]:
     return FrameEncoder(from_hz, payload), FrameEncoder(from_hz, payload)
 
 
-def run_frames(data: bytes) -> None:
+def run_frame_encoder(data: bytes) -> None:
     if not data:
         return
     from_hz = (8000, 16000, 24000, 48000)[data[0] % 4]
@@ -270,7 +270,7 @@ TARGETS = {
     ),
     "dtmf": Target(
         run_dtmf,
-        "Whatever packets come, keys go down and up in turn, and a key left alone comes up.",
+        "Whatever packets arrive, keys go down and up alternately; a key without packets comes up.",
         (
             b"".join(_key(1000, 5, 160 * n) for n in range(1, 5))
             + 3 * _key(1000, 5, 800, end=True),
@@ -286,9 +286,9 @@ TARGETS = {
             b"".join(bytes([20, 0, 0, n, 0, n % 17, 0x80, 1, 64]) for n in range(40)),
         ),
     ),
-    "incoming": Target(
-        run_incoming,
-        "Whatever datagrams a leg hears, it hands on what they can hold and waits for none.",
+    "media_receiver": Target(
+        run_media_receiver,
+        "Whatever datagrams a leg receives, it hands on what they can hold and waits for none.",
         (
             sequence(*(b"u" + _packet(n) for n in (1, 2, 4, 3, 5)), b"w\x05"),
             sequence(b"s" + _packet(7), b"s" + _packet(8), b"u" + _packet(1), b"s" + _packet(9)),
@@ -360,8 +360,8 @@ TARGETS = {
         max_bytes=1024,
         hard=(b"\x7f\xff" * 100 + b"\x00", b"\x80"),
     ),
-    "frames": Target(
-        run_frames,
+    "frame_encoder": Target(
+        run_frame_encoder,
         "Samples give the same frames, which hold all of them, however their bytes were cut.",
         (
             b"\x16" + bytes(1920),

@@ -66,7 +66,7 @@ def run_call_log(data: bytes) -> None:
     assert reader.damaged <= reader.lines <= data.count(b"\n") + 1
 
 
-def run_line_sounds(data: bytes) -> None:
+def run_call_tones(data: bytes) -> None:
     """The first byte chooses the rate and how the sound is cut."""
     choice = data[0] if data else 0
     sound = np.frombuffer(data[1 : len(data) - (len(data) - 1) % 2 if data else 0], "<i2")
@@ -112,7 +112,7 @@ _SINE = np.rint(8000 * np.sin(np.arange(1200) * 0.7)).astype("<i2").tobytes()
 HOSTS = (AllowedHosts("127.0.0.1", ["box.local"]), AllowedHosts("0.0.0.0"))
 
 
-def run_page(data: bytes) -> None:
+def run_softphone_page(data: bytes) -> None:
     """One text message."""
     read = read_page(data.decode("utf-8", "replace"))
     if isinstance(read, DecodeError):
@@ -130,7 +130,7 @@ def run_page(data: bytes) -> None:
     assert read_page(encoded(again)) == again
 
 
-def run_place(data: bytes) -> None:
+def run_softphone_access(data: bytes) -> None:
     """Two lines: the Host and the Origin of a request; the first also as an Authorization."""
     host, _, origin = data.decode("latin-1").partition("\n")
     bearer_token(host)
@@ -218,21 +218,21 @@ TARGETS = {
             b'{"record":' + b"1" * 3000 + b"}",
         ),
     ),
-    "line_sounds": Target(
-        run_line_sounds,
-        "Any sound is a tone or none, a person, a machine or nobody.",
+    "call_tones": Target(
+        run_call_tones,
+        "Any sound is a tone or none, a person, a machine or undecided.",
         (b"\x00" + _SINE, b"\x0b" + _SINE + bytes(1600)),
         hard=(b"", b"\x01", b"\xff\x00", b"\x00" + b"\x00\x80" * 2000),
     ),
     "call_facts": Target(
         run_facts,
-        "Whatever the far end calls itself, the record is one line and file names are harmless.",
+        "Whatever name the far end gives, the record is one line and file names are harmless.",
         (b"sip:alice@192.0.2.1", b"10.0.0.1", b'"A" <sip:+15550100@pbx.example;user=phone>;tag=x'),
         words=(b"../", b"\x00", b"<sip:", b"@", b"[::1]", b"%", b"\r\n"),
         hard=(b"", b"\xff\xfe", b"::ffff:1.2.3.4%", b"sip:" + b"a" * 4000, b"fe80::%" * 3),
     ),
     "softphone_page": Target(
-        run_page,
+        run_softphone_page,
         "Any text is a message that can be written and read again, or a typed fault.",
         (
             b'{"type":"hello","token":"abc","resume":"s1"}',
@@ -263,8 +263,8 @@ TARGETS = {
             b"\xed\xa0\x80",
         ),
     ),
-    "softphone_place": Target(
-        run_place,
+    "softphone_access": Target(
+        run_softphone_access,
         "Any Host and Origin are admitted or not; a foreign name never leads to this machine.",
         (b"127.0.0.1:8780\nhttp://127.0.0.1:8780", b"[::1]:80\nhttps://[::1]", b"Bearer abc\nnull"),
         (b"localhost", b"http://", b"https://", b"[::", b"]", b"@", b":99999", b"box.local"),

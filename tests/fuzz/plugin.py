@@ -17,7 +17,7 @@ from tests.fuzz.target import Target, sequence, steps
 
 CLOSERS = ("", "]", '"}]', "\ud83d")
 
-"""What the host may show behind a text that is not complete."""
+"""Endings that the host may show behind a text that is not complete."""
 
 
 def _text(data: bytes) -> str:
@@ -64,13 +64,13 @@ def run_growing_text(data: bytes) -> None:
         assert growth.given == again.given
 
 
-def run_plain(data: bytes) -> None:
+def run_plain_text(data: bytes) -> None:
     width, text = 1 + (data[0] % 11 if data else 0), _text(data[1:])
     whole, cut = PlainText(), PlainText()
-    at_once = whole.push(text) + whole.finish()
+    whole_text = whole.push(text) + whole.finish()
     pieces = [cut.push(text[start : start + width]) for start in range(0, len(text), width)]
-    assert "".join(pieces) + cut.finish() == at_once
-    assert len(at_once) <= 2 * len(text) + 8
+    assert "".join(pieces) + cut.finish() == whole_text
+    assert len(whole_text) <= 2 * len(text) + 8
 
 
 def run_settings(data: bytes) -> None:
@@ -103,7 +103,7 @@ def run_destination(data: bytes) -> None:
 TARGETS = {
     "partials": Target(
         run_partials,
-        "Whatever the host shows of a command, what is said is text that can be sent, said once.",
+        "Whatever part of a command the host shows, the text sent is valid, and sent once.",
         (
             sequence("uGood", "uGood mor", "uGood morning, all]", "fGood morning, all."),
             sequence("uHi \ud83d".encode("utf-8", "surrogatepass"), "fHi 😀 there."),
@@ -128,7 +128,7 @@ TARGETS = {
     ),
     "growing_text": Target(
         run_growing_text,
-        "A text that grows is said as the final text would be, wherever the partials fall.",
+        "A growing text is sent as the final text would be, wherever the partials end.",
         (
             b"\0\0Good morning, all of you.",
             "\x01\x02Zwei Züge, 三列火车 and\n\n one 😀 more.".encode(),
@@ -143,8 +143,8 @@ TARGETS = {
             b"\x02\x00" + b" \n\t" * 40,
         ),
     ),
-    "plain": Target(
-        run_plain,
+    "plain_text": Target(
+        run_plain_text,
         "Markup is taken out in the same way however the text is cut, and nothing is added.",
         (
             b"\0Some *words* with **weight**, `code`, and a [link](https://example.org/a_b).",

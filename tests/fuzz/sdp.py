@@ -97,9 +97,7 @@ def run_description(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     for settings in SETTINGS:
         session = SdpSession(
-            "192.0.2.1",
-            4000,
-            SdpOptions(codecs=("opus", "G722", "PCMU", "PCMA"), **settings),
+            "192.0.2.1", 4000, SdpOptions(codecs=("opus", "G722", "PCMU", "PCMA"), **settings)
         )
         try:
             answer, agreed = session.answer(text)
@@ -248,7 +246,7 @@ TARGETS = {
     ),
     "softphone_offer": Target(
         run_browser_offer,
-        "A browser's offer is read, or refused with what is wrong with it.",
+        "A browser's offer is read, or refused with the reason.",
         (BROWSER_OFFER.encode(),),
         (b"a=rtpmap:", b"a=fmtp:", b"m=audio ", b"UDP/TLS/RTP/SAVPF", b"opus/48000/2", b"\r\n"),
         max_bytes=70_000,

@@ -174,7 +174,7 @@ def run_form(data: bytes) -> None:
 
 
 def outcome(work: Callable[[], T]) -> T | SpeechError:
-    """What it gives, or the error by which it refuses."""
+    """Return its result or the error that it raised."""
     try:
         return work()
     except SpeechError as error:
@@ -205,7 +205,7 @@ SPEECH_WORDS = (
 TARGETS = {
     "gate": Target(
         run_gate,
-        "Whatever headers hold, nobody without a key is let in, and nothing breaks.",
+        "Whatever the headers hold, a request without a key is refused.",
         (
             sequence("aBearer " + KEY, "hlocalhost"),
             sequence("s" + "bearer." + KEY_64, "sqwen3tts.speech.v1"),

@@ -25,15 +25,15 @@ from qwen3tts_phone.sip.transport.locator import MAX_HOPS, Locator
 from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.fuzz.target import Target, sequence, steps
 
-MOST_SENDS = 600
+MAX_SENDS = 600
 
-"""More than this in one story would be a loop."""
+"""More than this in one sequence would be a loop."""
 
 OUR_HOST = "192.0.2.1"
 
 
-class _Line:
-    """A registration and a keepalive of one account, and whoever answers them."""
+class _Registrar:
+    """Registration and keepalive of one account, with a simulated registrar."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -141,25 +141,25 @@ class _Line:
 
 
 def run_accounts(data: bytes) -> None:
-    line = _Line()
+    registrar = _Registrar()
     for kind, argument in steps(data):
-        line.step(kind, argument)
-        over = line.core.state is RegistrationState.ENDED
-        asked = line.core.state in (
+        registrar.step(kind, argument)
+        over = registrar.core.state is RegistrationState.ENDED
+        asked = registrar.core.state in (
             RegistrationState.REGISTERING,
             RegistrationState.REFRESHING,
             RegistrationState.UNREGISTERING,
         )
         # It always goes on: it waits for an answer, or for its time.
-        assert over or asked or line.core.next_deadline() is not None
-        assert line.core.granted_s >= 0
-    assert line.sends < MOST_SENDS
-    line.core.stop(line.now)
-    line.keepalive.stop()
+        assert over or asked or registrar.core.next_deadline() is not None
+        assert registrar.core.granted_s >= 0
+    assert registrar.sends < MAX_SENDS
+    registrar.core.stop(registrar.now)
+    registrar.keepalive.stop()
     for _ in range(5):
-        line.pass_time(64.0)
-    assert line.core.state is RegistrationState.ENDED
-    assert not line.agent.timed
+        registrar.pass_time(64.0)
+    assert registrar.core.state is RegistrationState.ENDED
+    assert not registrar.agent.timed
 
 
 class _Zone:
@@ -387,8 +387,8 @@ TARGETS = {
     ),
     "sip_gate": Target(
         run_sip_gate,
-        "Whatever strangers send, the gate raises nothing, remembers few, lets no source beyond its"
-        " burst and no foreign method through, and never bans a trusted one.",
+        "Whatever untrusted sources send, the gate raises nothing, remembers few, lets no"
+        " source beyond its burst and no foreign method through, and never bans a trusted one.",
         (
             sequence(f"m{OPTIONS}", f"m{INVITE}", "n", f"m{INVITE}", "+abc", "u"),
             sequence(*[f"m{OPTIONS}"] * 9, "+a", f"m{OPTIONS}"),

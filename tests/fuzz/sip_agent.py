@@ -29,34 +29,26 @@ from qwen3tts_phone.sip.transaction.client_request import OutcomeListener
 from qwen3tts_phone.sip.transaction.dialog import ReferTo
 from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.user_agent import UserAgent
-from tests.fuzz.sip_messages import (
-    CHALLENGE,
-    COMPACT,
-    HELD,
-    OFFER,
-    SIP_WORDS,
-    request,
-    response,
-)
+from tests.fuzz.sip_messages import CHALLENGE, COMPACT, HELD, OFFER, SIP_WORDS, request, response
 from tests.fuzz.target import SEPARATOR, Target, sequence, steps
 
-MOST_CALLS = 4
+MAX_CALLS = 4
 
-MOST_SENDS = 8
+MAX_SENDS = 8
 
 """Messages that one event may bring about, timers aside."""
 
 OVERHEAD = 4096
 
-"""What a message of ours may add to what it takes over from theirs, in bytes."""
+"""Bytes that our message may add to those copied from theirs."""
 
 PAUSES_S = {"1": 0.05, "2": 0.6, "3": 5.0, "4": 40.0, "5": 1000.0}
 
 THEIR_HOST = "192.0.2.9"
 
 
-class Told:
-    """A transfer of ours: its outcome is told once."""
+class ReferListener:
+    """Listener of our REFER; its outcome is reported once."""
 
     def __init__(self) -> None:
         self.outcomes: list[int | CallError] = []
@@ -72,8 +64,8 @@ class Told:
         self.outcomes.append(outcome)
 
 
-class World:
-    """The agent, what it was told, and all that it says."""
+class AgentHarness:
+    """The agent, its events, and all messages that it sends."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -82,9 +74,9 @@ class World:
         self.events: list[CallEvent] = []
         self.asked: deque[ReinviteReceived] = deque(maxlen=4)
         self.referred: deque[ReferReceived] = deque(maxlen=4)
-        self.transfers: list[Told] = []
+        self.transfers: list[ReferListener] = []
         self.words = dict.fromkeys((b"%T", b"%B", b"%F", b"%I", b"%N", b"%M", b"%Q"), b"x")
-        """What a stranger knows who reads our messages: the To tag of our last response, and its
+        """Placeholders of a peer that reads our messages: the To tag of our last response, and its
         RSeq; branch, From tag, Call-ID, CSeq number and method of our last request."""
         self.registration: RegistrationCore | None = None
         self.said: set[bytes] = set()
@@ -92,7 +84,7 @@ class World:
         self.longest = 0
         self.ticks_left = 20_000
         self.agent = UserAgent(
-            SipSettings(host="192.0.2.1", port=5060, max_calls=MOST_CALLS, display_name="Us"),
+            SipSettings(host="192.0.2.1", port=5060, max_calls=MAX_CALLS, display_name="Us"),
             now=lambda: self.now,
             local=lambda hop: ("192.0.2.1", 5060),
             on_call=self._on_call,
@@ -124,7 +116,7 @@ class World:
             self.pass_time(PAUSES_S[kind])
             return
         elif kind == "p":
-            if len(self.outgoing) < MOST_CALLS:
+            if len(self.outgoing) < MAX_CALLS:
                 self.place()
         elif kind == "g":
             self.register()
@@ -135,18 +127,18 @@ class World:
             while self.asked:
                 with contextlib.suppress(WrongState):
                     self.asked.popleft().respond(HELD if kind == "y" else None)
-                self.sent(MOST_SENDS)
+                self.sent(MAX_SENDS)
             for refer in self.referred:
                 refer.accept() if kind == "y" else refer.refuse(603)
-                self.sent(MOST_SENDS)
+                self.sent(MAX_SENDS)
         elif kind in "vw":
             for refer in self.referred:
                 refer.notify(180 if kind == "v" else 200, "So\r\nX: y")
-                self.sent(MOST_SENDS)
+                self.sent(MAX_SENDS)
         else:
             self.act(kind)
             return
-        self.sent(MOST_SENDS)
+        self.sent(MAX_SENDS)
 
     def place(self) -> None:
         call = self.agent.place(
@@ -177,7 +169,7 @@ class World:
                     call.send_in_dialog(info, OutcomeListener(lambda outcome, now: None), self.now)
                 elif isinstance(call, IncomingCall):
                     self.act_incoming(call, kind)
-            self.sent(MOST_SENDS)
+            self.sent(MAX_SENDS)
 
     def act_incoming(self, call: IncomingCall, kind: str) -> None:
         if kind in "re":
@@ -188,8 +180,8 @@ class World:
             call.reject(486, self.now)
 
     def transfer(self, call: Call) -> None:
-        if call.state is CallState.UP and len(self.transfers) < MOST_CALLS:
-            told = Told()
+        if call.state is CallState.UP and len(self.transfers) < MAX_CALLS:
+            told = ReferListener()
             OutgoingRefer(call, ReferTo(f"sip:other@{THEIR_HOST}"), told, [], self.now)
             self.transfers.append(told)
 
@@ -200,7 +192,7 @@ class World:
         while (deadline := agent.next_deadline()) is not None and deadline <= end:
             self.now = max(self.now, deadline)
             agent.tick(self.now)
-            self.sent(MOST_SENDS * (1 + len(agent.layer) + len(agent.calls)))
+            self.sent(MAX_SENDS * (1 + len(agent.layer) + len(agent.calls)))
             self.ticks_left -= 1
             assert self.ticks_left > 0, "the agent never sleeps"
         self.now = end
@@ -239,26 +231,26 @@ class World:
 
 
 def run_sip_agent(data: bytes) -> None:
-    world = World()
+    harness = AgentHarness()
     script = steps(data)
     for kind, rest in script:
-        world.step(kind, rest)
-        assert len(world.agent.calls) <= 2 * MOST_CALLS
-        assert world.kept() <= 200 * (len(script) + 1)
-    world.act("h")
-    world.step("s", b"")
+        harness.step(kind, rest)
+        assert len(harness.agent.calls) <= 2 * MAX_CALLS
+        assert harness.kept() <= 200 * (len(script) + 1)
+    harness.act("h")
+    harness.step("s", b"")
     # The longest that anything lasts is an answer that waits for its ACK, then the BYE's.
-    world.pass_time(400.0)
-    assert world.agent.next_deadline() is None
-    assert world.kept() == 0
-    for call in (*world.incoming, *world.outgoing):
+    harness.pass_time(400.0)
+    assert harness.agent.next_deadline() is None
+    assert harness.kept() == 0
+    for call in (*harness.incoming, *harness.outgoing):
         assert call.state is CallState.ENDED
-    if world.registration is not None:
-        assert world.registration.state is RegistrationState.ENDED
-    assert all(len(told.outcomes) == 1 for told in world.transfers)
-    assert all(call.open_referrals == 0 for call in (*world.incoming, *world.outgoing))
-    ended = sum(isinstance(event, Ended) for event in world.events)
-    assert ended == len(world.incoming) + len(world.outgoing)
+    if harness.registration is not None:
+        assert harness.registration.state is RegistrationState.ENDED
+    assert all(len(told.outcomes) == 1 for told in harness.transfers)
+    assert all(call.open_referrals == 0 for call in (*harness.incoming, *harness.outgoing))
+    ended = sum(isinstance(event, Ended) for event in harness.events)
+    assert ended == len(harness.incoming) + len(harness.outgoing)
 
 
 def _ok(*extra: str, body: str = OFFER) -> bytes:
@@ -391,5 +383,5 @@ TARGETS = {
             sequence("p", *[b"u" + response(200, body=OFFER)] * 4, "c", "c", "h", "5"),
             sequence("p", b"u" + response(302), b"u" + response(200)),
         ),
-    ),
+    )
 }

@@ -82,7 +82,7 @@ def run_carrier(data: bytes) -> None:
 
 
 def run_admission(data: bytes) -> None:
-    """Steps: a part of a request each. Nobody gets in who does not hold the key."""
+    """Steps: a part of a request each. Without the key it is refused."""
     headers: dict[str, str] = {}
     path, query, body, public = "/twilio", "", b"", ""
     names = {
@@ -113,7 +113,7 @@ def run_admission(data: bytes) -> None:
     try:
         request = CarrierRequest(requested_url(handshake, public), headers, handshake.method, body)
     except ValueError:
-        return  # what we are told of ourselves is no address
+        return  # our public address is invalid
     checks = (
         TwilioSignature(KEY),
         PlivoSignature(KEY),
@@ -128,7 +128,7 @@ def run_admission(data: bytes) -> None:
             check.check(request, NOW)
         except BadSignature:
             continue
-        assert shown, f"{type(check).__name__} let in somebody without the key"
+        assert shown, f"{type(check).__name__} accepted a request without the key"
     assert not StreamPasses(KEY.encode()).take(path, NOW)
     for stream in KINDS:
         assert stream.answer is not None
@@ -156,7 +156,7 @@ KINDS = (
 
 
 def _known(headers: dict[str, str]) -> bool:
-    """Whether a header holds one of the good signatures below, with whatever around it."""
+    """Return whether a header contains one of the valid signatures below."""
     return any(good.lower() in value.lower() for good in GOOD for value in headers.values())
 
 
@@ -232,7 +232,7 @@ def _check(events: list[StreamEvent], adapter: StreamAdapter, hearing: StreamDec
 
 
 def _out(adapter: StreamAdapter) -> None:
-    """What we say is well formed, whatever came."""
+    """Check that all that is sent is well formed."""
     frame = adapter.payload.silent_frame(adapter.ptime_ms)
     for message in (
         *adapter.audio(frame),
@@ -245,7 +245,7 @@ def _out(adapter: StreamAdapter) -> None:
 
 
 def run_audiosocket(data: bytes) -> None:
-    """All at once, and byte by byte: the same is understood."""
+    """In one piece and byte by byte: the same events."""
     whole, cut = AudioSocketAdapter(), AudioSocketAdapter()
     events = whole.receive(data, 100.0)
     assert [event for byte in data for event in cut.receive(bytes([byte]), 100.0)] == events
@@ -286,16 +286,7 @@ TARGETS = {
         run_carrier,
         "Whatever a carrier sends becomes an event or a counted oddity; what is sent stays JSON.",
         tuple(_conversation(path.stem) for path in sorted(FOLDER.glob("*.json"))),
-        (
-            b'"event":',
-            b'"media"',
-            b'"payload"',
-            b'"chunk"',
-            b'"start"',
-            b"null",
-            b"1e999",
-            b"\\ud800",
-        ),
+        tuple(b'"event": "media" "payload" "chunk" "start" null 1e999 \\ud800'.split()),
         max_bytes=8192,
         stepwise=True,
         hard=(
@@ -384,7 +375,7 @@ TARGETS = {
     ),
     "audiosocket": Target(
         run_audiosocket,
-        "Any bytes are messages or oddities, however they are cut; what is said is well formed.",
+        "Any bytes are messages or oddities, however they are cut; what is sent is well formed.",
         (
             ID + b"\x10\x01\x40" + bytes(320) + b"\x03\x00\x015" + b"\x00\x00\x00",
             ID + b"\x13\x03\xc0" + bytes(960) + b"\xff\x00\x01\x01",
@@ -448,7 +439,7 @@ TARGETS = {
     ),
     "stream_gate": Target(
         run_stream_gate,
-        "Any handshake is let in or refused; without the token it is refused.",
+        "Any handshake is accepted or refused; without the token it is refused.",
         (
             b"token=secret\n\n10.0.0.1",
             b"\nBearer secret\n2001:db8::1",

@@ -25,7 +25,7 @@ class Target:
     max_bytes: int = 4096
     """Longest input that is tried."""
     stepwise: bool = False
-    """Whether an input is a sequence of steps, to be mutated as such."""
+    """Inputs are sequences of steps and are mutated as such."""
     hard: tuple[bytes, ...] = ()
     """Edge cases that the tests run beside the seeds."""
 

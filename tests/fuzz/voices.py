@@ -134,7 +134,7 @@ def run_voice_settings(data: bytes) -> None:
 TARGETS = {
     "reference": Target(
         run_reference,
-        "What is written where a recording is wanted is one within bounds, or is refused.",
+        "A reference field is a recording within bounds, or is refused.",
         (
             b"data:audio/wav;base64,UklGRg==",
             b"UklG\r\nRg==",
@@ -184,7 +184,7 @@ TARGETS = {
     ),
     "stored_voice": Target(
         run_stored,
-        "A file of the store is the voice that it is taken for, or none.",
+        "A file of the store is a valid voice, or none.",
         (pack(CONTENT), pack_entry(ENTRY), entry_file(ENTRY).encode()),
         words=(b'"ref_text":', b'"x_vector_only":', b"null", b"true", b"1e999", b"NaN"),
         hard=(

@@ -134,7 +134,7 @@ def _text(data: bytes) -> str:
 
 
 def _checked(data: Data) -> None:
-    """What a server says is what a server may say, and is text that can be sent."""
+    """Check that a message of the server is valid and can be encoded."""
     if isinstance(data, bytes):
         AudioFrame.from_bytes(data)
         return
@@ -333,7 +333,7 @@ TARGETS = {
             ),
         ),
     ),
-    "session": Target(
+    "server_session": Target(
         run_session,
         "Whatever client, engine and clock do, the session keeps one clause of a context at the"
         " engine, says only what the protocol has, and comes to rest.",
