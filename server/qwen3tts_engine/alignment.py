@@ -1,10 +1,8 @@
 """Word alignment of generated speech, found while it is made.
 
-A model of speech does not say where it is in its text. An aligner here knows the expected length of
-each word (word_units), the rate of the voice, its pauses, and when each token went in; each pause
-that fits a stop in the text is an anchor. Each word comes with the distance within which 95 of 100
-words lie (benchmarks/alignment.py). Whether the talker's attention would help can be measured only
-with published weights; a better aligner replaces this one behind ``WordAligner``.
+An aligner knows the expected length of each word (word_units), the voice's rate, its pauses, and
+when each token went in; each pause that fits a stop in the text is an anchor. Each word has the
+distance within which 95 of 100 words lie (benchmarks/alignment.py).
 """
 
 from __future__ import annotations
@@ -40,36 +38,32 @@ class AlignedWord:
 class WordAligner(Protocol):
     """Incremental word aligner. Words come in order, without overlap, each once."""
 
-    def append(self, text: str) -> None:
-        """Add text."""
-        ...
+    def append(self, text: str) -> None: ...
 
-    def end_text(self) -> None:
-        """Mark the end of the text."""
-        ...
+    def end_text(self) -> None: ...
 
     def entered(self, char_end: int, frame: int) -> None:
-        """Note that live text up to a code point had entered the model at a frame."""
+        """Note live text up to a code point entered the model at a frame."""
         ...
 
     def push(self, samples: NDArray[Any]) -> list[AlignedWord]:
-        """Take samples [n] that were given out; return the words that are complete with them."""
+        """Take samples [n] given out; return completed words."""
         ...
 
     def end(self, until: int | None = None) -> list[AlignedWord]:
-        """End the sound; return the other words, of those that begin before a code point."""
+        """End the sound; return the other words that begin before a code point."""
         ...
 
     def unsaid(self) -> int | None:
-        """Return the first code point that was probably not spoken yet; None: all was."""
+        """Return the first code point probably not spoken yet, or None."""
         ...
 
     def spent(self) -> bool:
-        """Return whether all of the text was spoken for certain, however slow the voice is."""
+        """Return whether all text was spoken, however slow the voice is."""
         ...
 
     def too_short(self) -> bool:
-        """Return whether the sound is too short for the text, however fast the voice is."""
+        """Return whether the sound is too short, however fast the voice is."""
         ...
 
 
@@ -81,7 +75,7 @@ point, code point after it) of each word, in order."""
 class ForcedAligner:
     """Forced aligner (CTC, an ASR model with word times) as a WordAligner.
 
-    Its words come when the sound ends: for tests, or for clauses made well ahead of their listener.
+    Its words come when the sound ends.
 
     Args:
         align: aligns the whole sound.
@@ -101,18 +95,16 @@ class ForcedAligner:
     def append(self, text: str) -> None:
         self._text.append(text)
 
-    def end_text(self) -> None:
-        """Do nothing."""
+    def end_text(self) -> None: ...
 
-    def entered(self, char_end: int, frame: int) -> None:
-        """Do nothing."""
+    def entered(self, char_end: int, frame: int) -> None: ...
 
     def push(self, samples: NDArray[Any]) -> list[AlignedWord]:
         self._sound.append((samples / full_scale(samples)).astype(np.float32))
         return []
 
     def unsaid(self) -> int | None:
-        """Estimate by the usual length alone: it aligns words whether or not they were spoken."""
+        """Estimate by usual length: it aligns words spoken or not."""
         text = "".join(self._text)
         said_s, usual = self._said_s(), usual_s(text)
         if said_s >= usual:

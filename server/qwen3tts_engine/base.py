@@ -52,11 +52,11 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class GenerationLimits:
-    """Limits that end a generation; None: the engine's setting.
+    """Limits of a generation; None: the engine's setting.
 
     Raises:
-        BadRequest: a silence is not within SILENCE_MIN_S to SILENCE_MAX_S, or ``max_new_tokens``
-            is below 2.
+        BadRequest: a silence outside SILENCE_MIN_S to SILENCE_MAX_S, or ``max_new_tokens`` below
+            2.
     """
 
     silence_s: float | None = None
@@ -89,7 +89,7 @@ class PredictorSampling:
     """Sampling of codes 1 to 15 of a frame; None: the checkpoint's.
 
     Raises:
-        BadRequest: a field is of another type or out of range.
+        BadRequest: wrong type or out of range.
     """
 
     dosample: bool | None = None
@@ -241,8 +241,10 @@ class Engine(Protocol):
 
     @property
     def options(self) -> frozenset[str]:
-        """Fields of SynthesisRequest with an effect: of ``instructions``, ``sampling``, ``seed``,
-        ``initial_codec_chunk_frames``, ``lead``, ``speed``, ``layout``.
+        """Effective fields of SynthesisRequest.
+
+        Of ``instructions``, ``sampling``, ``seed``, ``initial_codec_chunk_frames``, ``lead``,
+        ``speed``, ``layout``.
         """
         ...
 
@@ -256,7 +258,7 @@ class Engine(Protocol):
         ...
 
     async def start(self) -> None:
-        """Start; does nothing when started.
+        """Start; idempotent.
 
         Raises:
             EngineUnavailable: a library, a model or a device is missing; says how to get it.
@@ -264,7 +266,7 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None:
-        """Fail what is under way (EngineFailed) and free everything. May be started again."""
+        """Fail what is under way (EngineFailed) and free everything. May be restarted."""
         ...
 
     def voices(self) -> Sequence[Voice]:
@@ -282,7 +284,7 @@ class Engine(Protocol):
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
         """Synthesize one segment; ``aclose()`` cancels and frees the slot immediately.
 
-        Text without anything to speak ends without a chunk. A stalled reader holds back only this
+        Text without anything to speak has no chunk. A stalled reader holds back only this
         request.
 
         Raises:
@@ -326,7 +328,7 @@ class ClonesVoices(Protocol):
         ref_text: str | None = None,
         x_vector_only: bool = False,
     ) -> LoadedVoice:
-        """Load a voice off the event loop; cancelled when no caller waits any more.
+        """Load a voice off the event loop.
 
         Args:
             voice_id: a known voice, or
@@ -359,7 +361,7 @@ class TakesEmbeddings(Protocol):
             embedding: ``embedding_size`` finite numbers.
 
         Raises:
-            BadRequest: the checkpoint takes none, or not of this size.
+            BadRequest: none are taken, or not of this size.
             ServerBusy: the voices in use leave no room.
         """
         ...
@@ -394,7 +396,7 @@ class Recogniser(Protocol):
         max_s: float,
         stopped: Callable[[], bool],
     ) -> tuple[float, Sequence[TranscribedStretch]]:
-        """Return a sound file's duration in seconds and its stretches of text; empty for silence.
+        """Return a sound file's duration in seconds and its stretches of text.
 
         Args:
             audio: the file.
@@ -404,7 +406,7 @@ class Recogniser(Protocol):
 
         Raises:
             BadRequest: no sound.
-            LanguageUnknown: a language that it does not know.
+            LanguageUnknown: an unknown language.
             LimitExceeded: longer than ``max_s``.
             EngineUnavailable: the model cannot be loaded.
         """
@@ -437,7 +439,7 @@ class ReportsLoad(Protocol):
     """Engine that knows its load."""
 
     def load(self) -> EngineLoad:
-        """Return the present load; callable from the event loop at any time."""
+        """Return the present load; for the event loop."""
         ...
 
 
@@ -446,5 +448,5 @@ class ReportsHealth(Protocol):
     """Engine that can be started and yet unable to speak."""
 
     def healthy(self) -> bool:
-        """Return whether it can speak, as far as it knows; one that cannot tries to recover."""
+        """Return whether it can speak; if not, it tries to recover."""
         ...

@@ -1,9 +1,10 @@
-"""Guards of a model's sound: a cap on its length, silence at its end and start. Pure.
+"""Guards of a model's sound: a cap on its length, silence at both ends. Pure.
 
 A language model of speech misses its end in about one utterance in 300 of the published
-checkpoints, or begins with nothing. Guards take the sound in chunks of any size, as numpy arrays at
-SAMPLE_RATE, float32 in +-1 or int16. What is left of a text after a guard ends a generation is for
-the engine to speak.
+checkpoints,
+or begins with nothing. Guards take sound in chunks of any size: numpy arrays at SAMPLE_RATE,
+float32
+in +-1 or int16. The engine speaks what is left of a text after a guard ends a generation.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Sound = NDArray[Any]
 
 
 def full_scale(samples: Sound) -> float:
-    """Return the value of 0 dBFS in an array of this type."""
+    """Return 0 dBFS in an array of this type."""
     return 1.0 if np.issubdtype(samples.dtype, np.floating) else INT16
 
 
@@ -46,10 +47,9 @@ def check_finite(samples: Sound) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FrameCap:
-    """Longest generation, by the usual duration of its text.
+    """Longest generation, by the text's usual duration.
 
-    A short text ("Ha!", a name, a sigh) may be drawn out to any length: the checkpoint's limit
-    holds.
+    A short text ("Ha!", a name, a sigh) may be drawn out to the checkpoint's limit.
     """
 
     most: int = 8192
@@ -74,7 +74,7 @@ class FrameCap:
 
 @dataclass(slots=True)
 class LeadingTrim:
-    """Drops the silence before the first sound, up to a short pre-roll; behind the codec."""
+    """Drops silence before the first sound, up to a short pre-roll."""
 
     pre_roll_s: float = 0.02
     """Silence to keep before the first sound: its onset is softer than the threshold."""
@@ -87,7 +87,7 @@ class LeadingTrim:
     _roll: Sound | None = None
 
     def push(self, samples: Sound) -> Sound:
-        """Take samples [n]; return those that are kept, with the pre-roll before the first."""
+        """Take samples [n]; return those kept, with the pre-roll."""
         if self.heard:
             return samples
         # As floats: int16 has no absolute value of its lowest number.
@@ -113,9 +113,9 @@ class LeadingTrim:
 
 @dataclass(slots=True)
 class SilenceCut:
-    """Ends an utterance that goes on in silence after the end of its text.
+    """Ends an utterance that is silent after its text.
 
-    Silence is counted in blocks of 10 ms from the end of the text track, so pauses before are kept.
+    Silence is counted in blocks of 10 ms from the end of the text track.
     """
 
     after_s: float = 1.2

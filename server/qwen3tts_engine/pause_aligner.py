@@ -1,9 +1,11 @@
-"""Word alignment by the speaking rate and by pauses that fit the text. Pure.
+"""Word alignment by speaking rate and pauses. Pure.
 
-Words take up voiced time one after the other, by their expected lengths (word_units) and the
-voice's rate (speech_rhythm). A pause that fits a stop in the text is an anchor that corrects the
-rate. A word at a stop waits for its pause; others are reported a quarter of a second after their
-end. Places are in blocks of 10 ms, of all time or of voiced time.
+Words take up voiced time in order, by expected lengths (word_units) and the voice's rate
+(speech_rhythm). A pause that fits a stop in the text is an anchor that corrects the rate. A word
+at a
+stop waits for its pause; others are reported a quarter of a second after their end. Places are
+in
+blocks of 10 ms, of all time or of voiced time.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ LEAST_BLOCKS = 3.0
 
 
 class PauseAligner:
-    """WordAligner from the text, the speaking rate and pauses in the signal.
+    """WordAligner from text, speaking rate and pauses.
 
     Args:
         text: known text.
@@ -177,7 +179,6 @@ class PauseAligner:
         return found
 
     def unsaid(self) -> int | None:
-        """Return the first code point that was probably not spoken yet; None: all was."""
         self._count()
         words = self._text.words
         if not words:

@@ -1,8 +1,10 @@
-"""Playout lead of one context: the sound made and not yet played by its listener.
+"""Playout lead of one context: sound made and not yet played.
 
-Two threads share it without a lock, each the only writer of its part: the engine (``made``) and the
-session (``sent``, ``report``). Positions are samples at SAMPLE_RATE, times seconds of one monotonic
-clock. Between reports the listener is assumed to play at the rate of the clock while it has sound.
+Two threads share it without a lock, each the only writer of its part: engine (``made``) and
+session
+(``sent``, ``report``). Positions are samples at SAMPLE_RATE, times monotonic seconds. Between
+reports
+the listener is assumed to play at the clock's rate while it has sound.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ MOVED_S = 0.04
 
 
 class _Listener(NamedTuple):
-    """Immutable state of the listener, replaced as a whole so that a reader sees one moment."""
+    """Immutable listener state, replaced as a whole for consistent reads."""
 
     position: float = 0.0
     """Samples played at ``at``."""
@@ -43,7 +45,8 @@ class PlayoutLead:
     """Lead of one context.
 
     Args:
-        target_ms: sound to make ahead of the listener (``lead_ms`` of ``context.open``); None: the
+        target_ms: sound to make ahead of the listener (``lead_ms`` of ``context.open``); None:
+            the
             engine's setting.
     """
 
@@ -70,7 +73,7 @@ class PlayoutLead:
         )
 
     def report(self, played: int, playing: bool, now: float) -> None:
-        """Set what the listener has played in all, and whether it plays or is held."""
+        """Set what was played in all, and whether it plays or is held."""
         old = self._listener
         played = min(max(0, played), old.sent)
         self._listener = old._replace(position=played, at=now, moving=playing)
@@ -106,9 +109,7 @@ class PlayoutLead:
         return self.seconds(now) + (UNPACED_SPARE_S if self.unpaced else 0.0)
 
     def falls_to(self, seconds: float, now: float) -> float | None:
-        """Return when the lead falls to ``seconds`` if nothing more is made; None while the
-        listener stands still.
-        """
+        """Return when the lead falls to ``seconds`` if nothing is made; None: held."""
         spare = self.seconds(now) - seconds
         if spare <= 0:
             return now

@@ -1,4 +1,4 @@
-"""Text of a request: checked, and cut into pieces of bounded sound."""
+"""Text of a request, cut into pieces of bounded sound."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TextPiece:
 
 
 def check_text(text: str, max_chars: int) -> None:
-    """Refuse text that is not text, or too long.
+    """Refuse invalid or too long text.
 
     Raises:
         LimitExceeded: more than ``max_chars`` code points.
@@ -56,14 +56,14 @@ def check_text(text: str, max_chars: int) -> None:
 
 
 def plain(text: str) -> str:
-    """Replace characters that a library must not see by white space of the same length."""
+    """Replace characters unfit for a library by white space, one each."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(" " if _unfit(char) else char for char in text)
 
 
 def pieces(text: str, *, final: bool) -> Iterator[TextPiece]:
-    """Cut a text into pieces of at most PIECE_COST of sound, at sentences, clauses or words.
+    """Cut a text into pieces of at most PIECE_COST, at sentences, clauses or words.
 
     ``final`` leaves out the pause at the very end.
     """
@@ -79,7 +79,7 @@ def pieces(text: str, *, final: bool) -> Iterator[TextPiece]:
 
 
 def cost(char: str) -> int:
-    """Return how long a character may sound, in letters: a digit is a word, a symbol a name."""
+    """Return a character's duration in letters: a digit counts a word, a symbol a name."""
     if char.isascii():
         if char.isalpha() or char.isspace():
             return 1

@@ -1,4 +1,4 @@
-"""State of one scheduled generation: frames, playout lead, chunk sizes and measured latency."""
+"""State of one scheduled generation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPSILON_S = 1e-6
 
 
 class RowState(Enum):
-    """State of a job. Starved, paced and held rows are RUNNING and skip steps."""
+    """State of a job; starved, paced and held rows are RUNNING."""
 
     WAITING = auto()
     """Admitted, without a slot."""
@@ -34,7 +34,7 @@ class RowState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One job. Frames count from its first; ``arrived <= taken <= stepped``."""
+    """One job; ``arrived <= taken <= stepped`` frames."""
 
     job: Hashable
     order: int
@@ -121,7 +121,7 @@ class Row:
     # --- whether it may step ---
 
     def may_step(self, room: int) -> bool:
-        """Return whether another frame may be made: text, room in the ring, a reader and a use."""
+        """Return whether a frame may be made: text, ring room, reader and use."""
         return self.can_step(room) and (
             self.rushed or self.ahead_s < self.target_s or self._gathers()
         )
@@ -135,7 +135,7 @@ class Row:
         )
 
     def wants_step(self) -> bool:
-        """Return whether it needs a frame, not only may have one with the others."""
+        """Return whether it needs a frame, not only may have one."""
         return self.ahead_s <= self.low_s + EPSILON_S or self._gathers()
 
     def hurries(self, hurry_s: float) -> bool:
@@ -150,7 +150,7 @@ class Row:
         return self.taken == 0 and self.stepped < self.first_chunk and self.silent
 
     def falls_to(self, ahead_s: float, now: float) -> float | None:
-        """Return when the lead falls to ``ahead_s``; None: not by time alone."""
+        """Return when the lead falls to ``ahead_s``; None: not by time."""
         lead_s = ahead_s - (self.stepped - self.arrived) * FRAME_S
         # Below zero: its undecoded frames must be decoded first.
         return self.lead.falls_to(lead_s, now) if lead_s >= 0 else None
@@ -161,14 +161,14 @@ def powers_below(steady: int) -> tuple[int, ...]:
 
 
 def chunk_by_load(active: int, slots: int, steady: int) -> int:
-    """Return the frames of a first chunk for ``active`` of ``slots`` rows, in linear steps."""
+    """Return a first chunk's frames for ``active`` of ``slots`` rows."""
     choices = powers_below(steady)
     share = min(1.0, active / slots)
     return choices[min(len(choices) - 1, int(share * len(choices)))]
 
 
 class ChunkRamp:
-    """Chunk sizes of a row, rising from the first to the steady one.
+    """Chunk sizes, rising from the first to the steady one.
 
     Args:
         sizes: allowed sizes in frames, rising.
@@ -236,7 +236,7 @@ LONGEST_S = 0.25
 
 
 class TurnTimes:
-    """Running means of the engine's turns and decodes, seconds; they rise faster than they fall."""
+    """Running means of turns and decodes, seconds; fast up, slow down."""
 
     def __init__(self) -> None:
         self.turn_s = 0.0
@@ -247,7 +247,7 @@ class TurnTimes:
 
     @property
     def latency_s(self) -> float:
-        """Seconds from a plan that leaves a frame to the next plan until the frame is sound."""
+        """Seconds from a plan without a frame to its sound by the next plan."""
         return self.turn_s + self.decode_s
 
     def began(self, now: float) -> None:

@@ -1,10 +1,14 @@
-"""Scheduler of generations: slots, decode steps and codec chunks, at each turn. Pure.
+"""Scheduler of generations: slots, decode steps and codec chunks. Pure.
 
 The engine's thread carries out a ``plan`` (prefills, codec decodes, one decode step for all rows
-that need one), reports the results and asks again. A step for one row costs nearly as much as for
-many, so rows step together as soon as one of them needs it; a row whose listener has enough lead
-rests. New calls come first, then the least lead. While a listener without sound waits for a slot,
-no row rests in one. Nothing is thread-safe except the PlayoutLeads.
+that
+need one), reports, and asks again. A step for one row costs nearly as much as for many, so rows
+step
+together as soon as one needs it; a row with enough playout lead rests. New calls come first,
+then the
+least lead. While a listener without sound waits for a slot, no row rests in one. Only
+PlayoutLeads
+are thread-safe.
 """
 
 from __future__ import annotations
@@ -113,7 +117,7 @@ __all__ = ["Job", "Plan", "Scheduler", "SchedulerSettings"]
 
 
 class Scheduler:
-    """Jobs of one KV cache. ``now`` is a monotonic clock in seconds."""
+    """Jobs of one KV cache; ``now`` is monotonic seconds."""
 
     def __init__(self, settings: SchedulerSettings | None = None) -> None:
         self.settings = settings or SchedulerSettings()
@@ -143,7 +147,7 @@ class Scheduler:
         return self._running[job].taken
 
     def finished(self, job: Job) -> bool:
-        """Return whether a job has ended and all its frames are sound; it still has its slot."""
+        """Return whether a job ended and all frames are sound; it keeps its slot."""
         row = self._running.get(job)
         return row is not None and row.finished
 
@@ -155,8 +159,8 @@ class Scheduler:
         """Admit a job.
 
         Args:
-            job: any hashable that is not here yet.
-            lead: its context's; None: never paced, as if played from the moment it is made.
+            job: any new hashable.
+            lead: its context's; None: never paced.
             now: seconds.
             initial_chunk: frames in its first chunk, over the settings; at most half the ring.
 
@@ -193,7 +197,7 @@ class Scheduler:
         self._admissions += 1
 
     def prefilled(self, job: Job, slot: int = -1) -> None:
-        """Note that a waiting job has a slot and is being prefilled; chooses its first chunk."""
+        """Note a slot and prefill of a waiting job; chooses its first chunk."""
         row = self._waiting.pop(job, None)
         if row is None:
             return
@@ -217,7 +221,7 @@ class Scheduler:
             row.held = held
 
     def stepped(self, job: Job, now: float, frames: int = 1) -> None:
-        """Note that a job's next frame is, or will be before any later decode, in its ring."""
+        """Note that a job's next frame is in its ring before any later decode."""
         row = self._running.get(job)
         if row is None or row.whole:
             return
@@ -230,8 +234,9 @@ class Scheduler:
 
         Args:
             job: the job.
-            frames: how many of its frames are sound; None: all, those of a later ``stepped`` too.
-                Those given to decode count as sound; the caller drops what is too much.
+            frames: how many of its frames are sound; None: all, those of a later ``stepped``
+                too. Those
+                given to decode count; the caller drops the surplus.
         """
         row = self._running.get(job)
         if row is None:
@@ -281,12 +286,12 @@ class Scheduler:
         return plan
 
     def decodes_now(self, now: float) -> tuple[tuple[Job, int], ...]:
-        """Return only the decodes of a plan: between two plans, when codes have come."""
+        """Return a plan's decodes only, when codes come between plans."""
         self._look(now)
         return self._take_decodes(now)
 
     def next_wake(self, now: float) -> float | None:
-        """Return when a plan will have work if nothing happens; None: only after an event."""
+        """Return when a plan will have work without events; None: never."""
         self.times.turn(now)
         self._look(now)
         if self._prefills(now) or self._steps([], now) or self._decodes(now):

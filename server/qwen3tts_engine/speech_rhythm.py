@@ -1,4 +1,4 @@
-"""Pauses, syllables and the speaking rate, measured in sound that arrives in chunks of any size."""
+"""Pauses, syllables and speaking rate of chunked sound."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pause:
 
 
 class Pauses:
-    """Pauses of a sound, in blocks of 10 ms, and the voiced time without them."""
+    """Pauses in blocks of 10 ms, and voiced time."""
 
     def __init__(self) -> None:
         self.blocks = 0
@@ -57,7 +57,7 @@ class Pauses:
         self._rest: NDArray[Any] | None = None
 
     def levels(self, samples: NDArray[Any]) -> list[float]:
-        """Take samples [n]; return the levels in dBFS of the blocks that are complete."""
+        """Take samples [n]; return complete blocks' levels in dBFS."""
         if self._rest is not None and len(self._rest):
             samples = np.concatenate((self._rest, samples))
         whole = len(samples) // BLOCK * BLOCK
@@ -70,7 +70,7 @@ class Pauses:
         return levels
 
     def take(self, level_db: float) -> Pause | None:
-        """Take the level of the next block; return the pause that begins to count with it."""
+        """Take a block's level; return the pause that begins to count."""
         self.blocks += 1
         self._peak_db -= DECAY_DB
         if level_db > self._peak_db:
@@ -97,11 +97,11 @@ class Pauses:
         return pause
 
     def starts_at(self, voiced: float) -> float:
-        """Return the block at which a word begins (after a pause), by the voiced blocks before."""
+        """Return a word's first block (after a pause), by voiced blocks before."""
         return voiced + self._skipped[bisect_right(self._before, voiced)]
 
     def ends_at(self, voiced: float) -> float:
-        """Return the block at which a word ends (before a pause), by the voiced blocks before."""
+        """Return a word's end block (before a pause), by voiced blocks before."""
         return voiced + self._skipped[bisect_left(self._before, voiced)]
 
     def voiced_at(self, block: float) -> float:
@@ -111,11 +111,11 @@ class Pauses:
         return block - self._skipped[index]
 
     def ends_of(self, index: int) -> int:
-        """Return the block at which a pause ends; the present one while it lasts."""
+        """Return a pause's end block; the present one while it lasts."""
         return self.found[index].start + self.length_of(index)
 
     def length_of(self, index: int) -> int:
-        """Return the blocks of a pause so far; -1 is the last pause."""
+        """Return a pause's blocks so far; -1: the last pause."""
         index %= len(self.found)
         return self._skipped[index + 1] - self._skipped[index]
 
@@ -132,10 +132,10 @@ SILENT_DB = -90.0
 
 
 class Syllables:
-    """Syllable counter by rises and falls of the level, block by block (10 ms).
+    """Syllable counter by rises and falls of the level (10 ms blocks).
 
-    The ratio of this count to the syllables of the text hardly depends on rate or language
-    (benchmarks/alignment.py), so a few words tell how fast an unknown voice speaks.
+    The ratio of this count to the text's syllables hardly depends on rate or language
+    (benchmarks/alignment.py), so a few words show an unknown voice's rate.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Syllables:
         return len(self.peaks)
 
     def take(self, level_db: float, voiced: float) -> None:
-        """Take the level of the next block in dBFS, and the voiced blocks before it."""
+        """Take a block's level in dBFS, and the voiced blocks before it."""
         if level_db < SILENT_DB:
             level_db = SILENT_DB
         self._last.append(level_db)
@@ -199,7 +199,7 @@ FEWEST_SYLLABLES = 3
 
 
 class SpeechRates:
-    """Last speaking rate of each voice, an LRU cache of seconds a unit."""
+    """LRU cache of voices' rates, seconds a unit."""
 
     def __init__(self, most: int = 1024) -> None:
         self._most = most
@@ -218,10 +218,9 @@ class SpeechRates:
 
 
 class SpeechRate:
-    """Speaking rate of one clause, weighted from the prior, the syllables heard and the anchors.
+    """Rate of one clause, weighted from prior, syllables and anchors.
 
-    Standard deviations are relative, as seen over the voices, rates and languages of
-    benchmarks/alignment.py.
+    Standard deviations are relative, of benchmarks/alignment.py.
 
     Args:
         usual: voiced blocks a unit in the language.
@@ -260,7 +259,7 @@ class SpeechRate:
             self._anchored_blocks += blocks
 
     def cost(self, units: float, blocks: float, syllables: int) -> float:
-        """Return how badly a piece of text fits a piece of sound, in squared deviations."""
+        """Return the misfit of text and sound, in squared deviations."""
         spread = self.sd**2 + WORDS_SD**2 / units
         cost = math.log(blocks / (units * self.blocks)) ** 2 / spread
         if syllables:

@@ -1,7 +1,7 @@
-"""The engines: one entry each, read by the server's settings, the command line and the doctor.
+"""Table of engines.
 
-A new engine is a module with its settings and its class, and one entry here. Nothing of an engine
-is imported before it is chosen, so that the packages of the others need not be there.
+A new one is a module with its settings and class, and one entry here. An engine's packages are
+imported only when it is chosen.
 """
 
 from __future__ import annotations
@@ -39,11 +39,9 @@ class EngineEntry:
         return f"server,{self.extra}"
 
     def engine_class(self) -> Any:
-        """Import and return the class of the engine."""
         return _named(self.engine)
 
     def settings_class(self) -> type:
-        """Import and return the class of the settings."""
         found: type = _named(self.settings)
         return found
 

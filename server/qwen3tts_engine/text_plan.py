@@ -47,7 +47,7 @@ _IN_WORD = frozenset("'-_\u2019\u2010\u2011\u200c\u200d")
 
 
 def mode_for(engine: Engine, voice: str | None, wanted: PlanMode) -> PlanMode:
-    """Return the wanted mode, or ``clause`` where the engine or voice lacks it."""
+    """Return the mode, or ``clause`` where engine or voice lacks it."""
     if wanted in LAYOUTS:
         return wanted if "layout" in engine.options else "clause"
     return wanted if "live" in engine.modes(voice) else "clause"
@@ -86,7 +86,7 @@ class TextPlan:
         language: str | None = None,
         openings: Phrases | None = None,
     ) -> None:
-        """``settings`` holds for clauses; ``language`` is a BCP 47 tag and only a hint."""
+        """``settings`` holds for clauses; ``language`` (BCP 47) is a hint."""
         settings = settings or SegmenterSettings()
         self._wholly = mode in LAYOUTS
         if self._wholly:
@@ -119,8 +119,7 @@ class TextPlan:
     def end(self) -> None:
         """End the text.
 
-        Raises:
-            ValueError: it has ended already; so do ``append`` and ``flush`` then.
+        Raises ValueError if already ended; so do ``append`` and ``flush`` then.
         """
         self._add(self._segmenter.end())
         self._ended = True
@@ -156,7 +155,7 @@ class TextPlan:
         return self._out
 
     def generated(self) -> None:
-        """Note that the engine is done with the piece given out; what it left comes again."""
+        """Note the piece's end; what the engine left comes again."""
         out, self._out = self._out, None
         if out is None or out.more is None:
             return

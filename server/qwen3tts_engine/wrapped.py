@@ -83,7 +83,6 @@ def cloning(engine: Engine) -> ClonesVoices | None:
 
 
 def embedder_of(engine: Engine) -> TakesEmbeddings | None:
-    """Return the engine that takes speaker embeddings, if any."""
     if cloning(engine) is None:
         return None
     inner: object = engine
@@ -93,28 +92,27 @@ def embedder_of(engine: Engine) -> TakesEmbeddings | None:
 
 
 def recogniser_of(engine: Engine) -> Recogniser | None:
-    """Return the recogniser beside the engine, if any."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return engine.recogniser() if isinstance(engine, HasRecogniser) else None
 
 
 def healthy(engine: Engine) -> bool:
-    """Return whether the engine can speak; one that does not report it can."""
+    """Return whether the engine can speak; True without a report."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return engine.healthy() if isinstance(engine, ReportsHealth) else True
 
 
 def load_of(engine: Engine) -> EngineLoad | None:
-    """Return the load of the engine; None: it does not report it."""
+    """Return the engine's load, if reported."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return engine.load() if isinstance(engine, ReportsLoad) else None
 
 
 def task_of(engine: Engine) -> str | None:
-    """Return the task of a Qwen3-TTS checkpoint, such as ``custom_voice``; None: it has none."""
+    """Return a Qwen3-TTS checkpoint's task, such as ``custom_voice``."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     task = getattr(engine, "task", None)
@@ -122,7 +120,7 @@ def task_of(engine: Engine) -> str | None:
 
 
 def model_ids_of(engine: Engine) -> tuple[str, ...]:
-    """Return the names of the model besides ``Engine.model``, the first its own."""
+    """Return the model's further names, the first its own."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return tuple(getattr(engine, "model_ids", ()))

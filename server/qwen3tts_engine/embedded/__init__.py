@@ -1,4 +1,4 @@
-"""eSpeak NG in worker processes: speech without a GPU or a checkpoint.
+"""eSpeak NG in worker processes.
 
-Nothing is imported here, so that a worker, which needs the standard library alone, starts quickly.
+Nothing is imported here: a worker, which needs the standard library alone, starts quickly.
 """

@@ -1,4 +1,4 @@
-"""Engine ``embedded``: eSpeak NG in worker processes, without a GPU or a checkpoint."""
+"""Engine ``embedded``: eSpeak NG, without a GPU or a checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ is the inverse of what tests/engine/embedded/test_embedded_voices.py measures.""
 
 
 def default_workers() -> int:
-    """Return one for each core, from 2 to 4: workers are far faster than real time."""
+    """Return one a core, from 2 to 4: workers far exceed real time."""
     return max(2, min(4, os.cpu_count() or 2))
 
 
@@ -158,7 +158,7 @@ class EmbeddedEngine(PoolEngine[EspeakCatalogue]):
 
 
 def rate_of(speed: float) -> int:
-    """Return the words a minute for a speed factor within base.SPEED_MIN and SPEED_MAX."""
+    """Return words a minute for a speed of base.SPEED_MIN to SPEED_MAX."""
     for (low, low_rate), (high, high_rate) in itertools.pairwise(_RATES):
         if speed <= high:
             return round(low_rate + (speed - low) / (high - low) * (high_rate - low_rate))

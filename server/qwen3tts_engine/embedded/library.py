@@ -89,7 +89,7 @@ class VoiceEntry:
 
 
 class EspeakLibrary:
-    """eSpeak NG, loaded.
+    """eSpeak NG.
 
     Raises:
         LibraryMissing: the library or its data cannot be loaded.
@@ -204,7 +204,7 @@ class EspeakLibrary:
         return self._ended
 
     def phonemes(self, text: str, voice: str) -> list[tuple[int, str]]:
-        """Return the phonemes (IPA) of each clause, and the code point up to which it was read."""
+        """Return each clause's phonemes (IPA), and the code point read to."""
         lib = self._lib
         status = lib.espeak_SetVoiceByName(voice.encode())
         if status != 0:

@@ -1,4 +1,4 @@
-"""Voices of eSpeak NG: their BCP 47 tags, and the choice for a request."""
+"""Voices of eSpeak NG, and their choice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CORRECTED: Mapping[str, str] = {
 
 
 def bcp47(voice_id: str) -> str:
-    """Return the BCP 47 tag of a voice's id in customary case: ``en-us`` is en-US."""
+    """Return a voice id's BCP 47 tag: ``en-us`` is en-US."""
     if corrected := _CORRECTED.get(voice_id):
         return corrected
     parts = voice_id.split("-")
@@ -42,7 +42,7 @@ def bcp47(voice_id: str) -> str:
 
 
 def wanted_tag(language: str | None) -> str | None:
-    """Return the tag of a language as a request names it, in lower case; None where it is open."""
+    """Return a requested language's lower-case tag; None: open."""
     tag = (language or "").strip().lower().replace("_", "-")
     if tag in ("", "auto"):
         return None
@@ -83,8 +83,9 @@ class VoiceChoice:
 class EspeakCatalogue:
     """Voices and variants.
 
-    A voice is named by its id (``en-us``), its name (``English (America)``) or its file
-    (``gmw/en-US``), in any case, with or without a variant (``en-us+f3``, ``de+Annie``).
+    A voice is named by id (``en-us``), name (``English (America)``) or file (``gmw/en-US``), in
+    any
+    case, with or without a variant (``en-us+f3``, ``de+Annie``).
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class EspeakCatalogue:
         )
 
     def _by_language(self, tag: str) -> str | None:
-        """Return the best voice for a language, its tag shortened until one fits (RFC 4647 3.4)."""
+        """Best voice by language, its tag shortened until one fits (RFC 4647 3.4)."""
         tag = _ALIASES.get(tag, tag)
         while tag:
             if found := self._claimed(tag):
@@ -199,6 +200,5 @@ def _voice(voice_id: str, entry: VoiceEntry) -> Voice:
 
 
 def unknown(kind: str, given: str, near: Sequence[str]) -> UnknownVoice:
-    """Return the error for an unknown voice, variant or language, with near ones."""
     remedy = near_hint(near) or f"Leave the {kind} out, or choose one that is listed."
     return UnknownVoice(f"There is no {kind} {given[:80]!r}.", remedy=remedy)

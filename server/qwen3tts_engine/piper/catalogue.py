@@ -1,4 +1,4 @@
-"""Voices in Piper's format that the workers have loaded, and the choice for a request."""
+"""Loaded voices in Piper's format, and their choice."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PiperCatalogue:
     """Voices; names in any case, ``-`` and ``_`` alike.
 
     Raises:
-        UnknownVoice: the default voice is not among them.
+        UnknownVoice: the default voice is missing.
     """
 
     def __init__(self, loaded: Sequence[LoadedVoice], default: str) -> None:

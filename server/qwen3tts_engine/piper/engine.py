@@ -1,7 +1,7 @@
 """Engine ``piper``: VITS networks on the CPU, in worker processes.
 
-A worker speaks many clauses, a chunk of one at a time. A clause whose worker is lost is spoken
-again with the same random numbers.
+A worker interleaves many clauses by chunks. A lost worker's clause is spoken again with the same
+random numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def default_workers() -> int:
 
 @dataclass(frozen=True, slots=True)
 class PiperSettings:
-    """Settings of the engine ``piper``; each voice is in the memory of every worker."""
+    """Settings; each voice is in every worker's memory."""
 
     voices: tuple[str, ...] = ()
     """Voices on offer: folders, ``.onnx`` files, packages, or names such as
@@ -100,7 +100,7 @@ PAUSE_S, SENTENCE_PAUSE_S = 0.15, 0.3
 class PiperAudio:
     """Audio and words of one request, piece by piece (PieceAudio).
 
-    After ``again``, the same seed gives the same samples, so those given out are skipped.
+    After ``again``, the same seed gives the same samples: those given out are skipped.
     """
 
     def __init__(self, request: SynthesisRequest, rate: int) -> None:
@@ -135,7 +135,7 @@ class PiperAudio:
         self._heard = self._told = 0
 
     def sound(self, pcm: bytes, words: tuple[WordNumbers, ...] = ()) -> PcmChunk | None:
-        """Take samples at the voice's rate, and words as (first, end, first sample, end, exact)."""
+        """Take samples, and words as (first, end, first sample, end, exact)."""
         for word in words:
             self._told += 1
             if self._told > self._known:
@@ -266,7 +266,7 @@ class PiperEngine(PoolEngine[PiperCatalogue]):
 
 
 def found_voices(settings: PiperSettings) -> tuple[list[VoiceFiles], str]:
-    """Return the files of the voices on offer, and the default's id with its speaker."""
+    """Return the voices' files, the default's id and its speaker."""
     name, hash_, speaker = settings.voice.partition(SPEAKER)
     damaged: list[BadRequest] = []
     try:

@@ -1,9 +1,11 @@
-"""The seam in a voice's network: text to durations before it, frames to sound behind it.
+"""Seam in a voice's network: text to durations before, frames to sound behind.
 
-A VITS network (Kim et al. 2021) as Piper exports it is one graph. The text encoder and duration
-predictor see the whole text; flow and HiFi-GAN decoder are convolutions over frames. The seam is
-found by structure: the only ``Ceil``, which rounds durations to frames, the random normal numbers
-behind it, and the sum with them, which is the decoder's input.
+A VITS network (Kim et al. 2021) as Piper exports it is one graph. Text encoder and duration
+predictor
+see the whole text; flow and HiFi-GAN decoder are convolutions over frames. The seam is found by
+structure: the only ``Ceil``, which rounds durations, the random normal numbers behind it, and
+the sum
+with them, the decoder's input.
 """
 
 from __future__ import annotations
@@ -258,7 +260,7 @@ def _symbols(graph: _Graph) -> int:
 
 
 def decoder_model(seam: Seam) -> onnx.ModelProto:
-    """Return the second half as a graph of its own, for whole utterances."""
+    """Return the second half as a graph."""
     helper = onnx.helper
     needed = {name for node in seam.decoder for name in node.input}
     made = {name for node in seam.decoder for name in node.output}

@@ -1,4 +1,4 @@
-"""A voice's network on ONNX Runtime: durations of a sentence, then its sound chunk by chunk."""
+"""A voice's network on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class VitsNetwork:
             last: and whether it is its last.
 
         Returns:
-            Sound [samples], and the state for the next call.
+            Sound [samples], and the next call's state.
         """
         feeds = {FRAMES: frames[None, :, None], **state, **self._tails[last]}
         for crop in self.graph.crops:
@@ -201,7 +201,7 @@ class SentenceAudio:
         self._at = 0
 
     def next(self, frames: int) -> Sound:
-        """Return the sound of about as many frames; the last ones bring the decoder's tail."""
+        """Return the sound of about as many frames; the last include the tail."""
         total, ahead = self.frames.shape[1], self._network.ahead
         if self._at == total:
             return np.zeros(0, np.float32)

@@ -1,4 +1,4 @@
-"""Text to phoneme ids of a voice's network, and the words that they belong to."""
+"""Text to phoneme ids, and their words."""
 
 # Look-alike characters are meant.
 # ruff: noqa: RUF001
@@ -83,7 +83,7 @@ class Sentence:
 
 
 class Phonemizer:
-    """Text to sentences of phoneme ids. eSpeak NG's state is global: threads take turns.
+    """Text to sentences of phoneme ids; threads take turns (global state).
 
     Raises:
         EngineUnavailable: eSpeak NG cannot be loaded.
@@ -125,7 +125,6 @@ class Phonemizer:
             )
 
     def sentences(self, text: str) -> list[Sentence]:
-        """Return the sentences of a text; none where nothing in it can be spoken."""
         check_text(text, MAX_CHARS)
         found = []
         for piece in pieces(plain(text), final=True):
@@ -278,7 +277,6 @@ class Phonemizer:
 
 @cache
 def espeak() -> EspeakLibrary:
-    """Return the process's eSpeak NG."""
     try:
         import espeakng_loader  # an extra
 

@@ -1,15 +1,17 @@
 """The decoder as a streaming graph: each layer keeps the end of its input.
 
-A convolution that sees ``p`` columns ahead runs without padding on *(end of its past, new)*, so a
-call computes each column once; the sound is that of the whole decode, later by the sum of all
-``p``. The first call begins with ``p`` columns of zeros, the last has ``p`` more behind it (its
-``tail``).
+A convolution that sees ``p`` columns ahead runs without padding on *(end of its past, new)*:
+each
+column is computed once, and the sound is that of the whole decode, later by the sum of all
+``p``. The
+first call begins with ``p`` columns of zeros, the last has ``p`` more behind it (its ``tail``).
 
-At high rates, where a few columns are cheap and copies are not, the layers after an upsampling
-share one window: they run with their padding, and the spoilt columns are cut off.
+At high rates, where columns are cheap and copies are not, layers after an upsampling share one
+window: they run padded, and spoilt columns are cut off.
 
 Tensors are [1, channels, 1, columns]: ONNX Runtime's direct convolution is faster in two
-dimensions. A transposed convolution becomes a convolution with one set of channels for each phase.
+dimensions.
+A transposed convolution becomes a convolution with one set of channels a phase.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _OPSET = 17
 
 @dataclass(frozen=True, slots=True)
 class StreamGraph:
-    """Decoder for successive calls: FRAMES [1, channels, 1, n] in, SOUND [1, 1, samples] out."""
+    """Successive calls: FRAMES [1, channels, 1, n] in, SOUND [1, 1, samples] out."""
 
     model: onnx.ModelProto
     windows: tuple[Window, ...]
@@ -55,7 +57,6 @@ class StreamGraph:
 
 
 def stream_graph(seam: Seam) -> StreamGraph:
-    """Return the decoder as a streaming graph."""
     builder = GraphBuilder(seam)
     builder.values[seam.frames] = MovingTensor(FRAMES, seam.channels, 1, 0)
     for node in seam.decoder:

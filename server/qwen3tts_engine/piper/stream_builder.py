@@ -1,4 +1,4 @@
-"""Builder of the streaming decoder's graph: windows, crops and convolutions that go on."""
+"""Builder of the streaming decoder's graph."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """Columns that are cut off; inputs ``name.start`` and ``name.end`` say which stay."""
+    """Columns cut off; inputs ``name.start`` and ``name.end`` bound what stays."""
 
     name: str
     first: int

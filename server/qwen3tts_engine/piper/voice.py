@@ -1,4 +1,4 @@
-"""A voice in Piper's format, loaded into this process: text in, sound in exact chunks out."""
+"""A voice in Piper's format: text in, sound in exact chunks out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SpeechSettings:
     """Variation of one clause; None: the voice's own.
 
     Raises:
-        BadRequest: a value is out of range.
+        BadRequest: out of range.
     """
 
     speaker: str | int | None = None
@@ -119,13 +119,12 @@ class PiperVoice:
         return cls(config, network, phonemizer)
 
     def newly_unknown(self) -> list[str]:
-        """Return phonemes without an id met since the last call; the sound leaves them out."""
+        """Return new phonemes without an id; they are left out."""
         fresh = sorted(set(self.phonemizer.unknown) - self._reported)
         self._reported.update(fresh)
         return fresh
 
     def clause(self, text: str, settings: SpeechSettings | None = None) -> Clause:
-        """Begin to speak a text; without anything to speak, the clause has no sound."""
         settings = settings or SpeechSettings()
         sentences = self.phonemizer.sentences(text)
         sayable = [one for one in sentences if any(end > first for first, end in one.runs)]
@@ -149,7 +148,7 @@ class PiperVoice:
 
 
 class Clause:
-    """Text being spoken, sentence by sentence. Dropping it between two chunks cancels it."""
+    """Text being spoken by sentences; dropping it cancels."""
 
     def __init__(
         self,

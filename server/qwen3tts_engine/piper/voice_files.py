@@ -1,4 +1,4 @@
-"""Files of a voice in Piper's format: where they are found, and the settings beside the network."""
+"""Files of a voice in Piper's format."""
 
 from __future__ import annotations
 
@@ -230,7 +230,6 @@ class InstalledVoice:
 
 
 def find_voice(name: str | Path) -> VoiceFiles:
-    """Find a voice."""
     text = str(name)
     path = Path(text)
     if isinstance(name, Path) or "/" in text or text.endswith(".onnx") or _is_folder(path):
@@ -267,7 +266,7 @@ def voice_key(name: str) -> str:
 
 
 def installed_voices(damaged: list[BadRequest] | None = None) -> list[InstalledVoice]:
-    """Return the readable voices of installed packages; that of the extra first."""
+    """Return installed packages' readable voices; the extra's first."""
     found = []
     for package, files in _in_packages():
         try:

@@ -1,7 +1,8 @@
 """Worker process: ``python -m qwen3tts_engine.piper.worker VOICES``.
 
-VOICES is a JSON array of (network, settings, id). A turn is one chunk of one clause; the engine
-says whose turn it is (workers/messages.py).
+VOICES is a JSON array of (network, settings, id). A turn is one chunk of one clause, chosen by
+the
+engine (workers/messages.py).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Speaking:
 
 
 def turn(job: int, speaking: _Speaking, out: int) -> bool:
-    """Synthesize one chunk of a clause; returns whether the clause is over."""
+    """Synthesize one chunk; True: the clause is over."""
     chunk = speaking.clause.next()
     if len(chunk):
         send(out, Sound(job, pcm_of(chunk).astype("<i2").tobytes()))
@@ -75,7 +76,7 @@ def begun(voices: dict[str, PiperVoice], say: Say) -> _Speaking:
 
 
 def serve(files: list[VoiceFiles], given: int, out: int) -> int:
-    """Load the voices and serve until ``given`` ends; returns the exit status."""
+    """Serve until ``given`` ends; returns the exit status."""
     voices: dict[str, PiperVoice] = {}
     for each in files:
         try:

@@ -1,4 +1,4 @@
-"""Handling of exceptions in the model's code: isolate the row at fault. No torch."""
+"""Isolation of the row at fault after an exception. No torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Done = TypeVar("Done")
 def one_by_one(
     rows: Sequence[Row], launch: Callable[[Row], Done]
 ) -> tuple[list[tuple[Row, Done]], list[tuple[Row, Exception]]]:
-    """Launch each row alone after a batch failed; return successes and failures."""
+    """Launch each row alone; return successes and failures."""
     good: list[tuple[Row, Done]] = []
     bad: list[tuple[Row, Exception]] = []
     for row in rows:
@@ -27,7 +27,7 @@ def one_by_one(
 
 
 def public_error(error: Exception) -> SpeechError:
-    """Return the error to show to a client: no text, no lines of code."""
+    """Return a client's error: no text, no lines of code."""
     if isinstance(error, SpeechError):
         return error
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":

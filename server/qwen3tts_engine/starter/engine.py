@@ -1,7 +1,8 @@
-"""Engine decorator that speaks openings from memory, and its settings.
+"""Engine decorator that speaks openings from memory.
 
-A text's opening (``Sure, `` of *Sure, I can look that up.*) that is in memory is a piece of its own
-(text_plan.py asks ``openings``): it is sent immediately while the inner engine makes the rest.
+An opening in memory (``Sure, `` of *Sure, I can look that up.*) is a piece of its own
+(text_plan.py
+asks ``openings``): it is sent immediately while the inner engine makes the rest.
 """
 
 from __future__ import annotations
@@ -121,8 +122,9 @@ WHOLE = SegmenterSettings(
 class StarterEngine(WrappedEngine):
     """``inner`` with a memory of openings.
 
-    ``start`` returns when all phrases are prepared for all voices; one that cannot be is a note.
-    ``close`` clears the memory: another start may find another checkpoint.
+    ``start`` prepares all phrases for all voices; a failure is a note. ``close`` clears the
+    memory:
+    another start may find another checkpoint.
     """
 
     def __init__(
@@ -158,7 +160,7 @@ class StarterEngine(WrappedEngine):
 
     @property
     def entries(self) -> int:
-        """Number of sounds in memory; an opening has two, for before other text and by itself."""
+        """Sounds in memory; an opening has two, before other text and alone."""
         return len(self._memory)
 
     @property
@@ -185,7 +187,7 @@ class StarterEngine(WrappedEngine):
     # --- what a text may begin with ---
 
     def openings(self, style: SpeechStyle) -> Phrases | None:
-        """Return the openings in memory for a style; None where there are none."""
+        """Return a style's openings in memory, or None."""
         if task_of(self.inner) == "voice_design":
             return None  # a designed voice is that of one context
         return self._memory.phrases(self._resolved(style))
@@ -340,7 +342,7 @@ class StarterEngine(WrappedEngine):
 
 
 def spoken_form(phrase: str) -> str:
-    """Return a phrase as it is spoken: without Markdown, white space collapsed."""
+    """Return a phrase without Markdown, white space collapsed."""
     segmenter = Segmenter(WHOLE)
     return " ".join(each.text for each in (*segmenter.push(phrase), *segmenter.end()) if each.text)
 
@@ -356,7 +358,7 @@ def _placed(chunk: PcmChunk, request: SynthesisRequest) -> PcmChunk:
 
 
 def starters_of(engine: Engine) -> StarterEngine | None:
-    """Return the memory of openings in an engine, however it is wrapped; None: it has none."""
+    """Return an engine's memory of openings, however wrapped, or None."""
     while isinstance(engine, WrappedEngine):
         if isinstance(engine, StarterEngine):
             return engine
@@ -365,7 +367,7 @@ def starters_of(engine: Engine) -> StarterEngine | None:
 
 
 def openings_of(engine: Engine, style: SpeechStyle) -> Phrases | None:
-    """Return the openings of a text in this style; ``style.voice`` is any name of ``engine``."""
+    """Return a style's openings; ``style.voice`` is any name of ``engine``."""
     while isinstance(engine, WrappedEngine):
         if isinstance(engine, StarterEngine):
             return engine.openings(style)

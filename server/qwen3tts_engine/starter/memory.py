@@ -28,7 +28,7 @@ SILENT = 328
 
 @dataclass(frozen=True, slots=True)
 class SpeechStyle:
-    """Everything in a request that its sound depends on besides the text."""
+    """Everything that a request's sound depends on besides the text."""
 
     voice: str | None = None
     """The engine's id; None: its default."""
@@ -100,7 +100,7 @@ class CachedSound:
 
 
 def cached_sound(text: str, chunks: Sequence[PcmChunk]) -> CachedSound | None:
-    """Return a cache entry of what an engine made of ``text`` (without offsets)."""
+    """Return a cache entry of an engine's sound of ``text``."""
     if not any(each.pcm for each in chunks) or any(each.end in BROKEN for each in chunks):
         return None
     last = max(index for index, each in enumerate(chunks) if each.pcm)

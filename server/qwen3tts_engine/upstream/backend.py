@@ -1,4 +1,4 @@
-"""Protocol of an upstream server as the engine sees it: orders, deadlines, voices on offer."""
+"""Protocol of an upstream server: orders, deadlines, voices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Backend(Protocol):
 
     @property
     def options(self) -> frozenset[str]:
-        """Fields of Order that it can send and that servers usually take."""
+        """Fields of Order that it can send."""
         ...
 
     async def probe(self) -> None:
@@ -50,7 +50,7 @@ class Backend(Protocol):
         ...
 
     def speak(self, order: SynthesisOrder) -> AsyncGenerator[bytes, None]:
-        """Yield the server's audio bytes, in any cut; ``aclose`` cancels the request."""
+        """Yield audio bytes, in any cut; ``aclose`` cancels."""
         ...
 
     async def close(self) -> None: ...
@@ -62,7 +62,7 @@ def with_extra(fields: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
 
 
 class ResponseDeadline:
-    """Deadline of the first sound, then between sounds; a slow reader stops it."""
+    """Deadline of and between sounds; a slow reader stops it."""
 
     def __init__(self, first_s: float, stall_s: float) -> None:
         self._first_s = first_s
@@ -160,7 +160,7 @@ def _few(voices: Sequence[Voice]) -> str:
 
 
 def with_default(voices: Sequence[Voice], default: str) -> list[Voice]:
-    """Return the voices with the default first, added where it is missing; an empty list stays."""
+    """Return the voices with the default first; an empty list stays."""
     if not default or not voices:
         return list(voices)
     known = [each for each in voices if each.id == default]

@@ -1,4 +1,4 @@
-"""HTTP to an upstream server: key, TLS, bounded answers, and its errors as ours."""
+"""HTTP to an upstream server, with its errors as ours."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Stalled(EngineFailed):
 
 
 def printable(message: object) -> str:
-    """Return a server's message in one line of at most MOST_CHARS printable characters."""
+    """Return a message in one line of at most MOST_CHARS characters."""
     if not isinstance(message, str):
         return ""
     # A message may be megabytes; more than this is not even looked at.
@@ -70,7 +70,7 @@ def printable(message: object) -> str:
 
 
 def of_fields(error: Mapping[str, Any]) -> SpeechError:
-    """Return the error for fields of the WebSocket, of an event, or of an answer's body."""
+    """Return the error of a server's fields, from any channel."""
     said = printable(error.get("message")) or "no reason given"
     code = error.get("code")
     name = code.lower() if isinstance(code, str) else ""
@@ -202,7 +202,6 @@ def api_key(settings: UpstreamSettings) -> str:
 
 
 def tls(settings: UpstreamSettings) -> ssl.SSLContext:
-    """Return the TLS context with the trusted certificates."""
     try:
         context = ssl.create_default_context(cafile=settings.tls_ca_file or None)
     except (OSError, ssl.SSLError) as error:
@@ -236,7 +235,6 @@ def make_client(settings: UpstreamSettings, key: str, context: ssl.SSLContext) -
 
 
 async def get(client: httpx.AsyncClient, url: str, *, within_s: float, most: int) -> HttpAnswer:
-    """Read one address."""
     try:
         async with asyncio.timeout(within_s), client.stream("GET", url) as response:
             body = await bounded(response, most)
@@ -248,7 +246,6 @@ async def get(client: httpx.AsyncClient, url: str, *, within_s: float, most: int
 
 
 async def bounded(response: httpx.Response, most: int) -> bytes:
-    """Return the body."""
     body = bytearray()
     async for piece in response.aiter_raw():
         body += piece

@@ -1,4 +1,4 @@
-"""Client of OpenAI's ``POST /v1/audio/speech``: the answer is raw sound or server-sent events."""
+"""Client of OpenAI's ``POST /v1/audio/speech``, raw or server-sent events."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ class SpeechBody(Protocol):
         """Take bytes of the body."""
         ...
 
-    def end(self) -> None:
-        """End the body."""
-        ...
+    def end(self) -> None: ...
 
 
 def body_for(content_type: str, sample_rate: str | None, max_event_chars: int) -> SpeechBody:
@@ -148,7 +146,7 @@ class EventBody:
 
 
 class OpenAIRest:
-    """Requests as JSON; the answer is read while it is made, raw or as events."""
+    """JSON requests; answers are read as they are made."""
 
     options = frozenset({"instructions", "speed"})
 

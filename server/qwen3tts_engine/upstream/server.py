@@ -39,7 +39,7 @@ class UpstreamServer:
     """One upstream server.
 
     Raises:
-        EngineUnavailable: the key or the certificates cannot be read.
+        EngineUnavailable: key or certificates cannot be read.
     """
 
     def __init__(self, settings: UpstreamSettings) -> None:
@@ -83,7 +83,7 @@ class UpstreamServer:
         await self.backend.probe()
 
     def healthy(self) -> bool:
-        """Return whether it answered when last needed; if not, probe it in the background."""
+        """Return whether it last answered; if not, probe in the background."""
         if self.lost and self._probe is None and time.monotonic() - self._probed >= PROBE_S:
             self._probed = time.monotonic()
             self._probe = asyncio.create_task(self._probe_once(), name="upstream probe")

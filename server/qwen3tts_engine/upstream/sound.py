@@ -1,4 +1,4 @@
-"""Audio from an upstream server: bytes to samples, read-ahead, chunks with words."""
+"""Audio from an upstream server: samples, read-ahead, words."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_rate(rate: object, channels: object = 1) -> None:
 
 
 class PcmIntake:
-    """Signed 16 bits little-endian, mono, SAMPLE_RATE; raw or behind a WAV header; in any cut."""
+    """s16le, mono, SAMPLE_RATE; raw or behind a WAV header; in any cut."""
 
     def __init__(self) -> None:
         self._head: bytearray | None = bytearray()
@@ -109,10 +109,11 @@ class PcmIntake:
 
 
 class ReadAhead:
-    """Asynchronous iterator over ``source``, read ahead by a task, up to ``most`` bytes.
+    """Iterator over ``source``, read ahead by a task up to ``most`` bytes.
 
-    A server that cannot write pings in vain, cuts a slow reader off and keeps its slot busy. Errors
-    come after the items before them.
+    A server that cannot write pings in vain, cuts a slow reader off and keeps its slot busy.
+    Errors
+    follow the items before.
     """
 
     def __init__(self, source: AsyncGenerator[bytes, None], most: int) -> None:
@@ -195,7 +196,7 @@ PAUSE_S = 10.0
 
 
 def speakable(text: str) -> bool:
-    """Return whether text has letters, numbers or signs that are read; no emoji."""
+    """Return whether text has letters, numbers or spoken signs."""
     return any(
         unicodedata.category(char)[0] in "LN" or unicodedata.category(char) in ("Sc", "So", "Sm")
         for char in text
@@ -204,7 +205,7 @@ def speakable(text: str) -> bool:
 
 
 class UpstreamAudio:
-    """Bytes of one request in, chunks out: silence at the start, words, an end.
+    """Bytes of one request in, chunks out: silence, words, an end.
 
     Args:
         request: to be spoken.

@@ -1,4 +1,4 @@
-"""Client of vLLM-Omni's WebSocket: one text, one stream of sound; connections are reused."""
+"""Client of vLLM-Omni's WebSocket; connections are reused."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class OmniConnection:
         return await self._socket.recv()
 
     async def abort(self) -> None:
-        """Cut it: a server that does not read while it speaks notices only this."""
+        """Cut it: a speaking server notices only this."""
         await self.wake()
         self._socket.transport.abort()
         await self._socket.wait_closed()
@@ -80,7 +80,7 @@ class OmniConnection:
         await self.abort()
 
     def rest(self, idle_s: float, gone: asyncio.Queue[OmniConnection]) -> None:
-        """Be idle for a bounded time; a message meanwhile puts the connection into ``gone``."""
+        """Be idle for a bounded time; a message meanwhile sets ``gone``."""
         self._watch = asyncio.create_task(self._rest(idle_s, gone), name="idle upstream")
 
     async def wake(self) -> None:
@@ -302,7 +302,7 @@ class UtteranceExchange:
 
 
 class VllmOmni:
-    """Requests with their whole text; the protocol has no cancel, so the connection is cut."""
+    """Whole-text requests; without a cancel, the connection is cut."""
 
     # Its sound can be streamed at its usual speed only.
     options = frozenset({"instructions", "seed", "initial_codec_chunk_frames"})

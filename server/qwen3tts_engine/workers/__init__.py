@@ -1,4 +1,4 @@
-"""Worker processes of engines, supervised and replaced when they are lost.
+"""Supervised worker processes of engines.
 
 Nothing is imported here, so that a worker starts quickly.
 """

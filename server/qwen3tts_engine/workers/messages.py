@@ -94,7 +94,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The job is over: to the end of the text, or stopped."""
+    """End of a job: complete, or stopped."""
 
     job: int
     to_the_end: bool = True
@@ -146,7 +146,6 @@ def to_child(message: Message) -> child.Message:
 
 
 def from_child(message: child.Message) -> Message:
-    """Return the typed message of a pipe message."""
     if message.kind not in _FIELDS:
         raise BadMessage(f"no message is of kind {message.kind[:20]!r}")
     made, types = _FIELDS[message.kind]

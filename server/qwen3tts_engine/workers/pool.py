@@ -1,4 +1,4 @@
-"""Pool of worker processes: the most urgent job goes first, lost workers are replaced."""
+"""Pool of worker processes: most urgent first, lost ones replaced."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ class _WaitingJob(NamedTuple):
 
 
 class WorkerPool:
-    """``size`` workers; each turn goes to the context with the least playout lead.
+    """``size`` workers; turns go to the least playout lead.
 
     Args:
         command: starts a worker.
         size: number of workers.
         stall_s: a worker silent for longer within a turn is replaced.
-        start_s: how long one may take to get ready.
+        start_s: time limit of a start.
         lead_s: lead with which a paused job rests, where its context names none; None: it never
             rests.
-        on_note: receives the facts of each note of a worker.
+        on_note: receives the facts of a worker's notes.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class WorkerPool:
 
         Args:
             say: the job.
-            lead: its context's playout lead; None: as if there were none.
+            lead: its context's playout lead, if any.
 
         Raises:
-            EngineFailed: no worker is left and none can be started, or the pool is closed.
+            EngineFailed: no worker is left or can be started, or the pool is closed.
         """
         if self.closed:
             raise EngineFailed("The engine was closed.")
@@ -317,15 +317,11 @@ def _due(speech: SpeechJob, now: float) -> tuple[float, int]:
 
 
 class JobAudio(Protocol):
-    """Audio and words of one request, from a worker's answers to the engine's chunks."""
-
     def sound(self, pcm: bytes, words: tuple[WordNumbers, ...]) -> PcmChunk | None:
         """Take samples and words of a worker."""
         ...
 
-    def again(self) -> None:
-        """Begin the job again from its start."""
-        ...
+    def again(self) -> None: ...
 
 
 async def speak_job(
@@ -344,9 +340,8 @@ async def speak_job(
         say: the job.
         audio: makes chunks of the answers.
         lead: the context's playout lead.
-        attempts: losses of workers before an error, counted separately for those lost before any
-            sound.
-        refused: makes the error for a job that a worker refused.
+        attempts: losses of workers before an error, counted separately before any sound.
+        refused: makes the error for a refused job.
 
     Raises:
         EngineFailed: its workers were lost, or the pool was closed.

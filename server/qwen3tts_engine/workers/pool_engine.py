@@ -1,8 +1,10 @@
-"""An engine whose voices run in a pool of worker processes.
+"""Engine whose voices run in a pool of worker processes.
 
-A request is cut into pieces of bounded sound. A piece waits for a worker, which is faster than real
-time; many requests share few workers, and none waits for another's listener. A piece whose worker
-is lost is spoken again by another, and what was given out already is left out.
+A request is cut into pieces of bounded sound. Workers are faster than real time, so many
+requests
+share few, and none waits for another's listener. A lost worker's piece is spoken again without
+what
+was given out.
 """
 
 from __future__ import annotations
@@ -39,17 +41,11 @@ from qwen3tts_wire.heard import Word
 class PieceAudio(JobAudio, Protocol):
     """Audio and words of one request, piece by piece."""
 
-    def begin(self, piece: TextPiece) -> None:
-        """Begin a piece."""
-        ...
+    def begin(self, piece: TextPiece) -> None: ...
 
-    def end(self) -> PcmChunk | None:
-        """End the piece."""
-        ...
+    def end(self) -> PcmChunk | None: ...
 
-    def finish(self) -> PcmChunk | None:
-        """End the request."""
-        ...
+    def finish(self) -> PcmChunk | None: ...
 
 
 class VoiceCatalogue(Protocol):
@@ -60,16 +56,14 @@ class VoiceCatalogue(Protocol):
         """Voices on offer, the default first."""
         ...
 
-    def choose(self, voice: str | None, language: str | None) -> object:
-        """Return the voice that a request means."""
-        ...
+    def choose(self, voice: str | None, language: str | None) -> object: ...
 
 
 C = TypeVar("C", bound=VoiceCatalogue)
 
 
 class PoolEngine(ABC, Generic[C]):
-    """Engine protocol (base.py) over a pool of workers; an engine adds its voices."""
+    """Engine protocol over a pool; subclasses add voices."""
 
     name: str
     sample_rate = SAMPLE_RATE
@@ -85,26 +79,23 @@ class PoolEngine(ABC, Generic[C]):
         self._catalogue: C | None = None
 
     @abstractmethod
-    async def _new_pool(self) -> WorkerPool:
-        """Return a pool of workers, not started."""
+    async def _new_pool(self) -> WorkerPool: ...
 
     @abstractmethod
     def _read_facts(self, facts: Mapping[str, Any]) -> C:
         """Take what the workers say of themselves; return the catalogue."""
 
     @abstractmethod
-    def _unavailable(self, error: StartFailed) -> EngineUnavailable:
-        """Return the error for workers that do not start."""
+    def _unavailable(self, error: StartFailed) -> EngineUnavailable: ...
 
     @abstractmethod
     def _begin(
         self, catalogue: C, request: SynthesisRequest
     ) -> tuple[PieceAudio, Callable[[TextPiece], Mapping[str, Any]]]:
-        """Begin a request: its audio, and the worker's options of each piece."""
+        """Begin a request: its audio, and options a piece."""
 
     @abstractmethod
-    def _refused(self, job: SpeechJob) -> SpeechError:
-        """Return the error for a job that a worker refused."""
+    def _refused(self, job: SpeechJob) -> SpeechError: ...
 
     @property
     def pids(self) -> list[int]:
@@ -196,7 +187,7 @@ Pcm = NDArray[np.int16]
 
 
 class ResampledOutput:
-    """Resamples one request's samples; returns chunks with the words that are complete."""
+    """Resamples one request; returns chunks with complete words."""
 
     def __init__(self, request: SynthesisRequest, rate: int) -> None:
         self._request = request

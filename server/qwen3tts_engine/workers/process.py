@@ -1,7 +1,8 @@
 """One worker process as its pool sees it.
 
-It works at one job at a time, a turn each. A turn ends with its job or with a pause of it; a paused
-job goes on at its next turn.
+It works at one job at a time. A turn ends with its job or with a pause; a paused job goes on at
+its
+next turn.
 """
 
 from __future__ import annotations
@@ -71,12 +72,12 @@ class JobOutcome(Enum):
 
 
 class SpeechJob:
-    """One job as its reader sees it. A stalled reader holds up no other.
+    """One job as its reader sees it; a stalled reader holds up no other.
 
     Args:
         job: its number at its worker.
         stop: cancels it at the worker.
-        lead: its context's playout lead; None: as if there were none.
+        lead: its context's playout lead, if any.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class SpeechJob:
         return self.unread / BYTES_PER_S
 
     async def next(self) -> Sound | None:
-        """Wait for the next sound; None when the job is over (``outcome``)."""
+        """Wait for the next sound; None: over (``outcome``)."""
         while not self._sounds:
             if self.outcome is not None:
                 return None
@@ -158,7 +159,7 @@ class Worker:
         command: starts it.
         stall_s: seconds of silence within a turn after which it is killed.
         on_idle: called when it can take a turn.
-        on_gone: called when it has ended; never for a worker whose ``start`` failed.
+        on_gone: called when it ended; never after a failed ``start``.
         on_note: receives the facts of its notes.
     """
 

@@ -1,6 +1,6 @@
-"""Generations of an engine and their rows: launch, collection, output. No torch.
+"""Generations and their rows: launch, collection, output. No torch.
 
-A frame's audio is launched before it is known whether the frame was the end; if so, it is dropped.
+A frame's audio is launched before it is known to be the end; then it is dropped.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Batch:
     # --- sound ---
 
     def decode(self, wanted: Sequence[tuple[Job, int]]) -> None:
-        """Launch codec decodes; rows with the same number of frames go together."""
+        """Launch codec decodes, rows grouped by number of frames."""
         by_frames: dict[int, list[tuple[Job, DecodeRow]]] = {}
         for job, frames in wanted:
             row = DecodeRow(job.slot, job.decodes_launched, frames)
@@ -268,7 +268,7 @@ class Batch:
             self.finish(job)
 
     def finish(self, job: Job, *, silent: bool = False) -> None:
-        """End a generation; ``silent``: deliver nothing, since there was nothing to say."""
+        """End a generation; ``silent``: deliver nothing."""
         try:
             last = (
                 PcmChunk(b"", end=job.end)
@@ -288,7 +288,7 @@ class Batch:
         self.release(job)
 
     def fail_row(self, job: Job, error: Exception) -> None:
-        """Fail with an arbitrary exception, of which the reader gets the kind only."""
+        """Fail with any exception; the reader gets its kind only."""
         if not isinstance(error, SpeechError):
             log.error("a generation failed\n%s", safe_traceback(error))
         self.fail(job, public_error(error))
@@ -313,7 +313,7 @@ class Batch:
             self.fail_row(job, each)
 
     def feed(self, job: Job) -> None:
-        """Report to the scheduler whether the row's next frame has its text."""
+        """Report whether the row's next frame has its text."""
         there = job.next_text() is not None
         if there is job.has_text:
             return
@@ -323,7 +323,7 @@ class Batch:
             job.move(JobEvent.FEED if there else JobEvent.STARVE)
 
     def recover(self, error: Exception) -> None:
-        """Fail all generations after a fault of no single row, and reset the runner."""
+        """Fail all generations after a common fault; reset the runner."""
         log.error("the engine restarts after a fault\n%s", safe_traceback(error))
         self._steps.clear()
         self._decodes.clear()

@@ -1,6 +1,7 @@
-"""Successive generations of one request or context: unsaid text, designed voice. Pure.
+"""Successive generations of one request: unsaid text, designed voice. Pure.
 
-When a model falls silent in a text or uses up its frames, a new generation with another seed says
+When a model falls silent in a text or uses up its frames, a new generation with another seed
+says
 the rest, from the incomplete word.
 """
 
@@ -45,7 +46,7 @@ class Regeneration:
         """End of the last reported word in the original text."""
 
     def chunk(self, chunk: PcmChunk) -> PcmChunk:
-        """Convert a generation's chunk to the request's: word times, each word once."""
+        """Convert a chunk to the request's: word times, each word once."""
         self._samples += chunk.samples
         words: list[Word] = []
         for word in chunk.words:
@@ -60,7 +61,7 @@ class Regeneration:
         return replace(chunk, words=tuple(words), end=end)
 
     def next_request(self, job: Job) -> SynthesisRequest | None:
-        """Return the next request after a finished generation; None: all is said.
+        """Return the next request; None: all is said.
 
         Raises:
             EngineFailed: several generations said nothing, or too many were needed.
@@ -118,10 +119,11 @@ TAIL_FRAMES = 2
 
 @dataclass(frozen=True, slots=True)
 class DesignedVoice:
-    """Voice of a VoiceDesign context, whose checkpoint draws a new voice for each generation.
+    """Voice of a VoiceDesign context: the checkpoint draws a new one each time.
 
-    So the first generation is the reference of the next: its text and codes precede theirs, in the
-    full layout. Without room for it only the seed is kept.
+    So the first generation is the next's reference: its text and codes precede, in the full
+    layout.
+    Without room for it only the seed is kept.
     """
 
     seed: int
@@ -130,7 +132,6 @@ class DesignedVoice:
     """Codec state behind the reference."""
 
     def after(self, job: Job, most_frames: int) -> DesignedVoice:
-        """Return the voice after another generation."""
         before = self.reference
         if before is not None and len(before.codes) >= ENOUGH_FRAMES:
             return self

@@ -1,7 +1,6 @@
-"""Qwen3-TTS behind the Engine protocol: a checkpoint, its voices, and one thread.
+"""Qwen3-TTS behind the Engine protocol.
 
-Only that thread touches the rows on the device. Event loops submit generations and read their
-audio.
+Only one thread touches the rows on the device. Event loops submit generations and read audio.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class Qwen3Engine:
 
     @property
     def model_ids(self) -> tuple[str, ...]:
-        """Hub id and its last part, and the folder's name; complete once loaded."""
+        """Hub id, its last part, and the folder's name; complete once loaded."""
         model = self.settings.model
         given = given_name(model, is_folder=Path(model).expanduser().is_dir())
         if self._running is None:
@@ -228,7 +227,7 @@ class Qwen3Engine:
         x_vector_only: bool = False,
         name: str | None = None,
     ) -> LoadedVoice:
-        """Make a voice from a recording, or find an existing one; see base.ClonesVoices.
+        """Make or find a voice; see base.ClonesVoices.
 
         ``name``: alias behind ``clone:``.
         """
@@ -294,7 +293,7 @@ class Qwen3Engine:
         )
 
     async def encode(self, source: Source) -> Codes:
-        """Return the codec's codes of a recording of 0.001 to 600 s."""
+        """Return the codes of a recording of 0.001 to 600 s."""
         loaded = self._started().loaded
         recording = await asyncio.to_thread(read_recording, source, CODEC_LIMITS)
         return await asyncio.to_thread(lambda: loaded.encode(recording.at(SAMPLE_RATE)))

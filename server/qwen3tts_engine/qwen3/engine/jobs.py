@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class JobState(Enum):
-    """State of a generation; a row paused by pacing is RUNNING, and left out of steps."""
+    """State of a generation; a paced row is RUNNING but skips steps."""
 
     OPENING = auto()
     """Nothing to say has arrived yet."""
@@ -159,7 +159,7 @@ class Job:
     marks: dict[str, float] = field(default_factory=dict)
 
     def next_text(self) -> int | None:
-        """Return the text id of the next frame; None: it has not arrived."""
+        """Return the next frame's text id; None: not arrived."""
         assert self.prompt is not None
         at = self.launched
         if not self.track.streaming:
@@ -173,7 +173,7 @@ class Job:
         return self.eos if at == tokens else self.pad
 
     def limit(self, positions: int) -> int:
-        """Return the most frames, by the row's positions and the length of its text."""
+        """Return the most frames, by positions and text length."""
         assert self.prompt is not None
         assert self.postprocessor is not None
         room = min(positions - len(self.prompt.text), self.bound or positions)
@@ -186,8 +186,7 @@ class Job:
         return self.end == "frame_cap" and self.bound is not None and self.total == self.bound
 
     def eos_allowed(self) -> bool:
-        """Return whether EOS is allowed at the next frame, by the text and not its arrival
-        times."""
+        """Return whether EOS is allowed next, by text, not arrival times."""
         if self.launched < MIN_FRAMES:
             return False
         if not self.track.streaming:
@@ -316,7 +315,7 @@ class SpeechPostprocessor:
 
 
 class OutputQueue:
-    """OutputSink read by a coroutine of the event loop that it was made in."""
+    """OutputSink read in the event loop that made it."""
 
     def __init__(self, bound: int, on_room: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -364,7 +363,7 @@ class OutputQueue:
         self._arrived.set()
 
     async def next(self) -> PcmChunk | None:
-        """Return the next chunk, None at the end; raise the generation's error behind its audio."""
+        """Return the next chunk, None at the end; errors follow the audio."""
         while not self._chunks:
             if self._finished:
                 if self._error is not None:

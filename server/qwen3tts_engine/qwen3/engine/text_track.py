@@ -1,4 +1,4 @@
-"""Text of one generation as tokens: complete at the start, or growing. No torch."""
+"""Text of one generation as tokens, complete or growing. No torch."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class TokenStream(Protocol):
 
 
 class TextTrack:
-    """Tokens of a text, with their positions in it.
+    """Tokens of a text.
 
-    ``ids[i]`` is a token, ``ends[i]`` the position behind it in ``text``, in code points.
+    ``ids[i]`` is a token, ``ends[i]`` the code point behind it in ``text``.
     """
 
     def __init__(
@@ -37,8 +37,9 @@ class TextTrack:
     ) -> None:
         """Start with the request's text.
 
-        Text that grows or might have is limited to ``most`` tokens; the rest stays in the request's
-        ``more`` for another generation. ``whole``: wait for the end of growing text.
+        Text that may grow is limited to ``most`` tokens; the rest stays in the request's
+        ``more``. ``whole``:
+        wait for the end of growing text.
         """
         self._most = most
         self.ids: list[int] = []
@@ -69,7 +70,7 @@ class TextTrack:
 
     @property
     def ready(self) -> bool:
-        """True if speech can start: something to say, and all of it unless it grows."""
+        """True if speech can start."""
         return self.speakable and bool(self.ids) and (self.streaming or self.ended)
 
     @property
@@ -107,7 +108,7 @@ class TextTrack:
         return self._offsets[start], min(self._offsets[end - 1] + 1, self._offsets[-1])
 
     def rest(self, start: int) -> tuple[str, tuple[int, ...]]:
-        """Return the text from a code point on, with its original positions."""
+        """Return the text from a code point on, with original positions."""
         return self.text[start:], tuple(self._offsets[start:])
 
     def _take(self, live: LiveText) -> bool:

@@ -1,7 +1,8 @@
-"""Engine loop: one thread that makes frames and audio for all generations. No torch.
+"""Engine loop: one thread for all generations. No torch.
 
-A turn handles events of other threads, launches what the scheduler plans, then collects what the
-turn before launched: the device always has work queued.
+A turn handles other threads' events, launches the scheduler's plan, then collects the turn
+before:
+the device always has work queued.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ _Decodes = Sequence[tuple[Job, int]]
 class Worker:
     """All generations of one engine.
 
-    ``submit``, ``cancel``, ``wake`` and ``close`` are thread-safe; the rest belongs to the thread
-    of ``run``, or to a test that calls ``turn``.
+    ``submit``, ``cancel``, ``wake`` and ``close`` are thread-safe; the rest belongs to the
+    thread of
+    ``run``, or to a test that calls ``turn``.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class Worker:
         self._tell((False, job))
 
     def when_idle(self, work: Callable[[], None]) -> Future[None]:
-        """Run ``work`` on the engine's thread once no generation is under way."""
+        """Run ``work`` on the engine's thread between generations."""
         done: Future[None] = Future()
         with self._changed:
             gone = self._gone

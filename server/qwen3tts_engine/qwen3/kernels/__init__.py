@@ -1,1 +1,1 @@
-"""Execution on a device: kernels, CUDA streams and graphs, memory, batched steps."""
+"""Kernels, CUDA streams and graphs, memory, batched steps."""

@@ -1,7 +1,8 @@
-"""CUDA streams and graphs, with equivalents that run synchronously on a CPU.
+"""CUDA streams and graphs, with synchronous CPU equivalents.
 
-Stream ``frames`` makes codes, ``sound`` decodes them beside it. Captured work is a function without
-arguments over static buffers; without graphs the same functions run over the same buffers.
+Stream ``frames`` makes codes, ``sound`` decodes them beside it. Captured work is a function
+without
+arguments over static buffers; without graphs it runs over the same buffers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class StreamEvent(Protocol):
 
 
 class Streams(Protocol):
-    """Streams of a device and its transfers to and from the host."""
+    """Streams of a device and its host transfers."""
 
     device: torch.device
 
@@ -39,13 +40,9 @@ class Streams(Protocol):
         """Launch the block's work in a stream."""
         ...
 
-    def record_event(self) -> StreamEvent:
-        """Record an event in the current stream."""
-        ...
+    def record_event(self) -> StreamEvent: ...
 
-    def wait_event(self, event: StreamEvent) -> None:
-        """Make the current stream wait for an event of the other one."""
-        ...
+    def wait_event(self, event: StreamEvent) -> None: ...
 
     def upload(self, values: Sequence[Sequence[int]], to: Tensor) -> None:
         """Write integers into a tensor of their shape on the device."""
@@ -55,9 +52,7 @@ class Streams(Protocol):
         """Start a copy to the host; the tensor may be overwritten after."""
         ...
 
-    def record_use(self, tensors: Sequence[Tensor]) -> None:
-        """Mark tensors of the other stream as used by the current one."""
-        ...
+    def record_use(self, tensors: Sequence[Tensor]) -> None: ...
 
     def synchronize(self) -> None: ...
 
@@ -96,7 +91,7 @@ _PASSED = _PassedEvent()
 
 
 class CudaStreams:
-    """Streams of a GPU: frames on the thread's own stream, sound on a side stream."""
+    """GPU streams: frames on the thread's own, sound on a side stream."""
 
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
         self.device = device
@@ -177,7 +172,7 @@ class GraphBackend(Protocol):
     """Whether ``capture`` does more than return the work."""
 
     def capture(self, works: Sequence[Work], stream: StreamName) -> tuple[Work, ...]:
-        """Return the works in a form that launches faster; runs them here, in order."""
+        """Return the works in a faster form; runs them here, in order."""
         ...
 
 
@@ -191,7 +186,7 @@ class EagerBackend:
 
 
 class CudaGraphBackend:
-    """CUDA graphs; those of a stream share a memory pool, since they never overlap."""
+    """CUDA graphs; a stream's share a memory pool, since they never overlap."""
 
     captures = True
 
@@ -284,7 +279,7 @@ def buckets_up_to(most: int, buckets: Sequence[int] = BUCKETS) -> tuple[int, ...
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device that a setting names; EngineUnavailable if it is absent."""
+    """Return the device of a setting; raises EngineUnavailable."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)

@@ -89,7 +89,7 @@ def plan_memory(
     caches: int = 0,
     free: int | None = None,
 ) -> MemoryPlan:
-    """Plan, and check against the free memory (``free`` None: ask the device).
+    """Plan, and check against the free memory (``free`` None: the device's).
 
     Raises:
         EngineUnavailable: does not fit; says how many slots would.
@@ -153,7 +153,7 @@ def _free_ram() -> int | None:
 
 
 def tensor_bytes(roots: Iterable[object], device: torch.device) -> int:
-    """Return the memory of all tensors on a device reachable from ``roots``, each storage once."""
+    """Return a device's tensor memory reachable from ``roots``, each storage once."""
     storages: dict[int, int] = {}
     seen: set[int] = set()
     todo: list[object] = list(roots)

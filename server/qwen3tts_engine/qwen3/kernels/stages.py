@@ -1,6 +1,6 @@
-"""Prefill, step and codec decode as static work, and their capture at warm-up.
+"""Prefill, step and codec decode as static work, captured at warm-up.
 
-A batch runs in buffers of the next captured size; the rest are padding rows in the scratch slot.
+A batch runs in the next captured size, padded by rows in the scratch slot.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ class ModelFunctions:
     """None: the decoder's own ``run``."""
 
     def compiled(self) -> ModelFunctions:
-        """Compile all but the prefill, which is one in a hundred launches."""
-
+        """Compile all but the prefill, one in a hundred launches."""
         options: Any = {"dynamic": False, "mode": "max-autotune-no-cudagraphs"}
         return replace(
             self,
@@ -161,7 +160,7 @@ COPIES = 4
 
 
 def workspace_bytes(model: Qwen3Model, slots: int | str, *, captures: bool) -> int:
-    """Estimate the memory of steps, decodes and graphs besides state and weights."""
+    """Estimate memory of steps, decodes and graphs."""
     codec = model.config.codec.decoder
     rows = slots if isinstance(slots, int) else AUTO_SLOTS.get(model.device.type, 16)
     frames = max(1, min(2 * rows, 128))

@@ -1,4 +1,4 @@
-"""Interface between the worker and the model's runner; cache of prompt prefixes. No torch."""
+"""Interface of worker and runner; cache of prompt prefixes. No torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class DecodeRow:
-    """Frames of a row to decode to audio, read from the ring of codes."""
+    """Frames of a row to decode, from the ring of codes."""
 
     slot: int
     first_frame: int
@@ -62,7 +62,7 @@ class Ticket(Protocol):
         ...
 
     def wait(self) -> NDArray[Any]:
-        """Return codes [B, 16] int64 of a step, samples [B, frames * 1920] of a decode."""
+        """Return codes [B, 16] int64, or samples [B, frames * 1920]."""
         ...
 
 
@@ -94,11 +94,11 @@ class StepRunner(Protocol):
     def decode(self, rows: Sequence[DecodeRow]) -> Ticket: ...
 
     def replay(self, slot: int, codec: Any | None, codes: NDArray[np.int64]) -> Samples:
-        """Restart a row's audio behind ``codec`` and decode ``codes`` [n, 16]: [n * 1920]."""
+        """Restart audio behind ``codec`` and decode ``codes`` [n, 16]: [n * 1920]."""
         ...
 
     def prefill_prefix(self, slot: int, embeds: Any) -> Any:
-        """Prefill a prompt's first positions [T, hidden] in a free slot: a KvSnapshot."""
+        """Prefill first positions [T, hidden] in a free slot."""
         ...
 
     def free(self, slot: int) -> None: ...

@@ -1,9 +1,11 @@
 # ruff: noqa: N803
-"""Triton kernels for the work between two matrix products of a decode step.
+"""Triton kernels between the matrix products of a decode step.
 
-Each replaces the function of the same name of transformer.py or sampling.py by one launch: a large
-GPU is bound by launches. Results differ from torch by rounding only. Without a GPU, Triton's
-interpreter runs them (``TRITON_INTERPRET=1`` before the import).
+Each replaces the function of its name in transformer.py or sampling.py by one launch: a large
+GPU is
+bound by launches. Results differ from torch by rounding only. Without a GPU, Triton's
+interpreter
+runs them (``TRITON_INTERPRET=1`` before the import).
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ def _attend(  # type: ignore[no-untyped-def]
 ):
     """Attention of one row and key head; see ``decode_attention``.
 
-    Heads are held as two halves, as the rotation needs them. ``SLOTTED``: ``keys`` is a cache of
-    slots; otherwise rows are the slots, of common length ``lengths``.
+    Heads are two halves, for the rotation. ``SLOTTED``: ``keys`` is a cache of slots; otherwise
+    rows are
+    the slots, of length ``lengths``.
     """
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
@@ -340,9 +343,9 @@ TRITON = Kernels(
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str, str]]:
-    """Return the kernels that compile and agree with torch on a device, and the failures.
+    """Return kernels that compile and agree with torch, and failures by name.
 
-    torch replaces those that failed; the second result is the error's kind by kernel name.
+    torch replaces those that failed.
     """
     draw = torch.Generator().manual_seed(1)
 

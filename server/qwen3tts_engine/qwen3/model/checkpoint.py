@@ -22,9 +22,9 @@ from qwen3tts_wire.errors import EngineUnavailable
 
 
 class Weights:
-    """Tensors of one model file, by name less the prefix of ``under``.
+    """Tensors of one model file, by name less ``under``'s prefix.
 
-    Tensors are read from the file at each access and not kept.
+    Read from the file at each access.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Weights:
         return self._prefix + name in self._shapes
 
     def __getitem__(self, name: str) -> Tensor:
-        """Read a tensor of any shape; BadCheckpoint if it is missing or not finite."""
+        """Read a tensor; BadCheckpoint if missing or not finite."""
         full = self._prefix + name
         if full not in self._shapes:
             self._refuse(full, "is missing")
@@ -57,7 +57,7 @@ class Weights:
         return self._load(full)
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Read a tensor of this shape; BadCheckpoint if missing, of another shape or not finite."""
+        """Read a tensor of this shape; BadCheckpoint if not so."""
         full = self._prefix + name
         found = self._shapes.get(full)
         if found is not None and found != shape:
@@ -65,7 +65,7 @@ class Weights:
         return self[name]
 
     def take_stored(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Read a tensor in the dtype of its file, on the CPU; see ``take``."""
+        """Read a tensor in its file's dtype, on the CPU."""
         here = Weights(
             self.source, self._shapes, self._stored, prefix=self._prefix, used=self._used
         )
@@ -86,7 +86,7 @@ class Weights:
         return sorted(name[at:] for name in self._shapes if name.startswith(self._prefix))
 
     def unused(self) -> list[str]:
-        """Return the full names under this prefix that were never read, sorted."""
+        """Return full names never read under this prefix, sorted."""
         return sorted(
             name
             for name in self._shapes
@@ -120,7 +120,7 @@ class StoredTensor:
     """Bytes from the start of the file."""
 
     def read(self) -> Tensor:
-        """Read the tensor; BadCheckpoint if the file changed since its header was read."""
+        """Read the tensor; BadCheckpoint if the file changed meanwhile."""
         tensor = torch.empty(self.shape, dtype=self.dtype)
         values = tensor.view(-1).view(torch.uint8) if tensor.numel() else torch.empty(0)
         buffer = values.numpy().data
@@ -204,7 +204,7 @@ SHARD = re.compile(r"[\w][\w.-]*\.safetensors", re.ASCII)
 
 
 def find_checkpoint(name: str, *, cache: Path | None = None) -> Path:
-    """Return a checkpoint's folder: a local one, or a hub id fetched into ``cache``."""
+    """Return a folder: local, or a hub id fetched into ``cache``."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
@@ -247,10 +247,9 @@ def _hub() -> ModuleType:
 def open_weights(
     file: Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Weights:
-    """Open ``file`` (``model.safetensors``), or the shards of its index.
+    """Open ``file`` (``model.safetensors``), or its index's shards.
 
-    ``dtype`` None: as stored. Raises BadCheckpoint if missing, damaged, or if the index leads out
-    of the folder.
+    ``dtype`` None: as stored. Raises BadCheckpoint if missing, damaged, or out of the folder.
     """
     index = file if file.suffix == ".json" else file.with_name(file.name + ".index.json")
     files = _shards(index) if index.is_file() and not _is_model(file) else [file]

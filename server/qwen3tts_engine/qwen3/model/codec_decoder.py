@@ -1,7 +1,8 @@
-"""Codec decoder: codes to samples, frame by frame, equal to decoding all frames in one batch.
+"""Streaming codec decoder, equal to decoding all frames in one batch.
 
-Every part is causal, so streaming keeps each layer's past (CodecState) and computes new frames
-only; chunks need no left context and no blending.
+Every part is causal: streaming keeps each layer's past (CodecState) and computes new frames
+only,
+without left context or blending.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ class WindowInputs:
 
 
 class SlidingWindowAttention:
-    """Sliding-window positions, mask, rotary embedding, and access to the KV ring.
+    """Sliding-window positions, mask, rotary embedding, KV ring access.
 
     Position p is in row p modulo ``window - 1``, its key already rotated. Angles are float64:
-    positions of a long stream exceed float32.
+    positions
+    of a long stream exceed float32.
     """
 
     def __init__(self, config: CodecDecoderConfig, place: Placement, *, longest: int = 64) -> None:
@@ -87,7 +89,7 @@ class SlidingWindowAttention:
     def begin(
         self, state: CodecState, slots: Tensor, frames: int
     ) -> tuple[WindowInputs, Tensor, Tensor]:
-        """Return the window, ring rows to write [B, frames] and the next positions [B]."""
+        """Return window, ring rows [B, frames], next positions [B]."""
         short = frames <= self._longest
         offsets, seen, never = self._tables if short else self._make(frames)
         keys = self.ring + frames
@@ -105,7 +107,7 @@ class SlidingWindowAttention:
         return window, rows[:, self.ring : keys], new[:, -1] + 1
 
     def finish(self, state: CodecState, slots: Tensor, rows: Tensor, made: list[Tensor]) -> None:
-        """Write each layer's new keys and values, [B, T, 2, heads, head_dim]."""
+        """Write new keys and values, [B, T, 2, heads, head_dim]."""
         keep = min(rows.shape[1], self.ring)
         kv = torch.stack([one[:, -keep:] for one in made], dim=2)
         state.kv.index_put_((slots[:, None], rows[:, -keep:]), kv)
@@ -114,8 +116,9 @@ class SlidingWindowAttention:
 class CodecDecoderLayer:
     """Attention and SwiGLU with RMSNorm and layer scale.
 
-    Activations are kept beside their negatives: their mean is zero, so the library's layer norm is
-    the RMSNorm of either half.
+    Activations are kept beside their negatives: their mean is zero, so the library's layer norm
+    is the
+    RMSNorm of either half.
     """
 
     def __init__(
@@ -149,7 +152,7 @@ class CodecDecoderLayer:
         self._down = place.put(mirrored(down)).T
 
     def __call__(self, x: Tensor, window: WindowInputs) -> tuple[Tensor, Tensor]:
-        """Map [B T, 2 hidden]; also return new keys and values, [B, T, 2, heads, head_dim]."""
+        """Map [B T, 2 hidden]; also new keys and values, [B, T, 2, heads, head_dim]."""
         batch, _, frames, _ = window.mask.shape
         qkv = torch.mm(unit_rms(x, self._eps), self._qkv)
         qkv = qkv.view(batch, frames, 3, self._heads, self._dim)
@@ -175,7 +178,7 @@ def mirrored(weight: Tensor) -> Tensor:
 
 
 def unit_rms(x: Tensor, eps: float) -> Tensor:
-    """Unscaled RMSNorm of mirrored activations: [M, 2 hidden] to [M, hidden], a view."""
+    """Unscaled RMSNorm of mirrored [M, 2 hidden]: [M, hidden], a view."""
     both = functional.layer_norm(x, x.shape[-1:], eps=eps)
     return both[:, : x.shape[-1] // 2]
 
@@ -233,7 +236,7 @@ class CodecDecoder:
     ) -> CodecDecoder:
         """Load ``decoder.*`` of the speech tokenizer.
 
-        ``tf32`` allows TF32 in float32 products on a GPU; ``direct_channels``: see Placement.
+        ``tf32`` allows TF32 in float32 products; ``direct_channels``: see Placement.
         """
         if not dtype.is_floating_point:
             raise BadRequest(f"A codec in {dtype}.", remedy="Use float32, float16 or bfloat16.")
@@ -256,7 +259,7 @@ class CodecDecoder:
 
     @torch.no_grad()
     def run(self, state: CodecState, slots: Tensor, codes: Tensor) -> Tensor:
-        """Decode the next frames of a batch of streams: [B, n samples_per_frame], float32 in ±1.
+        """Decode the next frames of streams: [B, n samples_per_frame], float32 in ±1.
 
         Can be captured in a CUDA graph (after one eager run of its shape) or compiled.
 
@@ -314,7 +317,7 @@ class CodecDecoder:
 
 @contextmanager
 def float32_products(device: torch.device, dtype: torch.dtype, *, tf32: bool) -> Iterator[None]:
-    """Set the process's TF32 policy for float32 products on a GPU within the block."""
+    """Set the process's TF32 policy within the block."""
     if device.type != "cuda" or dtype != torch.float32:
         yield
         return

@@ -1,4 +1,4 @@
-"""Encoder of the Mimi codec: reference audio to codes, for cloning.
+"""Encoder of the Mimi codec: reference audio to codes.
 
 Source: Moshi (arXiv 2410.00037). The configuration names a window of 250 positions, but the
 checkpoints' own code attends to all earlier ones; so does this, since codes must be equal.
@@ -158,10 +158,11 @@ class CodecEncoder:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> CodecEncoder:
-        """Load ``encoder.*`` of the speech tokenizer; unused codebooks are not read.
+        """Load ``encoder.*`` of the speech tokenizer; without unused codebooks.
 
-        Equal codes need float32 without TF32, a setting of the process: keep it on the CPU, where
-        10 s take 1.5 s of one core.
+        Equal codes need float32 without TF32, a process setting: keep it on the CPU, where 10 s
+        take 1.5 s
+        of one core.
         """
         return _EncoderLoader(config.encoder, weights.under("encoder."), device, dtype).encoder(
             config.quantizers
@@ -169,7 +170,7 @@ class CodecEncoder:
 
     @torch.no_grad()
     def encode(self, samples: Tensor) -> Tensor:
-        """Return the codes [ceil(N / 1920), quantizers] of samples [N >= 1] in ±1 at 24 kHz."""
+        """Return codes [ceil(N / 1920), quantizers] of samples [N >= 1] at 24 kHz."""
         weight = self._first.weight
         x = self._convolve(samples.to(weight.device, weight.dtype))[None].transpose(1, 2)
         rope = self._rope(x.shape[1], x)

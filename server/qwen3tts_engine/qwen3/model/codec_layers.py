@@ -1,7 +1,8 @@
-"""Streaming layers and state of the codec decoder, time-major: activations are [B, T, C].
+"""Streaming layers and state of the codec decoder; activations are [B, T, C].
 
-Past starts as zeros, the padding of a whole decode. Weights are folded in float64 at load time: a
-large GPU is bound by the number of operations.
+Past starts as zeros, the padding of a whole decode. Weights are folded in float64: a large GPU
+is
+bound by the number of operations.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ class CodecStateLayout:
 
 
 class CodecStateReader:
-    """Past of a batch during one step: each layer reads its span and appends the next."""
+    """Past of a batch in one step; each layer reads its span and appends."""
 
     def __init__(self, rows: Tensor) -> None:
         self._rows = rows
         self._next: list[Tensor] = []
 
     def extend(self, span: PastSpan, x: Tensor) -> Tensor:
-        """Prepend the layer's past: [B, T, C] to [B, rows + T, C]."""
+        """Prepend the past: [B, T, C] to [B, rows + T, C]."""
         if span.rows == 0:
             return x
         size = span.rows * span.channels
@@ -57,7 +58,7 @@ class CodecStateReader:
         return x
 
     def after(self) -> Tensor:
-        """Return the past of the next step, [B, length], after all layers."""
+        """Return the next step's past, [B, length]."""
         return torch.cat(self._next, dim=1)
 
 
@@ -78,7 +79,7 @@ class CodecSnapshot:
 
 
 class CodecState:
-    """State of ``slots`` streams and the scratch slot: convolution inputs, and a KV ring.
+    """State of ``slots`` streams and scratch: convolution inputs, KV ring.
 
     Zeros are the start of a stream.
     """
@@ -92,7 +93,7 @@ class CodecState:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        """Allocate; ``past``: length of the flat row; ``kv``: ring, layers, 2, heads, head_dim."""
+        """Allocate; ``past``: flat row length; ``kv``: ring, layers, 2, heads, head_dim."""
         if slots < 0:
             raise BadRequest(f"{slots} slots.", remedy="Ask for 0 or more.")
         self.slots = slots
@@ -121,7 +122,7 @@ class CodecState:
         return CodecSnapshot(position, past, kv)
 
     def restore(self, slot: int, snapshot: CodecSnapshot) -> None:
-        """Load a snapshot of the same decoder into a slot; BadRequest if it does not fit."""
+        """Load a snapshot into a slot; BadRequest if it does not fit."""
         taken = (snapshot.position, snapshot.past, snapshot.kv)
         for part, saved in zip(self._parts(slot), taken, strict=True):
             if part.shape != saved.shape or part.dtype != saved.dtype:
@@ -230,12 +231,12 @@ class CausalConv:
 
 
 class Upsample:
-    """Transposed convolution trimmed on the right: [B, T, C] to [B, T rate, out]."""
+    """Right-trimmed transposed convolution: [B, T, C] to [B, T rate, out]."""
 
     def __init__(
         self, weight: Tensor, bias: Tensor, rate: int, past: CodecStateLayout, place: Placement
     ) -> None:
-        """Take the file's layout: weight [C, out, k], k a multiple of rate; bias [out]."""
+        """Take weight [C, out, k], k a multiple of rate; bias [out]."""
         self._rate = rate
         self._conv = CausalConv(
             transposed_as_convolution(weight, rate), bias.repeat(rate), past, place
@@ -249,8 +250,7 @@ class Upsample:
 def transposed_as_convolution(weight: Tensor, rate: int) -> Tensor:
     """Rewrite a transposed convolution: [C, out, m rate] to [rate out, C, m].
 
-    Sample r of a frame takes tap i rate + r of input t - i, so the latest input, last in a window,
-    has the first taps.
+    Sample r of a frame takes tap i rate + r of input t - i: the latest input has the first taps.
     """
     channels, out, kernel = weight.shape
     # Transposed as one matrix, which the library does by blocks; what follows moves whole rows, and
@@ -279,9 +279,9 @@ class Snake:
 
 
 class ConvNeXt:
-    """Depthwise convolution, norm, two projections with GELU, residual. Source: arXiv 2201.03545.
+    """Depthwise convolution, norm, GELU projections, residual. Source: arXiv 2201.03545.
 
-    The norm's scale and the block's gamma are folded into the projections.
+    The norm's scale and gamma are folded into the projections.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Configuration of a checkpoint: shapes, ids, voices, defaults. Values only; no torch."""
+"""Checkpoint configuration: shapes, ids, voices, defaults. No torch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LayersConfig:
 
 @dataclass(frozen=True, slots=True)
 class ControlIds:
-    """Control ids of the codec track; rows of the talker's codec embedding."""
+    """Control ids of the codec track."""
 
     pad: int
     bos: int
@@ -110,7 +110,7 @@ class TalkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class PredictorConfig:
-    """Autoregressive model of codes 1 to ``groups`` of a frame, given code 0."""
+    """Autoregressive model of codes 1 to ``groups``, given code 0."""
 
     layers: LayersConfig
     vocab: int
@@ -123,8 +123,8 @@ class PredictorConfig:
 class SpeakerEncoderConfig:
     """ECAPA-TDNN over a log mel spectrogram.
 
-    The published file holds only ``enc_dim`` and ``sample_rate``, required here; the other defaults
-    are the architecture's.
+    The published file holds only ``enc_dim`` and ``sample_rate``; other defaults are the
+    architecture's.
     """
 
     enc_dim: int

@@ -1,4 +1,4 @@
-"""Typed access to a checkpoint's JSON, and the official defaults of missing fields. No torch."""
+"""Typed access to a checkpoint's JSON, with official defaults. No torch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ REMEDY = "Download the checkpoint again, or compare it with the published one."
 
 
 class BadCheckpoint(EngineUnavailable):
-    """Checkpoint that is damaged, incomplete or of another kind; names file and field or tensor."""
+    """Damaged or unsupported checkpoint; names file and field or tensor."""
 
 
 class JsonFields:
-    """One object of a JSON file; readers raise BadCheckpoint with file and path of the field."""
+    """Object of a JSON file; raises BadCheckpoint with the field's path."""
 
     def __init__(
         self,
@@ -55,7 +55,6 @@ class JsonFields:
         return self._values.get(name) is not None
 
     def known(self, name: str) -> bool:
-        """Return whether the field is set or has a default."""
         return name in self or name in self._defaults
 
     def __iter__(self) -> Iterator[str]:
@@ -128,7 +127,7 @@ class JsonFields:
         return tuple(inner.integer(at, low, high) for at in inner)
 
     def must_be(self, name: str, wanted: object) -> None:
-        """Refuse any value but ``wanted``, the only one supported; absent is accepted."""
+        """Refuse any value but ``wanted``; absent is accepted."""
         value = self._values.get(name, self._defaults.get(name, wanted))
         if value != wanted or isinstance(value, bool) != isinstance(wanted, bool):
             self.refuse(name, f"is {_shown(value)}; this engine knows only {_shown(wanted)}")
@@ -150,7 +149,7 @@ def check_model_kind(top: JsonFields, name: str, wanted: str) -> None:
 
 
 def head_dim(at: JsonFields, width: int, heads: int) -> int:
-    """Return the head width: by default, the layer's width divided among the heads."""
+    """Return the head width, by default width over heads."""
     return at.integer("head_dim", 2, 1024) if at.known("head_dim") else width // heads
 
 

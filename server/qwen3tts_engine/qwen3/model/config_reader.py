@@ -1,4 +1,4 @@
-"""Reader of the configuration files of a checkpoint and its codec. No torch."""
+"""Reader of a checkpoint's configuration. No torch."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ BYTE_LINE_FEED = "\u010a"
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """Read the configuration of a checkpoint's folder; BadCheckpoint if it is inconsistent."""
+    """Read a folder's configuration; BadCheckpoint if inconsistent."""
     if not folder.is_dir():
         raise BadCheckpoint(
             f"{folder} is not a folder.", remedy="Name the folder that holds config.json."

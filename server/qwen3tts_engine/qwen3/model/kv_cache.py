@@ -1,7 +1,8 @@
-"""KV cache and per-row state of all slots, allocated once and never moved.
+"""KV cache and row state of all slots, allocated once and never moved.
 
-The extra slot ``scratch`` receives the writes of padding rows. Only a step that names its slot
-changes a row.
+The extra slot ``scratch`` receives padding rows' writes. Only a step that names its slot changes
+a
+row.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ POS, FRAME, KEY_LOW, KEY_HIGH, TOP_K = range(5)
 
 @dataclass(frozen=True, slots=True)
 class KvSnapshot:
-    """Keys and values of a row's first positions: a reusable prompt prefix."""
+    """Keys and values of a reusable prompt prefix."""
 
     kv: Tensor
     """[layers, length, kv_heads, 2, head_dim]."""
@@ -42,9 +43,9 @@ class KvSnapshot:
 
 
 class KvCache:
-    """State of ``slots`` rows and the scratch slot.
+    """State of ``slots`` rows and scratch.
 
-    Callers end a row at ``pos == positions``; a step beyond overwrites the last position.
+    Callers end a row at ``pos == positions``; a step beyond overwrites the last.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class KvCache:
         return (self.slots + 1) * self.bytes_per_slot(self.config, self.positions, self.dtype)
 
     def reset(self, slot: int, sampling: Sampling, seed: int) -> None:
-        """Start a row; old keys and values are cleared, since masked values must be finite."""
+        """Start a row; old keys are cleared, as masked values must be finite."""
         groups = self.config.talker.code_groups
         rest = groups - 1
         if self.device.type == "cpu":

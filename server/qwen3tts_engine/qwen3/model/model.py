@@ -30,9 +30,9 @@ from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
 
 class Qwen3Model:
-    """Weights of a checkpoint; rows are in a KvCache, audio streams in a CodecState.
+    """Weights of a checkpoint.
 
-    ``speaker_encoder`` and ``codec_encoder`` exist for Base checkpoints, in float32 on the CPU.
+    ``speaker_encoder`` and ``codec_encoder`` exist for Base checkpoints, float32 on the CPU.
     """
 
     def __init__(
@@ -71,12 +71,11 @@ class Qwen3Model:
     ) -> Qwen3Model:
         """Load a checkpoint from a folder or hub.
 
-        ``codec_dtype`` None: float32; ``tf32`` allows TF32 in the decoder's products; ``cache``
-        None: the hub library's folder.
+        ``codec_dtype`` None: float32; ``tf32`` allows TF32 in the decoder; ``cache`` None: the
+        hub library's.
 
         Raises:
-            EngineUnavailable: not found, not fetched, damaged (BadCheckpoint) or too large for the
-                device.
+            EngineUnavailable: not found, not fetched, damaged (BadCheckpoint) or too large.
         """
         folder = find_checkpoint(str(name_or_path), cache=cache)
         config = read_config(folder)
@@ -108,7 +107,7 @@ class Qwen3Model:
         tf32: bool = False,
         fused_norm: bool | None = None,
     ) -> Qwen3Model:
-        """Build from tensors, without a tokenizer; BadCheckpoint for missing or unknown ones."""
+        """Build from tensors, without tokenizer; raises BadCheckpoint."""
         device = torch.device(device)
         if not dtype.is_floating_point:
             raise BadRequest(f"A model in {dtype}.", remedy="Use float32, bfloat16 or float16.")
@@ -159,7 +158,7 @@ class Qwen3Model:
 
     @torch.no_grad()
     def embed(self, prompt: Prompt, *, x_vector: Tensor | None = None) -> Tensor:
-        """Return the talker's inputs for a prompt: [T, hidden].
+        """Return a prompt's talker inputs: [T, hidden].
 
         ``x_vector`` [hidden] is required if the prompt has a position for it.
         """

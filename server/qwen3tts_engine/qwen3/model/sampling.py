@@ -1,8 +1,8 @@
-"""Sampling of codes, with random numbers that depend only on their key.
+"""Sampling of codes, by random numbers that depend only on their key.
 
 A random number is a hash of (seed, frame, codebook, rank): the same on every device and in any
-batch. Codes are sampled by the Gumbel-max trick. Order, as officially: repetition penalty, barred
-ids, temperature, top-k, top-p.
+batch. Codes are sampled by the Gumbel-max trick. Official order: repetition penalty, barred ids,
+temperature, top-k, top-p.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def uniform(key_low: Tensor, key_high: Tensor, frame: Tensor, stream: Tensor) ->
 
 
 def stream_keys(codebooks: int, ids: int, device: torch.device) -> Tensor:
-    """Return a 32-bit number for each codebook and rank, [codebooks, ids] int64."""
+    """Return a 32-bit number a codebook and rank, [codebooks, ids] int64."""
     place = torch.arange(codebooks)[:, None] * (1 << 16) + torch.arange(ids)
     return _mix(_mix(place + 1) ^ 0x5BD1E995).to(device)
 
@@ -112,7 +112,7 @@ def gumbel(uniforms: Tensor) -> Tensor:
 
 
 def apply_repetition_penalty(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
-    """Divide positive logits [B, V] of seen ids by the penalty [B, 1], multiply the others."""
+    """Divide positive logits [B, V] of seen ids by [B, 1], multiply the others."""
     moved = torch.where(logits < 0, logits * penalty, logits / penalty)
     return torch.where(seen, moved, logits)
 
@@ -125,7 +125,7 @@ def sample(
     out: Tensor,
     top_p: Tensor | None = None,
 ) -> Tensor:
-    """Sample one id per row into ``out`` [B, 1]; return the largest logits [B, 1].
+    """Sample one id a row into ``out`` [B, 1]; return the largest logits [B, 1].
 
     Args:
         logits: [B, V]; barred ids are minus infinity.

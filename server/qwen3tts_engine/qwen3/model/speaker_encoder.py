@@ -49,7 +49,7 @@ def mel_to_hz(mel: Array) -> Array:
 def filterbank(
     sample_rate: int, n_fft: int, bands: int, f_min: float, f_max: float
 ) -> NDArray[np.float32]:
-    """Return Slaney's triangular filters of unit area, [bands, n_fft // 2 + 1]; read-only."""
+    """Return Slaney's triangular filters, unit area, [bands, n_fft // 2 + 1]; read-only."""
     bins = np.fft.rfftfreq(n_fft, 1.0 / sample_rate)
     low, high = hz_to_mel(np.array([f_min, f_max]))
     corners = mel_to_hz(np.linspace(low, high, bands + 2))

@@ -1,7 +1,8 @@
-"""Prefill and frame step of many rows: the same code on every device.
+"""Prefill and frame step of many rows, on every device.
 
-Shapes are static and nothing synchronizes: it can be captured, compiled, or run eagerly. Padding
-rows use the scratch slot.
+Shapes are static and nothing synchronizes: capture, compile, or run eagerly. Padding rows use
+the
+scratch slot.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def prefill(
 ) -> None:
     """Prefill reset slots: keys, values, last hidden states, first logits.
 
-    ``embeds`` are [B, T, hidden] with ``lengths`` [B] valid positions each, behind ``starts`` [B]
-    restored ones; ``kv_len`` is at least every ``starts + lengths`` (None: all positions).
+    ``embeds`` are [B, T, hidden] with ``lengths`` [B] valid positions, behind ``starts`` [B]
+    restored
+    ones; ``kv_len`` is at least every ``starts + lengths`` (None: all positions).
     """
     rows, length, hidden = embeds.shape
     kv_len = kv_cache.positions if kv_len is None else kv_len
@@ -87,15 +89,15 @@ def frame_step(
     *,
     full_sort: bool = False,
 ) -> Tensor:
-    """Sample the next frame of each row, then compute the logits of the frame after it.
+    """Sample each row's next frame, then compute the logits after it.
 
-    ``text`` [B] are the text ids added behind this frame; ``eos_allowed`` [B] is ignored in the
-    first MIN_FRAMES frames; ``kv_len`` is above every row's ``pos``; ``full_sort``: see
+    ``text`` [B] are text ids added behind this frame; ``eos_allowed`` [B] is ignored in the
+    first
+    MIN_FRAMES frames; ``kv_len`` is above every row's ``pos``; ``full_sort``: see
     ``Sampling.needs_full_sort``.
 
     Returns:
-        [B, 16] int64. Code 0 is EOS at the end of a row, NOT_FINITE for a lost row; neither frame
-        is audio.
+        [B, 16] int64. Code 0 is EOS at a row's end, NOT_FINITE for a lost row; neither is audio.
     """
     sampled = sample_codes(model, kv_cache, slots, eos_allowed, full_sort=full_sort)
     advance_talker(model, kv_cache, slots, text, sampled, kv_len)
@@ -178,7 +180,7 @@ def advance_talker(
 def sampling_inputs(
     constants: SamplingConstants, counters: Tensor, knobs: Tensor, *, full_sort: bool
 ) -> SamplingInputs:
-    """Return noise by rank for all codebooks, and the rows' sampling parameters."""
+    """Return noise by rank for all codebooks, and rows' sampling parameters."""
     groups = counters.shape[1] - TOP_K
     ranks = constants.ranks.shape[0] if full_sort else TOP_K_LIMIT
     at = counters[:, :, None, None]

@@ -1,4 +1,4 @@
-"""Talker (code 0 of each frame, text embeddings) and code predictor (codes 1 to 15)."""
+"""Talker (code 0, text embeddings) and code predictor (codes 1 to 15)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ the text, and products of other sizes round differently."""
 
 @dataclass(slots=True)
 class TextProjection:
-    """Two products with biases and a SiLU between them, float32: a function of the text id."""
+    """Two biased products with SiLU between, float32."""
 
     raw: Tensor
     """[text ids, inner], as stored."""
@@ -64,10 +64,11 @@ class TextProjection:
 
 @dataclass(slots=True)
 class TextTable:
-    """Text rows of the talker's embedding table, projected at first use on a CPU. Not thread-safe.
+    """Text embedding rows, projected at first use on a CPU. Not thread-safe.
 
-    The published 151,936 ids take some 20 s on a CPU. A GPU projects all at load time: a captured
-    graph must find them.
+    The published 151,936 ids take some 20 s on a CPU. A GPU projects all at load time: a
+    captured graph
+    must find them.
     """
 
     table: Tensor
@@ -141,7 +142,7 @@ class Talker:
         return functional.embedding(ids, self.table).sum(dim=0)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits of code 0 from normed hidden states: [N, vocab] float32."""
+        """Return code 0's logits from normed hidden states: [N, vocab] float32."""
         return torch.mm(hidden, self.head).float()
 
     def decode(
@@ -154,7 +155,7 @@ class Talker:
         mask: Tensor,
         kernels: Kernels,
     ) -> Tensor:
-        """Decode one position of each row: [B, hidden], before the last norm.
+        """Decode one position a row: [B, hidden], before the last norm.
 
         ``x`` [B, hidden] are sums of embeddings; ``kv_len`` is above every ``pos`` [B].
         """
@@ -179,7 +180,7 @@ class Talker:
         mask: Tensor,
         kernels: Kernels,
     ) -> Tensor:
-        """Prefill T positions of each row: [B * T, hidden], before the last norm.
+        """Prefill T positions a row: [B * T, hidden], before the last norm.
 
         ``slots`` [B] are attended to, ``places`` [B * T] written; ``mask`` is [B, T, kv_len].
         """
@@ -204,7 +205,7 @@ def load_talker(
     dtype: torch.dtype,
     fused: bool,
 ) -> Talker:
-    """Read and pack the talker; BadCheckpoint if a tensor is missing or has another shape."""
+    """Read and pack the talker; raises BadCheckpoint."""
     talker, predictor = config.talker, config.predictor
     hidden = talker.layers.hidden
     groups = [talker.text_vocab]
@@ -271,8 +272,9 @@ class SamplingInputs:
 class CodePredictor:
     """Weights of the code predictor.
 
-    Its sequence starts over with every frame: position 0 is the talker's hidden state, position 1
-    code 0, then one per code; the output at position p gives code p. The first two run together.
+    Its sequence restarts every frame: position 0 is the talker's hidden state, position 1 code
+    0, then
+    one a code; the output at position p gives code p. The first two run together.
     """
 
     inputs: tuple[Tensor, ...]
@@ -291,7 +293,7 @@ class CodePredictor:
     def predict(
         self, hidden: Tensor, codes: Tensor, inputs: SamplingInputs, kernels: Kernels
     ) -> None:
-        """Sample codes 1 to 15 of each row; of ``codes`` [>= 16, B], row 0 is given."""
+        """Sample codes 1 to 15 a row; of ``codes`` [>= 16, B], row 0 is given."""
         rows, stack = hidden.shape[0], self.stack
         config = stack.config
         width = (config.heads + 2 * config.kv_heads) * config.head_dim
@@ -339,7 +341,7 @@ class CodePredictor:
     def _first_attention(
         self, x: Tensor, layer: DecoderLayer, heads: Tensor, number: int, *, only_last: bool
     ) -> Tensor:
-        """Attention of positions 0 and 1 with residual; position 0 attends only to itself."""
+        """Attention of positions 0 and 1; 0 attends only to itself."""
         rows, config = heads.shape[1], self.stack.config
         two = heads[:2]
         rotate(two, self.stack.head_norm, self.first_rotations[number])
@@ -361,7 +363,6 @@ def load_code_predictor(
     dtype: torch.dtype,
     fused: bool,
 ) -> CodePredictor:
-    """Read and pack the code predictor."""
     predictor, at = config.predictor, weights.under("talker.code_predictor.")
     layers, positions = predictor.layers, predictor.groups + 1
     hidden, wide = layers.hidden, config.talker.layers.hidden

@@ -24,8 +24,9 @@ BLANKS = 64
 class TextNormalizer:
     """Incremental NFC normalizer.
 
-    ``chars`` and ``ends`` hold final characters not yet taken; ``ends[i]`` counts the input code
-    points. The last character is held while a combining mark may follow.
+    ``chars`` and ``ends`` hold final characters not yet taken; ``ends[i]`` counts input code
+    points. The
+    last character is held while a combining mark may follow.
     """
 
     def __init__(self) -> None:
@@ -39,7 +40,7 @@ class TextNormalizer:
 
     @property
     def tail(self) -> str:
-        """Normalized form of what is held, as if the text ended here."""
+        """Normalized form of what is held, as at the end."""
         return unicodedata.normalize("NFC", self._atom)
 
     def push(self, text: str) -> None:
@@ -98,7 +99,7 @@ class TextNormalizer:
 
 
 def _begins(char: str) -> bool:
-    """Return whether ``char`` is a normalization boundary: no mark, NFC_Quick_Check not Maybe.
+    """Return whether ``char`` is a boundary: no mark, NFC_Quick_Check not Maybe.
 
     Characters unknown to this Python's Unicode count as marks.
     """
@@ -129,7 +130,7 @@ BLOCK = 1024
 
 
 class BpeMerger(Protocol):
-    """Interface of Tokenizer used by a stream; ends count characters of the pre-token."""
+    """Tokenizer interface of a stream; ends count the pre-token's characters."""
 
     def cut(self, text: str) -> list[tuple[int, int]]: ...
 
@@ -141,7 +142,7 @@ class BpeMerger(Protocol):
 
 
 class StreamingTokenizer:
-    """Incremental tokenizer; all its tokens together are those of the whole text."""
+    """Incremental tokenizer, equal to that of the whole text."""
 
     def __init__(self, tokenizer: BpeMerger) -> None:
         self._tokenizer = tokenizer
@@ -153,10 +154,9 @@ class StreamingTokenizer:
         """Characters of the normalized text already given."""
 
     def push(self, text: str) -> list[tuple[int, int]]:
-        """Append text; return the tokens that are now certain.
+        """Append text; return tokens now certain, with code points pushed up to each.
 
-        Each comes with the number of code points pushed up to its end. BadText for an unpaired
-        surrogate.
+        BadText for an unpaired surrogate.
         """
         given = []
         for at in range(0, len(text), BLOCK):
@@ -165,7 +165,7 @@ class StreamingTokenizer:
         return given
 
     def end(self) -> list[tuple[int, int]]:
-        """End the text; return the remaining tokens. BadText if half a pair remains."""
+        """Return the remaining tokens. BadText if half a pair remains."""
         self._text.end()
         return self._give(None)
 
@@ -252,7 +252,7 @@ this size, which splits ``iPhone``. Qwen names this one for the Qwen3 series (Qw
 
 
 def pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """Return the splitter by PATTERN, followed by the byte alphabet of ``vocab.json``."""
+    """Return the splitter by PATTERN, and ``vocab.json``'s byte alphabet."""
     return pre_tokenizers.Sequence(
         [
             _cutter(),
@@ -281,7 +281,7 @@ a line has fewer."""
 
 
 class Tokenizer:
-    """Text side of a checkpoint's vocabulary; special tokens in a text are ordinary text."""
+    """Text vocabulary; special tokens in a text are ordinary text."""
 
     def __init__(self, folder: Path) -> None:
         """Read ``vocab.json``, ``merges.txt`` and ``config.json``; BadCheckpoint if damaged."""
@@ -319,7 +319,7 @@ class Tokenizer:
         return [token for token, _ in self.encode_with_offsets(text)]
 
     def encode_with_offsets(self, text: str) -> list[tuple[int, int]]:
-        """Return ids with the number of code points of ``text`` up to their end."""
+        """Return ids with code points of ``text`` up to their end."""
         stream = StreamingTokenizer(self)
         return stream.push(text) + stream.end()
 
@@ -337,11 +337,13 @@ class Tokenizer:
         return [(token, ends[end - 1]) for token, end in self._tokens(_mapped(piece))]
 
     def settled(self, piece: str) -> list[tuple[int, int]]:
-        """Return the leading tokens of ``merge`` that no continuation can change.
+        """Return leading tokens of ``merge`` that no continuation can change.
 
-        BPE never merges across a border between two of its tokens, and after any continuation the
-        last border within the piece is its end or precedes the beginning of some longer token. The
-        tokens common to all these cases are settled.
+        BPE never merges across a border between two of its tokens; after any continuation the
+        last border
+        within the piece is its end or precedes the beginning of some longer token. Tokens common
+        to all
+        these cases are settled.
         """
         mapped = _mapped(piece)
         common = self._tokens(mapped)

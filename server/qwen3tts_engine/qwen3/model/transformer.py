@@ -1,11 +1,14 @@
-"""Decoder layers of talker and code predictor, packed for few operations; their attention.
+"""Decoder layers of talker and code predictor, and their attention.
 
-Source: the Qwen3 decoder. Packed at load time: q, k, v by key head (its queries, key, value); gate
-and up; the weights of the q and k norms in the rotation, a 2 x 2 matrix per pair of dimensions;
-without a fused RMSNorm, each norm's weight in the matrix behind it.
+Source: the Qwen3 decoder. Packed at load time for few operations: q, k, v by key head (its
+queries,
+key, value); gate and up; the weights of the q and k norms in the rotation, a 2 x 2 matrix a pair
+of
+dimensions; without a fused RMSNorm, each norm's weight in the matrix behind it.
 
 Shapes: N rows of one token; S slots of P positions; K key heads; Q query heads for each; D
-dimensions. ``heads`` [N, K, Q + 2, D]; KV cache of a layer [S, P, K, 2, D]; attention [N, K, Q, D].
+dimensions. ``heads`` [N, K, Q + 2, D]; KV cache of a layer [S, P, K, 2, D]; attention [N, K, Q,
+D].
 """
 
 from __future__ import annotations
@@ -35,10 +38,11 @@ def has_fused_norm(device: torch.device) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RmsNorm:
-    """RMSNorm over the last dimension, with its sum of squares in float32.
+    """RMSNorm over the last dimension, sum of squares in float32.
 
     Not fused: ``x / sqrt(sum(x^2) + size * eps) * weight``, where ``weight`` includes
-    ``sqrt(size)``; None: folded into what follows.
+    ``sqrt(size)``;
+    None: folded into what follows.
     """
 
     size: int
@@ -148,7 +152,7 @@ def load_stack(
 
 
 def fold_columns(matrix: Tensor, norm: Tensor, *, fused: bool, spoil: bool = False) -> Tensor:
-    """Return an [out, in] matrix with the weight of the norm before it, unless that is fused.
+    """Return an [out, in] matrix with its norm's weight, unless fused.
 
     ``spoil``: the matrix may be overwritten.
     """
@@ -226,7 +230,7 @@ class _LayerPacker:
 
 
 def rotary_angles(config: LayersConfig, positions: int, device: torch.device) -> Tensor:
-    """Return the rotation of each position: [positions, 2, 2, head_dim / 2] float32."""
+    """Return rotations: [positions, 2, 2, head_dim / 2] float32."""
     half = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
     speed = 1.0 / config.rope_theta**half
     angle = torch.arange(positions).float()[:, None] * speed
@@ -238,7 +242,7 @@ def rotary_angles(config: LayersConfig, positions: int, device: torch.device) ->
 def rotate(heads: Tensor, norm: RmsNorm, rotation: Tensor) -> None:
     """Normalize and rotate queries and keys of ``heads`` [..., K, Q + 2, D] in place.
 
-    ``rotation`` is [..., 1, Q + 1, 2, 2, D / 2] float32, with the norms' weights.
+    ``rotation`` is [..., 1, Q + 1, 2, 2, D / 2] float32, with norm weights.
     """
     x = heads[..., :-1, :]
     place = x.view(*x.shape[:-1], 2, -1)
@@ -255,7 +259,7 @@ def write_kv(cache: Tensor, slots: Tensor, positions: Tensor, kv: Tensor) -> Non
 
 
 def length_mask(positions: Tensor, places: Tensor, zero: Tensor) -> Tensor:
-    """Return the additive mask [..., kv_len]: 0 up to each position, minus infinity behind it.
+    """Return the additive mask [..., kv_len]: minus infinity behind each position.
 
     ``places`` is [0, 1, ... kv_len - 1], ``zero`` a scalar of the wanted dtype.
     """
@@ -271,7 +275,7 @@ def slot_attention(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Attend from one query [N, K, Q, D] of each row to its slot's positions 0 to ``pos``.
+    """Attend from one query [N, K, Q, D] a row to positions 0 to ``pos``.
 
     ``kv_len``, above every ``pos``, is the part of a slot that is read.
     """
@@ -294,7 +298,7 @@ def decode_attention(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Rotate, write the KV cache and attend, for one position of each row."""
+    """Rotate, write the KV cache and attend, one position a row."""
     rotate(heads, norm, rotation)
     write_kv(cache, slots, pos, heads[:, :, -2:])
     return slot_attention(heads[:, :, :-2], cache, slots, pos, kv_len, mask=mask)
@@ -310,10 +314,11 @@ def prefill_attention(
     positions: Tensor,
     mask: Tensor,
 ) -> Tensor:
-    """Rotate, write the KV cache and attend, for T positions of each of B rows.
+    """Rotate, write the KV cache and attend, T positions of each of B rows.
 
-    ``places`` and ``positions`` [B * T] are written (the scratch slot for padding), ``slots`` [B]
-    read up to the last dimension of ``mask`` [B, T, kv_len].
+    ``places`` and ``positions`` [B * T] are written (the scratch slot for padding), ``slots``
+    [B] read up
+    to the last dimension of ``mask`` [B, T, kv_len].
     """
     rotate(heads, norm, rotation)
     write_kv(cache, places, positions, heads[:, :, -2:])
@@ -329,7 +334,7 @@ def prefill_attention(
 
 
 def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int) -> Tensor:
-    """Attend from one position of a frame's own sequence to those before it.
+    """Attend from one position of a frame's sequence to earlier ones.
 
     ``work`` [positions, N, K, Q + 2, D] holds the projections so far, the last not yet rotated.
     """

@@ -1,1 +1,1 @@
-"""Voices: reference audio, cloned voices in memory and on disk, the catalogue."""
+"""Cloned voices, their references and the catalogue."""

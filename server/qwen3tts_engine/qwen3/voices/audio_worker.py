@@ -1,6 +1,6 @@
 """Process that decodes one audio file: ``python -m`` this module, MAX_SECONDS.
 
-File on standard input; rate (four bytes) and mono samples (float32), little-endian, on standard
+File on standard input; rate (four bytes) and mono float32 samples, little-endian, on standard
 output. Only containers of plain audio are opened, none that refer to other files or addresses.
 """
 

@@ -63,7 +63,7 @@ Codes = NDArray[np.int64]
 class ClonePrompt:
     """Content of a cloned voice; the official ``VoiceClonePromptItem``.
 
-    Fields accept anything that NumPy converts (lists, tensors); checked when a voice is made.
+    Fields accept anything that NumPy converts; checked when a voice is made.
     """
 
     embedding: Any
@@ -75,7 +75,7 @@ class ClonePrompt:
 
 
 def checked_codes(codes: object, config: ModelConfig) -> Codes:
-    """Return a checked copy of codec frames; BadRequest for another type, shape or range."""
+    """Return a checked copy of codec frames; raises BadRequest."""
     groups, size = config.codec.quantizers, config.codec.decoder.codebook_size
     found = _array("codes", codes)
     if found.dtype.kind not in "iu":
@@ -236,7 +236,7 @@ def fingerprint(*parts: Weights) -> str:
 
 
 def voice_id(recording: Recording, words: str, identity: str) -> str:
-    """Hash everything that a voice is made of; ``words`` includes the transcript's origin."""
+    """Hash a voice's whole content; ``words`` includes the transcript's origin."""
     digest = hashlib.sha256(b"qwen3tts voice 1\n")
     for part in (identity, words, str(recording.rate)):
         encoded = part.encode("utf-8", "surrogatepass")
@@ -252,7 +252,7 @@ def content_of_prompt(
     encoders: VoiceEncoders,
     max_s: float,
 ) -> tuple[str, VoiceContent]:
-    """Return id and content of a voice given as embedding, codes and transcript."""
+    """Return id and content of embedding, codes and transcript."""
     if not codes:
         return embedding_id(vector), VoiceContent(vector)
     words = checked_words(words)

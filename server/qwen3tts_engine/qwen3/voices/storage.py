@@ -1,4 +1,4 @@
-"""Storage of cloned voices: LRU cache in memory, files in a shared folder."""
+"""Cloned voices: LRU cache in memory, files in a shared folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Entry:
 
 
 class VoiceCache:
-    """Voices by id, bounded in bytes; evicts the least recently used unpinned ones."""
+    """Voices by id, bounded in bytes; evicts by LRU unless pinned."""
 
     def __init__(self, bound_bytes: int) -> None:
         self.bound_bytes = bound_bytes
@@ -59,7 +59,7 @@ class VoiceCache:
             return entry.voice
 
     def admit(self, voice: ClonedVoice) -> ClonedVoice:
-        """Cache a voice; return the one cached under its id. LimitExceeded, ServerBusy."""
+        """Cache a voice; return the one under its id. LimitExceeded, ServerBusy."""
         with self._lock:
             return self._admit(voice).voice
 
@@ -87,7 +87,7 @@ class VoiceCache:
             return fits
 
     def keep_codec(self, voice: ClonedVoice, snapshot: Snapshot) -> bool:
-        """Store the codec state behind the reference with a voice, if there is room."""
+        """Store the codec state behind the reference, if there is room."""
         with self._lock:
             if voice.codec is not None:
                 return True
@@ -158,7 +158,7 @@ _FILE_MAX = 64 << 20
 
 
 class VoiceFiles:
-    """Folder of voices, one file per id. Safe between threads and processes."""
+    """Folder of voices, a file an id. Thread- and process-safe."""
 
     def __init__(self, folder: Path, *, bound_bytes: int = 1 << 30) -> None:
         self.folder = folder

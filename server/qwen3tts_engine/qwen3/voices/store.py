@@ -1,4 +1,4 @@
-"""Store of cloned voices: computed once, named, cached in memory and kept in a folder.
+"""Cloned voices: computed once, named, cached and persistent.
 
 A voice's id is the hash of recording, words, their use and the model's encoders.
 """
@@ -123,8 +123,8 @@ class VoiceStore:
     ) -> ClonedVoice:
         """Make a voice from a recording in a worker thread, at most once.
 
-        ``ref_text`` None or blank: transcribed. ``name`` is an alias behind CLONE; moves here if in
-        use.
+        ``ref_text`` None or blank: transcribed. ``name`` is an alias behind CLONE; moves here if
+        in use.
 
         Raises:
             BadRequest, LimitExceeded: recording, words or name.
@@ -276,7 +276,7 @@ class VoiceStore:
         words: str | None,
         name: str | None = None,
     ) -> PreparedVoice:
-        """Make a voice of a speaker embedding, and of codes and their words. Blocks."""
+        """Make a voice of embedding, codes and words. Blocks."""
         if name is not None:
             check_name(name)
         key, content = content_of_prompt(vector, codes, words, self._encoders, self.limits.max_s)

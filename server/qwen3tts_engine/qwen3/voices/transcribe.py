@@ -20,7 +20,7 @@ REMEDY = "Give the recording's words as ref_text, or ask for x_vector_only=true"
 
 
 def check_whisper(model: str) -> None:
-    """Refuse what is neither a usable model's folder nor a size or hub id; contacts no hub."""
+    """Refuse an unusable model folder, size or hub id; contacts no hub."""
     if not is_name(model):
         raise EngineUnavailable(
             f"There is no folder {model} with a Whisper model.",
@@ -46,7 +46,7 @@ class Transcriber(Protocol):
 
 
 class WhisperTranscriber:
-    """Whisper of the extra ``stt``, in this process, loaded at first use."""
+    """Whisper of the extra ``stt``, loaded at first use."""
 
     def __init__(self, model: str, *, language: str | None = None) -> None:
         self.model = model
