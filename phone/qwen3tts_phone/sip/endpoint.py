@@ -1,4 +1,4 @@
-"""SIP endpoint: sockets and time around the user agent, and the calls that a program handles."""
+"""SIP endpoint: sockets and time around the user agent."""
 
 from __future__ import annotations
 
@@ -34,24 +34,23 @@ from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 log = logging.getLogger(__name__)
 
 CLOSE_WITHIN_S = 2.0
-"""How long ``close`` waits for responses to BYE and REGISTER."""
+"""Timeout of BYE and REGISTER responses on ``close``."""
 DRAIN_WITHIN_S = 5.0
 """How long ``drain`` waits for the registrars."""
 
 
 class SipEndpoint:
-    """Places and answers calls, over UDP, TCP and TLS, for any number of accounts.
+    """SIP endpoint over UDP, TCP and TLS, for any number of accounts.
 
-    Raises BadCertificate and PortBusy from ``start``. All operations belong to the event loop that
-    started it.
+    ``start`` raises BadCertificate and PortBusy. Use it in the event loop that started it.
 
     Args:
-        gate: admission of requests; by default as the settings say.
-        locator: finds servers; by default the DNS as the settings say.
-        on_account: receives changes of an account's registration or server.
-        on_replacing: receives each call that is to replace another one (RFC 3891); True = it
-            handles it, and ``incoming`` does not have it.
-        full: whether there is no room for another call; callers then get 503 with Retry-After.
+        gate: admission of requests; default: as the settings say.
+        locator: server look-up; default: DNS.
+        on_account: receives changes of registration or server.
+        on_replacing: receives calls that are to replace another one (RFC 3891); True: handled,
+            not in ``incoming``.
+        full: no room for another call; callers get 503 with Retry-After.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class SipEndpoint:
 
     @property
     def port(self) -> int:
-        """First bound port, the same for UDP and TCP; 0 before ``start``."""
+        """First bound port of UDP and TCP; 0 before ``start``."""
         return self._listeners.port()
 
     @property
@@ -156,11 +155,14 @@ class SipEndpoint:
         return self._lines.all
 
     async def add(self, account: Account, *, wait: bool = True) -> Line:
-        """Use an account: register if it does, and begin its keepalive.
+        """Use an account: register, begin its keepalive.
 
         With ``wait`` it raises RegistrationFailed, or CalleeUnreachable for a host without an
-        address; without, it returns immediately and retries. Raises BadSip for an account that
-        cannot be used here, WrongState for a taken name.
+        address; without, it returns immediately and retries.
+
+        Raises:
+            BadSip: the account cannot be used here.
+            WrongState: its name is taken.
         """
         self._check_open()
         try:
@@ -175,24 +177,26 @@ class SipEndpoint:
         return line.registration
 
     async def remove(self, name: str) -> None:
-        """Remove an account with its binding and keepalive, even where this raises.
+        """Remove an account and its binding, even where this raises.
 
-        Raises WrongState for an unknown name, RegistrationFailed without the registrar's response.
+        Raises:
+            WrongState: the name is unknown.
+            RegistrationFailed: the registrar did not respond.
         """
         self._check_open()
         await self._lines.remove(name)
 
     def account_of(self, call: SipCall) -> Account | None:
-        """Return the account that an incoming call is for, or None."""
+        """Return an incoming call's account, or None."""
         core = call.core
         return self._lines.account_of(core) if isinstance(core, IncomingCall) else None
 
     def trusts(self, host: str) -> bool:
-        """Return whether an address is of an account's servers or the gate's trusted networks."""
+        """Return whether an address is an account server's or in a trusted network."""
         return self._trusts(host)
 
     def best_account(self, *names: str) -> Account | None:
-        """Return the first of these accounts (or of all) ready for a call; else the first."""
+        """Return the first account ready for a call; else the first."""
         return self._lines.best(*names)
 
     # Calling
@@ -207,12 +211,15 @@ class SipEndpoint:
         check: CheckTarget = lambda target: None,
         theirs: bool = False,
     ) -> SipCall:
-        """Place a call; returns immediately, follow its events or await ``answered()``.
+        """Place a call and return immediately; await ``answered()``.
 
-        With an account the target may be a bare number or name of its registrar. ``check`` raises
-        CallError for a redirection target that may not be called. ``theirs``: a far end names the
-        target; see `Locator.locate`. Raises BadSip, CalleeUnreachable for a host without an
-        address, WrongState while the endpoint drains.
+        With an account ``target`` may be a number or name at its registrar. ``check`` raises
+        CallError for a forbidden redirection target; ``theirs``: see `Locator.locate`.
+
+        Raises:
+            BadSip: an invalid target or header.
+            CalleeUnreachable: the host has no address.
+            WrongState: the endpoint drains.
         """
         self._check_open()
         if self.draining:
@@ -261,7 +268,7 @@ class SipEndpoint:
     async def media_host(
         self, uri: str, account: Account | None = None, *, theirs: bool = False
     ) -> str:
-        """Return the same after the DNS look-up, which decides the address family."""
+        """Return the same after the DNS look-up, which decides the family."""
         self._check_open()
         hop = await self._ways.find(target_uri(uri, account), account, theirs=theirs)
         return self._listeners.local(hop)[0]
@@ -274,10 +281,9 @@ class SipEndpoint:
         return bool(self.agent.draining)
 
     async def drain(self) -> None:
-        """Refuse new calls (503 with Retry-After), unregister, and let calls under way go on.
+        """Refuse new calls (503), unregister, let calls go on.
 
-        Returns when the registrars have answered, or after 5 s; ``incoming`` ends with earlier
-        calls.
+        Returns after the registrars' answers or 5 s; ``incoming`` ends.
         """
         self._check_open()
         if self.draining:
@@ -322,7 +328,7 @@ class SipEndpoint:
         return self._clock.now()
 
     def flush(self) -> None:
-        """Send what the user agent has to send, and set the timer."""
+        """Send the outbox and set the timer."""
         self._send_out()
         self._time.reschedule()
 

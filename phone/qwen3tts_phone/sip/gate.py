@@ -1,7 +1,7 @@
-"""Admission of requests: limits for each source, and overload control by queueing delay (pure).
+"""Admission of requests: limits by source, overload control by queueing delay (pure).
 
-A stranger must not get the time of this process, the names that can be called, nor call after call.
-UDP source addresses can be forged: so a ban is short, and never holds for trusted sources.
+Strangers must not get processing time, callable names, or call after call. UDP sources can be
+forged: bans are short and never hold for trusted sources.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from qwen3tts_phone.sip.message.via import origin_of
 log = logging.getLogger(__name__)
 
 OUT_OF_DIALOG_METHODS = frozenset({"INVITE", "OPTIONS", "ACK", "CANCEL"})
-"""Methods allowed from untrusted sources outside dialogs."""
+"""Allowed from untrusted sources."""
 LINE_EVERY_S = 10.0
 """A flood from many addresses must not fill the log."""
 
@@ -55,15 +55,12 @@ Verdict = Refusal | Drop | None
 
 
 class Gate(Protocol):
-    """Admission policy that the user agent and the transports ask first."""
+    """Admission policy of user agent and transports."""
 
     def message(self, data: bytes, source: Hop, now: float) -> bool: ...
 
     def unreadable(self, source: Hop, now: float, request: Request | None = None) -> bool:
-        """Return whether a message that could not be used is answered (400).
-
-        ``request``: as far as it could be parsed.
-        """
+        """Return whether an unusable message gets 400; ``request``: as far as parsed."""
 
     def request(
         self,
@@ -76,12 +73,12 @@ class Gate(Protocol):
     ) -> Verdict:
         """Return whether a request is processed.
 
-        ``known``: it belongs to a dialog or transaction here. ``callers``: source host of each
-        incoming call that is not over; read only for a new call.
+        ``known``: it belongs to a dialog or transaction; ``callers``: source of each open
+        incoming call, read only for a new one.
         """
 
     def connection(self, host: str, hosts: Iterable[str], now: float) -> bool:
-        """Return whether a connection from ``host`` is accepted; ``hosts``: of the open ones."""
+        """Return whether a connection is accepted; ``hosts``: of the open ones."""
 
 
 class _Standing(NamedTuple):
@@ -102,11 +99,11 @@ class _Source:
 
 
 class SourceGate:
-    """Gate of an endpoint, with limits for each source.
+    """Gate with limits by source.
 
     Args:
         settings: the limits.
-        own: whether a host (lower case, no brackets) and port are ours; without it requests for
+        own: tests a host (lower case, no brackets) and port for being ours; None: requests for
             any host are accepted.
     """
 
@@ -150,7 +147,6 @@ class SourceGate:
         return not standing.trusted and self._sources.of(standing.site, now).banned_until > now
 
     def connection(self, host: str, hosts: Iterable[str], now: float) -> bool:
-        """Return whether a connection is accepted."""
         # It counts as a request: a handshake costs more than most of them.
         site, trusted, denied = self._standing(host)
         if denied:
@@ -321,16 +317,15 @@ class SourceGate:
 
 
 WAIT_MOST_S = 0.4
-"""Least delay in a window above which the queue never drained, and callers are about to retransmit
-(T1 is 0.5 s, RFC 3261 section 17.1.1.1)."""
+"""Least delay of an undrained window; callers retransmit soon (T1 is 0.5 s, RFC 3261 section
+17.1.1.1)."""
 WAIT_CALM_S = 0.02
-"""Least delay in a window below which the queue was empty for a moment."""
+"""Least delay of a drained window."""
 WINDOW_S = 0.25
 BEHIND_WINDOWS = 6
-"""Consecutive undrained windows before new calls are refused: no burst, and no single stall of this
-process."""
+"""Consecutive undrained windows before refusals: more than a burst or a stall."""
 CALM_WINDOWS = 2
-"""Consecutive drained or empty windows before calls are accepted again."""
+"""Consecutive drained or empty windows before new calls."""
 BUSY_S = 10
 """Retry-After in seconds."""
 
@@ -341,7 +336,7 @@ class OverloadState(Enum):
 
 
 class OverloadControl:
-    """Overload control of one endpoint by queueing delay; times are seconds of its clock."""
+    """Overload control by queueing delay, seconds."""
 
     # Above the rate that this process can set up, messages queue in the socket until the kernel
     # drops them, and callers retransmit. So while the queue does not drain (its least delay tells,
@@ -360,9 +355,9 @@ class OverloadControl:
         self._calm = 0
 
     def waited(self, wait_s: float, now: float, lost: int = 0) -> bool:
-        """Record the queueing delay of a message; True where the state has changed.
+        """Record a queueing delay; True on a change of state.
 
-        ``lost``: messages before it that the kernel dropped.
+        ``lost``: messages dropped by the kernel before it.
         """
         before = self.state
         self._pass(now)
@@ -398,11 +393,11 @@ class OverloadControl:
 
 
 class CallAdmission:
-    """Room for another call: what `UserAgent.busy` asks.
+    """Admission of another call (`UserAgent.busy`).
 
     Args:
         now: the clock.
-        full: whether something else has no room.
+        full: a limit elsewhere is reached.
     """
 
     def __init__(self, now: Callable[[], float], full: Callable[[], bool]) -> None:

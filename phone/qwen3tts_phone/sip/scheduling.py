@@ -1,4 +1,4 @@
-"""Scheduler of the user agent's timers, and queue of the calls that it reports."""
+"""Timers of the user agent and queue of incoming calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qwen3tts_phone.sip.sip_call import SipCall
 log = logging.getLogger(__name__)
 
 SEARCH_SHARE = 0.05
-"""Most of the time spent on finding deadlines; with many calls timers fire a little later."""
+"""Share of time spent on finding deadlines; with many calls timers fire later."""
 SEARCH_FREE_S = 0.0005
 """A search that takes no longer is never delayed."""
 LATE_MOST_S = 0.1
@@ -22,7 +22,7 @@ LATE_MOST_S = 0.1
 
 
 class TimerScheduler:
-    """Calls ``tick`` when ``next_deadline`` has come, in seconds of the clock."""
+    """Calls ``tick`` at ``next_deadline``, clock seconds."""
 
     def __init__(
         self, clock: Clock, next_deadline: Callable[[], float | None], tick: Callable[[], None]
@@ -86,12 +86,12 @@ class TimerScheduler:
 
 
 MOST_WAITING = 100
-"""About a second of set-ups on two cores. Without a bound the queue grows above that rate, while
-datagrams are read in time, until callers give up unanswered (`benchmarks/setup_rate.py`)."""
+"""About a second of set-ups on two cores; unbounded, callers give up unanswered
+(`benchmarks/setup_rate.py`)."""
 
 
 class IncomingCallQueue:
-    """Queue of incoming calls; full at ``most`` calls, and until half of them are taken."""
+    """Incoming calls; full at ``most``, until half are taken."""
 
     def __init__(self, most: int) -> None:
         self._most = min(most, MOST_WAITING)

@@ -1,4 +1,4 @@
-"""Call as a program sees it: awaitable operations, facts and a stream of events."""
+"""Call for programs: operations, facts and events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from qwen3tts_phone.sip.transaction.dialog import ReferTo, Replaces
 from qwen3tts_phone.sip.transaction.transaction import Failure
 
 MAX_UNREAD_EVENTS = 64
-"""Unread events; beyond it changes of the session are refused."""
+"""Unread events; beyond it session changes are refused."""
 
 
 class CallHost(Protocol):
@@ -63,7 +63,7 @@ class SipCall:
 
     @property
     def events(self) -> AsyncIterator[CallEvent]:
-        """Events in order, for one reader; ends after :class:`Ended`."""
+        """Events for one reader; ends after :class:`Ended`."""
         return self._events()
 
     async def _events(self) -> AsyncIterator[CallEvent]:
@@ -91,7 +91,7 @@ class SipCall:
 
     @property
     def offer(self) -> str | None:
-        """Offer of an incoming call; None where it leaves the offer to us."""
+        """Offer of an incoming call, or None."""
         return self._core.offer if isinstance(self._core, IncomingCall) else None
 
     @property
@@ -115,7 +115,7 @@ class SipCall:
 
     @property
     def local_host(self) -> str:
-        """Our own address towards the far end; good for the SDP as well."""
+        """Our address towards the far end, also for SDP."""
         return self._core.local_host
 
     @property
@@ -125,7 +125,7 @@ class SipCall:
 
     @property
     def display_name(self) -> str:
-        """Name that the caller gives; empty on an outgoing call."""
+        """The caller's display name; empty on an outgoing call."""
         core = self._core
         return core.request.from_.name if isinstance(core, IncomingCall) else ""
 
@@ -141,22 +141,22 @@ class SipCall:
 
     @property
     def user_agent(self) -> str:
-        """User-Agent or Server of the far end; empty where it sent none."""
+        """The far end's User-Agent or Server, or empty."""
         return self._core.remote_agent
 
     @property
     def headers(self) -> CallHeaders:
-        """Header fields of their INVITE; empty on an outgoing call."""
+        """INVITE header fields; empty on an outgoing call."""
         return self._core.headers
 
     @property
     def answer_headers(self) -> CallHeaders:
-        """Header fields of their answer; empty on an incoming call."""
+        """Answer header fields; empty on an incoming call."""
         return self._core.answer_headers
 
     @property
     def asserted_identity(self) -> str | None:
-        """P-Asserted-Identity (RFC 3325) from a trusted source, as a URI, or None."""
+        """P-Asserted-Identity URI (RFC 3325) from a trusted source, or None."""
         if not self._core.is_identity_trusted:
             return None
         theirs = self.headers if self.direction == "in" else self.answer_headers
@@ -169,7 +169,7 @@ class SipCall:
 
     @property
     def replaces(self) -> SipCall | None:
-        """Call that this one replaces when it is answered (RFC 3891), or None."""
+        """Call replaced by the answer (RFC 3891), or None."""
         core = self._core
         return _owner_of(core.replaced if isinstance(core, IncomingCall) else None)
 
@@ -180,7 +180,7 @@ class SipCall:
 
     @property
     def can_send_early_media(self) -> bool:
-        """Whether :meth:`ringing` may have SDP: the caller offered, or supports 100rel."""
+        """True if :meth:`ringing` may have SDP: offer or 100rel."""
         core = self._core
         return isinstance(core, IncomingCall) and core.can_send_early_media
 
@@ -191,11 +191,11 @@ class SipCall:
     # Caller
 
     async def answered(self) -> str | None:
-        """Wait for the far end's SDP; raises CallError when the call ends instead."""
+        """Wait for the far end's SDP; raises CallError."""
         return await asyncio.shield(self._answered)
 
     async def cancel(self) -> None:
-        """Cancel an unanswered call, and wait until it is over."""
+        """Cancel and wait for the end."""
         core = self._core
         if not isinstance(core, OutgoingCall):
             raise WrongState("Only a call of ours can be cancelled; reject this one.")
@@ -211,7 +211,7 @@ class SipCall:
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send 180, 183 with early media, or ``status`` (180 to 199); reliably where possible."""
+        """Send 180, 183 with early media, or ``status`` (180 to 199)."""
         self._callee().ring(self._host.now(), sdp, status, headers)
         self._host.flush()
 
@@ -242,14 +242,14 @@ class SipCall:
         return self.ended
 
     async def reinvite(self, offer: Offer) -> str:
-        """Offer a changed session and return the answer; raises CallError.
+        """Offer a changed session; return the answer. Raises CallError.
 
-        A function makes the offer when it is sent, which may be after a change of theirs.
+        A function makes the offer on sending, which may follow a change of theirs.
         """
         return await self._offer(offer, "INVITE")
 
     async def update(self, offer: Offer) -> str:
-        """Offer by UPDATE (RFC 3311), also early, once an offer was answered reliably."""
+        """Offer by UPDATE (RFC 3311), also before the answer."""
         return await self._offer(offer, "UPDATE")
 
     async def _offer(self, offer: Offer, method: Method) -> str:
@@ -284,7 +284,7 @@ class SipCall:
         await self.info(DTMF_RELAY, dtmf_relay(digit, duration_ms))
 
     async def probe(self) -> bool:
-        """Ask by OPTIONS whether the far end still has this call; False on 481 or silence."""
+        """Send OPTIONS in the dialog; False on 481 or timeout."""
         outcome = await self._ask("OPTIONS")
         return isinstance(outcome, Response) and outcome.status not in (408, 481)
 
@@ -317,10 +317,14 @@ class SipCall:
         replaces: SipCall | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Transfer:
-        """Ask the far end to call ``target`` (REFER); returns when it has accepted.
+        """Transfer the far end to ``target`` (REFER), until accepted.
 
-        ``replaces``: our call with the target, to be replaced (attended transfer). Raises
-        CallRefused, BadSip for an unusable target, WrongState where the call is not up.
+        ``replaces``: our call with the target (attended transfer).
+
+        Raises:
+            CallRefused: the REFER was refused.
+            BadSip: unusable target.
+            WrongState: the call is not up.
         """
         core = self._core
         if core.state is not CallState.UP:
@@ -334,18 +338,18 @@ class SipCall:
         return transfer
 
     def as_replaced(self) -> Replaces:
-        """Return the Replaces value of this call, for its far end; raises WrongState."""
+        """Return this call's Replaces value for its far end; raises WrongState."""
         dialog = self._core.dialog
         if dialog is None or self._core.state is not CallState.UP:
             raise WrongState("Only a call that is up can be replaced.")
         return Replaces(dialog.call_id, dialog.remote_tag, dialog.local_tag)
 
     async def hold(self, session: SdpSession) -> Negotiated:
-        """Put the far end on hold; raises CallError, and keeps the session, when refused."""
+        """Hold the far end; raises CallError on refusal."""
         return await self._change(session, session.holding)
 
     async def resume(self, session: SdpSession) -> Negotiated:
-        """Take the far end off hold; raises CallError when it refuses."""
+        """Resume the far end; raises CallError on refusal."""
         return await self._change(session, "sendrecv")
 
     async def _change(self, session: SdpSession, direction: Direction) -> Negotiated:

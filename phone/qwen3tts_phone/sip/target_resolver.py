@@ -1,4 +1,4 @@
-"""Choice of the server that a request goes to, redirections included."""
+"""Server of a request, redirections included."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qwen3tts_phone.sip.transport.locator import Locator
 
 
 class TargetResolver:
-    """Finds the server for calls and other requests outside dialogs."""
+    """Server look-up for requests outside dialogs."""
 
     def __init__(
         self,
@@ -36,9 +36,10 @@ class TargetResolver:
         self._now = now
 
     async def find(self, target: str, account: Account | None, *, theirs: bool = False) -> Hop:
-        """Return the server to try first, which knows the others; ``theirs``: see `Locator.locate`.
+        """Return the first server, which knows the others; ``theirs``: see `Locator.locate`.
 
-        Raises BadSip, CalleeUnreachable.
+        Raises:
+            BadSip, CalleeUnreachable: none.
         """
         if account is not None and self._lines.serves(account, target):
             return await self._of_account(account)
@@ -59,7 +60,7 @@ class TargetResolver:
         return self._agent.health.first(hops, self._now(), prefer=used)
 
     def address_for(self, uri: str, account: Account | None) -> str:
-        """Return our address that the far end is to send media to; raises BadSip."""
+        """Return our media address towards a URI; raises BadSip."""
         target = target_uri(uri, account)
         if account is not None and self._lines.serves(account, target):
             line = self._lines.all.get(account.name)
@@ -71,11 +72,11 @@ class TargetResolver:
 
 
 CheckTarget = Callable[[str], None]
-"""Raises CallError for an address that may not be called."""
+"""Raises CallError for a forbidden address."""
 
 
 class RedirectFollower:
-    """Makes the calls of an endpoint follow 3xx responses."""
+    """Follows 3xx responses of an endpoint's calls."""
 
     def __init__(
         self,

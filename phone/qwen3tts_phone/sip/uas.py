@@ -1,4 +1,4 @@
-"""User agent server (RFC 3261 section 8.2): validation and dispatch of received messages."""
+"""User agent server (RFC 3261 section 8.2)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_INFO_BYTES = 8192
 def receive_in_dialog(
     call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
 ) -> None:
-    """Dispatch a request of the far end inside a dialog (RFC 3261 section 12.2.2)."""
+    """Dispatch an in-dialog request (RFC 3261 section 12.2.2)."""
     method = request.method
     early = call.dialog is not dialog
     if method == "BYE" and not early:
@@ -94,9 +94,9 @@ def refuse(request: Request, status: int, *headers: tuple[str, str]) -> Response
 
 
 def validate_request(request: Request, local: Callable[[Hop], tuple[str, int]]) -> Response | None:
-    """Return the refusal of a request before its purpose is looked at, or None.
+    """Return the refusal by general checks, or None; BadSip: 400.
 
-    Raises BadSip (400). ``local``: host and port by which a hop knows us.
+    ``local``: our host and port towards a hop.
     """
     method = request.method
     if method not in ALLOW.split(", "):
@@ -141,9 +141,10 @@ OURS_EARLY = (CallState.CALLING, CallState.PROCEEDING)
 
 
 def call_to_replace(registry: CallRegistry, request: Request) -> Call | int | None:
-    """Return the call to replace (RFC 3891 section 3), the status to refuse with, or None.
+    """Return the call to replace (RFC 3891 section 3), a status to refuse, or None.
 
-    Raises BadSip for a header that names no dialog, or several.
+    Raises:
+        BadSip: the header names no dialog, or several.
     """
     values = request.headers.getlist("Replaces")
     if not values:
@@ -167,11 +168,11 @@ def call_to_replace(registry: CallRegistry, request: Request) -> Call | int | No
 
 
 ACK_WITHIN_T1 = 4
-"""Times T1 without ACK after which an answered call gives way to another caller, when full."""
+"""T1 without ACK after which an answered call yields to another, when full."""
 
 
 class UserAgentServer(UserAgentCore):
-    """Hands each received message to its transaction, dialog or call."""
+    """Dispatcher of messages to transaction, dialog or call."""
 
     def __init__(
         self,
@@ -187,14 +188,14 @@ class UserAgentServer(UserAgentCore):
         super().__init__(settings, now=now, local=local, rng=rng, flush=flush)
         self.registry = CallRegistry()
         self.draining = 0
-        """Retry-After in seconds while no new calls are taken; 0 = they are."""
+        """Retry-After while draining, seconds; 0: not."""
         self.busy: Callable[[], int] = lambda: 0
-        """Retry-After in seconds while there is no room for another call; 0 = there is."""
+        """Retry-After while full, seconds; 0: not."""
         self.rejected = 0
-        """Messages dropped because they could not be used."""
+        """Dropped unusable messages."""
         self.on_call = on_call
         self.digest_of: Callable[[IncomingCall], Digest | None] = lambda call: None
-        """Credentials for challenges inside the dialog of a call that came in."""
+        """Credentials inside incoming dialogs."""
         self.gate = gate
 
     @property

@@ -1,7 +1,6 @@
-"""User agent without I/O: bytes and ``now`` in; bytes to send and events out.
+"""User agent without I/O: bytes and ``now`` in, bytes and events out.
 
-After every call the shell drains ``outbox`` and asks ``next_deadline``. Requests are checked in the
-order of RFC 3261 section 8.2.
+Drain ``outbox`` after each call and heed ``next_deadline``. Checks follow RFC 3261 section 8.2.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from qwen3tts_phone.sip.uas import UserAgentServer
 
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
-    """Who an outgoing call comes from; empty fields are the endpoint's own."""
+    """Identity of an outgoing call; empty: the endpoint's."""
 
     identity: str = ""
     """Address of record in From."""
@@ -44,7 +43,6 @@ class CallOrigin:
 
     @classmethod
     def of(cls, account: Account | None) -> CallOrigin:
-        """Return the origin of a call with an account."""
         if account is None:
             return cls()
         identity = address_of_record(account) if account.user else ""
@@ -129,7 +127,8 @@ class UserAgent(UserAgentServer):
     ) -> OutgoingCall:
         """Place a call; ``hop`` is the located proxy or target.
 
-        Raises BadSip when the target, the proxy or a header cannot be used.
+        Raises:
+            BadSip: target, proxy or header cannot be used.
         """
         origin = origin or CallOrigin()
         proxy = origin.proxy

@@ -37,7 +37,7 @@ UPDATE_UNKNOWN = (405, 420, 501)
 
 
 class Call:
-    """Call without I/O: driven by the user agent, reporting events by ``notify``."""
+    """Call without I/O, driven by the user agent."""
 
     direction: Literal["in", "out"]
     call_id: str
@@ -57,7 +57,7 @@ class Call:
         self.digest = digest
         self.dialog: Dialog | None = None
         self.dialogs: list[Dialog] = []
-        """All dialogs of the call, early ones included."""
+        """Dialogs, early ones included."""
         self.owner: object | None = None
         """The `SipCall` that a program has."""
         self.replaced_by: Call | None = None
@@ -66,17 +66,17 @@ class Call:
         self.modification = SessionModification(self)
         self.timer = SessionTimer(agent.settings.session_expires_s)
         self.local_sdp: str | None = None
-        """Our last SDP that holds, for refreshes."""
+        """Our last accepted SDP, for refreshes."""
         self.headers = CallHeaders()
-        """Of their INVITE; empty on an outgoing call."""
+        """Header fields of their INVITE; empty on an outgoing call."""
         self.answer_headers = CallHeaders()
-        """Of their answer; empty on an incoming call."""
+        """Header fields of their answer; empty on an incoming call."""
         self.remote_agent = ""
         """Their User-Agent or Server."""
         self.is_identity_trusted = False
         """Whether the identity that the far end's network asserts is trusted (RFC 3325)."""
         self.open_referrals = 0
-        """REFERs of theirs that are not over."""
+        """Pending REFERs of the far end."""
         self._allow: frozenset[str] | None = None
         self._update_unknown = False
         self._updating = False
@@ -109,7 +109,7 @@ class Call:
         error: CallError | None = None,
         message: Request | Response | None = None,
     ) -> None:
-        """Report, once, that the call is over; ``message`` is theirs that ended it."""
+        """Report the end once; ``message`` is theirs that ended it."""
         if self._end_reported:
             return
         self._end_reported = True
@@ -152,7 +152,7 @@ class Call:
             self.remote_agent = name[:200]
 
     def allows_explicitly(self, method: str) -> bool:
-        """Return whether their Allow names a method; False where they sent none."""
+        """Return whether their Allow names a method."""
         return self._allow is not None and method in self._allow
 
     def may_allow(self, method: str) -> bool:
@@ -161,7 +161,8 @@ class Call:
     def refresh_target(self, dialog: Dialog, message: Request | Response) -> None:
         """Set the remote target from their Contact (section 12.2), never the route set.
 
-        Raises BadSip, and changes nothing, where our requests could not be sent there.
+        Raises:
+            BadSip: our requests could not be sent there; nothing is changed.
         """
         contact = message.contact
         if contact is None:
@@ -175,7 +176,7 @@ class Call:
         dialog.seen = observed_source(message)
 
     def may_be_steered_by(self, request: Request, dialog: Dialog) -> bool:
-        """Return whether the source of a REFER or Replaces may transfer or replace this call."""
+        """Return whether a REFER or Replaces from this source may transfer or replace the call."""
         # The dialog's peer may (RFC 3891 section 8): the host that the INVITE or our in-dialog
         # requests went to or came from. So may an account's servers, and trusted networks.
         source = request.source
@@ -212,7 +213,7 @@ class Call:
             self.step(CallStep.BYE_DONE)
 
     def dialog_lost(self, now: float, error: CallError) -> None:
-        """End a dialog that is gone at the far end (408, 481, no response; section 12.2.1.2)."""
+        """End a dialog lost at the far end (408, 481, no response; section 12.2.1.2)."""
         if self.can(CallStep.LOST):
             self.step(CallStep.LOST)
             self.send_bye(now)
@@ -315,7 +316,7 @@ class Call:
 
 
 class DialogUsage(Protocol):
-    """Usage of a call's dialog that may outlive the call (RFC 5057): a REFER and its notices."""
+    """REFER and its notices, which may outlive the call (RFC 5057)."""
 
     dialog: Dialog
 
@@ -338,7 +339,7 @@ class ReferSubscription(DialogUsage, Protocol):
 
 
 class CallRegistry:
-    """Calls of a user agent with their dialogs, early ones included, and their REFERs."""
+    """Calls of a user agent by dialog, and their REFERs."""
 
     def __init__(self) -> None:
         self.calls: set[Call] = set()
@@ -396,7 +397,7 @@ class CallRegistry:
             del self._notified[subscription.dialog.id]
 
     def subscription_of(self, request: Request, local_tag: str) -> ReferSubscription | None:
-        """Return the REFER that a NOTIFY is about, by its ``id`` (RFC 3515 section 2.4.6)."""
+        """Return the REFER of a NOTIFY, by ``id`` (RFC 3515 section 2.4.6)."""
         here = self._notified.get((request.call_id, local_tag, request.from_.tag or ""), [])
         _, *parameters = (part.strip() for part in (request.get("Event") or "").split(";"))
         for parameter in parameters:

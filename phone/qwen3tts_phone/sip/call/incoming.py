@@ -1,4 +1,4 @@
-"""Incoming call: provisional responses (RFC 3262), the answer until its ACK, refusal, CANCEL."""
+"""Incoming call: provisional responses (RFC 3262), answer, refusal, CANCEL."""
 
 from __future__ import annotations
 
@@ -23,23 +23,22 @@ from qwen3tts_phone.sip.transaction.dialog import Dialog, new_tag
 from qwen3tts_phone.sip.transaction.transaction import ResponseRetransmitter, Transaction
 
 MAX_WAITING = 4
-"""Provisional responses that wait for the PRACK of the one before."""
+"""Provisional responses queued for an earlier one's PRACK."""
 
 REPEAT_S = 60.0
-"""The last one is repeated at this interval: proxies give up a call of which they have heard
-nothing for three minutes (RFC 3261 section 13.3.1.1)."""
+"""Interval of repeats: proxies give up a call after three minutes (RFC 3261 section 13.3.1.1)."""
 
 Lines = list[tuple[str, str]]
 _RACK = re.compile(r"\s*([0-9]{1,10})\s+([0-9]{1,10})\s+([A-Za-z]{1,32})\s*")
 
 
 class ProvisionalResponses:
-    """Provisional responses of one incoming call, reliable where the caller supports it."""
+    """Provisional responses of one call, reliable where the caller supports it."""
 
     def __init__(self, call: IncomingCall) -> None:
         options = (*call.request.values("Supported"), *call.request.values("Require"))
         self.reliable = any(option.lower() == "100rel" for option in options)
-        """Whether the caller supports 100rel."""
+        """True if the caller supports 100rel."""
         self.described: str | None = None
         """Our reliable SDP: the answer to their offer, or our offer."""
         self.answered: str | None = None
@@ -48,7 +47,7 @@ class ProvisionalResponses:
         # Section 3: the initial RSeq is between 1 and 2**31 - 1, and counts up.
         self._rseq = call.agent.random.randint(1, 2**30)
         self._open = False
-        """Whether a PRACK is outstanding; also after the final response."""
+        """True while a PRACK is outstanding; also after the final response."""
         self._unacked: ResponseRetransmitter | None = None
         self._describes = False
         self._offers = False
@@ -58,7 +57,7 @@ class ProvisionalResponses:
 
     @property
     def holds_answer(self) -> bool:
-        """Whether the 2xx must wait for the PRACK of a response with SDP (section 3)."""
+        """True while the 2xx must wait for a PRACK (section 3)."""
         return self._unacked is not None and self._describes
 
     def send(self, status: int, sdp: str | None, lines: Lines, now: float) -> None:
@@ -91,7 +90,7 @@ class ProvisionalResponses:
         )
 
     def knows(self, request: Request) -> bool:
-        """Return whether a PRACK is for the response that awaits it; raises BadSip."""
+        """Return whether a PRACK acknowledges the pending response; raises BadSip."""
         match = _RACK.fullmatch(request.get("RAck") or "")
         if match is None:
             raise BadSip("The PRACK does not say what it acknowledges.")
@@ -127,7 +126,7 @@ class ProvisionalResponses:
         return self._unacked.next_at if self._unacked is not None else self._again_at
 
     def tick(self, now: float) -> bool:
-        """Retransmit what awaits its PRACK; False once given up (section 3: refuse the call)."""
+        """Retransmit; False once given up (section 3: refuse the call)."""
         if self._unacked is None:
             if self._last is not None and self._again_at is not None and now >= self._again_at:
                 self.send(*self._last, now)
@@ -140,8 +139,8 @@ class ProvisionalResponses:
 
 MAX_EXPIRES_S = 24 * 3600
 UNANSWERED_S = 600.0
-"""A call without an answer or another provisional response for this time is refused with 480: a
-caller that has vanished must not keep its place."""
+"""Silence of ours after which a call is refused with 480: a vanished caller must not keep its
+place."""
 
 
 class IncomingCall(Call):
@@ -157,11 +156,11 @@ class IncomingCall(Call):
         replaced: Call | None = None,
     ) -> None:
         self.offer = checked_sdp(request)
-        """Their offer, or None where they leave it to us."""
+        """Their offer; None where ours is wanted."""
         super().__init__(agent, registry, CallState.RECEIVED, None)
         self.request = request
         self.replaced = replaced
-        """The call whose place this one takes when it is answered (RFC 3891)."""
+        """Call to be replaced by the answer (RFC 3891)."""
         self.headers = CallHeaders(request.headers)
         self.learn_capabilities(request)
         source = request.source
@@ -199,7 +198,7 @@ class IncomingCall(Call):
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send 180, 183 with early media, or ``status`` (180 to 199); reliably where possible."""
+        """Send 180, 183 with early media, or ``status`` (180 to 199)."""
         status = (183 if sdp else 180) if status is None else status
         if not 180 <= status <= 199:
             raise ValueError(f"status={status} is not between 180 and 199")

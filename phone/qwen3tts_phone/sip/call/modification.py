@@ -1,6 +1,6 @@
 """Session modification by re-INVITE (RFC 3261 section 14), UPDATE (RFC 3311) and PRACK.
 
-Changes of both ends share one state, so that one offer/answer exchange is open at a time.
+Both ends share one state: one offer/answer exchange is open at a time.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure, ResponseRetransmitter, Transaction
 
 ANSWERED_WITHIN_S = 60.0
-"""A re-INVITE of ours without a final response by then has failed."""
+"""Timeout of our re-INVITE."""
 MAX_GLARE = 5
-"""Retries of a change of ours after 491, or 500 with Retry-After."""
+"""Retries after 491, or 500 with Retry-After."""
 MAX_RETRY_AFTER_S = 10
-"""Longest wait that a 500 may ask for (RFC 3261 section 14.2 says 0 to 10 s)."""
+"""Longest accepted Retry-After of a 500 (RFC 3261 section 14.2: 0 to 10 s)."""
 RESPOND_WITHIN_S = 30.0
-"""A re-INVITE of theirs that the owner has not answered by then is refused with 500."""
+"""Timeout of the owner's answer to a re-INVITE; then 500."""
 UPDATE_WITHIN_S = 10.0
-"""The same for an UPDATE or PRACK, which the far end gives up after 32 s (RFC 3261 timer F)."""
+"""The same for UPDATE and PRACK, which time out after 32 s (RFC 3261 timer F)."""
 
 Done = Callable[[str | CallError], None]
 Offer = str | Callable[[], str]
-"""An SDP, or a function that makes it when it is sent: its version must be above that of an answer
-given in the meantime (RFC 3264 section 8)."""
+"""An SDP, or a function that makes it on sending: its version must exceed that of an answer given
+meanwhile (RFC 3264 section 8)."""
 Method = Literal["INVITE", "UPDATE"]
 METHODS: dict[str, Literal["INVITE", "UPDATE", "PRACK"]] = {
     "INVITE": "INVITE",
@@ -76,7 +76,7 @@ class ModifiedCall(Protocol):
 
 
 class SessionModification:
-    """Changes of one call's session, ours and theirs, one at a time."""
+    """Session changes of one call, one at a time."""
 
     def __init__(self, call: ModifiedCall) -> None:
         self.phase = ModificationState.IDLE
@@ -97,13 +97,13 @@ class SessionModification:
         self._incoming: Transaction | None = None
         self._respond_by: float | None = None
         self._offered = False
-        """Whether the 200 that waits for its ACK holds our offer."""
+        """True if the 200 awaiting its ACK holds our offer."""
         self._answer: ResponseRetransmitter | None = None
 
     # Ours
 
     def start(self, offer: Offer, done: Done, now: float, method: Method = "INVITE") -> None:
-        """Offer a changed session; ``done`` gets the answer or the error. Waits for theirs."""
+        """Offer a changed session, after theirs; ``done`` gets the answer or the error."""
         # Before the call is answered only an UPDATE may, once the first offer has been answered
         # reliably (RFC 3311 section 5.1).
         state = self._call.state
@@ -224,7 +224,7 @@ class SessionModification:
         self._call.agent.layer.send_statelessly(*self._acks[key])
 
     def refresh(self, now: float) -> None:
-        """Offer the session as it is once more (RFC 4028); a change under way refreshes as well."""
+        """Repeat the session's offer (RFC 4028), unless a change is under way."""
         call = self._call
         if (
             call.local_sdp is None
@@ -367,7 +367,7 @@ class SessionModification:
             self.start_queued(now)
 
     def cancelled(self, transaction: Transaction, now: float) -> bool:
-        """Refuse their pending re-INVITE with 487; False where it is another one."""
+        """Refuse their pending re-INVITE with 487; False for another one."""
         if self._incoming is not transaction:
             return False
         self.refuse(487, now)

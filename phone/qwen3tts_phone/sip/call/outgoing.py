@@ -1,4 +1,4 @@
-"""Outgoing call: INVITE until its final response, early dialogs of forks (RFC 3262), CANCEL."""
+"""Outgoing call: INVITE, early dialogs of forks (RFC 3262), CANCEL."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure, cancel_for
 
 MAX_PRACKS = 64
-"""Most reliable provisional responses of one branch that are acknowledged."""
+"""Acknowledged provisional responses a branch."""
 MAX_RSEQ = 2**32 - 1
 
 _NUMBER = re.compile(r"[0-9]{1,10}")
 
 
 def rseq_of(response: Response) -> int | None:
-    """Return the RSeq of a reliable provisional response; None where it is not reliable."""
+    """Return a provisional response's RSeq; None where it is unreliable."""
     if not any(option.lower() == "100rel" for option in response.values("Require")):
         return None
     text = (response.get("RSeq") or "").strip()
@@ -39,7 +39,7 @@ def rseq_of(response: Response) -> int | None:
 
 
 class EarlyDialog:
-    """Early dialog with one branch of a fork (RFC 3261 section 12.1.2, RFC 3262 section 4)."""
+    """Early dialog of one fork branch (RFC 3261 section 12.1.2, RFC 3262 section 4)."""
 
     def __init__(self, dialog: Dialog | None) -> None:
         self.dialog = dialog
@@ -47,7 +47,7 @@ class EarlyDialog:
         self.described = ""
         """SDP that it sent last."""
         self.agreed = False
-        """Whether our offer has been answered reliably, so that the session may be modified."""
+        """True once our offer has a reliable answer: the session may be modified."""
         self._rseq: int | None = None
         self._left = MAX_PRACKS
 
@@ -60,7 +60,6 @@ class EarlyDialog:
             return cls(None)
 
     def accepts(self, rseq: int) -> bool:
-        """Return whether a reliable response is the next in order."""
         # Section 4: others are neither processed nor acknowledged.
         if self._rseq is not None and rseq != self._rseq + 1:
             return False
@@ -71,7 +70,7 @@ class EarlyDialog:
         return True
 
     def prack(self, response: Response, rseq: int) -> Request:
-        """Return the PRACK to a reliable provisional response (section 7.2), still without Via."""
+        """Return the PRACK (section 7.2), without Via."""
         if self.dialog is None:
             raise BadSip("There is no early dialog to acknowledge it in.")
         request = self.dialog.request("PRACK")
@@ -81,7 +80,7 @@ class EarlyDialog:
 
 RANG = "It rang without an answer."
 MAX_FORKS = 16
-"""Most responses of a fork, provisional or final, that one call keeps."""
+"""Fork responses kept by a call."""
 
 
 class OutgoingCall(Call):
@@ -107,7 +106,7 @@ class OutgoingCall(Call):
         self._branches: dict[str, EarlyDialog] = {}
         """Early dialogs of a fork by their To tags."""
         self._told: set[int] = set()
-        """Provisional statuses that the owner knows of."""
+        """Provisional statuses reported to the owner."""
         self._cancel_sent = False
         self._cancel_lines: list[tuple[str, str]] = []
         self._ring_until: float | None = now + agent.settings.ring_timeout_s
@@ -119,7 +118,7 @@ class OutgoingCall(Call):
         self._client_request: ClientRequest | None = None
         self.redirection = Redirection(self, request.uri)
         self.servers: frozenset[str] = frozenset()
-        """Addresses of the servers of the account that placed it."""
+        """Server addresses of the calling account."""
 
     def start(self, now: float) -> None:
         self._client_request = self.agent.send_request(
@@ -345,7 +344,7 @@ class OutgoingCall(Call):
             super().hang_up(now, headers)
 
     def cancel(self, now: float, headers: Mapping[str, str] | None = None) -> None:
-        """Stop calling; the CANCEL waits for a provisional response (section 9.1)."""
+        """Cancel, once a provisional response is there (section 9.1)."""
         lines = check_headers(headers)
         proceeding = self.state is CallState.PROCEEDING
         self.step(CallStep.CANCEL)

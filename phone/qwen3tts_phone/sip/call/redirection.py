@@ -16,7 +16,7 @@ from qwen3tts_phone.sip.transaction.digest import Digest
 from qwen3tts_phone.sip.transaction.transaction import Failure
 
 MAX_TARGETS = 5
-"""Most redirection targets of one call, failed ones included."""
+"""Redirection targets of one call, failed ones included."""
 MAX_DEPTH = 3
 """Most redirections in a row."""
 MAX_CONTACTS = 16
@@ -29,8 +29,6 @@ Key = tuple[str, str, str, int | None, str]
 
 @dataclass(frozen=True, slots=True)
 class RedirectTarget:
-    """Target of a redirection."""
-
     uri: str
     """The Request-URI."""
     proxy: str = ""
@@ -46,7 +44,7 @@ class RedirectTarget:
 
 
 class TargetSet:
-    """Target set of one call (section 8.1.3.4); every address is tried once."""
+    """Target set (section 8.1.3.4); each address is tried once."""
 
     def __init__(self, first: str) -> None:
         self.taken = 0
@@ -60,7 +58,7 @@ class TargetSet:
         self._number = 0
 
     def take(self, response: Response, current: RedirectTarget | None) -> None:
-        """Add the Contacts of a 3xx; ``current`` is the target that it came from, if any."""
+        """Add the Contacts of a 3xx from ``current``."""
         depth = 1 if current is None else current.depth + 1
         if depth > MAX_DEPTH:
             self.problems.append(f"it was redirected {MAX_DEPTH} times in a row")
@@ -125,8 +123,6 @@ Outcome = Response | Failure
 
 
 class RedirectedCall(Protocol):
-    """Call as a redirection needs it."""
-
     agent: UserAgentCore
     local_host: str
 
@@ -140,12 +136,12 @@ class RedirectedCall(Protocol):
 
 
 class Redirection:
-    """Redirection of one call where ``locate`` is set; `found` or `not_found` answers it."""
+    """Redirection of one call; `found` or `not_found` answers ``locate``."""
 
     def __init__(self, call: RedirectedCall, first: str) -> None:
         self.locate: Callable[[RedirectTarget], None] | None = None
         self.waits = False
-        """Whether the next target is being located: no request of the call is under way."""
+        """True while the next target is being located."""
         self._call = call
         self._targets = TargetSet(first)
         self._current: RedirectTarget | None = None
@@ -153,7 +149,7 @@ class Redirection:
 
     @property
     def remedy(self) -> str:
-        """Advice on a redirection that led nowhere; empty where none was followed."""
+        """Remedy for a failed redirection; empty without one."""
         problems = list(dict.fromkeys(self._targets.problems))
         if self.locate is None or not problems:
             return ""
@@ -161,7 +157,7 @@ class Redirection:
         return f"The redirection was not followed further after {tried}: {'; '.join(problems)}."
 
     def follows(self, outcome: Outcome, now: float) -> bool:
-        """Go on to the next target after a final response or silence; False where none is left."""
+        """Go to the next target; False where none is left."""
         # 600 and above is final for all targets.
         if self.locate is None:
             return False
@@ -180,7 +176,7 @@ class Redirection:
         leave_out: tuple[str, ...],
         now: float,
     ) -> None:
-        """Send the INVITE to a located target, without the header fields ``leave_out``."""
+        """Send the INVITE to a located target, without the fields ``leave_out``."""
         if not self.waits:
             return
         call = self._call
@@ -205,7 +201,7 @@ class Redirection:
             self._call.end_with(self._last, now)
 
     def stop(self) -> bool:
-        """Abandon the redirection; True where a target was being located."""
+        """Abandon it; True while a target was being located."""
         waited, self.waits = self.waits, False
         return waited
 

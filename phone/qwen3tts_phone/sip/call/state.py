@@ -1,4 +1,4 @@
-"""State machines of a call and of session modification, and the events that a call reports."""
+"""States and events of a call and of its session modification."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from qwen3tts_phone.sip.transaction.dialog import Replaces
 
 
 class ModificationState(Enum):
-    """State of the offer/answer exchanges of an established session."""
+    """State of the offer/answer exchange."""
 
     IDLE = auto()
     SENT = auto()
     """Our re-INVITE or UPDATE is out."""
     GLARE = auto()
-    """Glare: it met theirs (491, 500); waiting to send it again."""
+    """Glare (491, 500): waiting to resend."""
     RECEIVED = auto()
     """Theirs awaits the owner's answer."""
     ANSWERED = auto()
@@ -67,10 +67,7 @@ MODIFICATION_TRANSITIONS: dict[tuple[ModificationState, ModificationEvent], Modi
 
 @dataclass(frozen=True, slots=True)
 class TransferProgress:
-    """Progress of a transfer of ours, by the far end's NOTIFY.
-
-    ``status`` is the target's: 100 to 199 while it goes on, then the final one.
-    """
+    """Progress of our transfer by NOTIFY; ``status`` is the target's."""
 
     status: int
     reason: str
@@ -80,11 +77,10 @@ class TransferProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReferReceived:
-    """The far end asks us to call a target (REFER).
+    """REFER from the far end; refused with 603 without a decision within 20 s.
 
-    Call ``accept()`` or ``refuse(status)`` within 20 s, else it is refused with 603. After
-    ``accept``, ``notify(status, reason)`` reports the new call, the final status once. ``accept``
-    returns False when it is too late: no call is to be placed.
+    Call ``accept()`` (False: too late, place no call) or ``refuse(status)``; then
+    ``notify(status, reason)`` for the new call, the final status once.
     """
 
     target: str
@@ -92,8 +88,7 @@ class ReferReceived:
     referred_by: str | None
     """URI of Referred-By (RFC 3892), unverified."""
     replaces: Replaces | None
-    """The dialog at the target that our call is to replace: an INVITE with the header
-    ``Replaces: {replaces.value}``."""
+    """Dialog that our call must name in its Replaces header."""
     accept: Callable[[], bool] = field(repr=False)
     refuse: Callable[[int], None] = field(repr=False)
     notify: Callable[[int, str], None] = field(repr=False)
@@ -105,19 +100,19 @@ DIGITS = "0123456789*#ABCD"
 MIN_DURATION_MS = 40
 MAX_DURATION_MS = 5000
 DEFAULT_DURATION_MS = 160
-"""Duration where the far end sends none (``application/dtmf``)."""
+"""Key duration where none is given (``application/dtmf``)."""
 
 _LINE = re.compile(r"\s*(signal|duration)\s*=\s*([^\s;]{1,16})\s*", re.I)
 _NUMBERED = {"10": "*", "11": "#", "12": "A", "13": "B", "14": "C", "15": "D"}
-"""Events of RFC 4733 that some senders write for keys without a number."""
+"""RFC 4733 event numbers that some senders write for keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class InfoReceived:
-    """INFO that is not DTMF; it has been answered with 200."""
+    """INFO other than DTMF, already answered with 200."""
 
     content_type: str
-    """In lower case, without parameters; empty where there is no body."""
+    """Lower case, without parameters; empty without a body."""
     body: bytes
 
 
@@ -131,7 +126,7 @@ class DtmfInfo:
 
 
 def read_dtmf(content_type: str, body: bytes) -> DtmfInfo:
-    """Parse an ``application/dtmf-relay`` or ``application/dtmf`` body; raises BadSip."""
+    """Parse ``application/dtmf-relay`` or ``application/dtmf``; raises BadSip."""
     text = body[:256].decode("latin-1")
     duration_ms = DEFAULT_DURATION_MS
     signal = text.strip()
@@ -202,7 +197,7 @@ class CallState(Enum):
     PROCEEDING = auto()
     """A provisional response has come."""
     CANCELLING = auto()
-    """Cancelled by us; the final response is still to come."""
+    """CANCEL sent, final response pending."""
     RECEIVED = auto()
     """Their INVITE awaits our answer."""
     RINGING = auto()
@@ -210,7 +205,7 @@ class CallState(Enum):
     ANSWERED = auto()
     """We sent 200; the ACK is still to come."""
     LEAVING = auto()
-    """We want to hang up, and must await the ACK first (RFC 3261 section 15.1.1)."""
+    """BYE pending until the ACK (RFC 3261 section 15.1.1)."""
     UP = auto()
     """Confirmed at both ends."""
     ENDING = auto()
@@ -282,14 +277,14 @@ CALL_TRANSITIONS: dict[tuple[CallState, CallStep], CallState] = {
     # Both hang up together: each answers the other's BYE.
     (S.ENDING, P.REMOTE_BYE): S.ENDED,
 }
-"""An absent pair is illegal: of ours it raises WrongState, of theirs it is ignored."""
+"""An absent pair raises WrongState for us and is ignored from the far end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ringing:
     """Provisional response: 180 (ringing), 181 (forwarded), 182 (queued) or 183 (progress).
 
-    Each status is reported once, and 183 only where none was reported before.
+    Reported once a status; 183 only before any other.
     """
 
     status: int
@@ -298,7 +293,7 @@ class Ringing:
 
 @dataclass(frozen=True, slots=True)
 class EarlyMedia:
-    """Early media of the far end (an announcement, a ring-back tone)."""
+    """Early media, such as an announcement or ring-back tone."""
 
     sdp: str
     tag: str = field(default="", compare=False)
@@ -307,43 +302,43 @@ class EarlyMedia:
 
 @dataclass(frozen=True, slots=True)
 class EarlyAnswer:
-    """The caller's answer to the offer that :meth:`ringing` made: early media may begin."""
+    """Answer to the offer of :meth:`ringing`: early media may begin."""
 
     sdp: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The call is up. ``sdp`` is the far end's answer, or its offer where we made none.
+    """The call is up; ``sdp`` is the far end's answer, or its offer where we made none.
 
-    On an incoming call it is None where the INVITE had the offer.
+    None on an incoming call whose INVITE had the offer.
     """
 
     sdp: str | None
     tag: str = field(default="", compare=False)
-    """To tag: the branch of a fork; empty on an incoming call."""
+    """To tag of the fork's branch; empty on an incoming call."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReinviteReceived:
-    """The far end wants to modify the session (hold, resume, another address).
+    """Offer of a session change (hold, resume, address); ``offer`` None: ours is asked for.
 
-    ``offer`` is None where it asks for ours. ``respond(sdp)`` accepts, ``respond(None)`` refuses
-    with 488. Without a response within 30 s (UPDATE, PRACK: 10 s) it is refused with 500.
+    ``respond(sdp)`` accepts, ``respond(None)`` refuses with 488. Refused with 500 after 30 s
+    (UPDATE, PRACK: 10 s).
     """
 
     offer: str | None
     respond: Callable[[str | None], None]
     method: Literal["INVITE", "UPDATE", "PRACK"] = "INVITE"
     early: bool = False
-    """Whether the call has not been answered yet (UPDATE, RFC 3311, or PRACK, RFC 3262)."""
+    """True before the call's answer (UPDATE, RFC 3311, or PRACK, RFC 3262)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReinviteConfirmed:
-    """A change of theirs holds; ``sdp`` is its answer where the offer was ours.
+    """Accepted change of theirs; ``sdp`` is its answer to an offer of ours.
 
-    After a re-INVITE it comes with the ACK, after an UPDATE or PRACK immediately.
+    Reported with the ACK of a re-INVITE, immediately for an UPDATE or PRACK.
     """
 
     sdp: str | None
@@ -354,10 +349,10 @@ By = Literal["local", "remote", "timeout", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The call is over; the last event of every call.
+    """Last event of every call.
 
-    ``by`` says which side ended it; ``status`` and ``reason`` are SIP's where there are any;
-    ``error`` is set when it ended otherwise than by hanging up.
+    ``by`` is the side that ended it, ``status`` and ``reason`` are SIP's; ``error`` is None
+    after a regular hang-up.
     """
 
     by: By
@@ -365,7 +360,7 @@ class Ended:
     reason: str = ""
     error: CallError | None = None
     headers: CallHeaders = field(default_factory=CallHeaders, compare=False, repr=False)
-    """Of the BYE, CANCEL or failure that ended it; empty where there was none."""
+    """Header fields of the BYE, CANCEL or failure."""
     causes: tuple[Reason, ...] = field(default=(), compare=False)
     """Reasons of that message (RFC 3326)."""
     moved_to: str = field(default="", compare=False)

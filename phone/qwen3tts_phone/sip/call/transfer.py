@@ -1,7 +1,7 @@
 """Call transfer by REFER in both directions (RFC 3515, RFC 3892, RFC 4488).
 
-NOTIFY bodies are ``message/sipfrag`` (RFC 3420). Notices come inside the dialog of the call and may
-come after its end (RFC 5057 section 4.1).
+NOTIFY bodies are ``message/sipfrag`` (RFC 3420); notices may follow the call's end (RFC 5057
+section 4.1).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MAX_UNREAD_NOTICES = 64
 
 
 class Transfer:
-    """Transfer of ours as a program sees it. Made by :meth:`SipCall.refer`."""
+    """Our transfer; made by :meth:`SipCall.refer`."""
 
     def __init__(self) -> None:
         self.quiet = False
-        """Whether the far end suppresses notices (RFC 4488)."""
+        """True if the far end suppresses notices (RFC 4488)."""
         loop = asyncio.get_running_loop()
         self._taken: asyncio.Future[int] = loop.create_future()
         self._outcome: asyncio.Future[int] = loop.create_future()
@@ -38,7 +38,7 @@ class Transfer:
 
     @property
     def events(self) -> AsyncIterator[TransferProgress]:
-        """Notices in order, for one reader; ends with the last one."""
+        """Notices in order, for one reader."""
         return self._events()
 
     async def _events(self) -> AsyncIterator[TransferProgress]:
@@ -47,9 +47,10 @@ class Transfer:
         self._notices.put_nowait(None)
 
     async def done(self) -> int:
-        """Wait for the target's final status; raises TransferFailed.
+        """Wait for the target's final status, or the REFER's 2xx where ``quiet``.
 
-        Where the far end sends no notices (``quiet``) it is the 2xx to the REFER.
+        Raises:
+            TransferFailed: the target refused.
         """
         return await asyncio.shield(self._outcome)
 
@@ -89,7 +90,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def read_status(body: bytes) -> tuple[int, str] | None:
-    """Return status and reason phrase of a sipfrag's status line, or None."""
+    """Return status and reason of a sipfrag, or None."""
     match = _STATUS_LINE.match(body[:512].decode("utf-8", "replace").lstrip())
     if match is None:
         return None
@@ -104,26 +105,23 @@ def write_status(status: int, reason: str = "") -> bytes:
 
 
 NEXT_NOTICE_S = 240.0
-"""Longest wait between notices; it covers a telephone that rings for three minutes."""
+"""Longest wait for a notice; covers three minutes of ringing."""
 NO_NOTICE = "The far end took the transfer and did not say what became of it."
 NO_NOTICE_REMEDY = "Ask at the target whether the call came; that telephone sends no notices."
 
 
 class OutgoingReferState(Enum):
-    """State of a REFER of ours."""
-
     ASKED = auto()
     """REFER is out."""
     TAKEN = auto()
     """It was accepted; notices are to come."""
     TOLD = auto()
-    """The target's final status is known; the last notice may still come."""
+    """Final status known; the last notice may follow."""
     OVER = auto()
 
 
 class TransferListener(Protocol):
-    def taken(self, status: int, *, quiet: bool) -> None:
-        """Report acceptance; ``quiet``: no notices will come."""
+    def taken(self, status: int, *, quiet: bool) -> None: ...
 
     def progress(self, progress: TransferProgress) -> None: ...
 
@@ -131,8 +129,6 @@ class TransferListener(Protocol):
 
 
 class OutgoingRefer:
-    """REFER of ours and its notices."""
-
     def __init__(
         self,
         call: Call,
@@ -251,7 +247,7 @@ def _outcome_unknown() -> TransferFailed:
 
 
 DECIDE_WITHIN_S = 20.0
-"""A REFER without a decision by then is refused with 603; its sender waits 32 s."""
+"""Time for a decision; then 603. Its sender waits 32 s."""
 EXPIRES_S = 240
 """Duration of the implicit subscription."""
 MAX_REFERRALS = 4
@@ -259,8 +255,6 @@ MAX_REFERRALS = 4
 
 
 class IncomingReferState(Enum):
-    """State of a REFER of theirs."""
-
     ASKED = auto()
     TAKEN = auto()
     """Accepted: notices go out until the new call's final status."""
@@ -268,8 +262,6 @@ class IncomingReferState(Enum):
 
 
 class IncomingRefer:
-    """REFER of theirs and our notices."""
-
     def __init__(
         self, call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
     ) -> None:
@@ -287,7 +279,7 @@ class IncomingRefer:
     def receive(
         cls, call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
     ) -> None:
-        """Report a REFER to the owner; raises BadSip for one that cannot be understood."""
+        """Report a REFER to the owner; raises BadSip."""
         if call.state is not CallState.UP or call.dialog is not dialog:
             status = 481 if call.state is CallState.ENDING else 403
             transaction.send_response(reply(request, status), now)

@@ -1,8 +1,8 @@
-"""Accounts at a registrar or trunk, and the policy for answering challenges with their password.
+"""Accounts at a registrar or trunk, and the challenge policy for their passwords.
 
-A far end can steer in-dialog requests by its Contact and Record-Route, and could forward an answer
-to its challenge to the registrar. So credentials go only to the account's servers, only for their
-realms, and no request that could begin a call takes them past a server.
+A far end steers in-dialog requests by Contact and Record-Route, and could relay a challenge to
+the registrar. So credentials go only to the account's servers and realms, and no request that
+could begin a call takes them past a server.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ MAX_REALM_CHARS = 256
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Account at a registrar, at a server that asks for a password, or a trunk without one.
+    """Account at a registrar or trunk; its ``repr`` has no password.
 
-    Raises BadSip where a field cannot be used. The password stands in no ``repr``.
+    Raises:
+        BadSip: a field cannot be used.
     """
 
     registrar: str
@@ -144,7 +145,7 @@ class Account:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """SIP URIs to send to, best first: the proxy or registrar, then ``failover``."""
+        """SIP URIs, best first: proxy or registrar, then ``failover``."""
         return (self.proxy or self.registrar, *self.failover)
 
     @property
@@ -174,29 +175,29 @@ def address_of_record(account: Account, user: str = "") -> str:
 
 
 MAX_GUESSED_REALMS = 4
-"""Most realms that an account without ``realm`` learns from challenges to its first requests."""
+"""Realms learnt from first challenges, without a ``realm``."""
 MAX_SERVERS = 32
 """Most remembered server addresses of an account."""
 BEGINS_CALLS = frozenset({"INVITE", "REFER"})
 DEFAULT_PORTS = (5060, 5061)
 
 Resolve = Callable[[Hop], Hop | None]
-"""Resolves a hop to its address and open connection now; None if unknown."""
+"""Resolves a hop to address and open connection; None if unknown."""
 
 
 class AccountCredentials(ChallengePolicy):
-    """Challenge policy of one account, by what is known of its servers and realms."""
+    """Challenge policy of one account."""
 
     def __init__(self, account: Account, resolve: Resolve) -> None:
         super().__init__()
         self.servers: tuple[Hop, ...] = ()
-        """The account's servers, those that were looked up last first."""
+        """The account's servers, latest look-up first."""
         self._account = account
         self._resolve = resolve
         self._networks = account.networks()
         self._realms: frozenset[str] = frozenset(account.realms)
         self._registered: set[str] = set()
-        """Realms of the REGISTER requests that were challenged."""
+        """Realms that challenged a REGISTER."""
         self._guessed: set[str] = set()
         self._hosts = _hosts(account)
 

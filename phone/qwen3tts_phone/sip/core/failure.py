@@ -1,4 +1,4 @@
-"""Errors for users: what a refusal, silence or failed look-up means, with a remedy."""
+"""Errors and remedies for refusals, timeouts and failed look-ups."""
 
 from __future__ import annotations
 

@@ -93,9 +93,9 @@ MAX_CALLS = 250
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Certificates for SIP over TLS (RFC 5922); the files are PEM.
+    """Certificates for SIP over TLS (RFC 5922), PEM.
 
-    With a certificate and key of ours the endpoint listens; without, it only calls and registers.
+    Without a certificate and key the endpoint only calls and registers.
     """
 
     certificate: str | Path = ""
@@ -276,7 +276,7 @@ class SipSettings:
         return tuple(dict.fromkeys([*named, *(("tls",) if self.tls is not None else ())]))
 
     def listening(self) -> tuple[Listener, ...]:
-        """Return the listeners, or one for each host. TLS needs a certificate, too."""
+        """Return the listeners; TLS needs a certificate."""
         tls = self.tls
         return self.listeners or tuple(
             Listener(

@@ -35,7 +35,7 @@ ALLOW = "INVITE, ACK, CANCEL, BYE, OPTIONS, PRACK, UPDATE, INFO, REFER, NOTIFY"
 
 
 class Timed(Protocol):
-    """Owner of a timer that the user agent fires, such as a registration."""
+    """Owner of a timer, such as a registration."""
 
     def next_deadline(self) -> float | None: ...
 
@@ -43,9 +43,9 @@ class Timed(Protocol):
 
 
 class UserAgentCore:
-    """What a user agent's client and server sides share (the "core" of RFC 3261 section 6).
+    """User agent core (RFC 3261 section 6).
 
-    ``local`` gives the address by which the far end of a hop knows us; ``flush`` sends the outbox.
+    ``local`` gives our address towards a hop; ``flush`` sends the outbox.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class UserAgentCore:
         )
         """Credentials for challenges to an account's own requests."""
         self.trusts: Callable[[str, Request | None], bool] = lambda host, request: True
-        """Whether a source is an account's server or in a trusted network: it may replace and
-        transfer the calls of others, and assert a caller's identity."""
+        """Trust in a source (account server or trusted network): it may replace and transfer
+        others' calls, and assert a caller's identity."""
         self._local = local
 
     @property
@@ -80,9 +80,9 @@ class UserAgentCore:
     # Addresses
 
     def hop(self, uri_text: str, flow: int = 0, transport: str = "") -> Hop:
-        """Return where requests to a URI go; raises BadSip for an unsupported one.
+        """Return the hop to a URI; raises BadSip.
 
-        ``transport`` is used where the URI names none, and then not looked up.
+        ``transport`` counts where the URI names none, and is then not looked up.
         """
         uri = parse_uri(uri_text)
         if uri.scheme not in ("sip", "sips"):
@@ -113,7 +113,7 @@ class UserAgentCore:
         )
 
     def tcp_hop(self, hop: Hop, size: int) -> Hop | None:
-        """Return the hop by TCP for a request too large for a datagram; None where UDP stays."""
+        """Return the TCP hop for a request too large for UDP; None: stay."""
         # RFC 3261 section 18.1.1: larger ones would be fragmented, which many NATs lose.
         most = self.settings.udp_most_bytes
         if hop.transport != "udp" or hop.fixed or not most or size <= most:
@@ -128,7 +128,7 @@ class UserAgentCore:
         return f"SIP/2.0/{hop.transport.upper()} {bracketed(host)}:{port}"
 
     def uri(self, hop: Hop, user: str = "") -> str:
-        """Return our own address as seen from a hop; ``user`` is by default the endpoint's."""
+        """Return our address as seen from a hop."""
         host, port = self._local(hop)
         scheme = "sips" if hop.secure else "sip"
         return f"{scheme}:{user or self.settings.user}@{bracketed(host)}:{port}"
@@ -208,7 +208,7 @@ class UserAgentCore:
         return ack, hop
 
     def describe(self, message: Request | Response, *options: str) -> None:
-        """Add Allow, Supported and User-Agent or Server; ``options`` are further extensions."""
+        """Add Allow, Supported with ``options``, User-Agent or Server."""
         message.add("Allow", ALLOW)
         message.add("Supported", ", ".join(filter(None, ("timer", "replaces", *options))))
         if self.settings.user_agent:

@@ -1,7 +1,7 @@
-"""Fields inside SIP headers: lists, addresses, URIs and Via, parsed by ``sipmessage``.
+"""Header fields: lists, addresses, URIs and Via, parsed by ``sipmessage``.
 
-Values are kept and echoed as received (``sipmessage`` would rewrite quoted parameters,
-percent-encoded). What the parser raises on garbage becomes :class:`BadSip`.
+Values are echoed as received (``sipmessage`` would rewrite quoted parameters, percent-encoded).
+Its errors become :class:`BadSip`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_FIELD_CHARS = 4096
 MAX_PARAMETERS = 64
 """Most parameters of one address, URI or Via."""
 MAX_CACHED = 256
-"""Cached parsed values: each is parsed several times while a message is handled."""
+"""Cached parsed values; each is parsed several times a message."""
 
 _STRUCTURE = re.compile(r'[",<>\\]')
 
@@ -123,7 +123,7 @@ def parse_uri(text: str) -> URI:
 
 @lru_cache(MAX_CACHED)
 def parse_address(text: str) -> NameAddr:
-    """Parse a name-addr or addr-spec with its parameters, not its URI; raises BadSip."""
+    """Parse a name-addr or addr-spec, not its URI; raises BadSip."""
     _bounded(text, "An address")
     text = text.strip()
     opening = next((index for index, char in _unquoted(text) if char == "<"), -1)
@@ -174,7 +174,7 @@ def delta_seconds(text: str | None, most: int) -> int | None:
 
 
 def uri_parameter(uri: URI, name: str) -> str | None:
-    """Return a URI parameter by lower-case name; None when absent, "" without a value."""
+    """Return a URI parameter by lower-case name; None: absent, "": without value."""
     for key, value in uri.parameters.items():
         if key.lower() == name:
             return value or ""
@@ -182,7 +182,7 @@ def uri_parameter(uri: URI, name: str) -> str | None:
 
 
 def check_secure(uri_text: str, transport: str = "") -> None:
-    """Raise BadSip for a sips: URI that names UDP, or would go by that ``transport``."""
+    """Raise BadSip for a sips: URI over UDP."""
     # RFC 3261 section 26.2.2: it takes TLS on each hop.
     if uri_text.strip()[:5].lower() != "sips:":
         return
@@ -214,13 +214,13 @@ def _shown(text: str) -> str:
 
 
 MAX_CUSTOM_HEADERS = 32
-"""Most header fields that a program may add to one message."""
+"""Header fields a program may add to a message."""
 MAX_VALUE_CHARS = 2048
 """Longest value of such a line."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9\-.!%*_+`'~]{1,64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-"""Line breaks and the like, and what UTF-8 cannot write."""
+"""Line breaks and other control characters; lone surrogates."""
 OURS = frozenset(
     {
         *("via", "from", "to", "call-id", "cseq", "contact", "max-forwards", "route"),
@@ -232,13 +232,13 @@ OURS = frozenset(
         *("info-package", "min-expires", "date", "timestamp", "mime-version", "path"),
     }
 )
-"""Header fields that the user agent writes itself, in lower case."""
+"""Header fields of the user agent, lower case."""
 
 
 class CallHeaders(Mapping[str, str]):
-    """Header fields of one message by name in any case, each with its first value.
+    """Header fields of one message by case-insensitive, long name.
 
-    Compact names are written out. :meth:`getlist` gives all values of a name.
+    Each gives its first value; :meth:`getlist` all.
     """
 
     __slots__ = ("_values",)
@@ -269,7 +269,7 @@ class CallHeaders(Mapping[str, str]):
         return self._values.get(_long(name), ("", ()))[1]
 
     def uri(self, name: str) -> str | None:
-        """Return the first usable SIP address in a header, else the first other URI, or None."""
+        """Return the first usable SIP address, else the first other URI, or None."""
         found: list[str] = []
         for line in self.getlist(name):
             for value in split_list(line):
@@ -283,7 +283,7 @@ class CallHeaders(Mapping[str, str]):
 
 
 def check_headers(headers: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    """Check header fields that a program wants to add; raises BadSip."""
+    """Check a program's header fields; raises BadSip."""
     # A name must be a token that the user agent does not write itself; a value holds no control
     # characters, which could inject another header.
     lines = list((headers or {}).items())
@@ -305,7 +305,7 @@ def check_headers(headers: Mapping[str, str] | None) -> list[tuple[str, str]]:
 
 
 def check_reason(reason: str) -> str:
-    """Check a reason phrase; raises BadSip where it would break the line."""
+    """Check a reason phrase; raises BadSip."""
     if _CONTROL.search(reason) or len(reason) > MAX_VALUE_CHARS:
         raise BadSip("The reason is too long, or holds a line break or control character.")
     return reason

@@ -1,8 +1,8 @@
-"""SIP messages: parsing of received bytes, and writing of ours.
+"""SIP messages, parsed and written.
 
-``sipmessage`` knows header names, compact forms and multiple values; bounds, folded lines, a space
-before the colon, a missing reason phrase, lengths, mandatory headers and control characters (a lone
-CR or LF echoed back would inject a header) are checked here first. Garbage raises :class:`BadSip`.
+``sipmessage`` knows header names, compact forms and multiple values. Bounds, folded lines, a
+space before the colon, missing reason phrases, lengths, mandatory headers and control characters
+(a lone CR or LF echoed back would inject a header) are checked before. Raises :class:`BadSip`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qwen3tts_phone.sip.message.fields import (
 from qwen3tts_phone.sip.message.network import Hop
 
 MAX_MESSAGE_BYTES = 65535
-"""Largest message; what one UDP datagram can hold, and the bound on TCP."""
+"""One UDP datagram; also the bound on TCP."""
 MAX_HEAD_BYTES = 16384
 """Largest start line and headers together."""
 MAX_HEADERS = 160
@@ -34,11 +34,10 @@ MAX_HEADERS = 160
 MAX_NAMES = 80
 """Most different header names of one message."""
 MAX_STRUCTURE = 1000
-"""Most commas, semicolons, quotes, angle brackets and backslashes of one message's headers."""
+"""Commas, semicolons, quotes, angle brackets and backslashes of all headers."""
 MAX_VALUES = 100
-"""Most values of one header, all its lines together; a Via has at most 70 (Max-Forwards)."""
+"""Values of one header; a Via has at most 70 (Max-Forwards)."""
 MAX_CALL_ID_CHARS = 512
-"""Longest Call-ID; it stands in logs and records."""
 BRANCH_COOKIE = "z9hG4bK"
 """Magic cookie of RFC 3261 section 8.1.1.7."""
 
@@ -47,7 +46,7 @@ CALL_ID = re.compile(rb"\r\n(?:Call-ID|i)[ \t]*:([^\r\n]*)", re.I)
 """Call-ID of an unparsed message."""
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-"""Line breaks and other control characters, and what UTF-8 cannot encode."""
+"""Control characters, line breaks and lone surrogates."""
 _STRUCTURE = b',;"<>\\'
 _ONCE = ("From", "To", "Call-ID", "CSeq")
 
@@ -165,7 +164,6 @@ class _Message:
 
     @property
     def contact_uri(self) -> str | None:
-        """URI of the first Contact where it is usable, or None."""
         try:
             contact = self.contact
             if contact is not None:
@@ -195,7 +193,7 @@ class _Message:
 
 @dataclass(slots=True)
 class Request(_Message):
-    """Request; ``uri`` is the Request-URI as received or to be sent."""
+    """Request; ``uri`` as received or to be sent."""
 
     method: str
     uri: str
@@ -209,7 +207,7 @@ class Response(_Message):
     status: int
     reason: str
     unanswered: str = field(default="", kw_only=True, compare=False)
-    """Why its challenge was not answered; empty where it was none, or was answered."""
+    """Reason of an unanswered challenge; else empty."""
 
     def __bytes__(self) -> bytes:
         return self._write(f"SIP/2.0 {self.status} {self.reason}")
@@ -227,7 +225,7 @@ class InvalidRequest(BadSip):
 
 
 def parse_message(data: bytes) -> Request | Response:
-    """Parse one whole message (a datagram, or a frame of a stream); raises BadSip."""
+    """Parse one datagram or framed message; raises BadSip."""
     if len(data) > MAX_MESSAGE_BYTES:
         raise BadSip(f"A message of {len(data)} bytes is over the bound of {MAX_MESSAGE_BYTES}.")
     head, blank, body = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
@@ -337,7 +335,7 @@ def _cseq(value: str) -> tuple[int, str]:
 
 
 def reply(request: Request, status: int, reason: str = "", *, to_tag: str = "") -> Response:
-    """Return a response with the headers that RFC 3261 section 8.2.6 copies."""
+    """Return a response with the headers of RFC 3261 section 8.2.6."""
     response = Response(status, reason or REASONS.get(status, "Answer"))
     for name in ("Via", "From", "To", "Call-ID", "CSeq"):
         for value in request.headers.getlist(name):
@@ -348,7 +346,7 @@ def reply(request: Request, status: int, reason: str = "", *, to_tag: str = "") 
 
 
 def checked_sdp(message: Request | Response) -> str | None:
-    """Return the SDP of a message, None without a body; raises UnsupportedBody."""
+    """Return the SDP; None without a body; raises UnsupportedBody."""
     if not message.body:
         return None
     sdp = message.sdp
@@ -366,18 +364,18 @@ _PINGS = re.compile(rb"(?:\r\n\r\n)+")
 
 
 class StreamFramer:
-    """Splits a byte stream into messages (RFC 3261 section 18.3); an error is final."""
+    """Splitter of a byte stream (RFC 3261 section 18.3); an error is final."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._searched = 0
         self._total = 0
-        """Length of the message under way, once its headers are complete."""
+        """Length of the current message, once its headers are complete."""
         self.pings = 0
-        """Keepalives (RFC 5626 section 3.5.1) received and not yet answered with PONG."""
+        """Keepalives (RFC 5626 section 3.5.1) not yet answered."""
 
     def push(self, data: bytes) -> list[bytes]:
-        """Take bytes and return whole messages; raises BadSip when the stream is unusable."""
+        """Return whole messages; raises BadSip."""
         self.feed(data)
         messages: list[bytes] = []
         while (message := self.next()) is not None:

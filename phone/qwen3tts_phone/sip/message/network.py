@@ -8,36 +8,36 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 DnsLookup = Literal["address", "srv", "naptr"]
-"""DNS query for a host (RFC 3263 section 4): its address alone, where its port was given; SRV,
-where the transport was; else NAPTR as well."""
+"""DNS query of a host (RFC 3263 section 4): address where its port was given; SRV where the
+transport was; else NAPTR too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """Transport, host and port that a message goes to or came from."""
+    """Transport, host and port of a message."""
 
     transport: str
     host: str
-    """An IP address, or a name that is looked up when something is sent there."""
+    """IP address, or a name resolved on sending."""
     port: int
     flow: int = 0
-    """Above 0: a connection; below: one of our UDP sockets after the first; 0 = any."""
+    """Above 0: a connection; below: a further UDP socket; 0: any."""
     by_flow: bool = False
-    """Whether that connection is used whatever host and port say, as long as it is open."""
+    """True if that connection is used while it is open, whatever host and port."""
     name: str = field(default="", compare=False)
-    """Domain that led to the address; the certificate there must name it."""
+    """Domain that led here, which the certificate must name."""
     lookup: DnsLookup = field(default="address", compare=False)
     """DNS query where ``host`` is a name."""
     secure: bool = field(default=False, compare=False)
-    """Whether a sips: address led here, so that our Contact must be one (RFC 3261 8.1.1.8)."""
+    """True if a sips: address led here: our Contact must be one (RFC 3261 8.1.1.8)."""
     rank: int = field(default=0, compare=False)
     """Distance from the best of an account's servers; 0 is best."""
     server: str = field(default="", compare=False)
     """URI of a further server of an account; else empty."""
     fixed: bool = field(default=False, compare=False)
-    """Whether the transport is fixed: named in the URI, or the only one."""
+    """True if the URI names the transport, or there is only one."""
     others: tuple[Hop, ...] = field(default=(), compare=False)
-    """Next hops when this one does not respond (RFC 3263 section 4.3)."""
+    """Next hops on failure (RFC 3263 section 4.3)."""
 
     @property
     def reliable(self) -> bool:
@@ -61,7 +61,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 IPV6_SITE_BITS = 64
-"""The least that one customer has (RFC 6177): any address in it is theirs."""
+"""Least prefix of one customer (RFC 6177)."""
 
 
 _PRIVATE: tuple[Network, ...] = (
@@ -72,7 +72,7 @@ _PRIVATE: tuple[Network, ...] = (
 
 
 def networks(texts: Iterable[str], what: str = "networks") -> tuple[Network, ...]:
-    """Parse networks such as ``192.0.2.0/24``, or addresses; raises ValueError with ``what``."""
+    """Parse networks or addresses; raises ValueError with ``what``."""
     found: list[Network] = []
     for text in texts:
         try:
@@ -85,7 +85,7 @@ def networks(texts: Iterable[str], what: str = "networks") -> tuple[Network, ...
 
 
 def address_of(host: str) -> Address | None:
-    """Return a host's IP address, None for a name; an IPv4-mapped one is IPv4."""
+    """Return an IP address, an IPv4-mapped one as IPv4; None for a name."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:

@@ -1,7 +1,7 @@
-"""Via: where responses go, and where a request really came from.
+"""Via: response address and observed source.
 
-A phone behind a NAT often writes the address of its own network into Contact. Requests then go to
-where its message came from, never to another address of its choosing.
+A phone behind a NAT often writes a private Contact: requests then go to the source of its
+message, never to another address of its choice.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def uri_at_server(uri: str, server: str) -> str:
 
 
 def mapped_address(response: Response) -> tuple[str, int] | None:
-    """Return host and port that our request was seen from (RFC 3581), or None."""
+    """Return our host and port as the far end saw them (RFC 3581), or None."""
     values = response.values("Via")
     via = parse_via(values[0])
     said = {name.lower(): value or "" for name, value in via.parameters.items()}
@@ -97,7 +97,7 @@ def received_host(value: str) -> str:
 
 
 def observed_source(message: Request | Response) -> Hop | None:
-    """Return the source of a message whose Contact is unusable from outside; else None."""
+    """Return the source of a message whose Contact is private; else None."""
     source, contact = message.source, message.contact
     if source is None or contact is None:
         return None
@@ -133,13 +133,13 @@ def _port_changed(message: Request | Response, uri: URI, source: Hop) -> bool:
 
 
 FORWARDED = "forwarded"
-"""Key for all sources that a local proxy does not disclose."""
+"""Key of all sources that a local proxy hides."""
 MAX_PROXIES = 8
 """Local proxies that are looked behind."""
 
 
 def origin_of(request: Request, host: str) -> str:
-    """Return the host that a request is judged by: its source, or what a local proxy saw."""
+    """Return the source host, as a local proxy saw it where it hides it."""
     # A loopback request with one Via was made on this machine, unless that Via names another host:
     # then a tunnel or port forwarder passed it on. With more, a local proxy forwarded it (RFC 3261
     # section 16.6), and the Via beneath its own holds the origin (section 18.2.1): ``received``, or

@@ -19,9 +19,9 @@ from qwen3tts_phone.sip.transaction.dialog import new_call_id, new_tag
 from qwen3tts_phone.sip.transaction.transaction import Failure
 
 Located = Callable[[Sequence[Hop], OSError | None, float], None]
-"""Receives the servers, best first, or the failure, and the time."""
+"""Receives servers, best first, or the failure, and the time."""
 Locate = Callable[[Located], None]
-"""Looks up the servers of an account, synchronously or later."""
+"""Server look-up of an account; may answer later."""
 Learn = Callable[[Hop, Response], None]
 """Learns our mapped address from a response."""
 
@@ -31,15 +31,15 @@ class OptionsReply:
     status: int
     reason: str
     round_trip_s: float
-    """From the last transmission of the request to the response."""
+    """From the last transmission to the response."""
     user_agent: str = ""
     """Server or User-Agent of the response."""
     server: str = ""
-    """Server that responded: ``192.0.2.1:5060 over UDP``."""
+    """Responding server: ``192.0.2.1:5060 over UDP``."""
 
 
 class OptionsRequest:
-    """One OPTIONS request; ``done`` is called once, with the response's status or None."""
+    """One OPTIONS; ``done`` gets the status or None, once."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ async def send_options(
     now: Callable[[], float],
     flush: Callable[[], None],
 ) -> OptionsReply:
-    """Send OPTIONS and wait for a final response; raises CalleeUnreachable or BadCertificate."""
+    """Send OPTIONS and wait; raises CalleeUnreachable or BadCertificate."""
     done: asyncio.Future[OptionsReply] = asyncio.get_running_loop().create_future()
 
     def answered(status: int | None, now: float) -> None:
@@ -159,7 +159,7 @@ def _no_answer(probe: OptionsRequest) -> CalleeUnreachable:
 
 
 EARLY = 0.8
-"""Least part of the period between keepalives (RFC 5626 section 4.4.1)."""
+"""Least part of the keepalive period (RFC 5626 section 4.4.1)."""
 AGAIN_S = 15.0
 """Longest wait before a silent server is asked again."""
 PONG_S = 10.0
@@ -175,7 +175,7 @@ class KeepaliveTransport(Protocol):
 
 
 class Keepalive:
-    """Keepalive of one account's server; ``changed`` is called when reachability changes."""
+    """Keepalive of one server; ``changed`` reports reachability."""
 
     def __init__(
         self,
@@ -188,14 +188,14 @@ class Keepalive:
         learn: Learn = lambda hop, response: None,
     ) -> None:
         self.reachable: bool | None = None
-        """None until known; over UDP, CRLF pings never tell."""
+        """None: unknown; CRLF over UDP never tells."""
         self.round_trip_s: float | None = None
         self.hop: Hop | None = None
         """Server that responded last."""
         self.error: CallError | None = None
         self.changed: Callable[[], None] = lambda: None
         self.returned: Callable[[float], None] = lambda now: None
-        """Called with the time when a server responds again, or another one in its place."""
+        """Called with the time when a server responds again."""
         self._agent = agent
         self._account = account
         self._locate = locate

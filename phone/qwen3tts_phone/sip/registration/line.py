@@ -1,4 +1,4 @@
-"""An account in use: its registration and keepalive, as a program sees them."""
+"""Account in use: registration and keepalive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AccountEvent:
 
 
 class Registration:
-    """Registration as a program sees it; it refreshes itself until ``unregister``."""
+    """Registration, refreshed until ``unregister``."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Registration:
 
     @property
     def state(self) -> RegistrationState:
-        """State; RETRYING means that the last attempt failed, see ``error``."""
+        """State; after RETRYING see ``error``."""
         return self._core.state
 
     @property
@@ -61,12 +61,12 @@ class Registration:
 
     @property
     def expires_at(self) -> float | None:
-        """End of the binding unless it is refreshed, in seconds of the endpoint's clock."""
+        """End of the binding, endpoint clock seconds."""
         return self._core.expires_at
 
     @property
     def server(self) -> str:
-        """Registrar in use, or tried last: ``192.0.2.1:5060 over UDP``."""
+        """Registrar used last: ``192.0.2.1:5060 over UDP``."""
         hop = self._core.hop
         return hop.at if hop is not None else ""
 
@@ -75,20 +75,20 @@ class Registration:
         return self._core.is_bound(self._now())
 
     async def registered(self) -> None:
-        """Wait until it is granted; raises RegistrationFailed when it has ended instead."""
+        """Wait until granted; raises RegistrationFailed."""
         await self._until(RegistrationState.REGISTERED, RegistrationState.ENDED)
         if self._core.state is RegistrationState.ENDED and self._core.error is not None:
             raise self._core.error
 
     async def refreshed(self) -> None:
-        """Wait until the binding has been granted once more, or has ended."""
+        """Wait until the binding is granted again or has ended."""
         grants = self._core.grants
         while self._core.grants == grants and self._core.state is not RegistrationState.ENDED:
             self._moved.clear()
             await self._moved.wait()
 
     async def unregister(self) -> None:
-        """Remove our binding and wait for the response; raises RegistrationFailed."""
+        """Remove our binding; raises RegistrationFailed."""
         self._core.stop(self._now())
         self._flush()
         await self._until(RegistrationState.ENDED)
@@ -106,7 +106,7 @@ class Registration:
 
 
 class Line:
-    """Account in use at an endpoint. Made by :meth:`SipEndpoint.add`."""
+    """Account in use; made by :meth:`SipEndpoint.add`."""
 
     def __init__(
         self,
@@ -117,15 +117,15 @@ class Line:
     ) -> None:
         self.account = account
         self.credentials = credentials
-        """Password policy, with the servers and realms that may ask for it."""
+        """Challenge policy with servers and realms."""
         self.registration: Registration | None = None
         """None for a trunk."""
         self.core: RegistrationCore | None = None
         self.keepalive: Keepalive | None = None
         self.hops: tuple[Hop, ...] = ()
-        """Servers as DNS last gave them, best first."""
+        """Servers of the last look-up, best first."""
         self.look_at = 0.0
-        """When they are looked up again at the latest, in seconds. For the endpoint."""
+        """Time of the next look-up, seconds."""
         self._now = now
         self._tell = tell
         self._was_bound = False
@@ -155,7 +155,7 @@ class Line:
 
     @property
     def reachable(self) -> bool | None:
-        """Result of the keepalive; None where unknown, or without keepalive."""
+        """Keepalive result; None: unknown."""
         return self.keepalive.reachable if self.keepalive is not None else None
 
     @property
@@ -172,7 +172,7 @@ class Line:
 
     @property
     def server(self) -> str:
-        """Server in use: ``192.0.2.1:5060 over UDP``; empty before one was found."""
+        """Server in use: ``192.0.2.1:5060 over UDP``; empty before the first look-up."""
         hop = self.hop
         return hop.at if hop is not None else ""
 

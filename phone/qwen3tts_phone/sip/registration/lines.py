@@ -1,4 +1,4 @@
-"""Accounts in use at an endpoint: their servers, calls and credentials."""
+"""Accounts in use: servers, calls, credentials."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from qwen3tts_phone.sip.transport.locator import Locator
 LOOK_EVERY_S = 60.0
 """Interval of server look-ups."""
 MOVED_EVERY_S = 10.0
-"""Interval of checks for a change of our own address."""
+"""Interval of checks of our own address."""
 MAX_CREDENTIALS = 1000
-"""Most accounts not in use whose servers and realms are remembered."""
+"""Accounts not in use whose credentials are kept."""
 SERVER_RANK = 1000
-"""Ranks of one server's SRV records are below this; those of the next server begin with it."""
+"""First rank of the next server; SRV records of one lie below."""
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class AccountLines:
-    """Accounts of an endpoint, by name, in the order of addition."""
+    """Accounts by name, in order of addition."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class AccountLines:
         self._trust = trust
         self._watch_at: float | None = None
         self._strangers: dict[Account, AccountCredentials] = {}
-        """Of accounts that calls were placed with and that are not in use."""
+        """Credentials of accounts that placed calls and are not in use."""
 
     # Addition and removal
 
     async def add(self, account: Account, *, wait: bool) -> Line:
-        """Use an account; raises RegistrationFailed, or OSError where it has no address."""
+        """Use an account; raises RegistrationFailed, or OSError without an address."""
         if account.name in self.all:
             raise WrongState(
                 f"There is an account named {account.name!r} already.",
@@ -167,7 +167,7 @@ class AccountLines:
     # Servers
 
     async def servers(self, account: Account) -> tuple[Hop, ...]:
-        """Return all servers of an account, best first; raises OSError without any."""
+        """Return an account's servers, best first; raises OSError."""
         hops: list[Hop] = []
         failure: OSError | None = None
         for number, uri in enumerate(account.servers):
@@ -263,7 +263,7 @@ class AccountLines:
         return self.credentials(account).digest()
 
     def digest_towards(self, account: Account | None, hop: Hop) -> Digest | None:
-        """Return the credentials for a call to a hop; None where it is no server of the account."""
+        """Return the credentials for a hop; None for foreign servers."""
         if account is None:
             return None
         credentials = self.credentials(account)
@@ -349,7 +349,7 @@ class AccountLines:
 
 
 def target_uri(target: str, account: Account | None) -> str:
-    """Return a target as a URI: with an account a bare number or name is its registrar's."""
+    """Return a target as URI; a bare number or name is the registrar's."""
     # So is a ``tel:`` URI, unless the account has a proxy, which takes it as it is.
     target = target.strip()
     if account is None or not target:

@@ -1,7 +1,6 @@
-"""Registration: REGISTER with its refreshes (RFC 3261 section 10.2), until unregistered.
+"""Registration: REGISTER and refreshes (RFC 3261 section 10.2).
 
-The best server that answers is used; while it is not the best of all, that one is probed now and
-then.
+The best answering server is used; a better one is probed now and then.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ class RegistrationEvent(Enum):
     START = auto()
     GRANTED = auto()
     REFUSED = auto()
-    """Ends the registration, if it was the first attempt."""
+    """Final for a first attempt."""
     POSTPONED = auto()
-    """The first attempt failed, and is repeated."""
+    """First attempt failed, to be repeated."""
     DUE = auto()
     STOP = auto()
 
@@ -72,26 +71,25 @@ REGISTRATION_TRANSITIONS: dict[tuple[RegistrationState, RegistrationEvent], Regi
 
 
 REFRESH_FROM, REFRESH_TO = 0.80, 0.90
-"""A refresh goes out at a random point of this part of the granted expiry, so that the clients of a
-restarted registrar do not come together."""
+"""Random refresh within this part of the expiry, so that clients of a restarted registrar spread.
+"""
 RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
-"""Waits before a failed attempt is repeated; the last one repeats."""
+"""Backoff; the last one repeats."""
 REFUSED_S = (60.0, 120.0, 300.0)
-"""The same after a refusal: frequent attempts often get an address banned."""
+"""Backoff after a refusal: frequent attempts often get an address banned."""
 REFUSALS = {400, 401, 403, 404, 405, 407, 501, 603, 604}
 JITTER = 0.25
 """Random variation of waits."""
 LOST_WITHIN_S = 1.0
-"""A lost connection is replaced within this, at random."""
+"""Random delay before a lost connection is replaced."""
 MOVE_EVERY_S = 5.0
-"""Least time between two registrations because of a changed address."""
+"""Least interval of registrations for a changed address."""
 MAX_MOVES = 3
-"""Most such registrations in a row; a NAT that maps another address each time is given up on."""
+"""Consecutive ones; a NAT that always maps another address is given up."""
 RETURN_S = 30.0
 """Interval of probes of the best server."""
 RETURNED_WITHIN_S = 3.0
-"""A server that returned gets a registration within this, at random: it may have restarted, and all
-its clients notice at the same time."""
+"""Random delay after a server's return, as all its clients notice together."""
 RETURNED_EVERY_S = 30.0
 """Least time between two such registrations."""
 MAX_EXPIRES_S = 7 * 24 * 3600
@@ -100,7 +98,7 @@ MAX_RAISES = 3
 
 
 class RegistrationCore:
-    """Registration without I/O; ``changed`` is called after each transition."""
+    """Registration without I/O; ``changed`` follows each transition."""
 
     def __init__(
         self,
@@ -114,15 +112,15 @@ class RegistrationCore:
     ) -> None:
         self.state = RegistrationState.IDLE
         self.error: CallError | None = None
-        """Error of the last attempt; None after a success."""
+        """Error of the last attempt, or None."""
         self.granted_s = 0
-        """Expiry granted last, in seconds."""
+        """Last granted expiry."""
         self.grants = 0
         """Count of grants."""
         self.expires_at: float | None = None
-        """End of the binding unless it is refreshed, in seconds; None = no binding."""
+        """End of the binding, seconds; None: no binding."""
         self.hop: Hop | None = None
-        """Server in use, or tried last."""
+        """Server used last."""
         self.changed: Callable[[], None] = lambda: None
         self._agent = agent
         self._account = account
@@ -141,13 +139,13 @@ class RegistrationCore:
         self._return_at: float | None = None
         self._probe: OptionsRequest | None = None
         self._bound: str | None = None
-        """Our Contact as it was granted."""
+        """Our granted Contact."""
         self._flow = 0
         self._failures = 0
         self._raises = 0
         self._moves = 0
         self._returned_at = -math.inf
-        """When the last registration after a server's return was sent, or is due."""
+        """Time of the registration after a server's return."""
         agent.timed.append(self)
 
     # Called by the shell

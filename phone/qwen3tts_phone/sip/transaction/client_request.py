@@ -1,8 +1,4 @@
-"""Client request until its final response.
-
-It is sent again with credentials when challenged, and to the next server when one does not answer
-or has no room (RFC 3263 section 4.3).
-"""
+"""Client request, with challenges and failover (RFC 3263 section 4.3)."""
 
 from __future__ import annotations
 
@@ -23,11 +19,11 @@ from qwen3tts_phone.sip.transaction.transaction import Failure, Transaction
 from qwen3tts_wire.errors import log_text
 
 OnOutcome = Callable[[Response | Failure, float], None]
-"""Receives the final response or the failure, and the time."""
+"""Receives final response or failure, and the time."""
 
 
 class OutcomeListener:
-    """Hands the final response or the failure to a function, once."""
+    """Adapter of a function to the final response or failure, once."""
 
     def __init__(self, told: OnOutcome) -> None:
         self._told: OnOutcome | None = told
@@ -47,13 +43,13 @@ class OutcomeListener:
 
 
 FIRST_S = 30.0
-"""Penalty after a first failure; each further one doubles it."""
+"""First penalty; each further failure doubles it."""
 LONGEST_S = 300.0
 MAX_SERVERS = 1000
 
 
 class ServerHealth:
-    """Recent failures by transport, address and port, so that other servers come first (pure)."""
+    """Recent failures by transport, address and port (pure)."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str, int], tuple[float, float]] = {}
@@ -81,7 +77,7 @@ class ServerHealth:
         return sorted(hops, key=lambda hop: self.is_down(hop, now))
 
     def first(self, hops: Iterable[Hop], now: float, prefer: Hop | None = None) -> Hop:
-        """Return the hop to try first, with the others after it; ``prefer`` unless it is down."""
+        """Return the first hop, others after it; ``prefer`` unless down."""
         order = self.order(hops, now)
         if prefer in order and not self.is_down(prefer, now):
             order.insert(0, order.pop(order.index(prefer)))
@@ -96,8 +92,6 @@ log = logging.getLogger(__name__)
 
 
 class ResponseListener(Protocol):
-    """Receiver of the responses to a client request."""
-
     def on_provisional(self, response: Response, now: float) -> None: ...
 
     def on_final(self, response: Response, now: float) -> None: ...
@@ -116,8 +110,7 @@ class NullListener:
 
 
 FAILOVER_STATUSES = {408, 500, 502, 503, 504}
-"""Responses that cause failover: this server cannot, another may. RFC 3263 section 4.3 names 503
-alone; proxies send the others for a server behind them."""
+"""RFC 3263 section 4.3 names 503; proxies send the others for a server behind them."""
 
 
 class RequestContext(Protocol):
@@ -132,7 +125,7 @@ class RequestContext(Protocol):
 
 
 class ClientRequest:
-    """Request with its retries: challenges, failover, UDP and TCP; until the final response."""
+    """Request until its final response: challenges, failover, UDP and TCP."""
 
     def __init__(
         self,
@@ -150,12 +143,12 @@ class ClientRequest:
         self.hop = hop
         """Where it was last sent."""
         self.cause: CallError | None = None
-        """Why it could not be sent, where the transport knows."""
+        """Transport's reason of a failure."""
         self.sent_at = 0.0
-        """When it was last sent, in seconds."""
+        """Last transmission, seconds."""
         self._context = context
         self._udp_fallback: tuple[Hop, list[str]] | None = None
-        """The hop by UDP, and our Contacts there, while TCP is tried for a large request."""
+        """UDP hop and Contacts, while TCP is tried for a large request."""
         self._stays_udp = False
         self._health = context.health
         self._others = list(hop.others)
@@ -165,7 +158,7 @@ class ClientRequest:
         self._rerouted = False
         self._proceeding = False
         self.may_retry = True
-        """Cleared when its success is no longer wanted."""
+        """False once its success is not wanted."""
         self.transaction: Transaction | None = None
         self._layer = context.layer
         self._listener = listener
@@ -175,7 +168,7 @@ class ClientRequest:
         self._limit: float | None = None
         self._answered: set[tuple[bool, str]] = set()
         self._reached = False
-        """Whether a far end has answered provisionally: no proxy of ours challenges after that."""
+        """True after a provisional response: none of our proxies challenges then."""
 
     def start(self, now: float) -> None:
         self._send(self.request, now)

@@ -25,14 +25,14 @@ MAX_ROUTES = 32
 """Most entries of a route set."""
 
 TARGETING = frozenset({"INVITE", "UPDATE", "REFER", "NOTIFY"})
-"""Methods that refresh the remote target (RFC 3261 section 12.2, 3311, 3515, 6665)."""
+"""Target refresh methods (RFC 3261 section 12.2, 3311, 3515, 6665)."""
 
 DialogId = tuple[str, str, str]
 """Call-ID, local tag, remote tag."""
 
 
 def new_tag() -> str:
-    """Return a tag for From or To (RFC 3261 section 19.3: at least 32 random bits)."""
+    """Return a From or To tag (RFC 3261 section 19.3: at least 32 random bits)."""
     return secrets.token_hex(8)
 
 
@@ -55,7 +55,7 @@ class Dialog:
     local: str
     """Our From or To value, tag included."""
     remote: str
-    """Their From or To value, tag included, as received."""
+    """Their From or To value with tag."""
     target: str
     """Remote target: the URI of their Contact."""
     routes: list[str]
@@ -65,18 +65,18 @@ class Dialog:
     contact: str = ""
     """Our Contact value in requests of this dialog."""
     flow: int = 0
-    """TCP connection that the dialog came by; the last resort when their Contact is unreachable."""
+    """TCP connection of the dialog, for an unreachable Contact."""
     seen: Hop | None = None
-    """Source of their Contact, if that is unusable from outside their network."""
+    """Source of a private Contact."""
     first_hop: str = ""
-    """`next_hop` as the dialog began: no later request, whose source is unverified, changes it."""
+    """Initial `next_hop`; later sources are unverified."""
 
     def __post_init__(self) -> None:
         self.first_hop = self.next_hop
 
     @classmethod
     def of_caller(cls, request: Request, response: Response) -> Dialog:
-        """Return the UAC's dialog (section 12.1.2) from its request and a response with a tag."""
+        """Return the UAC's dialog (section 12.1.2)."""
         contact = response.contact
         # Section 12.1.2: reversed, since the nearest proxy added its entry first.
         routes = list(reversed(response.values("Record-Route")))
@@ -98,7 +98,7 @@ class Dialog:
 
     @classmethod
     def of_callee(cls, request: Request, tag: str, contact: str) -> Dialog:
-        """Return the UAS's dialog (section 12.1.1) from the request and our tag."""
+        """Return the UAS's dialog (section 12.1.1)."""
         theirs = request.contact
         if theirs is None:
             raise BadSip("The INVITE has no Contact, so nothing could be sent back to the caller.")
@@ -125,7 +125,7 @@ class Dialog:
         return (self.call_id, self.local_tag, self.remote_tag)
 
     def confirm(self, answered: Dialog, response: Response) -> None:
-        """Confirm an early dialog with target and route of the 2xx (section 13.2.2.4)."""
+        """Take target and route of the 2xx (section 13.2.2.4)."""
         self.routes = answered.routes
         self.flow = answered.flow or self.flow
         self.remote = answered.remote
@@ -139,14 +139,14 @@ class Dialog:
         return self.local_cseq
 
     def accept_cseq(self, number: int) -> bool:
-        """Return False for a request out of order (500, section 12.2.2); gaps are allowed."""
+        """Return False for a request out of order (500, section 12.2.2)."""
         if self.remote_cseq is not None and number <= self.remote_cseq:
             return False
         self.remote_cseq = number
         return True
 
     def request(self, method: str, cseq: int | None = None) -> Request:
-        """Return a request of this dialog (section 12.2.1.1), still without Via."""
+        """Return a request (section 12.2.1.1), without Via."""
         routes = list(self.routes)
         uri = self.target
         if routes:
@@ -185,7 +185,7 @@ _METHOD = re.compile(r";method=[^;]*", re.I)
 
 @dataclass(frozen=True, slots=True)
 class Replaces:
-    """Dialog to be replaced (RFC 3891), with its tags as the called side knows them."""
+    """Dialog to replace (RFC 3891); tags as the called side has them."""
 
     call_id: str
     to_tag: str
@@ -223,11 +223,11 @@ class ReferTo:
     target: str
     """The URI, without headers."""
     replaces: Replaces | None = None
-    """Dialog that the call is to replace (attended transfer)."""
+    """Dialog to replace (attended transfer)."""
 
     @classmethod
     def parse(cls, value: str) -> ReferTo:
-        """Parse Refer-To; raises BadSip for a target that could not be called."""
+        """Parse Refer-To; raises BadSip."""
         whole = parse_address(value).uri
         uri_text, _, headers = whole.partition("?")
         uri = parse_uri(uri_text)
@@ -246,7 +246,7 @@ class ReferTo:
 
     @property
     def value(self) -> str:
-        """Value of Refer-To; raises BadSip where the target cannot be used."""
+        """Value of Refer-To; raises BadSip."""
         parse_uri(self.target)
         if len(self.target) > MAX_FIELD_CHARS or any(char in '<>"?' for char in self.target):
             raise BadSip("The target of the transfer cannot be written into a header.")
@@ -291,7 +291,7 @@ def min_se(message: Request | Response) -> int:
 
 
 def too_brief(request: Request) -> bool:
-    """Return whether a request asks for an interval below the least (section 9: 422)."""
+    """Return whether the interval is too small (section 9: 422)."""
     asked = session_expires(request)
     return asked is not None and asked[0] < MIN_SE_S and supports_timer(request)
 
@@ -302,7 +302,7 @@ def supports_timer(message: Request | Response) -> bool:
 
 
 class SessionTimer:
-    """Session timer of one call (RFC 4028); off until both sides agree on one.
+    """Session timer (RFC 4028); off until both sides agree.
 
     One side refreshes at half the interval; the other hangs up shortly before its end.
     """
@@ -311,13 +311,13 @@ class SessionTimer:
         self.interval_s = 0
         """Seconds; 0 = off."""
         self.refresher = False
-        """Whether we are the refresher."""
+        """True if we refresh."""
         self._wanted_s = wanted_s
         self._refresh_at: float | None = None
         self._expires_at: float | None = None
 
     def ask(self, request: Request) -> None:
-        """Add our Session-Expires to a request (section 7.1)."""
+        """Add Session-Expires to a request (section 7.1)."""
         seconds = self.interval_s or self._wanted_s
         if not seconds:
             return
@@ -327,7 +327,7 @@ class SessionTimer:
         request.add("Min-SE", str(min(seconds, MIN_SE_S)))
 
     def answered(self, response: Response, now: float) -> None:
-        """Apply the 2xx to a request of ours (section 7.2)."""
+        """Apply their 2xx (section 7.2)."""
         agreed = session_expires(response)
         if agreed is None:
             self.stop()
@@ -337,7 +337,7 @@ class SessionTimer:
         self._start(agreed[0] and max(agreed[0], MIN_SE_S), agreed[1] != "uas", now)
 
     def answer(self, request: Request, response: Response, now: float) -> None:
-        """Add our part to the 2xx to a request of theirs (section 9)."""
+        """Complete our 2xx (section 9)."""
         asked = session_expires(request)
         if asked is None or asked[0] < MIN_SE_S:
             self.stop()

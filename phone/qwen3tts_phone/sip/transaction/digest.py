@@ -1,7 +1,7 @@
-"""Digest authentication as a client (RFC 2617, RFC 7616, RFC 8760), for 401 and 407 alike.
+"""Digest authentication of a client (RFC 2617, RFC 7616, RFC 8760).
 
-MD5, SHA-256 and SHA-512-256 with their ``-sess`` variants; qop ``auth`` and ``auth-int``, or none
-(RFC 2069). Of several challenges for one realm the strongest is answered, the topmost of equals.
+MD5, SHA-256 and SHA-512-256 with ``-sess``; qop ``auth``, ``auth-int`` or none (RFC 2069). Of
+one realm the strongest challenge is answered, the topmost of equals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from qwen3tts_phone.sip.message.network import Hop
 from qwen3tts_wire.errors import log_text
 
 MAX_CHALLENGES = 8
-"""Most challenges of one response, and most that are remembered."""
+"""Challenges of a response, and remembered ones."""
 MAX_REALMS = 16
 """Most realms whose strongest challenge is remembered."""
 
@@ -29,7 +29,7 @@ _PARAMETER = re.compile(
     re.S,
 )
 _HASHES = {"MD5": "md5", "SHA-256": "sha256", "SHA-512-256": "sha512_256"}
-"""Algorithms of RFC 7616 section 6.1, weakest first, with hashlib's names."""
+"""RFC 7616 section 6.1, weakest first, with hashlib's names."""
 ALGORITHMS = tuple(
     f"{name}{variant}"
     for name, known in _HASHES.items()
@@ -130,15 +130,15 @@ def _strength(challenge: Challenge) -> tuple[int, bool]:
 
 
 class ChallengePolicy:
-    """Policy that decides which challenges are answered, and where. This one allows any place.
+    """Policy of answered challenges; this one allows any place.
 
-    An answer is never weaker than what the realm asked for before: an attacker between could remove
-    the stronger challenges (RFC 8760 section 4).
+    An answer is never weaker than earlier ones to the realm: an attacker between could remove
+    stronger challenges (RFC 8760 section 4).
     """
 
     def __init__(self) -> None:
         self._grades: dict[str, int] = {}
-        """Grade of the best answered challenge by realm."""
+        """Best answered grade by realm."""
 
     def address(self, request: Request, hop: Hop) -> Hop | str:
         return hop
@@ -156,11 +156,10 @@ class ChallengePolicy:
         relayed: bool = False,
         passed: frozenset[str] = frozenset(),
     ) -> str:
-        """Return why a challenge to a request is not answered; empty where it is.
+        """Return why a challenge is not answered; else empty.
 
-        ``reached``: another response had come before from where the request ended. ``relayed``: a
-        provisional one had, from there or a proxy. ``passed``: realms of the proxies whose
-        challenges were answered.
+        ``reached``: another response came before from the request's end; ``relayed``: a
+        provisional one, from there or a proxy; ``passed``: realms of proxies already answered.
         """
         best = self._grades.get(challenge.realm, 0)
         if challenge.grade < best:
@@ -178,11 +177,11 @@ class ChallengePolicy:
 
 
 _Domain = tuple[str, ...]
-"""Protection domain of a nonce: hop, and for a 401 host and port of the Request-URI too."""
+"""Protection domain of a nonce: hop; for a 401 also the Request-URI's host and port."""
 
 
 class Digest:
-    """Nonces known to one call or registration, and the responses computed from its password."""
+    """Nonces of one call or registration."""
 
     def __init__(self, user: str, password: str, policy: ChallengePolicy | None = None) -> None:
         self.user = user
@@ -200,9 +199,9 @@ class Digest:
         relayed: bool = False,
         passed: frozenset[str] = frozenset(),
     ) -> list[Challenge]:
-        """Remember the challenges to a request that may be answered, and return them.
+        """Remember and return the challenges that may be answered.
 
-        Where one may not, ``response.unanswered`` says why. ``hop``: where the request was sent.
+        ``response.unanswered`` gets the reason of another; ``hop``: where the request was sent.
         """
         asked: list[Challenge] = []
         # Strongest first: then the policy withholds an answer from a weaker one.
@@ -238,9 +237,9 @@ class Digest:
             del self._known[next(iter(self._known))]
 
     def authorize(self, request: Request, hop: Hop, *, asked: bool = True) -> Hop:
-        """Add the credentials that a request may have there; return the hop that it goes to.
+        """Add credentials; return the request's hop.
 
-        ``asked``: it was challenged; else the nonces are those of earlier requests.
+        ``asked``: it was challenged; else earlier nonces are used.
         """
         # Only nonces of the same realm, hop and protection domain are used (RFC 3261 section 22.2,
         # RFC 7616 section 3.5). The hop is then an address, so that no later look-up leads
@@ -301,7 +300,7 @@ def response_digest(
     body: bytes,
     count: str,
 ) -> str:
-    """Return the request digest of RFC 7616 section 3.4.1, in hexadecimal."""
+    """Return the digest of RFC 7616 section 3.4.1, hexadecimal."""
     digest = _hash(challenge.algorithm)
     secret = digest(f"{user}:{challenge.realm}:{password}".encode())
     if challenge.algorithm.endswith("-SESS"):

@@ -1,8 +1,8 @@
-"""Transaction layer: which transaction a message belongs to, and when the next timer fires.
+"""Transaction layer: matching of messages, and timers.
 
-A response belongs to a client transaction by the branch of its top Via and the method of its CSeq;
-a request to a server transaction by branch, sent-by and method, an ACK as its INVITE (RFC 3261
-sections 17.1.3, 17.2.3). Requests without the magic cookie (RFC 2543) are matched by their headers.
+Responses match by the top Via's branch and the CSeq's method; requests by branch, sent-by and
+method, an ACK as its INVITE (RFC 3261 sections 17.1.3, 17.2.3); without the magic cookie (RFC
+2543) by their headers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from qwen3tts_phone.sip.transaction.transaction import (
 )
 
 MAX_SERVER_TRANSACTIONS = 4096
-"""Most server transactions; beyond it the oldest answered ones are forgotten."""
+"""Beyond it the oldest answered ones are forgotten."""
 MAX_STALE = 1000
-"""Most stale heap entries beyond the number of transactions."""
+"""Stale heap entries beyond the transactions."""
 
 _OUR_BRANCH = re.compile(rb"z9hG4bK[0-9a-f]{24}", re.I)
 """As made by ``new_branch``."""
@@ -57,14 +57,14 @@ def server_key(request: Request) -> Key:
 
 
 class TransactionLayer:
-    """All transactions; the caller drains ``outbox`` after every call."""
+    """All transactions; drain ``outbox`` after every call."""
 
     def __init__(self, timers: Timers) -> None:
         self.timers = timers
         self.outbox: deque[OutboundMessage] = deque()
         self._clients: dict[Key, Transaction] = {}
         self._branches: Counter[str] = Counter()
-        """Branches of the requests in ``_clients``; a CANCEL has that of its INVITE."""
+        """Branches in ``_clients``; a CANCEL has its INVITE's."""
         self._servers: dict[Key, Transaction] = {}
         self._identities: Counter[tuple[str, str, str, int]] = Counter()
         self._heap: list[Due] = []
@@ -99,7 +99,7 @@ class TransactionLayer:
         return True
 
     def receive_request(self, request: Request, hop: Hop, now: float) -> Transaction | None:
-        """Return a new server transaction, or None when a known one has handled the request."""
+        """Return a new server transaction; None: handled by a known one."""
         # An unmatched ACK gives None as well; use :meth:`find` first.
         key = server_key(request)
         known = self._servers.get(key)
@@ -122,7 +122,7 @@ class TransactionLayer:
         return self._servers.get(server_key(request))
 
     def invite_of_cancel(self, cancel: Request, source: Hop) -> Transaction | None:
-        """Return the INVITE that a CANCEL is for (RFC 3261 section 9.2)."""
+        """Return a CANCEL's INVITE (RFC 3261 section 9.2)."""
         # It must come from the INVITE's source (section 22.1): many phones count their branches, so
         # a stranger could guess one.
         key = server_key(cancel)
@@ -130,7 +130,7 @@ class TransactionLayer:
         return invite if invite is not None and invite.hop.host == source.host else None
 
     def is_merged(self, request: Request) -> bool:
-        """Return whether the same request came by another path (RFC 3261 section 8.2.2.2)."""
+        """Return whether the request came by another path before (RFC 3261 section 8.2.2.2)."""
         return request.to.tag is None and self._identities[_identity(request)] > 1
 
     def transport_failed(self, hop: Hop, now: float, cause: CallError | None = None) -> None:
@@ -139,7 +139,7 @@ class TransactionLayer:
             self._forget_if_done(transaction)
 
     def send_again(self, hop: Hop) -> bool:
-        """Resend unanswered requests of a hop; False where there are none."""
+        """Retransmit unanswered requests of a hop; False: none."""
         waiting = [
             t
             for t in self._sent_to(hop)

@@ -1,8 +1,7 @@
-"""Transaction state machines of RFC 3261 section 17 as tables, with RFC 6026's Accepted states.
+"""Transaction state machines (RFC 3261 section 17, RFC 6026's Accepted) as tables.
 
-(state, event) -> (next state, actions). A pair that is absent is illegal; what the RFC absorbs has
-no action. Timers belong to states (``STATE_TIMERS``): entering one starts them, leaving it stops
-them.
+(state, event) -> (next state, actions); absent pairs are illegal. A state's timers
+(``STATE_TIMERS``) run while it is entered.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class TransactionEvent(Enum):
     SEND_2XX = auto()
     SEND_FAILURE = auto()
     TRANSPORT_ERROR = auto()
-    """For requests only; a lost response is sent again when the request is."""
+    """Of requests only; a lost response follows the retransmitted request."""
     TIMER_A = auto()
     TIMER_B = auto()
     TIMER_D = auto()
@@ -54,8 +53,8 @@ class TransactionEvent(Enum):
     TIMER_L = auto()
     TIMER_M = auto()
     GIVE_UP = auto()
-    """Limit set by the owner: for an INVITE that proceeds (section 9.1 for a CANCEL), for a silent
-    server where there is another one, and for surplus answered requests."""
+    """Owner's limit: a proceeding INVITE (section 9.1 for a CANCEL), a silent server with an
+    alternative, surplus answered requests."""
 
 
 class TransactionAction(Enum):
@@ -197,7 +196,7 @@ MAX_TIMER_S = 600
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """Base times of RFC 3261 section 17.1.1.1, in seconds; all others follow."""
+    """Base times of RFC 3261 section 17.1.1.1, seconds."""
 
     t1: float = 0.5
     """Estimate of the round trip; first retransmission."""
@@ -220,5 +219,5 @@ class Timers:
 
     @property
     def failover(self) -> float:
-        """16*T1: patience with a silent server where there is another one."""
+        """16*T1: timeout of a server with an alternative."""
         return 16 * self.t1

@@ -1,6 +1,6 @@
 """Transactions (RFC 3261 section 17, RFC 6026), and retransmission of 2xx responses.
 
-Nothing is sent or awaited here: bytes to send go to ``outbox``, events to the owner.
+No I/O: bytes go to ``outbox``, events to the owner.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ S, E, A = TransactionState, TransactionEvent, TransactionAction
 
 
 class IllegalTransition(RuntimeError):
-    """Pair of state and event that no table holds: a mistake of ours, never of the peer."""
+    """State and event that no table holds: our own mistake."""
 
 
 class Failure(Enum):
-    """Reason for a client transaction without a final response."""
+    """Reason of a missing final response."""
 
     TIMED_OUT = auto()
     UNREACHABLE = auto()
@@ -77,7 +77,7 @@ class Transaction:
         self.client_owner: ClientOwner | None = None
         self.server_owner: ServerOwner | None = None
         self.response: Response | None = None
-        """The last response: received by a client, sent by a server."""
+        """Last response."""
         self._timers = timers
         self._outbox = outbox
         self._schedule = schedule
@@ -126,7 +126,7 @@ class Transaction:
         self._move(event, now, request)
 
     def send_response(self, response: Response, now: float) -> None:
-        """Send a response; raises IllegalTransition after a final one."""
+        """Send a response; IllegalTransition after a final one."""
         event = {1: E.SEND_1XX, 2: E.SEND_2XX}.get(response.status // 100, E.SEND_FAILURE)
         if (self.state, event) not in TRANSITIONS[self.kind]:
             raise IllegalTransition(f"{event.name} while {self.state.name} ({self.kind.name})")
@@ -230,7 +230,7 @@ def _class_of(status: int) -> TransactionEvent:
 
 
 def ack_for_failure(invite: Request, response: Response) -> Request:
-    """Return the ACK of RFC 3261 section 17.1.1.3: branch, URI and route of the INVITE."""
+    """Return the ACK of RFC 3261 section 17.1.1.3."""
     ack = Request("ACK", invite.uri)
     ack.add("Via", invite.values("Via")[0])
     ack.add("Max-Forwards", "70")
@@ -257,10 +257,10 @@ def cancel_for(invite: Request) -> Request:
 
 
 class ResponseRetransmitter:
-    """Response sent again at T1, 2*T1 and so on until acknowledged; given up after 64*T1.
+    """Response sent at T1, 2*T1 and so on, given up after 64*T1.
 
-    A 2xx (RFC 3261 section 13.3.1.4) waits T2 at most, until its ACK; a reliable provisional
-    response (RFC 3262 section 3) doubles on, until its PRACK.
+    A 2xx (RFC 3261 section 13.3.1.4) waits at most T2; a reliable provisional one (RFC 3262
+    section 3) doubles on.
     """
 
     def __init__(
@@ -274,13 +274,13 @@ class ResponseRetransmitter:
         self.cseq = transaction.request.cseq
         self._wait = timers.t1
         self.sent_at = now
-        """When it was first sent."""
+        """First transmission."""
         self.next_at = now + self._wait
         self._give_up_at = now + timers.timeout
         transaction.send_response(response, now)
 
     def tick(self, now: float) -> bool:
-        """Retransmit if that is due; False once it is given up."""
+        """Retransmit if due; False once given up."""
         if now >= self._give_up_at:
             return False
         if now >= self.next_at:

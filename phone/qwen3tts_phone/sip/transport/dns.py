@@ -1,4 +1,4 @@
-"""DNS queries by dnspython or the system's resolver, as records with their time to live."""
+"""DNS queries by dnspython or the system's resolver."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ WAITING = 64
 
 
 class ResolverThreads:
-    """Bounded thread pool for blocking look-ups such as ``getaddrinfo``.
-
-    Slow names of strangers delay only each other: the loop's default executor, and other pools,
-    stay free.
-    """
+    """Bounded thread pool for blocking look-ups; other pools stay free."""
 
     def __init__(self, threads: int = THREADS, waiting: int = WAITING) -> None:
         self._threads = threads
@@ -38,10 +34,12 @@ class ResolverThreads:
         self._askers: Counter[Hashable] = Counter()
 
     async def run(self, key: Hashable, work: Callable[[], T], within_s: float) -> T:
-        """Do the work in a thread, or wait for the same key's work under way.
+        """Do work in a thread, or join the same key's.
 
-        Raises OSError where too much waits already, or when the seconds are over. A thread that has
-        begun keeps its place; work that has not begun is cancelled.
+        A begun thread keeps its place; other work is cancelled.
+
+        Raises:
+            OSError: too much waits, or timeout.
         """
         future = self._begun(key, work)
         self._askers[key] += 1
@@ -86,9 +84,9 @@ Family = Literal[4, 6]
 Record = TypeVar("Record")
 
 KEPT_S = 60.0
-"""Time to live of the system resolver's addresses, which have none."""
+"""Time to live of system resolver answers."""
 IMPORT_WITHIN_S = 30.0
-"""Time to load dnspython and read the system's settings."""
+"""Timeout of loading dnspython and the system's settings."""
 NEGATIVE_S = 30.0
 """Time to live of a negative answer."""
 LONGEST_TTL_S = 24 * 3600.0
@@ -106,7 +104,7 @@ class SrvRecord:
     weight: int
     port: int
     target: str
-    """Host name without the final dot; empty = no such service."""
+    """Without the final dot; empty: no such service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +120,17 @@ class NaptrRecord:
 
 @dataclass(frozen=True, slots=True)
 class DnsAnswer(Generic[Record]):
-    """Records, empty where the name has none, and their time to live in seconds."""
+    """Records with time to live, seconds."""
 
     records: tuple[Record, ...]
     ttl_s: float
 
 
 class Resolver(Protocol):
-    """Source of DNS records; each method raises OSError where there is no answer."""
+    """Source of DNS records; raises OSError without an answer."""
 
     async def srv(self, name: str) -> DnsAnswer[SrvRecord]:
-        """Return SRV records of a name such as ``_sip._udp.example.org``."""
+        """Return SRV records of ``_sip._udp.example.org``."""
 
     async def naptr(self, name: str) -> DnsAnswer[NaptrRecord]: ...
 
@@ -140,10 +138,10 @@ class Resolver(Protocol):
 
 
 class SystemResolver:
-    """The name servers given, or the system's.
+    """Given name servers, or the system's.
 
-    Without name servers of its own, hosts are resolved by the system, ``/etc/hosts`` included; SRV
-    and NAPTR always by dnspython.
+    Without own name servers the system resolves hosts (``/etc/hosts``); SRV and NAPTR always use
+    dnspython.
     """
 
     def __init__(self, settings: DnsSettings) -> None:

@@ -1,4 +1,4 @@
-"""Listeners of an endpoint: sockets, choice of the one for a hop, and our address there."""
+"""Listening sockets, their choice by hop, and our address there."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from qwen3tts_phone.sip.transport.tls import TlsContexts, load_contexts
 from qwen3tts_phone.sip.transport.udp import TransportCallbacks, UdpTransport
 
 IP_RECVERR = 11
-"""Linux: report ICMP errors on an unconnected socket, with the address they concern."""
+"""Linux: ICMP errors of an unconnected socket with their address."""
 IPV6_RECVERR = 25
 ATTEMPTS = 20
-"""Attempts to find a port that is free for all transports."""
+"""Attempts at a port free for all transports."""
 WILDCARDS = ("0.0.0.0", "::")
 
 
 def bind_sockets(host: str, port: int, transports: Sequence[str]) -> dict[str, socket.socket]:
-    """Return sockets on one port for the transports; port 0 = one that is free for all."""
+    """Return sockets on one port; 0: one free for all transports."""
     attempts = 1 if port else ATTEMPTS
     for attempt in range(attempts):
         sockets: dict[str, socket.socket] = {}
@@ -50,8 +50,7 @@ def bind_sockets(host: str, port: int, transports: Sequence[str]) -> dict[str, s
 
 
 RECEIVE_BYTES = 4 << 20
-"""Receive buffer, as far as the system allows (net.core.rmem_max): an INVITE takes 2 to 4 kB of the
-kernel's count."""
+"""Receive buffer (net.core.rmem_max): an INVITE takes 2 to 4 kB of it."""
 
 
 def _bound(host: str, port: int, transport: str) -> socket.socket:
@@ -84,7 +83,7 @@ def _bound(host: str, port: int, transport: str) -> socket.socket:
 
 
 def local_address_towards(host: str) -> str | None:
-    """Return our address that routes to an IP address, or None; nothing is sent."""
+    """Return our address that routes there, or None; sends nothing."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -97,8 +96,7 @@ def local_address_towards(host: str) -> str | None:
 log = logging.getLogger(__name__)
 
 ELSEWHERE = {False: "192.0.2.1", True: "2001:db8::1"}
-"""Addresses that only the default route leads to (RFC 5737, RFC 3849), by whether it is IPv6;
-nothing is sent there."""
+"""Addresses of the default route by IPv6 (RFC 5737, RFC 3849); nothing is sent."""
 LOOPBACK = {False: "127.0.0.1", True: "::1"}
 MAX_ADDRESSES = 1000
 
@@ -110,14 +108,14 @@ class BoundListener:
     streams: dict[str, StreamTransport] = field(default_factory=dict)
     """By transport: tcp, tls."""
     ports: dict[str, int] = field(default_factory=dict)
-    """By transport; TLS without a certificate has the port that it would have."""
+    """By transport, TLS also without a certificate."""
 
     def has(self, transport: str) -> bool:
         return self.udp is not None if transport == "udp" else transport in self.streams
 
 
 class Listeners:
-    """All listeners. Raises BadCertificate before, and PortBusy while, binding."""
+    """All listeners; raises BadCertificate before, PortBusy while binding."""
 
     def __init__(self, settings: SipSettings, callbacks: TransportCallbacks) -> None:
         self.bound: list[BoundListener] = []
@@ -127,7 +125,7 @@ class Listeners:
         self._addresses: dict[str, str] = {}
         """Cache of our address towards others."""
         self._learnt: dict[tuple[str, str], tuple[str, int]] = {}
-        """Mapped host and port by transport and the server's address."""
+        """Mapped host and port by transport and server."""
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -192,7 +190,7 @@ class Listeners:
         self.bound.clear()
 
     def port(self, transport: str = "") -> int:
-        """Return the port of the first listener with the transport, or of its first; 0 = none."""
+        """Return the first port of the transport, or any; 0: none."""
         for bound in self.bound:
             if not transport:
                 return next(iter(bound.ports.values()), 0)
@@ -212,7 +210,7 @@ class Listeners:
             bound.streams[hop.transport].send(data, hop)
 
     def ping(self, hop: Hop) -> bool:
-        """Send a CRLF keepalive (RFC 5626); False where there is no connection."""
+        """Send a CRLF keepalive (RFC 5626); False: no connection."""
         bound = self._choose(hop)
         if bound is None:
             return False

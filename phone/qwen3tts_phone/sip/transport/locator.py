@@ -1,6 +1,6 @@
-"""Servers of a SIP address (RFC 3263): NAPTR, then SRV, then addresses.
+"""Servers of an address (RFC 3263): NAPTR, SRV, addresses.
 
-Answers are cached for their time to live; an expired one is used while DNS fails.
+Cached for their time to live; expired answers serve while DNS fails.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from qwen3tts_phone.sip.transport.dns import (
 MAX_HOPS = 16
 """Most servers of one address."""
 MAX_KEPT = 1000
-"""Most cached answers and most names with their servers, ours and those of others each."""
+"""Cached answers, and names with servers; for ours and others each."""
 MAX_ASKED = 200
-"""Most concurrent DNS queries, ours and those of others each."""
+"""Concurrent queries; for ours and others each."""
 QUESTIONS = 4
-"""Sequential queries of one look-up: SRV, NAPTR, its SRV, addresses."""
+"""Sequential queries: SRV, NAPTR, its SRV, addresses."""
 LEAST_TTL_S = 1.0
 SERVICES = {"SIP+D2U": "udp", "SIP+D2T": "tcp", "SIPS+D2T": "tls"}
-"""NAPTR services and our transports (RFC 3263 section 4.1)."""
+"""NAPTR services (RFC 3263 section 4.1)."""
 PREFIXES = {"udp": "_sip._udp.", "tcp": "_sip._tcp.", "tls": "_sips._tcp."}
 _NOWHERE = (".invalid", ".localhost")
 """Domains without servers (RFC 6761)."""
@@ -41,7 +41,7 @@ _NOWHERE = (".invalid", ".localhost")
 Record = TypeVar("Record")
 Kept = TypeVar("Kept")
 _Side = tuple[str, str, bool]
-"""Query: record type and name, and whether it is ours. Those of others take no place of ours."""
+"""Query, and whether it is ours: others take no place of ours."""
 _Key = tuple[str, str, int, str, tuple[str, ...]]
 
 
@@ -51,13 +51,13 @@ class _CachedServers:
     until: float
     """Expiry in seconds of our clock."""
     turn: int = 0
-    """Index of the server in use for the name itself."""
+    """Index of the name's server in use."""
     ours: bool = False
-    """Whether a name of an account or of a call of ours led there."""
+    """True if our account or call led there."""
 
 
 class Locator:
-    """Finds servers and caches them; ``families`` are ours, best first."""
+    """Server look-up and cache; ``families``: best first."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Locator:
         self._settings = settings or DnsSettings()
         self._records = records or SystemResolver(self._settings)
         self._strangers = records or SystemResolver(self._settings)
-        """For names of others: slow ones delay none of ours."""
+        """Look-ups of others' names."""
         self._queries: dict[_Side, asyncio.Task[DnsAnswer[Any]]] = {}
         """Queries under way, shared."""
         self._random = rng or random.SystemRandom()
@@ -114,11 +114,10 @@ class Locator:
     async def locate(
         self, hop: Hop, transports: Sequence[str] = (), *, theirs: bool = False
     ) -> tuple[Hop, ...]:
-        """Return where a hop leads, best first; raises OSError where there is nothing.
+        """Return a hop's targets, best first; raises OSError.
 
-        ``transports``, the preferred first, are those that DNS may choose from where the address
-        names none; without, it is the hop's own. ``theirs``: the name is a far end's, from its
-        Contact, Via or redirection, and not of an account or of a call that this side places.
+        ``transports``: choice of DNS, preferred first; default: the hop's. ``theirs``: the name
+        is a far end's (Contact, Via, redirection).
         """
         known = self.known(hop, transports)
         if known is not None:
@@ -289,7 +288,7 @@ class Locator:
 
 
 def order_srv(records: Iterable[SrvRecord], rng: random.Random) -> list[SrvRecord]:
-    """Order servers (RFC 2782): by priority, then at random by weight."""
+    """Order by priority, then random weight (RFC 2782)."""
     left = sorted(records, key=lambda record: (record.priority, record.weight))
     ordered: list[SrvRecord] = []
     while left:

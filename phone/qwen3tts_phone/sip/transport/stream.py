@@ -1,4 +1,4 @@
-"""TCP and TLS transport: a listener, and the connections of both directions."""
+"""TCP and TLS transport of both directions."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Connection:
     port: int
     writer: asyncio.StreamWriter
     name: str = ""
-    """Name that the certificate had to bear; empty without TLS, or inbound."""
+    """Certificate name; empty without TLS, or inbound."""
     heard_at: float = 0.0
-    """When it last received something, or was opened, in seconds."""
+    """Last reception or opening, seconds."""
     heard: bool = False
     """Whether it ever received anything."""
     ours: bool = False
@@ -47,30 +47,28 @@ class Connection:
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 256
-"""Concurrent connections; with one more the address that has most of them loses one: the first that
-has received nothing, or that has been silent for longest."""
+"""Beyond it the busiest address loses its idlest connection."""
 MAX_HANDSHAKES = 64
-"""Concurrent TLS handshakes; one more ends the oldest."""
+"""TLS handshakes; one more ends the oldest."""
 LOG_EVERY_S = 10.0
 LOG_BURST = 5
-"""Burst of log lines about connections closed for invalid input."""
+"""Log lines on connections closed for invalid input."""
 ACCEPT_AGAIN_S = 1.0
 """Wait after a failed accept."""
 MAX_UNSENT_BYTES = 1 << 20
-"""Most unsent bytes of one connection before it is closed."""
+"""Unsent bytes that close a connection."""
 MAX_NAMES = 1000
 CONNECT_TIMEOUT_S = 5.0
-"""For the connection and, over TLS, for the handshake, at both ends."""
+"""Of connecting and of the TLS handshake."""
 CLOSE_TIMEOUT_S = 0.5
 IDLE_LIMIT_S = 900.0
-"""A connection that has been silent for this time is closed."""
+"""Silence that closes a connection."""
 
 
 class StreamTransport:
-    """Connections over ``tcp`` or ``tls``, and a listener where there is a socket.
+    """Connections over ``tcp`` or ``tls``, with a listener.
 
-    Over TLS a connection is made to a name that the certificate must bear; another name at the same
-    address gets its own connection.
+    TLS is connected to a certificate name; another name at an address gets its own connection.
     """
 
     def __init__(
@@ -91,17 +89,17 @@ class StreamTransport:
         self._now = callbacks.now
         self._tls = tls
         self._local = (local_host, 0) if local_host else None
-        """Source address of outbound connections; None = the system's choice."""
+        """Outbound source address; None: any."""
         self._accepting: asyncio.Task[None] | None = None
         self._connections: dict[int, Connection] = {}
         """By flow, longest silent first."""
         self._waiting: dict[tuple[str, int, str], list[tuple[bytes, Hop]]] = {}
         self._names: dict[tuple[str, int], str] = {}
-        """Names on the certificates of these addresses."""
+        """Certificate names by address."""
         self._connecting: set[asyncio.Task[None]] = set()
         self._accepted_tasks: set[asyncio.Task[None]] = set()
         self._handshakes: dict[asyncio.Task[None], str] = {}
-        """Handshakes under way with the far end's address, oldest first."""
+        """Open handshakes, oldest first."""
         self._flows = flows or itertools.count(1)
         self._lines = TokenBucket(1 / LOG_EVERY_S, LOG_BURST, self._now())
 
@@ -130,7 +128,7 @@ class StreamTransport:
         return flow in self._connections
 
     def ping(self, hop: Hop) -> bool:
-        """Send the keepalive of RFC 5626 section 3.5.1; False where there is no connection."""
+        """Send a keepalive (RFC 5626 section 3.5.1); False: no connection."""
         connection = self.find(hop)
         if connection is None:
             return False

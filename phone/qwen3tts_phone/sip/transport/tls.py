@@ -1,7 +1,6 @@
-"""Certificates for SIP over TLS, read and checked before anything is bound.
+"""Certificates for SIP over TLS, checked before binding.
 
-A certificate is inspected by an in-memory handshake with ourselves: so what is checked is what
-peers will see, and the standard library does the checking.
+Inspected by an in-memory handshake, as peers will see them.
 """
 
 from __future__ import annotations
@@ -26,12 +25,13 @@ SOON_S = 14 * DAY_S
 X509_EXPIRED, X509_NOT_YET = 10, 9
 X509_UNKNOWN_ISSUER = {2, 18, 19, 20, 21}
 X509_WRONG_NAME = {62, 64}
-"""Numbers of X509_V_ERR_... in OpenSSL: has expired, not yet valid, issuer or chain not known (20,
-21, 2) or self-signed (18, 19), host name or IP address other than asked for."""
+"""X509_V_ERR_...
+
+of OpenSSL: expired, not yet valid, issuer unknown (20, 21, 2) or self-signed (18, 19), wrong host
+name or IP address.
+"""
 
 MAX_FILE_BYTES = 1 << 20
-"""Most bytes read of a certificate file before the library loads it."""
-
 _WANTS_OURS = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN")
 
 
@@ -46,9 +46,9 @@ class TlsContexts:
 def check_certificates(
     tls: TlsSettings, hosts: Iterable[str] = (), *, now_wall: float | None = None
 ) -> tuple[str, ...]:
-    """Read and check all files; raises BadCertificate, returns warnings.
+    """Check all files; return warnings. Raises BadCertificate.
 
-    ``hosts``: our advertised names and addresses; ``now_wall``: seconds since 1970, for tests.
+    ``hosts``: advertised names; ``now_wall``: seconds since 1970, for tests.
     """
     return load_contexts(tls, hosts, now_wall=now_wall).warnings
 
@@ -88,7 +88,7 @@ def load_contexts(
 
 
 def handshake_error(error: ssl.SSLError, hop: Hop) -> CallError:
-    """Return why a TLS connection could not be made or kept, with the remedy."""
+    """Return a TLS failure's cause with the remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _untrusted(error, hop)
     reason = (error.reason or "").upper()
@@ -111,7 +111,7 @@ def handshake_error(error: ssl.SSLError, hop: Hop) -> CallError:
 
 
 def names_cover_host(names: Iterable[tuple[str, str]], host: str) -> bool:
-    """Return whether (kind, name) pairs of a certificate cover a host; ``*.`` is one label."""
+    """Return whether (kind, name) pairs cover a host; ``*.`` is one label."""
     host = host.strip("[]").rstrip(".").lower()
     try:
         address = ipaddress.ip_address(host)

@@ -1,4 +1,4 @@
-"""UDP transport on the event loop's readers, with ICMP errors and queueing delays."""
+"""UDP transport with ICMP errors and queueing delays."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ MSG_ERRQUEUE = 0x2000
 UNREACHABLE = {
     *(errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN),
 }
-"""ICMP errors of an unreachable peer; a datagram that was too long is not among them."""
+"""ICMP errors of an unreachable peer, not of oversized datagrams."""
 MAX_BURST = 64
 """Most datagrams read in one callback."""
 MAX_TURN_S = 0.004
-"""Longest run of one callback, so that other tasks get a turn."""
+"""Longest run of a callback."""
 
 SO_TIMESTAMPNS = 35
 """Linux: kernel receive time, as a control message of the same number."""
 STAMP = struct.Struct("@qq")
 SO_RXQ_OVFL = 40
-"""Linux: datagrams dropped before this one, as such a message; absent before the first drop."""
+"""Linux: count of dropped datagrams; absent before the first."""
 DROPPED = struct.Struct("@I")
 ANCILLARY = socket.CMSG_SPACE(STAMP.size) + socket.CMSG_SPACE(DROPPED.size)
 WAIT_BELIEVED_S = 60.0
-"""A longer wait means that the wall clock was set."""
+"""Beyond it the wall clock was set."""
 
 Receive = Callable[[bytes, Hop], None]
 Failed = Callable[[Hop, CallError | None], None]
 Waited = Callable[[float, int], None]
-"""Receives the queueing delay in seconds, and the datagrams dropped since the one before."""
+"""Receives delay in seconds, and datagrams dropped before."""
 
 
 Admit = Callable[[str, Iterable[str]], bool]
-"""Admission of a new connection from an address, given those of the open ones."""
+"""Admission by address, given the open connections'."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransportCallbacks:
-    """What transports report to, and the clock that they read, in seconds."""
+    """Receiver of transport reports, and their clock."""
 
     receive: Receive
     failed: Failed
@@ -59,7 +59,7 @@ class TransportCallbacks:
 
 
 class UdpTransport:
-    """One datagram socket; ``flow`` is its number, 0 or below."""
+    """Datagram socket; ``flow``: its number, 0 or below."""
 
     def __init__(self, sock: socket.socket, callbacks: TransportCallbacks, flow: int = 0) -> None:
         self.flow = flow
