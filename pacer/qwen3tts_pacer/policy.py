@@ -229,8 +229,10 @@ class FillingPolicy:
             seen.began = seen.base = seen.least = seen.least_of_all = delay
         else:
             gap = now - seen.last
-            seen.need = max(seen.need, delay - seen.began)
-            seen.rise = max(seen.rise, delay - seen.least_of_all)
+            if delay - seen.began > seen.need:
+                seen.need = delay - seen.began
+            if delay - seen.least_of_all > seen.rise:
+                seen.rise = delay - seen.least_of_all
             if gap > PAUSE_S and gap > 3 * seen.batch * self.ptime_s:
                 # Not jitter but a pause, of the text or the network, that no wait may bridge:
                 # count from here.
@@ -244,8 +246,11 @@ class FillingPolicy:
         if count > seen.batch:
             seen.batch = count
         seen.frames = first + count
-        seen.least = min(seen.least, delay - (count - 1) * self.ptime_s)
-        seen.least_of_all = min(seen.least_of_all, seen.least)
+        last_delay = delay - (count - 1) * self.ptime_s
+        if last_delay < seen.least:
+            seen.least = last_delay
+        if seen.least < seen.least_of_all:
+            seen.least_of_all = seen.least
         if seen.underruns and seen.refill is None:
             seen.refill = now
 
