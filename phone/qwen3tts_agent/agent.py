@@ -14,9 +14,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -36,8 +35,7 @@ from qwen3tts_phone.detection.recogniser import Recognise, Recogniser, Recognise
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.vad import make_detector
 from qwen3tts_phone.errors import traceback_without_message
-from qwen3tts_settings.constraints import UNSET, given
-from qwen3tts_speech.link import VoiceOptions
+from qwen3tts_settings.constraints import with_changes
 from qwen3tts_wire.errors import BadRequest, SpeechError, log_text
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """End the block at the first Ctrl-C without an error, in the task that `asyncio.run` runs."""
+    """End the block at the first Ctrl-C, in the task of `asyncio.run`."""
     current = asyncio.current_task()
     assert current is not None
     task: asyncio.Task[Any] = current
@@ -89,21 +87,19 @@ class Agent:
         llm: address of an OpenAI-compatible endpoint, up to its ``/v1``; `ChatSettings`; an
             asynchronous generator function that replies to a list of `ChatMessage`; or a
             `ReplySource`.
-        model: its name there.
-        api_key: its key; see `api_key_from`.
-        system: instructions for the model.
-        greeting: spoken when the call is answered; empty = the agent waits for the caller, or
-            greets as ``settings.greeting_prompt`` says.
         stt: recogniser: ``whisper``, ``whisper:MODEL``, ``ws://…`` (`recogniser_named`); a function
             of a turn's samples and their rate; or a `Recogniser`. None: keys alone.
         listen: settings of endpointing and barge-in.
         turn_detector: may end a caller's turn before its pause does, or let it wait.
         tools: functions, or `Tool` (`qwen3tts_agent.tools`), that the model may use.
-        settings: everything else; its fields may also be given by name: ``hang_up_tool=True``.
+        settings: instructions, greeting, sentences, waits and bounds.
         log: file for one JSON line a turn; with texts only if ``settings.log_words``.
         on_turn: called with each turn when all of it is known.
+        changes: fields of `AgentSettings` by name, which prevail: ``system="Be brief."``; for an
+            address also ``model``, its name there, and ``api_key`` (see `api_key_from`).
 
     Raises:
+        TypeError: a keyword that is no field; the text names the nearest one.
         BadRequest: an address, a tool or a recogniser's name is wrong.
         ValueError: a setting is wrong; the text begins with its name.
         OSError: the log cannot be opened.
@@ -113,10 +109,6 @@ class Agent:
         self,
         llm: str | ChatSettings | ReplySource | ReplyFunction,
         *,
-        model: str = "default",
-        api_key: str = "",
-        system: str = "",
-        greeting: str = "",
         stt: str | Recogniser | Recognise | None = "whisper",
         listen: ListenSettings | None = None,
         turn_detector: TurnDetector | None = None,
@@ -124,60 +116,29 @@ class Agent:
         settings: AgentSettings | None = None,
         log: str | os.PathLike[str] | None = None,
         on_turn: OnTurn | None = None,
-        voice: VoiceOptions | None = UNSET,
-        greeting_prompt: str = UNSET,
-        handed_on_prompt: str = UNSET,
-        filler: tuple[str, ...] = UNSET,
-        filler_after_s: float = UNSET,
-        apology: str = UNSET,
-        not_understood: str = UNSET,
-        reprompt: str = UNSET,
-        quiet_s: float = UNSET,
-        reprompts: int = UNSET,
-        hang_up_when_quiet: bool = UNSET,
-        goodbye: str = UNSET,
-        max_minutes: float = UNSET,
-        retries: int = UNSET,
-        retry_wait_s: float = UNSET,
-        hang_up_tool: bool = UNSET,
-        transfers: Mapping[str, str] = UNSET,
-        tool_timeout_s: float = UNSET,
-        max_tool_rounds: int = UNSET,
-        max_result_chars: int = UNSET,
-        queue_chars: int = UNSET,
-        history_chars: int = UNSET,
-        stopped_s: float = UNSET,
-        requests_minute: int = UNSET,
-        requests_call: int = UNSET,
-        prompt_chars_minute: int = UNSET,
-        prompt_chars_call: int = UNSET,
-        process_requests_minute: int = UNSET,
-        process_requests: int = UNSET,
-        process_prompt_chars_minute: int = UNSET,
-        process_prompt_chars: int = UNSET,
-        too_many: str = UNSET,
-        used_up: str = UNSET,
-        log_words: bool = UNSET,
+        **changes: Any,
     ) -> None:
-        changes = given(AgentSettings, locals())
-        texts: dict[str, object] = {"system": system, "greeting": greeting}
+        # Any, as a TypedDict would be a second list of the fields: for a type checker's help,
+        # give `AgentSettings` and `ChatSettings`.
+        access = {name: changes.pop(name) for name in ("model", "api_key") if name in changes}
+        settings = settings or AgentSettings()
+        self.settings = with_changes(settings, changes, Agent, also=("model", "api_key"))
+        self.system, self.greeting = self.settings.system, self.settings.greeting
+        texts: dict[str, object] = {"system": self.system, "greeting": self.greeting}
         for name, text in texts.items():
             if not isinstance(text, str):
                 raise BadRequest(f"{name} is a {type(text).__name__}.", remedy="Give a text.")
-        if greeting and not any(map(str.isalnum, greeting)):
+        if self.greeting and not any(map(str.isalnum, self.greeting)):
             raise BadRequest(
                 "greeting holds nothing that can be spoken.", remedy="Give letters or digits."
             )
         if isinstance(llm, str):
-            llm = ChatSettings(llm, model=model, api_key=api_key)
+            llm = ChatSettings(llm, **access)
         self._chat = llm if isinstance(llm, ChatSettings) else None
         if self._chat is not None and self._chat.base_url.lower().startswith("https"):
             certificates()
         self._source = None if isinstance(llm, ChatSettings) else source_of(llm)
-        self.settings = replace(settings or AgentSettings(), **changes)
         self.listen = listen or ListenSettings()
-        self.system = system
-        self.greeting = greeting
         self._tools = tools_of(tools)
         check_tool_names(self._tools, self.settings)
         self._recognisers = RecogniserPool()
@@ -197,9 +158,9 @@ class Agent:
         return len(self._talks)
 
     async def warm(self) -> None:
-        """Load or reach the recogniser, so that no caller waits for it; raises SpeechError.
+        """Load or reach the recogniser before calls; raises SpeechError.
 
-        May take minutes; no effect once it has succeeded. `answer` and `serve` do it, too.
+        May take minutes; no effect once successful. `answer` and `serve` do it, too.
         """
         if self._warm:
             return
@@ -211,9 +172,9 @@ class Agent:
                 self._warm = True
 
     async def check(self, limit_s: float = CHECK_S) -> None:
-        """Request one token from the model within ``limit_s``, and `warm`; raises SpeechError.
+        """Request one token within ``limit_s``, and `warm`; raises SpeechError.
 
-        `serve` does it, too. A source of the program's own is not asked.
+        `serve` does it, too. A program's own source is not asked.
         """
         work: list[Awaitable[object]] = [self.warm()]
         if self._chat is not None:
@@ -225,8 +186,9 @@ class Agent:
     async def answer(self, call: Call) -> Conversation:
         """Answer an inbound call, talk to its end and return the conversation.
 
-        It rings while the recogniser is loaded; if that fails, each turn carries the error. Raises
-        as :meth:`talk`.
+        It rings while the recogniser is loaded; on failure each turn carries the error. Raises
+        as
+        :meth:`talk`.
         """
         try:
             await self.warm()
@@ -236,10 +198,11 @@ class Agent:
         return await self.talk(call)
 
     async def talk(self, call: Call) -> Conversation:
-        """Talk on a call to its end; an outbound one is waited for until it is answered.
+        """Talk on a call to its end, after the answer of an outbound one.
 
-        After a transfer, or where another call replaces it, the conversation goes on there
-        (`Call.successor`). Cancelled, it leaves the call as it is.
+        After a transfer or replacement the conversation goes on there (`Call.successor`).
+        Cancelled, it
+        leaves the call as it is.
 
         Raises:
             CallError: the call was not answered.
@@ -307,11 +270,13 @@ class Agent:
             self.conversations.pop(call.id, None)
 
     async def serve(self, lines: AsyncIterable[Call]) -> None:
-        """Answer every call that comes in by ``lines``, concurrently, until they are closed.
+        """Answer every call of ``lines``, concurrently, until they are closed.
 
         In the main task of `asyncio.run` Ctrl-C ends it. A failure ends its own call alone.
-        Cancelled, it answers no more; calls under way go on. Raises as :meth:`check`, but takes
-        calls while the model is unavailable.
+        Cancelled, it
+        answers no more; calls under way go on. Raises as :meth:`check`, but takes calls while
+        the model is
+        unavailable.
         """
         with end_on_interrupt():
             await self._serve(lines)
@@ -345,7 +310,7 @@ class Agent:
             )
 
     async def close(self) -> None:
-        """Close the log, and the recogniser if it was made here. Calls should be over."""
+        """Close the log and the agent's own recogniser, after all calls."""
         await self._recognisers.close()
         if self._log is not None:
             self._log.close()

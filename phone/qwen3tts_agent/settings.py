@@ -19,6 +19,13 @@ class AgentSettings:
     Raises ValueError whose text begins with the name of the field.
     """
 
+    # Positional arguments begin with the voice, as before these two were fields.
+    system: str = field(default="", kw_only=True)
+    """Instructions for the model."""
+    greeting: str = field(default="", kw_only=True)
+    """Spoken when the call is answered. Empty: the agent waits for the caller, or greets as
+    ``greeting_prompt`` says.
+    """
     voice: VoiceOptions | None = None
     """Voice for everything; None = as the call's settings say."""
     greeting_prompt: str = ""

@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 from qwen3tts_pacer.clock import Clock, LoopClock
@@ -39,26 +38,24 @@ from qwen3tts_phone.call.setup import (
     suites_for,
 )
 from qwen3tts_phone.detection.recogniser import RecogniserPool
-from qwen3tts_phone.dialling.guard import Admission, Guard, GuardSettings, refuse_emergency
+from qwen3tts_phone.dialling.guard import Admission, Guard, refuse_emergency
 from qwen3tts_phone.errors import BadSip, CallError
 from qwen3tts_phone.facts import CallFacts
 from qwen3tts_phone.media.admission import PacingAdmission
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaKeeper
-from qwen3tts_phone.media.types import MediaSettings
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.sdp.session import SdpSession
 from qwen3tts_phone.settings.phone import PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.core.account import Account
-from qwen3tts_phone.sip.core.settings import GateSettings, SipSettings, TlsSettings
 from qwen3tts_phone.sip.endpoint import SipEndpoint
 from qwen3tts_phone.sip.message.fields import parse_uri
 from qwen3tts_phone.sip.registration.keepalive import OptionsReply
 from qwen3tts_phone.sip.registration.line import AccountEvent, Line
 from qwen3tts_phone.sip.registration.lines import target_uri
 from qwen3tts_phone.sip.sip_call import SipCall
-from qwen3tts_settings.constraints import UNSET, given
+from qwen3tts_settings.constraints import with_changes
 from qwen3tts_speech.link import SpeechLink
 from qwen3tts_speech.record_sinks import RecordSink, open_records
 from qwen3tts_speech.voice_process import DEFAULT_URL, on_stderr, voice_server
@@ -101,7 +98,7 @@ class PhoneStatus:
 
     @property
     def pacing(self) -> PacingAdmission:
-        """Admission by the media process: whether it paces in time and takes another call."""
+        """Admission by the media process."""
         return self._media.pacing
 
     @property
@@ -119,16 +116,17 @@ __all__ = ["Account", "Call", "Phone", "PhoneCall", "PhoneSettings"]
 class Phone(PhoneStatus):
     """SIP endpoint, media process and speech connection; an async context manager.
 
-    Settings come as ``settings``, as fields of `PhoneSettings` by name, or both: ``Phone(port=5060,
-    voice="alba")``. Iterating over it gives the incoming calls. Without a speech server it starts
-    one in a process that ends with the phone. ``announce`` is given lines for people, by default on
-    standard error. A ``link`` of the caller's own may be shared: it is neither checked nor closed
-    here. ``on_account`` is called when a registration or a trunk comes and goes.
+    Settings come as ``settings``, as keyword arguments named as the fields of `PhoneSettings`, or
+    both; the keywords prevail: ``Phone(port=5060, voice="alba")``. Iterating over it gives the
+    incoming calls. Without a speech server it starts one in a process that ends with the phone.
+    ``announce`` gets lines for people, by default on standard error. A given ``link`` may be
+    shared: it is neither checked nor closed. ``on_account`` is called when a registration or a
+    trunk comes and goes.
 
-    Entering it raises PortBusy, BadCertificate, RegistrationFailed, CalleeUnreachable (the
-    registrar), ConnectionLost (no speech server), EngineUnavailable (no voice), UnknownVoice,
-    BadRequest (an unknown option), MissingEncryption or OSError (a log or folder that cannot be
-    written).
+    A keyword that is no field raises TypeError. Entering it raises PortBusy, BadCertificate,
+    RegistrationFailed, CalleeUnreachable (the registrar), ConnectionLost (no speech server),
+    EngineUnavailable (no voice), UnknownVoice, BadRequest (an unknown option), MissingEncryption or
+    OSError (a log or folder that cannot be written).
     """
 
     def __init__(
@@ -139,46 +137,11 @@ class Phone(PhoneStatus):
         link: SpeechLink | None = None,
         on_account: Callable[[AccountEvent], None] | None = None,
         announce: Callable[[str], None] | None = on_stderr,
-        host: str = UNSET,
-        port: int = UNSET,
-        server_url: str | None = UNSET,
-        account: Account | None = UNSET,
-        voice: str | None = UNSET,
-        language: str | None = UNSET,
-        options: Mapping[str, Any] = UNSET,
-        codecs: tuple[str, ...] = UNSET,
-        ptime_ms: int = UNSET,
-        rtp_ports: tuple[int, int] = UNSET,
-        user: str = UNSET,
-        display_name: str = UNSET,
-        advertised_host: str = UNSET,
-        record_path: Path | None = UNSET,
-        latency_log: Path | None = UNSET,
-        otel: str | None = UNSET,
-        max_calls: int = UNSET,
-        media: MediaSettings = UNSET,
-        accounts: tuple[Account, ...] = UNSET,
-        sip: SipSettings | None = UNSET,
-        tls: TlsSettings | None = UNSET,
-        guard: GuardSettings | None = UNSET,
-        gate: GateSettings | None = UNSET,
-        records: RecordSettings | None = UNSET,
-        srtp: str = UNSET,
-        comfort_noise: str = UNSET,
-        dtmf: str = UNSET,
-        transfers: str = UNSET,
-        media_silent_s: float = UNSET,
-        vanished_s: float = UNSET,
-        unavailable_file: Path | None = UNSET,
-        require_registration: bool = UNSET,
-        continuous: bool = UNSET,
-        symmetric: bool = UNSET,
-        third_hosts: str = UNSET,
-        freeze_heap: bool = UNSET,
-        jitter_max_s: float = UNSET,
+        **changes: Any,
     ) -> None:
-        changes = given(PhoneSettings, locals())
-        self.settings = replace(settings or PhoneSettings(), **changes)
+        # Any, as a TypedDict would be a second list of the fields: for a type checker's help,
+        # give `PhoneSettings`.
+        self.settings = with_changes(settings or PhoneSettings(), changes, Phone)
         self.clock: Clock = clock or LoopClock()
         self._own_link = link is None
         self.link = SpeechLink(self.settings.server_url or DEFAULT_URL) if link is None else link
@@ -263,9 +226,10 @@ class Phone(PhoneStatus):
             with_account: False = without an account, for hosts that are not the account's.
             account: its name; None = the first that can call.
             on_machine: ``speak`` (no detection), ``hang-up`` (waiting for the answer raises
-                MachineAnswered) or ``after-beep`` where an answering machine takes the call. With
-                the last two, `Call.answered`, `say` and an `Agent` wait for a person's greeting as
-                well; ``call.facts.answered_by`` and the event `AnswererHeard` tell the result.
+                MachineAnswered) or ``after-beep``. With the last two, `Call.answered`, `say` and
+                    an `Agent`
+                wait for a person's greeting as well; ``call.facts.answered_by`` and the event
+                `AnswererHeard` have the result.
             answering: thresholds of answering machine detection.
             theirs: a far end names ``uri``, as in a transfer; its host is resolved apart from
                 accounts'.
@@ -316,11 +280,11 @@ class Phone(PhoneStatus):
         return self.incoming()
 
     async def incoming(self) -> AsyncIterator[PhoneCall]:
-        """Yield incoming calls until the phone is drained or closed; answer or reject each in a
-        task.
+        """Yield incoming calls until drained or closed; handle each in a task.
 
-        A call for which there is no port or descriptor is refused with 503 and Retry-After; so are
-        calls during an outage of the speech server, unless ``unavailable_file`` is played to them.
+        A call without a free port or descriptor gets 503 with Retry-After; so do calls during an
+        outage of
+        the speech server, unless ``unavailable_file`` is played to them.
         """
         if not self._told_ready:
             self._told_ready = True
@@ -338,7 +302,7 @@ class Phone(PhoneStatus):
                 yield call
 
     async def drain(self) -> None:
-        """Stop taking calls: registrations are removed, callers get 503; calls under way go on."""
+        """Remove registrations and refuse callers (503); calls under way go on."""
         await self._sip.drain()
 
     async def drained(self) -> None:
@@ -348,7 +312,7 @@ class Phone(PhoneStatus):
         self._any_guard.check(target, self.clock.now())
 
     def address_of(self, target: str, account: str) -> str:
-        """Return the SIP address of a target, which may be a bare number at an account's server."""
+        """Return a target's SIP address; a bare number gets an account's server."""
         line = self._sip.lines.get(account)
         address = target_uri(target, line.account if line is not None else None)
         if ":" not in address and "@" not in address:
@@ -359,7 +323,7 @@ class Phone(PhoneStatus):
         return address
 
     async def options(self, uri: str, *, account: str | None = None) -> OptionsReply:
-        """Send an OPTIONS request; any final answer is returned.
+        """Send an OPTIONS request; return its final answer.
 
         Raises BadSip, CalleeUnreachable or BadCertificate.
         """

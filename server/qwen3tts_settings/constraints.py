@@ -15,16 +15,22 @@ None is valid where the annotation allows it. Of a tuple or list, each item is c
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from qwen3tts_wire.errors import BadRequest
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
+Settings = TypeVar("Settings", bound="DataclassInstance")
 
 SECRET_NAMES = frozenset({"api_key", "api_keys", "password", "secret", "token"})
 """Fields of these names are secrets, and so are those with ``metadata={"secret": True}``."""
@@ -135,7 +141,6 @@ def bounded(
 
 
 def one_of(values: Iterable[Any], *, default: T, metadata: Mapping[str, Any] | None = None) -> T:
-    """Declare a field with a closed set of values."""
     return constrained(Choice(tuple(values)), default, metadata)
 
 
@@ -145,7 +150,6 @@ def matching(regex: str, noun: str, *, default: T, metadata: Mapping[str, Any] |
 
 
 def constrained(constraint: Constraint, default: T, metadata: Mapping[str, Any] | None = None) -> T:
-    """Declare a field with any constraint."""
     declared: T = field(default=default, metadata={**(metadata or {}), "constraint": constraint})
     return declared
 
@@ -206,28 +210,36 @@ def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 
-class _Unset:
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET: Final[Any] = _Unset()
-"""Default of an argument that leaves its value to the settings."""
-
-
-def given(settings: type[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a dataclass that were given as arguments.
+def with_changes(
+    settings: Settings,
+    changes: Mapping[str, Any],
+    owner: Callable[..., Any],
+    *,
+    also: Iterable[str] = (),
+) -> Settings:
+    """Return the settings with the keyword arguments of ``owner`` in place of their fields.
 
         class Phone:
-            def __init__(self, settings=PhoneSettings(), *, host=UNSET, port=UNSET) -> None:
-                self.settings = replace(settings, **given(PhoneSettings, locals()))
+            def __init__(self, settings: PhoneSettings | None = None, **changes: Any) -> None:
+                self.settings = with_changes(settings or PhoneSettings(), changes, Phone)
 
     Args:
-        settings: the dataclass.
-        arguments: of the constructor, by name (``locals()``); those that are no field are left out.
+        settings: a dataclass's instance, which stays as it is.
+        changes: values by the names of fields.
+        owner: class or function that takes the keywords, for the error.
+        also: further keywords of ``owner``, beside those of its signature.
+
+    Raises:
+        TypeError: a keyword is no field; the text names the nearest keyword.
     """
-    return {
-        each.name: arguments[each.name]
-        for each in fields(settings)
-        if arguments.get(each.name, UNSET) is not UNSET
-    }
+    names = [each.name for each in fields(settings)]
+    for name in changes:
+        if name not in names:
+            others = [key for key in inspect.signature(owner).parameters if key != "self"]
+            nearest = difflib.get_close_matches(name, [*names, *others, *also], n=1)
+            kind = type(settings).__name__
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"see the fields of {kind}"
+            raise TypeError(
+                f"{owner.__qualname__}() got an unexpected keyword argument {name!r}; {hint}"
+            )
+    return dataclasses.replace(settings, **changes)
