@@ -33,7 +33,7 @@ def test_the_official_name_and_the_mode_are_the_same(tts: Qwen3TTS, flag: bool, 
 
 def test_what_is_no_truth_value_is_refused(tts: Qwen3TTS) -> None:
     with pytest.raises(BadRequest, match="non_streaming_mode"):
-        tts.stream(TEXT, non_streaming_mode="yes")  # type: ignore[arg-type]
+        tts.stream(TEXT, non_streaming_mode="yes")
 
 
 def test_a_text_without_room_goes_on_in_another_generation(

@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 from textwrap import dedent, indent
 from xml.etree import ElementTree
@@ -16,6 +17,7 @@ from qwen3tts_phone.diagnosis.findings import CODES
 from qwen3tts_phone.streams.carriers import CARRIERS, carrier_factory, carrier_kind
 from qwen3tts_phone.streams.carriers.adapter import Handshake
 from qwen3tts_phone.streams.carriers.asterisk import FORMATS
+from qwen3tts_phone.streams.carriers.telnyx import TelnyxAudio
 from tests.streams.carrier_fixtures import LINES
 
 SET_UP_PAGES = Path(__file__).parents[2] / "docs" / "lines"
@@ -39,8 +41,9 @@ def test_the_program_on_the_page_is_python_with_names_that_there_are(line: str) 
             module = __import__(str(node.module), fromlist=["x"])
             assert all(hasattr(module, alias.name) for alias in node.names)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == line:
-            known = inspect.signature(carrier_factory(line)).parameters
-            assert {str(each.arg) for each in node.keywords} <= set(known)
+            known = set(inspect.signature(carrier_factory(line)).parameters)
+            known |= {each.name for each in fields(TelnyxAudio) if "audio" in known}
+            assert {str(each.arg) for each in node.keywords} <= known
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -14,28 +14,24 @@ import threading
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_engine.base import (
-    MAX_FIRST_CHUNK,
     SAMPLE_RATE,
-    GenerationLimits,
     LoadedVoice,
-    PredictorSampling,
     Voice,
 )
 from qwen3tts_engine.qwen3.api_speech import (
     TEXT_MAX,
     Speech,
     SpeechOptions,
+    StreamOptions,
     TextReader,
     audio_source,
     check_kinds,
-    check_sampling,
     check_whole_text,
     in_equal_pieces,
     not_text_error,
@@ -52,10 +48,10 @@ from qwen3tts_engine.qwen3.model.prompt import NO_SPEAKER
 from qwen3tts_engine.qwen3.voices.content import ClonePrompt, Codes
 from qwen3tts_engine.qwen3.voices.recording import Source
 from qwen3tts_engine.text_plan import PlanMode
+from qwen3tts_settings.constraints import with_changes
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
-from qwen3tts_wire.messages import Sampling
 
-__all__ = ["NO_SPEAKER", "TEXT_MAX", "ClonePrompt", "Qwen3TTS", "Samples"]
+__all__ = ["NO_SPEAKER", "TEXT_MAX", "ClonePrompt", "Qwen3TTS", "Samples", "StreamOptions"]
 
 T = TypeVar("T")
 AHEAD_S = 4.0
@@ -63,7 +59,7 @@ AHEAD_S = 4.0
 
 
 class Qwen3TTS:
-    """Loaded model that speaks; made by ``load``. ``close`` it, or use it in a ``with``."""
+    """Loaded model; made by ``load``. ``close`` it, or use ``with``."""
 
     def __init__(self, settings: Qwen3Settings, progress: Progress | None = None) -> None:
         """Load; see ``load``."""
@@ -97,8 +93,7 @@ class Qwen3TTS:
             model: Folder or hub id.
             warmup: Also do what ``warmup`` does.
             progress: Called from another thread with activity, steps done and steps in all.
-            settings: Further fields of Qwen3Settings: ``device``, ``dtype``, ``slots``, ``graphs``,
-                ...
+            settings: Fields of Qwen3Settings: ``device``, ``dtype``, ``slots``, ``graphs``, ...
 
         Raises:
             EngineUnavailable: the checkpoint or the device is missing, damaged or too small.
@@ -107,7 +102,7 @@ class Qwen3TTS:
         return cls(Qwen3Settings(model=model, warmup=warmup, **settings), progress)
 
     def warmup(self) -> None:
-        """Capture CUDA graphs and compile, so that no request waits for it."""
+        """Capture CUDA graphs and compile ahead of requests."""
         self._wait(self._engine.warmup())
 
     @property
@@ -194,7 +189,7 @@ class Qwen3TTS:
         return self._wait(self._engine.encode(audio_source(audio, sample_rate)))
 
     def decode(self, codes: object) -> tuple[Samples, int]:
-        """Return the audio of codes [frames, 16], 1920 samples a frame, and its rate in hertz.
+        """Return the audio of codes [frames, 16], 1920 samples a frame, and its rate.
 
         Raises:
             BadRequest: not integers, another shape, no frame, or a code out of range.
@@ -204,21 +199,8 @@ class Qwen3TTS:
     def stream(
         self,
         text: str | Iterable[str],
-        *,
-        voice: str | LoadedVoice | None = None,
-        language: str | None = None,
-        instructions: str | None = None,
-        mode: PlanMode = "auto",
-        non_streaming_mode: bool | None = None,
-        limits: GenerationLimits | None = None,
-        max_new_tokens: int | None = None,
-        sampling: Sampling | None = None,
-        subtalker_dosample: bool | None = None,
-        subtalker_top_k: int | None = None,
-        subtalker_top_p: float | None = None,
-        subtalker_temperature: float | None = None,
-        seed: int | None = None,
-        frames_per_emission: int | None = None,
+        options: StreamOptions | None = None,
+        **how: Any,
     ) -> Iterator[tuple[Samples, int]]:
         """Speak, and yield the audio while it is made.
 
@@ -226,27 +208,14 @@ class Qwen3TTS:
             text: At most TEXT_MAX code points, or an iterable of pieces, such as a language model's
                 output, which a thread of its own reads. Text without anything to say is silent; an
                 empty whole text is refused.
-            voice: One of ``voices``, or of ``create_voice``; NO_SPEAKER: a CustomVoice checkpoint
-                without a speaker.
-            language: Such as ``en`` or ``de-AT``; None: automatic.
-            instructions: Speaking style, in words.
-            mode: ``auto``, ``clause``, ``live``, ``whole`` or ``whole_streaming``; see
-                docs/engine.md.
-            non_streaming_mode: Official name, overrides ``mode``: True is ``whole``, False
-                ``whole_streaming``.
-            limits: Limits of a generation without EOS; None: the settings'.
-            max_new_tokens: Most frames of 80 ms of one generation; overrides ``limits``.
-            sampling: Of code 0; temperature 0 is greedy for all codes.
-            subtalker_dosample, subtalker_top_k, subtalker_top_p, subtalker_temperature: Of codes 1
-            to 15, by the official names; ``subtalker_dosample=False`` is greedy.
-            seed: Makes speech reproducible; None: random.
-            frames_per_emission: Frames of 80 ms per piece (the last may be shorter); None: as made,
-                small ones first.
+            options: Voice, manner and limits.
+            how: Fields of StreamOptions by name, which prevail: ``voice="ryan", seed=1``.
 
         Yields:
             Samples [n], and their rate in hertz.
 
         Raises:
+            TypeError: a keyword that is no field; the text names the nearest one.
             UnknownVoice: no such voice or language.
             BadText: not text, or empty.
             LimitExceeded: the text is too long.
@@ -255,52 +224,12 @@ class Qwen3TTS:
             EngineFailed: the generation failed.
             EngineUnavailable: the model was closed.
         """
-        if non_streaming_mode not in (None, True, False):
-            raise BadRequest(
-                f"non_streaming_mode={non_streaming_mode!r} is no truth value.",
-                remedy="Give True, False or None.",
-            )
-        if non_streaming_mode is not None:
-            mode = "whole" if non_streaming_mode else "whole_streaming"
-        if mode not in get_args(PlanMode):
-            raise BadRequest(
-                f"There is no mode {mode!r}.", remedy=f"Choose {', '.join(get_args(PlanMode))}."
-            )
-        frames = frames_per_emission
-        if frames is not None and (type(frames) is not int or frames < 1):
-            raise BadRequest(
-                f"frames_per_emission={frames!r} is out of range.",
-                remedy="Choose a whole number from 1; a frame is 80 ms.",
-            )
-        check_kinds(voice=voice, language=language, instructions=instructions)
-        if seed is not None and type(seed) is not int:
-            raise BadRequest(f"seed={seed!r} is no whole number.", remedy="Give an int or None.")
-        if sampling is not None:
-            check_sampling(sampling)
-        if limits is not None and not isinstance(limits, GenerationLimits):
-            raise BadRequest(
-                f"limits={limits!r:.80} is not a GenerationLimits.",
-                remedy="Give qwen3tts_engine.base.GenerationLimits(...) or None.",
-            )
-        if max_new_tokens is not None:
-            limits = replace(limits or GenerationLimits(), max_new_tokens=max_new_tokens)
+        options = with_changes(options or StreamOptions(), how, Qwen3TTS.stream)
         check_whole_text(text)
-        manner = SpeechOptions(
-            voice=voice_name(voice),
-            language=language,
-            instructions=instructions,
-            sampling=sampling,
-            seed=seed,
-            limits=limits,
-            predictor=PredictorSampling(
-                subtalker_dosample, subtalker_top_k, subtalker_top_p, subtalker_temperature
-            ),
-            initial_codec_chunk_frames=None if frames is None else min(frames, MAX_FIRST_CHUNK),
-        )
-        pieces = self._speak(text, mode, manner)
-        if frames_per_emission is None:
+        pieces = self._speak(text, options.plan_mode, options.speech_options())
+        if options.frames_per_emission is None:
             return pieces
-        return in_equal_pieces(pieces, frames_per_emission * FRAME_SAMPLES)
+        return in_equal_pieces(pieces, options.frames_per_emission * FRAME_SAMPLES)
 
     def generate(self, text: str | Iterable[str], **how: Any) -> tuple[Samples, int]:
         """Return all audio of a text; arguments as of ``stream``."""
@@ -312,13 +241,13 @@ class Qwen3TTS:
 
         Args:
             texts: What to say.
-            how: ``voice``, ``language`` and ``instructions`` may be lists with one entry per text.
+            how: ``voice``, ``language`` and ``instructions`` may be lists, one entry a text.
 
         Returns:
             The audio of each, in order.
 
         Raises:
-            BadRequest: ``texts`` is not a list of ``str``, or another list has another length.
+            BadRequest: ``texts`` is not a list of ``str``, or a list has another length.
         """
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise BadRequest("The texts are no list.", remedy="Give a list of str.")

@@ -1,4 +1,4 @@
-"""Speech of the Python API: argument checks, streaming text in, audio out."""
+"""Speech of the Python API: streaming text in, audio out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qwen3tts_engine.base import (
+    MAX_FIRST_CHUNK,
     SAMPLE_RATE,
     ContextVoice,
     Engine,
@@ -36,7 +37,7 @@ TEXT_MAX = 1_000_000
 
 
 def check_kinds(**given: object) -> None:
-    """Refuse arguments that are neither str nor None; ``voice`` may be a LoadedVoice."""
+    """Refuse arguments neither str nor None; ``voice`` may be a LoadedVoice."""
     for name, value in given.items():
         if value is None or isinstance(value, str):
             continue
@@ -47,7 +48,7 @@ def check_kinds(**given: object) -> None:
 
 
 def per_text_arguments(how: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Split list arguments into those of each text; BadRequest for another length."""
+    """Split list arguments by text; BadRequest for another length."""
     own: list[dict[str, Any]] = [{} for _ in range(count)]
     for name in ("voice", "language", "instructions"):
         values = how.get(name)
@@ -65,12 +66,11 @@ def per_text_arguments(how: dict[str, Any], count: int) -> list[dict[str, Any]]:
 
 
 def voice_name(voice: str | LoadedVoice | None) -> str | None:
-    """Return the name in a request."""
     return voice.voice_id if isinstance(voice, LoadedVoice) else voice
 
 
 def audio_source(audio: NDArray[Any] | Source, sample_rate: int | None) -> Source:
-    """Return samples with their rate, or a file as it is; BadRequest for another combination."""
+    """Return samples with rate, or a file; BadRequest for other combinations."""
     if not isinstance(audio, np.ndarray):
         if sample_rate is not None:
             raise BadRequest(
@@ -104,7 +104,7 @@ def check_sampling(sampling: Sampling) -> None:
 
 
 def check_whole_text(text: object) -> None:
-    """Refuse a text that is empty, too long or not text; BadText, BadRequest, LimitExceeded."""
+    """Refuse an unusable text; BadText, BadRequest, LimitExceeded."""
     if isinstance(text, str):
         check_text(text, TEXT_MAX)
         if not text.strip():
@@ -135,10 +135,104 @@ class SpeechOptions:
     predictor: PredictorSampling | None = None
 
 
-class Speech:
-    """Speech of a growing text for one reader, within one event loop.
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """Voice, manner and limits of `Qwen3TTS.stream`; its keyword arguments.
 
-    The next piece begins when the last is made, while at most ``ahead`` samples are unread.
+    Raises:
+        BadRequest: a value of another type or out of range.
+    """
+
+    voice: str | LoadedVoice | None = None
+    """One of ``voices``, or of ``create_voice``; NO_SPEAKER: a CustomVoice checkpoint without a
+    speaker.
+    """
+    language: str | None = None
+    """Such as ``en`` or ``de-AT``; None: automatic."""
+    instructions: str | None = None
+    """Speaking style, in words."""
+    mode: PlanMode = "auto"
+    """``auto``, ``clause``, ``live``, ``whole`` or ``whole_streaming``; see docs/engine.md."""
+    non_streaming_mode: bool | None = None
+    """Official name, overrides ``mode``: True is ``whole``, False ``whole_streaming``."""
+    limits: GenerationLimits | None = None
+    """Limits of a generation without EOS; None: the settings'."""
+    max_new_tokens: int | None = None
+    """Most frames of 80 ms of one generation; overrides ``limits``."""
+    sampling: Sampling | None = None
+    """Of code 0; temperature 0 is greedy for all codes."""
+    subtalker_dosample: bool | None = None
+    """Official name, as the next three, of codes 1 to 15; False is greedy."""
+    subtalker_top_k: int | None = None
+    subtalker_top_p: float | None = None
+    subtalker_temperature: float | None = None
+    seed: int | None = None
+    """Makes speech reproducible; None: random."""
+    frames_per_emission: int | None = None
+    """Frames of 80 ms per piece (the last may be shorter); None: as made, small ones first."""
+
+    def __post_init__(self) -> None:
+        if self.non_streaming_mode not in (None, True, False):
+            raise BadRequest(
+                f"non_streaming_mode={self.non_streaming_mode!r} is no truth value.",
+                remedy="Give True, False or None.",
+            )
+        if self.plan_mode not in get_args(PlanMode):
+            raise BadRequest(
+                f"There is no mode {self.mode!r}.",
+                remedy=f"Choose {', '.join(get_args(PlanMode))}.",
+            )
+        frames = self.frames_per_emission
+        if frames is not None and (type(frames) is not int or frames < 1):
+            raise BadRequest(
+                f"frames_per_emission={frames!r} is out of range.",
+                remedy="Choose a whole number from 1; a frame is 80 ms.",
+            )
+        check_kinds(voice=self.voice, language=self.language, instructions=self.instructions)
+        if self.seed is not None and type(self.seed) is not int:
+            raise BadRequest(
+                f"seed={self.seed!r} is no whole number.", remedy="Give an int or None."
+            )
+        if self.sampling is not None:
+            check_sampling(self.sampling)
+        if self.limits is not None and not isinstance(self.limits, GenerationLimits):
+            raise BadRequest(
+                f"limits={self.limits!r:.80} is not a GenerationLimits.",
+                remedy="Give qwen3tts_engine.base.GenerationLimits(...) or None.",
+            )
+
+    @property
+    def plan_mode(self) -> PlanMode:
+        if self.non_streaming_mode is None:
+            return self.mode
+        return "whole" if self.non_streaming_mode else "whole_streaming"
+
+    def speech_options(self) -> SpeechOptions:
+        """Return the fields of each request; BadRequest for one out of range."""
+        limits, frames = self.limits, self.frames_per_emission
+        if self.max_new_tokens is not None:
+            limits = replace(limits or GenerationLimits(), max_new_tokens=self.max_new_tokens)
+        return SpeechOptions(
+            voice=voice_name(self.voice),
+            language=self.language,
+            instructions=self.instructions,
+            sampling=self.sampling,
+            seed=self.seed,
+            initial_codec_chunk_frames=None if frames is None else min(frames, MAX_FIRST_CHUNK),
+            limits=limits,
+            predictor=PredictorSampling(
+                self.subtalker_dosample,
+                self.subtalker_top_k,
+                self.subtalker_top_p,
+                self.subtalker_temperature,
+            ),
+        )
+
+
+class Speech:
+    """Speech of a growing text for one reader, in one event loop.
+
+    The next piece begins when the last is made and at most ``ahead`` samples are unread.
     """
 
     def __init__(
@@ -146,8 +240,7 @@ class Speech:
     ) -> None:
         """Start; ``mode`` becomes ``clause`` for a voice without live text.
 
-        Raises:
-            UnknownVoice: no such voice or language.
+        Raises UnknownVoice.
         """
         engine.check(manner.voice, manner.language)
         self.mode: PlanMode = mode_for(engine, manner.voice, mode)
@@ -168,12 +261,10 @@ class Speech:
         self._task.add_done_callback(lambda _: self._made.set())
 
     def append(self, text: str) -> None:
-        """Append text."""
         self._plan.append(text)
         self._on_text.set()
 
     def end(self) -> None:
-        """End the text."""
         self._plan.end()
         self._on_text.set()
 
@@ -188,7 +279,7 @@ class Speech:
         return self._task.done()
 
     async def next(self) -> PcmChunk | None:
-        """Return the next chunk, None at the end; raises errors behind the audio made before."""
+        """Return the next chunk, None at the end; errors follow the audio before."""
         while not self._chunks:
             if self._task.done():
                 if self._broken is not None:
@@ -203,7 +294,6 @@ class Speech:
         return chunk
 
     async def close(self) -> None:
-        """Stop speaking."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._plan.close()
@@ -251,7 +341,7 @@ class Speech:
 
 
 class TextReader(threading.Thread):
-    """Thread that reads an iterator of text for a speech, until either ends."""
+    """Thread that reads an iterator of text, until either ends."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, speech: Speech, pieces: Iterable[str]

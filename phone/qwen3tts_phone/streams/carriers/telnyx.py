@@ -42,6 +42,7 @@ from qwen3tts_phone.streams.carriers.json_media import (
     JsonMediaAdapter,
     payload_named,
 )
+from qwen3tts_settings.constraints import with_changes
 from qwen3tts_wire.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -67,17 +68,37 @@ TELNYX: Final = JsonDialect(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class TelnyxAudio:
+    """Audio sent to Telnyx, whose messages do not repeat it."""
+
+    plays: str = "PCMU"
+    """``stream_bidirectional_codec``: PCMU, PCMA or L16."""
+    plays_hz: int = 8000
+    """``stream_bidirectional_sampling_rate``."""
+    l16_big_endian: bool = True
+    """Byte order of L16, as in RTP; turn it off if callers hear noise."""
+
+    def payload(self) -> Payload:
+        """Return the format; BadRequest for one that cannot be sent."""
+        payload = payload_named(self.plays, self.plays_hz, big_endian=self.l16_big_endian)
+        if payload is None or not payload.sample_bytes:
+            raise BadRequest(
+                f"{self.plays} at {self.plays_hz} Hz cannot be sent to a carrier's stream.",
+                remedy="Take PCMU or PCMA at 8000 Hz, or L16 at 8000, 16000 or 24000 Hz.",
+            )
+        return payload
+
+
 def telnyx(
     *,
     stream_token: str | None = None,
     public_key: str | None = None,
     api_key: str | None = None,
-    plays: str = "PCMU",
-    plays_hz: int = 8000,
-    l16_big_endian: bool = True,
     public_url: str | None = None,
     parameters: Mapping[str, str] | None = None,
     clock: WallClock = time.time,
+    **audio: Any,
 ) -> StreamKind:
     """Return Telnyx media streaming with ``stream_bidirectional_mode`` rtp.
 
@@ -85,20 +106,20 @@ def telnyx(
         stream_token: the ``stream_auth_token`` of the stream; ``TELNYX_STREAM_TOKEN``.
         public_key: checks webhooks (Ed25519); ``TELNYX_PUBLIC_KEY``. Needs ``cryptography``.
         api_key: ends and transfers calls, sends DTMF; ``TELNYX_API_KEY``.
-        plays: ``stream_bidirectional_codec``, which its messages do not repeat: PCMU, PCMA or L16.
-        plays_hz: ``stream_bidirectional_sampling_rate``.
-        l16_big_endian: byte order of L16, as in RTP; turn it off if callers hear noise.
         public_url: scheme and host as in the TeXML; ``MR_QWEN3TTS_PUBLIC_URL``.
         parameters: passed on by the start answer.
         clock: seconds since 1970.
+        audio: ``plays``, ``plays_hz`` and ``l16_big_endian``; see `TelnyxAudio`.
 
     Raises:
+        TypeError: an unknown keyword; the text names the nearest one.
         BadRequest: ``plays`` cannot be sent, or the public key is malformed.
     """
     token = given_key(stream_token, "TELNYX_STREAM_TOKEN")
     key = given_key(public_key, "TELNYX_PUBLIC_KEY")
     rest_key = given_key(api_key, "TELNYX_API_KEY")
-    payload = _outbound_payload(plays, plays_hz, big_endian=l16_big_endian)
+    outbound = with_changes(TelnyxAudio(), audio, telnyx)
+    payload = outbound.payload()
     streams: list[RequestCheck] = [HeaderToken(token)] if token else []
     webhooks: list[RequestCheck] = [TelnyxSignature(key)] if key else []
     url = given_key(public_url, PUBLIC_URL)
@@ -109,11 +130,11 @@ def telnyx(
     def answer(handshake: Handshake) -> Answer:
         given = stream_parameters(handshake, parameters)
         stream = admission.stream_url(handshake)
-        return telnyx_answer(stream, given, codec=plays.upper(), rate_hz=plays_hz)
+        return telnyx_answer(stream, given, codec=outbound.plays.upper(), rate_hz=outbound.plays_hz)
 
     return StreamKind(
         "telnyx",
-        lambda _: JsonMediaAdapter(TELNYX, plays=payload, big_endian=l16_big_endian),
+        lambda _: JsonMediaAdapter(TELNYX, plays=payload, big_endian=outbound.l16_big_endian),
         admission if admission.checks else None,
         needs_key="TELNYX_STREAM_TOKEN or TELNYX_PUBLIC_KEY",
         answer=answer,
@@ -121,16 +142,6 @@ def telnyx(
         transfer=rest.transfer if rest else None,
         press=rest.press if rest else None,
     )
-
-
-def _outbound_payload(codec: str, rate_hz: int, *, big_endian: bool) -> Payload:
-    payload = payload_named(codec, rate_hz, big_endian=big_endian)
-    if payload is None or not payload.sample_bytes:
-        raise BadRequest(
-            f"{codec} at {rate_hz} Hz cannot be sent to a carrier's stream.",
-            remedy="Take PCMU or PCMA at 8000 Hz, or L16 at 8000, 16000 or 24000 Hz.",
-        )
-    return payload
 
 
 @dataclass(frozen=True, slots=True)
