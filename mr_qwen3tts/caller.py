@@ -8,7 +8,7 @@ from typing import Any
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_speech.line import Speaker, Utterance
+from qwen3tts_speech.line import Speaker, Utterance, UtteranceLog
 from qwen3tts_wire.errors import SpeechError, UnknownVoice
 
 from .calls.calls import PluginCalls
@@ -74,7 +74,6 @@ class Caller:
         )
 
     def met(self, context: Any) -> None:
-        """Take a later context of the same session."""
         self._context = context
         if self._sink is not None:
             self._sink.context = context
@@ -87,7 +86,6 @@ class Caller:
         return True
 
     async def close(self) -> None:
-        """Stop for good."""
         await self.conversation.close()
         if self._sink is not None:
             await self._sink.close()
@@ -110,7 +108,12 @@ class Caller:
         if self._own is None:
             self._sink = self._make_sink(settings)
             self._own = Speaker(
-                link, self._sink, PCMU, call_id=self._log_id, clock=self._clock, stall_s=stall_s
+                link,
+                self._sink,
+                PCMU,
+                log=UtteranceLog(self._log_id),
+                clock=self._clock,
+                stall_s=stall_s,
             )
         self._own.link, self._own.stall_s = link, stall_s  # they may have been changed meanwhile
         return self._own

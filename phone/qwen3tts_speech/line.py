@@ -1,11 +1,14 @@
-"""Speech of one call: text deltas in, encoded frames on the sink's clock out. ::
+"""Speech of one call: text deltas in, encoded frames on the sink's clock out.
+
+::
 
     speaker = Speaker(link, sink, PCMU)
     utterance = speaker.say(deltas)    # queued behind what is being said
     spoken = await utterance.spoken()  # when it was heard or stopped: the text heard
 
-On barge-in the sink falls silent first; then the context is cancelled at the server; then it is
-known what the caller has heard.
+On barge-in the sink falls silent first; then the context is cancelled at the server; then the
+heard
+text is known.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterable, Callable
+from dataclasses import dataclass
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import Pcm
@@ -27,7 +31,7 @@ from qwen3tts_speech.utterance import Spoken, Utterance
 from qwen3tts_speech.watchdog import StallWatchdog
 from qwen3tts_wire.errors import BadText
 
-__all__ = ["ChooseVoice", "Sound", "Speaker", "Spoken", "Utterance", "VoiceOptions"]
+__all__ = ["ChooseVoice", "Sound", "Speaker", "Spoken", "Utterance", "UtteranceLog", "VoiceOptions"]
 
 
 logger = logging.getLogger(__name__)
@@ -36,8 +40,21 @@ SETTLE_S = 5.0
 """Longest wait for a stopped utterance; the server's answer takes at most 2 s of it."""
 
 
+@dataclass(frozen=True, slots=True)
+class UtteranceLog:
+    """Records of a call's utterances: how they name the call, and what receives them."""
+
+    call_id: str = ""
+    line: str = ""
+    """Kind of the call's line."""
+    sink: RecordSink | None = None
+    """Receives each utterance's record."""
+    on_spoken: Callable[[Spoken, float], None] | None = None
+    """Called with each utterance's outcome and the time of its end."""
+
+
 class Speaker(PlayoutQueue):
-    """Speaks utterances on one call, one after the other without a gap.
+    """Speaker of one call's utterances, in order without gaps.
 
     Args:
         link: connection to the speech server, shared by calls.
@@ -48,9 +65,8 @@ class Speaker(PlayoutQueue):
         call_id: names the call in records.
         line: kind of the call's line, for records.
         log: receives each utterance's record.
-        stall_s: an utterance ends with ConnectionLost when nothing was heard of it for this time
-            although the server has text to speak: all of it, or 200 characters more than it has
-            spoken; None = never.
+        stall_s: an utterance ends with ConnectionLost after this silence although the server has
+            text to speak: all of it, or 200 characters more than it has spoken; None = never.
         on_spoken: called with each utterance's outcome and the time of its end.
     """
 
@@ -62,12 +78,9 @@ class Speaker(PlayoutQueue):
         *,
         ptime_ms: int = 20,
         voice: VoiceOptions | None = None,
-        call_id: str = "",
-        line: str = "",
-        log: RecordSink | None = None,
+        log: UtteranceLog | None = None,
         clock: Clock | None = None,
         stall_s: float | None = None,
-        on_spoken: Callable[[Spoken, float], None] | None = None,
     ) -> None:
         StallWatchdog(stall_s)  # an invalid time is refused here, not by the first utterance
         super().__init__(link, sink, payload, ptime_ms=ptime_ms, clock=clock, stall_s=stall_s)
@@ -75,16 +88,13 @@ class Speaker(PlayoutQueue):
         """Default options of utterances begun from now on."""
         self.followers: list[Callable[[Utterance], None]] = []
         """Called with each utterance as it begins; they must not raise."""
-        self._call_id = call_id
-        self._line = line
-        self._log = log
-        self._on_spoken = on_spoken
+        self._log = log or UtteranceLog()
         self.utterances = 0
         self.interrupted = 0
 
     @property
     def speaking(self) -> bool:
-        """Whether an utterance or a sound is in progress or waiting; live sound does not count."""
+        """True during or before utterances or sounds, except live sound."""
         return any(not each.live for each in self._queued.values())
 
     def say(
@@ -92,11 +102,11 @@ class Speaker(PlayoutQueue):
         words: str | AsyncIterable[str],
         options: VoiceOptions | ChooseVoice | None = None,
     ) -> Utterance:
-        """Begin to say ``words``: a string, or deltas as a model writes them.
+        """Begin to say ``words``: a string, or a model's deltas.
 
-        It queues behind what is being said; its text goes to the server immediately. ``options``
-        may be a function called once there is a connection. Raises BadText for an empty string or
-        for no text; an iterator may be empty.
+        It queues; its text goes to the server immediately. ``options`` may be a function called
+        once there is
+        a connection. Raises BadText for an empty string or no text; an iterator may be empty.
         """
         if isinstance(words, str):
             if not words.strip():
@@ -108,9 +118,9 @@ class Speaker(PlayoutQueue):
             )
         self._number += 1
         record = UtteranceRecord(
-            call_id=self._call_id,
+            call_id=self._log.call_id,
             context=str(self._number),
-            line=self._line,
+            line=self._log.line,
             codec=self.payload.name,
         )
         record.mark(Mark.TEXT_IN, self.clock.now())
@@ -128,7 +138,7 @@ class Speaker(PlayoutQueue):
         return utterance
 
     def play(self, samples: Pcm, rate_hz: int) -> Sound:
-        """Begin to play int16 samples, shape [n], behind what is being said."""
+        """Queue int16 samples, shape [n]."""
         self._number += 1
         sound = Sound(self, self._number, samples, rate_hz)
         self._queued[self._number] = sound
@@ -138,23 +148,23 @@ class Speaker(PlayoutQueue):
         return LiveSound(self, gives_way=gives_way)
 
     def change(self, payload: Payload, ptime_ms: int) -> None:
-        """Change the codec of what waits here and of what follows; then :meth:`pump` once the sink
-        takes frames.
+        """Change the codec of waiting and later sound.
+
+        Then :meth:`pump` once the sink takes frames.
         """
         self.payload, self.ptime_ms = payload, ptime_ms
         for each in list(self._queued.values()):
             each.change()
 
     def pump(self) -> None:
-        """Write what waits: the sink takes frames again after a change of the codec."""
+        """Write what waits, after a codec change."""
         for each in list(self._queued.values()):
             each.pump()
 
     def interrupt(self) -> list[Utterance]:
-        """Fall silent from the next frame on, synchronously (barge-in); return the utterances
-        stopped.
+        """Fall silent with the next frame (barge-in); return stopped utterances.
 
-        Live sound loses a frame or two and goes on; alone on the line it is not touched.
+        Synchronous. Live sound loses a frame or two and goes on.
         """
         if self._queued and not self.speaking and not self.closed:
             return []
@@ -167,7 +177,7 @@ class Speaker(PlayoutQueue):
         return utterances
 
     async def close(self) -> None:
-        """Stop speaking for good and wait for the end of all utterances, `SETTLE_S` at most."""
+        """Stop for good; wait for all utterances, `SETTLE_S` at most."""
         self.closed = True
         stopped = list(self._queued.values())
         self.interrupt()
@@ -176,7 +186,7 @@ class Speaker(PlayoutQueue):
             if each.number in self._queued:
                 logger.warning(
                     "%s: the source of utterance %d's words does not end when it is stopped",
-                    self._call_id,
+                    self._log.call_id,
                     each.number,
                 )
 
@@ -184,7 +194,7 @@ class Speaker(PlayoutQueue):
         super().ended(item)
         if not isinstance(item, Utterance):
             return
-        if self._log is not None:
-            self._log.append(item.record)
-        if self._on_spoken is not None:
-            self._on_spoken(item.outcome(), self.clock.now())
+        if self._log.sink is not None:
+            self._log.sink.append(item.record)
+        if self._log.on_spoken is not None:
+            self._log.on_spoken(item.outcome(), self.clock.now())

@@ -7,6 +7,7 @@ import json
 import stat
 import sys
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -122,7 +123,7 @@ async def test_the_first_words_of_a_turn_are_timed_from_where_the_caller_fell_si
     kept: list[UtteranceRecord] = []
     speaker = session.call.speaker
     assert speaker is not None
-    speaker._log = Kept(kept)
+    speaker._log = replace(speaker._log, sink=Kept(kept))
     await session.call.says("How are you?", transcribed_at=session.call.time.now() + 0.2)
     await session.call.says("And now?", decided_at=session.call.time.now() + 0.5)
     conversation = await session.end()

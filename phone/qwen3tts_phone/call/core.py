@@ -28,7 +28,7 @@ from qwen3tts_phone.media.dtmf import KEYS_BURST, KEYS_PER_S
 from qwen3tts_phone.records.call_recordings import CallRecordings
 from qwen3tts_phone.records.record import CallRecord
 from qwen3tts_phone.records.store import CallStore
-from qwen3tts_speech.line import Speaker
+from qwen3tts_speech.line import Speaker, UtteranceLog
 from qwen3tts_speech.link import SpeechLink, VoiceOptions
 from qwen3tts_speech.record_sinks import EndOfCallSink, RecordSink
 from qwen3tts_wire.errors import SpeechError, log_text
@@ -223,11 +223,10 @@ class CallCore:
             payload,
             ptime_ms=ptime_ms,
             voice=self.voice.options,
-            call_id=self.facts.call_id,
-            line=self.facts.line,
-            log=self.voice.log,
+            log=UtteranceLog(
+                self.facts.call_id, self.facts.line, self.voice.log, self.facts.note_spoken
+            ),
             clock=self.clock,
-            on_spoken=self.facts.note_spoken,
         )
         self.recordings.agreed()
 
