@@ -35,7 +35,7 @@ from gpu.parts import Floor, bandwidth, part_times, profile, sync, timed
 
 from qwen3tts_engine.qwen3.kernels.cuda import EagerBackend
 from qwen3tts_engine.qwen3.kernels.memory import format_bytes
-from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.runner import LaunchMode, Runner
 from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, StepRow
 from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
@@ -131,7 +131,7 @@ class Run:
             slots=args.slots,
             positions=args.positions,
             compile=args.compile,
-            static=True,
+            launch=LaunchMode(static=True),
         )
         for line in self.runner.memory.lines():
             self.bench.note("    " + line)

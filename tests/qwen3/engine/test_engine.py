@@ -21,7 +21,7 @@ from qwen3tts_engine.qwen3.engine import loaded as loaded_module
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
 from qwen3tts_engine.qwen3.engine.loaded import LoadedModel
 from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
-from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.runner import LaunchMode, Runner
 from qwen3tts_engine.qwen3.voices.content import ClonedVoice
 from qwen3tts_engine.qwen3.voices.store import VoiceStore
 from qwen3tts_engine.qwen3.voices.transcribe import check_whisper
@@ -309,7 +309,9 @@ async def test_the_static_step_of_a_gpu_sounds_the_same(
     engine: Qwen3Engine, tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = (TEXT, "One, two, three.", "This is the line.")
-    monkeypatch.setattr(loaded_module, "Runner", functools.partial(Runner, static=True))
+    monkeypatch.setattr(
+        loaded_module, "Runner", functools.partial(Runner, launch=LaunchMode(static=True))
+    )
     static = made(tiny["custom_voice"], slots=5)
     await static.start()
     alone = [await said(engine, text, sampling=GREEDY) for text in texts]

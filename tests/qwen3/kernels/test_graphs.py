@@ -24,7 +24,7 @@ from qwen3tts_engine.qwen3.kernels.cuda import (
     buckets_up_to,
     graph_backend,
 )
-from qwen3tts_engine.qwen3.kernels.runner import Runner
+from qwen3tts_engine.qwen3.kernels.runner import LaunchMode, Runner
 from qwen3tts_engine.qwen3.kernels.stages import DecodeKey
 from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, StepRow
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
@@ -56,8 +56,8 @@ def cuda() -> FakeCuda:
 
 def captured(model: Qwen3Model, backend: Recorder, **fields: object) -> Runner:
     """A runner as on a GPU, warmed up."""
-    values = {"slots": 5, "positions": 96, "static": True, "backend": backend, **fields}
-    runner = Runner(model, **values)  # type: ignore[arg-type]
+    values = {"slots": 5, "positions": 96, **fields}
+    runner = Runner(model, launch=LaunchMode(static=True, backend=backend), **values)  # type: ignore[arg-type]
     runner.warmup()
     return runner
 
@@ -202,7 +202,7 @@ def test_what_a_compiler_sees_does_the_same(
 
 def test_a_warm_up_captures_once(model: Qwen3Model, backend: Recorder) -> None:
     told: list[tuple[str, int, int]] = []
-    runner = Runner(model, slots=2, positions=64, static=True, backend=backend)
+    runner = Runner(model, slots=2, positions=64, launch=LaunchMode(static=True, backend=backend))
     runner.warmup(lambda *what: told.append(what))
     count = len(backend.captured)
     runner.warmup()
@@ -375,11 +375,11 @@ def test_a_gpu_has_kernels_of_its_own(
         return kernels, {"swiglu": "OSError"}
 
     monkeypatch.setitem(sys.modules, KERNELS, SimpleNamespace(usable=usable))
-    runner = Runner(own_model, slots=1, positions=64, streams=GpuLanes())
+    runner = Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     assert own_model.kernels is kernels
     assert checked == [(own_model.device, own_model.dtype)]
     assert runner.notes == ["The kernel swiglu cannot be used (OSError); it is slower."]
-    Runner(own_model, slots=1, positions=64, streams=GpuLanes())
+    Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     assert len(checked) == 1
 
 
@@ -387,7 +387,7 @@ def test_a_machine_without_triton_does_without(
     own_model: Qwen3Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, KERNELS, None)
-    runner = Runner(own_model, slots=1, positions=64, streams=GpuLanes())
+    runner = Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     assert own_model.kernels is TORCH_KERNELS
     assert "Triton cannot be used" in runner.notes[0]
 
@@ -441,7 +441,12 @@ def test_sound_follows_the_codes_and_goes_beside_the_frames(
     model: Qwen3Model, cuda: FakeCuda
 ) -> None:
     streams = FakeStreams(cuda)
-    runner = Runner(model, slots=2, positions=96, static=True, streams=streams, backend=Recorder())
+    runner = Runner(
+        model,
+        slots=2,
+        positions=96,
+        launch=LaunchMode(static=True, streams=streams, backend=Recorder()),
+    )
     runner.warmup()
     embeds = prompts(model, 2)
     codes, _ = speak(Runner(model, slots=2, positions=96), embeds, 6)
@@ -454,7 +459,7 @@ def test_sound_follows_the_codes_and_goes_beside_the_frames(
 
 
 def test_nothing_waits_before_a_ticket_is_asked(model: Qwen3Model, cuda: FakeCuda) -> None:
-    runner = Runner(model, slots=2, positions=96, streams=FakeStreams(cuda))
+    runner = Runner(model, slots=2, positions=96, launch=LaunchMode(streams=FakeStreams(cuda)))
     cuda.quick = False
     (embeds,) = prompts(model, 1)
     runner.prefill([PrefillRow(0, embeds, GREEDY, 0)])
@@ -471,7 +476,7 @@ def test_nothing_waits_before_a_ticket_is_asked(model: Qwen3Model, cuda: FakeCud
 def test_codes_that_are_still_to_be_read_are_not_written_over(
     model: Qwen3Model, cuda: FakeCuda
 ) -> None:
-    runner = Runner(model, slots=2, positions=128, streams=FakeStreams(cuda))
+    runner = Runner(model, slots=2, positions=128, launch=LaunchMode(streams=FakeStreams(cuda)))
     cuda.quick = False
     (embeds,) = prompts(model, 1)
     runner.prefill([PrefillRow(0, embeds, GREEDY, 0)])
@@ -491,7 +496,7 @@ def test_codes_that_are_still_to_be_read_are_not_written_over(
 
 def test_a_voices_snapshot_is_held_until_it_was_read(model: Qwen3Model, cuda: FakeCuda) -> None:
     streams = FakeStreams(cuda)
-    runner = Runner(model, slots=2, positions=96, streams=streams)
+    runner = Runner(model, slots=2, positions=96, launch=LaunchMode(streams=streams))
     snapshot = runner.codec.snapshot(1)
     (embeds,) = prompts(model, 1)
     runner.prefill([PrefillRow(0, embeds, GREEDY, 0, codec=snapshot)])
@@ -499,7 +504,7 @@ def test_a_voices_snapshot_is_held_until_it_was_read(model: Qwen3Model, cuda: Fa
 
 
 def test_a_reset_waits_for_the_device(model: Qwen3Model, cuda: FakeCuda) -> None:
-    runner = Runner(model, slots=2, positions=96, streams=FakeStreams(cuda))
+    runner = Runner(model, slots=2, positions=96, launch=LaunchMode(streams=FakeStreams(cuda)))
     cuda.log.clear()
     runner.reset()
     assert cuda.log == ["synchronize"]

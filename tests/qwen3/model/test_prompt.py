@@ -172,11 +172,11 @@ def test_a_reference_shorter_than_the_text() -> None:
 
 
 def test_text_that_still_grows_has_no_end() -> None:
-    prompt = build_prompt(NAMED, text_ids=TEXT, speaker="ryan", layout="streaming", open_ended=True)
+    prompt = build_prompt(NAMED, text_ids=TEXT, speaker="ryan", layout="growing")
     whole = build_prompt(NAMED, text_ids=TEXT, speaker="ryan", layout="streaming")
     assert prompt.trailing == (12, 13)
     assert dataclasses.replace(prompt, trailing=whole.trailing) == whole
-    one = build_prompt(NAMED, text_ids=(11,), speaker="ryan", layout="streaming", open_ended=True)
+    one = build_prompt(NAMED, text_ids=(11,), speaker="ryan", layout="growing")
     assert one.trailing == ()
 
 
@@ -300,13 +300,8 @@ def test_more_than_the_model_holds_is_refused() -> None:
 
 def test_senseless_calls_are_the_callers_fault() -> None:
     reference = Reference((1,), (frame(0),))
-    wrong: list[dict[str, Any]] = [
-        {"layout": "full"},
-        {"layout": "streaming", "reference": reference},
-    ]
-    for voice in wrong:
-        with pytest.raises(ValueError, match="appended"):
-            build_prompt(BASE, text_ids=TEXT, has_x_vector=True, open_ended=True, **voice)
+    with pytest.raises(ValueError, match="appended"):
+        build_prompt(BASE, text_ids=TEXT, has_x_vector=True, layout="growing", reference=reference)
     with pytest.raises(ValueError, match="16 codes"):
         build_prompt(
             BASE,

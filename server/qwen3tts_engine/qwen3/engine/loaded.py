@@ -141,7 +141,7 @@ class LoadedModel:
         )
 
     def reference_state(self, voice: ClonedVoice) -> Snapshot:
-        """Return the codec state behind a voice's reference, cached if there is room. Blocks."""
+        """Return the codec state behind a reference, cached if there is room. Blocks."""
         assert self.store is not None
         assert voice.reference is not None
         # The first of concurrent callers computes it.
@@ -160,7 +160,7 @@ class LoadedModel:
             return snapshot
 
     def encode(self, samples: Samples) -> Codes:
-        """Return the codes of samples [n] at 24 kHz. Blocks; loads the encoder if necessary."""
+        """Return the codes of samples [n] at 24 kHz. Blocks; may load the encoder."""
         with self._codec_lock:
             if self.model.codec_encoder is None:
                 weights = open_weights(self._folder / "speech_tokenizer" / "model.safetensors")
@@ -202,7 +202,7 @@ class LoadedModel:
         return self.runner.positions // 3
 
     def fit_reference(self, voice: DesignedVoice, request: SynthesisRequest) -> DesignedVoice:
-        """Return the voice, without its reference if that leaves no room for the text."""
+        """Return the voice, without reference if that leaves no room for text."""
         if voice.reference is None:
             return voice
         taken = len(voice.reference.text_ids) + len(voice.reference.codes)
@@ -245,7 +245,7 @@ class LoadedModel:
         codec: Snapshot | None = None,
         designed: DesignedVoice | None = None,
     ) -> Job:
-        """Build a generation; growing text beyond the row's room stays in ``request.more``.
+        """Build a generation; growing text without room stays in ``request.more``.
 
         Raises:
             LimitExceeded: instructions leave no room for the text.
@@ -279,9 +279,9 @@ class LoadedModel:
                 speaker=voice_id if config.task == "custom_voice" else None,
                 has_x_vector=voice is not None,
                 instruct_ids=instruct_ids,
-                layout=request.layout or ("streaming" if track.streaming else "full"),
+                # Text can be appended to a track of no layout alone.
+                layout="growing" if track.streaming else request.layout or "full",
                 reference=reference,
-                open_ended=track.streaming,
             )
             self._fits(len(prompt), len(track.ids))
             return prompt
@@ -356,7 +356,7 @@ class LoadedModel:
             )
 
     def _sampling(self, wanted: Wanted | None, others: PredictorSampling | None) -> Sampling:
-        """Checkpoint's sampling with the request's overrides; temperature 0 is for all codes."""
+        """Sampling with overrides; temperature 0 is for all codes."""
         own = self.config.generation
         if wanted is None:
             wanted = Wanted()

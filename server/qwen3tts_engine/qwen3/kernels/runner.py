@@ -1,6 +1,6 @@
-"""Batched prefill, step and codec decode of the model, launched in order without waiting.
+"""Batched prefill, step and codec decode, launched in order without waiting.
 
-A batch takes the next larger captured size; on a CPU it runs eagerly in its exact size, unless
+A batch takes the next larger captured size; a CPU runs it eagerly in its exact size, unless
 ``static``.
 """
 
@@ -10,6 +10,7 @@ import importlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -67,6 +68,16 @@ REPLAY_FRAMES = 25
 """Frames per decode in a replay."""
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchMode:
+    """Sizes, streams and graph backend of launched work; None: the device's."""
+
+    static: bool | None = None
+    """Use GPU sizes."""
+    streams: Streams | None = None
+    backend: GraphBackend | None = None
+
+
 class Runner:
     """Model behind its slots; see StepRunner. Used by one thread."""
 
@@ -78,10 +89,8 @@ class Runner:
         positions: int,
         graphs: bool | Literal["auto"] = "auto",
         compile: bool = False,  # noqa: A002
-        static: bool | None = None,
-        streams: Streams | None = None,
-        backend: GraphBackend | None = None,
         caches: int = 0,
+        launch: LaunchMode | None = None,
     ) -> None:
         """Allocate the state of ``slots`` rows of at most ``positions`` positions.
 
@@ -91,19 +100,18 @@ class Runner:
             positions: Of a row, prompt and frames.
             graphs: Capture CUDA graphs at ``warmup``; ``auto``: with an eager fallback.
             compile: torch.compile inside the graphs.
-            static: Use GPU sizes; None: on a GPU.
-            streams: None: the device's.
-            backend: None: the device's.
             caches: Bytes reserved for voices and prompts.
+            launch: Sizes, streams and graph backend in place of the device's.
         """
+        launch = launch or LaunchMode()
         self.model = model
         self.notes: list[str] = []
         """Degradations, for the operator."""
         device = model.device
         self._graphs = graphs
-        self._streams = streams or streams_of(device)
-        self._backend = backend or graph_backend(device, graphs)
-        self._static = device.type == "cuda" if static is None else static
+        self._streams = launch.streams or streams_of(device)
+        self._backend = launch.backend or graph_backend(device, graphs)
+        self._static = device.type == "cuda" if launch.static is None else launch.static
         if self._streams.device.type == "cuda" and model.kernels is TORCH_KERNELS:
             self._use_triton()
         self.memory = plan_memory(
@@ -160,7 +168,7 @@ class Runner:
 
     @property
     def reads_lengths(self) -> bool:
-        """True if attention reads each row's length, so that one graph fits all."""
+        """True if attention reads row lengths: one graph fits all."""
         return self.model.kernels.decode_attention is not TORCH_KERNELS.decode_attention
 
     @property
@@ -169,7 +177,7 @@ class Runner:
         return len(self._steps) + len(self._prefills) + len(self._decodes), self._warmup.bytes
 
     def warmup(self, progress: Progress | None = None) -> None:
-        """Capture all sizes and run each kind of work once; all slots must be free."""
+        """Capture all sizes and run each work once; slots must be free."""
         tell = progress or (lambda _what, _done, _of: None)
         if self._backend.captures and not self.captured[0]:
             failed = self._warmup.capture(list(self._sizes()), tell)

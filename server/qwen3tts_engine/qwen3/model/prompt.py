@@ -1,4 +1,4 @@
-"""Layout of the talker's prompt; names of languages and speakers. No torch."""
+"""Layout of the talker's prompt; languages and speakers. No torch."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _TAG = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{1,8})*")
 def find_language(config: ModelConfig, language: str | None) -> str | None:
     """Return the checkpoint's name of a language; None: automatic.
 
-    Accepts its own name, an ISO 639 code or BCP 47 tag (``de-AT``), in any case.
+    Accepts its name, an ISO 639 code or BCP 47 tag (``de-AT``), in any case.
     """
     if language is None:
         return None
@@ -94,7 +94,7 @@ def find_speaker(config: ModelConfig, speaker: str | None) -> str:
 
 
 def language_tag(name: str) -> str:
-    """Return the BCP 47 tag of a checkpoint's language; ``zh`` for dialects."""
+    """Return a language's BCP 47 tag; ``zh`` for dialects."""
     return _TAGS.get(name, "zh" if name.endswith("_dialect") else "und")
 
 
@@ -106,6 +106,8 @@ def _offer(wanted: str, names: Iterable[str], all_of_them: Iterable[str]) -> str
 
 Layout = Literal["streaming", "full"]
 """Streaming: one text token with each frame; full: the whole text before the first frame."""
+PromptLayout = Layout | Literal["growing"]
+"""Growing: streaming, without tts_eos, as more text may follow."""
 DEFAULT_LAYOUT: Mapping[Task, Layout] = MappingProxyType(
     {"custom_voice": "full", "voice_design": "full", "base": "streaming"}
 )
@@ -129,7 +131,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Positions of a prefill, and the text that follows with the frames."""
+    """Positions of a prefill, and the text that follows."""
 
     text: tuple[int, ...]
     """Text id at each position, or NO_TEXT."""
@@ -152,9 +154,8 @@ def build_prompt(
     speaker: str | None = None,
     has_x_vector: bool = False,
     instruct_ids: Sequence[int] = (),
-    layout: Layout,
+    layout: PromptLayout,
     reference: Reference | None = None,
-    open_ended: bool = False,
 ) -> Prompt:
     """Lay out a prompt.
 
@@ -164,15 +165,15 @@ def build_prompt(
         language: See ``find_language``.
         speaker: For ``custom_voice``; NO_SPEAKER: none.
         has_x_vector: Whether the voice is cloned, for ``base``.
-        instruct_ids: Of ``Tokenizer.encode_instructions``; ignored without ``takes_instructions``.
-        layout: See Layout.
+        instruct_ids: Of ``Tokenizer.encode_instructions``; ignored without
+            ``takes_instructions``.
+        layout: See PromptLayout; ``growing`` takes no reference.
         reference: Speech to continue, of the same voice.
-        open_ended: More text may follow: no tts_eos. Streaming layout without reference only.
     """
     if not text_ids:
         raise BadText("There is no text to say.", remedy="Send at least one word.")
-    if open_ended and (layout != "streaming" or reference is not None):
-        raise ValueError("text can be appended only in the streaming layout without a reference")
+    if layout == "growing" and reference is not None:
+        raise ValueError("text can be appended only to a prompt without a reference")
     _right_task(config, speaker, has_x_vector, reference)
     ids, text = config.talker.ids, config.text_ids
     track = _Track()
@@ -190,7 +191,7 @@ def build_prompt(
             spoken = []
         else:
             track.put(spoken[:1], [ids.bos])
-            spoken = spoken[1:-1] if open_ended else spoken[1:]
+            spoken = spoken[1:-1] if layout == "growing" else spoken[1:]
     else:
         frames: list[Codec] = [ids.bos, *_frames(config, reference)]
         said = [*reference.text_ids, *spoken]
