@@ -8,8 +8,6 @@ given up.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from qwen3tts_pacer.ring import InboundFrame
 from qwen3tts_phone.media.rtp import Unwrapper
 
@@ -22,15 +20,6 @@ FORGET = 0.999
 """Decay of a packet's lateness with each packet after it (half in 14 s of 20 ms)."""
 
 
-class _Packet(NamedTuple):
-    sequence: int  # extended
-    timestamp: int  # unwrapped
-    payload: bytes
-    payload_type: int
-    marker: bool
-    at: float
-
-
 class JitterBuffer:
     """Jitter buffer of one stream; times in seconds, extended ``sequence`` (`Reception.accept`)."""
 
@@ -41,13 +30,13 @@ class JitterBuffer:
         self._given_up: dict[int, float] = {}  # sequence -> when it was first missed
         self._unwrapper = Unwrapper()
         self._next = -1
-        self._last: _Packet | None = None
-        self._before: _Packet | None = None  # handed on before it
+        self._last: InboundFrame | None = None  # handed on, neither concealed nor passed over
+        self._before: InboundFrame | None = None  # handed on before it
         self.clock_hz = 8000
         self.noise_type = -1
         """Payload type of comfort noise; settable."""
-        self.pending: dict[int, _Packet] = {}
-        """Packets behind a hole, by sequence number."""
+        self.pending: dict[int, InboundFrame] = {}
+        """Packets behind a hole, by extended sequence number; type -1 = no audio."""
         self.wait_s = self._min_wait
         """Present wait for a missing packet."""
         self.late = 0
@@ -68,15 +57,21 @@ class JitterBuffer:
         jitter_s: float = 0.0,
     ) -> list[InboundFrame]:
         """Take a packet that arrived at ``at``; return what may be played, in order."""
-        packet = _Packet(
-            sequence, self._unwrapper.unwrap(timestamp), payload, payload_type, marker, at
+        packet = InboundFrame(
+            payload,
+            payload_type,
+            self._unwrapper.unwrap(timestamp),
+            at,
+            sequence & 0xFFFF,
+            marker,
+            False,
         )
         self._floor *= FORGET
         wait = self._min_wait + 4.0 * jitter_s
         self.wait_s = min(self._max_wait, wait if wait > self._floor else self._floor)
         if sequence == self._next or self._next < 0:
             if not self.pending:
-                return [self._play(packet)]
+                return [self._play(packet, sequence)]
             self.pending[sequence] = packet
         elif sequence < self._next:
             self._belated(sequence, at)
@@ -93,7 +88,7 @@ class JitterBuffer:
         if self._next < 0:
             return []
         if sequence >= self._next and sequence not in self.pending:
-            self.pending[sequence] = _Packet(sequence, 0, b"", -1, False, at)
+            self.pending[sequence] = InboundFrame(b"", -1, 0, at, sequence & 0xFFFF, False, False)
         return self.due(at) if self.pending else []
 
     def due(self, now: float) -> list[InboundFrame]:
@@ -101,19 +96,19 @@ class JitterBuffer:
         frames: list[InboundFrame] = []
         pending = self.pending
         while pending:
-            packet = pending.pop(self._next, None)
+            number = self._next
+            packet = pending.pop(number, None)
             if packet is None:
-                first = min(pending)
+                number = min(pending)
                 # Held up since the first packet behind the hole came.
                 if len(pending) <= PENDING_MOST and now < self._held_since() + self.wait_s:
                     break
-                frames += self._conceal(pending[first], now)
-                self._next = first
-                packet = pending.pop(first)
+                packet = pending.pop(number)
+                frames += self._conceal(packet, number, now)
             if packet.payload_type < 0:
-                self._next = packet.sequence + 1
+                self._next = number + 1
             else:
-                frames.append(self._play(packet))
+                frames.append(self._play(packet, number))
         return frames
 
     def next_deadline(self) -> float | None:
@@ -127,8 +122,8 @@ class JitterBuffer:
 
     def pause(self) -> list[InboundFrame]:
         """Begin a pause in which nothing counts as missing; return what was held back."""
-        held = [self.pending[number] for number in sorted(self.pending)]
-        rest = [self._play(packet) for packet in held if packet.payload_type >= 0]
+        held = sorted(self.pending.items())
+        rest = [self._play(packet, number) for number, packet in held if packet.payload_type >= 0]
         self.pending.clear()
         self._given_up.clear()
         self._next = -1
@@ -138,27 +133,19 @@ class JitterBuffer:
     def _held_since(self) -> float:
         return min(packet.at for packet in self.pending.values())
 
-    def _play(self, packet: _Packet) -> InboundFrame:
+    def _play(self, packet: InboundFrame, sequence: int) -> InboundFrame:
         self._before = self._last
-        self._next = packet.sequence + 1
+        self._next = sequence + 1
         self._last = packet
-        return InboundFrame(
-            packet.payload,
-            packet.payload_type,
-            packet.timestamp,
-            packet.at,
-            packet.sequence & 0xFFFF,
-            packet.marker,
-            False,
-        )
+        return packet
 
-    def _conceal(self, following: _Packet, now: float) -> list[InboundFrame]:
+    def _conceal(self, following: InboundFrame, number: int, now: float) -> list[InboundFrame]:
         last = self._last
-        missing = following.sequence - self._next
+        missing = number - self._next
         self.bursts += 1
         self.burst_lost += missing
-        for number in range(self._next, following.sequence)[-PENDING_MOST:]:
-            self._given_up[number] = now
+        for lost in range(self._next, number)[-PENDING_MOST:]:
+            self._given_up[lost] = now
         while len(self._given_up) > 4 * PENDING_MOST:
             del self._given_up[next(iter(self._given_up))]
         if last is None or not last.payload or following.payload_type != last.payload_type:
@@ -170,7 +157,7 @@ class JitterBuffer:
         most = PACKET_MOST_S * self.clock_hz
         before = self._before
         usual = 0
-        if before is not None and before.sequence + 1 == last.sequence:
+        if before is not None and before.sequence + 1 & 0xFFFF == last.sequence:
             usual = last.timestamp - before.timestamp
         if rest or not 0 < ticks <= most or (0 < usual <= most and ticks != usual):
             return []
