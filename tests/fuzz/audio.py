@@ -87,6 +87,7 @@ def run_codecs(data: bytes) -> None:
         samples = decoder.decode(data[1:])
     except BadPayload:
         samples = np.zeros(0, np.int16)
+    assert samples.dtype == np.int16
     if payload is OPUS:
         assert len(samples) <= 120 * 24
     else:

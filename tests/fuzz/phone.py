@@ -60,10 +60,11 @@ _NAME = re.compile(r"(?:-[A-Za-z0-9+_-]{1,32})?")
 
 def run_call_log(data: bytes) -> None:
     reader = read_records(io.BytesIO(data))
-    for record in reader:
+    records = list(reader)
+    for record in records:
         assert CallRecord.from_json(record.to_json()) == record
         assert isinstance(record.id + record.outcome + record.diagnosis, str)
-    assert reader.damaged <= reader.lines <= data.count(b"\n") + 1
+    assert len(records) + reader.damaged <= reader.lines <= data.count(b"\n") + 1
 
 
 def run_call_tones(data: bytes) -> None:

@@ -171,6 +171,16 @@ def run_sip_message(data: bytes) -> None:
             for read in (parse_address, parse_uri, parse_via):
                 with contextlib.suppress(BadSip):
                     read(value)
+    for field in (
+        lambda: message.via,
+        lambda: message.branch,
+        lambda: message.to.tag,
+        lambda: message.contact,
+        lambda: message.sdp,
+        lambda: message.values("Record-Route"),
+    ):
+        with contextlib.suppress(BadSip):
+            field()
     session_expires(message)
     min_se(message)
     supports_timer(message)

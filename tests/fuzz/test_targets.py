@@ -1,10 +1,15 @@
-"""Every seed and edge case of the fuzz targets, and the helpers of sequences."""
+"""Seeds, edge cases, damaged seeds and arbitrary bytes keep the invariants of all fuzz targets.
+
+This is the hypothesis test of every parser in the table; the parsers' own tests do not repeat it.
+"""
 
 from __future__ import annotations
 
 import random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.fuzz.table import MODULES, TARGETS
 from tests.fuzz.target import MAX_STEPS, SEPARATOR, chunks, mutate_steps, sequence, steps
@@ -26,6 +31,32 @@ def test_damaged_seeds_keep_the_invariant(name: str) -> None:
         for length in range(0, len(seed), 1 + len(seed) // 8):
             target.run(seed[:length])
             target.run(seed[:length] + seed[length + 1 :])
+
+
+@pytest.mark.parametrize("name", list(TARGETS))
+@settings(
+    max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(data=st.data())
+def test_arbitrary_bytes_keep_the_invariant(name: str, data: st.DataObject) -> None:
+    target = TARGETS[name]
+    known = sorted({piece for seed in target.seeds for piece in seed.split(SEPARATOR)})
+    pieces = st.lists(st.sampled_from(known) | st.binary(max_size=40), max_size=12)
+    drawn = data.draw(
+        st.binary(max_size=300)
+        | st.builds(replace_stretch, st.sampled_from(target.seeds), STRETCHES)
+        | pieces.map(lambda found: (SEPARATOR if target.stepwise else b"").join(found))
+    )
+    target.run(drawn[: target.max_bytes])
+
+
+STRETCHES = st.tuples(st.integers(0, 4096), st.integers(0, 20), st.binary(max_size=20))
+
+
+def replace_stretch(seed: bytes, stretch: tuple[int, int, bytes]) -> bytes:
+    place, length, put = stretch
+    place %= len(seed) + 1
+    return seed[:place] + put + seed[place + length :]
 
 
 @pytest.mark.parametrize("name", list(TARGETS))

@@ -219,13 +219,6 @@ def test_a_line_without_end_is_not_held_in_memory() -> None:
     assert "longer than" in reader.examples[0].why
 
 
-@given(st.lists(st.binary() | st.just(finished().to_json().encode()), max_size=20))
-def test_no_bytes_break_the_reader(lines: list[bytes]) -> None:
-    reader = LogReader(io.BytesIO(b"\n".join(lines)))
-    found = len(list(reader))
-    assert found + reader.damaged <= reader.lines
-
-
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
