@@ -116,6 +116,20 @@ def test_another_payload_type_keeps_stream_and_clock(call: Call) -> None:
     assert (after.timestamp - before.timestamp) % 2**32 == 160
 
 
+def test_silence_follows_a_change_of_the_codec_and_stays_on_its_grid(call: Call) -> None:
+    before = call.slots(5)
+    call.sender.update(RemoteMedia("192.0.2.1", 4000, payload_type=8, payload_name="PCMA"))
+    after = call.slots(5)
+    call.sender.skip(2)
+    late = call.slots(2)
+    assert {packet.payload for packet in before} == {SILENCE}
+    assert {packet.payload for packet in after + late} == {b"\xd5" * 160}
+    first = before[0].timestamp
+    ticks = [(packet.timestamp - first) % 2**32 // 160 for packet in before + after + late]
+    assert ticks == [*range(10), 12, 13]
+    assert [packet.marker for packet in before + after + late] == [False] * 10 + [True, False]
+
+
 def test_an_utterance_of_no_frames_is_played_at_once(call: Call) -> None:
     call.out.begin(1, 0)
     call.out.finish(1)
