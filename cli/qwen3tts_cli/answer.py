@@ -43,7 +43,6 @@ FIRST_OPTIONS = (
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts answer --port 5070 --say 'Hello, you have reached us.'"
         "\n\n  mr-qwen3tts answer --file opening-hours.txt --barge-in --record calls.wav"

@@ -60,8 +60,6 @@ FIRST_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class PlacedCallOptions:
-    """Options of an outgoing call."""
-
     uri: Annotated[
         str,
         typer.Argument(
@@ -108,7 +106,6 @@ class PlacedCallOptions:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts call sip:bob@127.0.0.1:5070 --say 'Hello Bob.'\n\n"
         "  mr-qwen3tts call sip:100@pbx.example.org --stdin --record call.wav"
@@ -245,8 +242,6 @@ async def place(
 
 
 class Attempts:
-    """Call attempts to one target."""
-
     def __init__(
         self, phone: Phone, uri: str, telephone: Telephone, words: TextSource, plan: CallPlan
     ) -> None:
@@ -259,7 +254,6 @@ class Attempts:
         """Reason of the last failure; None: completed."""
 
     async def attempt(self, number: int) -> Outcome:
-        """Make one call and return its outcome."""
         from qwen3tts_phone.diagnosis.outcome import Outcome, outcome_of, outcome_of_error
 
         if number > 1:

@@ -49,13 +49,7 @@ FIRST_OPTIONS = (
 
 
 class ReplySpeaker:
-    """Speaker of queued texts into an audio file.
-
-    Args:
-        path: created with the first audio.
-        speech_options: speech options.
-        server: URL; None: start one.
-    """
+    """Speaker of queued texts into an audio file, created with the first audio."""
 
     def __init__(self, path: Path, speech_options: SpeechOptions, server: str | None) -> None:
         self._path = path
@@ -64,16 +58,13 @@ class ReplySpeaker:
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
 
     def put(self, text: str) -> None:
-        """Queue a text; blank ones are ignored."""
         if text.strip():
             self._texts.put_nowait(text)
 
     def end(self) -> None:
-        """Mark the end of texts."""
         self._texts.put_nowait(None)
 
     async def run(self) -> None:
-        """Speak all; raises the voice's error."""
         from qwen3tts_cli.output.sound import FileSink
         from qwen3tts_wire.client import Audio, SpeechClient
         from qwen3tts_wire.formats import AudioFormat
@@ -124,7 +115,6 @@ class ChatTerminal:
     # --- the agent
 
     def show(self, text: str) -> None:
-        """Print more of the reply."""
         if not self._in_line:
             text = text.lstrip()
         if text:
@@ -139,7 +129,6 @@ class ChatTerminal:
             sys.stdout.flush()
 
     def turn_over(self, _: object, turn: TurnRecord) -> None:
-        """Print the outcome of a turn."""
         if turn.error is not None:
             note(f"{turn.error.message} {turn.error.remedy}".rstrip())
         self._turn_over.set()
@@ -154,7 +143,6 @@ class ChatTerminal:
     # --- the caller
 
     def interrupt(self, call: TypedCall) -> None:
-        """Stop the reply (Ctrl-C)."""
         if call.interrupt():
             self.said("")
             note("Interrupted. Ctrl-D ends it.")
@@ -191,8 +179,6 @@ PANEL = "Agent"
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """Model of the agent, and beginning and end of the chat."""
-
     llm: Annotated[
         str,
         typer.Option(
@@ -255,7 +241,6 @@ class ChatOptions:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts chat --llm http://127.0.0.1:11434/v1 --model llama3.2"
         " --system 'You answer the telephone of a bakery.' --greeting 'Bakery Miller!'\n\n"
@@ -267,8 +252,6 @@ def add_to(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """Checked command line."""
-
     words: TextSource
     plan: CallPlan
     speak: Path | None
@@ -302,11 +285,7 @@ def chat(
 
 
 async def run_chat(asked: ChatRequest) -> None:
-    """Chat to the end of input, or until the agent hangs up.
-
-    Raises:
-        SpeechError: the model is unusable or failed in all turns; the voice failed.
-    """
+    """Chat to the end of input, or until the agent hangs up; raises SpeechError."""
     with require_extra("phone"):
         from qwen3tts_agent.typed_call import TypedCall
     words, plan = asked.words, asked.plan
@@ -347,8 +326,6 @@ async def run_chat(asked: ChatRequest) -> None:
 
 
 class OptionalSpeaker:
-    """Optional voice of ``--speak``."""
-
     def __init__(self, asked: ChatRequest) -> None:
 
         self._replies = (

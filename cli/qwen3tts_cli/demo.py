@@ -57,8 +57,6 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One utterance."""
-
     who: str
     spoken: Spoken
 
@@ -91,7 +89,6 @@ class Agent:
 
 
 async def caller(phone: Phone, uri: str, show: Note, said: list[Utterance]) -> None:
-    """Call the agent, interrupt it with a question, and listen to the answer."""
     show(f"caller  dials {uri}")
     call = await phone.dial(uri)
     await call.answered()
@@ -112,7 +109,6 @@ def _as_a_model_writes(text: str) -> AsyncIterator[str]:
 
 
 async def demo(recording: Path, log: Path) -> None:
-    """Make the call and print the results."""
     clock = LoopClock()
     began = clock.now()
 
@@ -210,7 +206,6 @@ def _print_next_steps() -> None:
 
 
 def main() -> int:
-    """Run the demo; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m qwen3tts_cli.demo")
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder to write into")
     arguments = parser.parse_args()

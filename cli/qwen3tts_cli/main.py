@@ -106,7 +106,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """Entry point."""
     sys.exit(run())
 
 

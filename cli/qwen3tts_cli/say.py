@@ -54,8 +54,6 @@ FIRST_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class SayOptions:
-    """Input and output."""
-
     speech_options: SpeechOptions
     rate_hz: int
     bar: bool = True
@@ -63,7 +61,6 @@ class SayOptions:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts say 'Good morning.' --play\n\n"
         "  mr-qwen3tts say --file letter.txt --out letter.wav --rate 8000\n\n"
@@ -171,8 +168,6 @@ def _opened(out: Path, rate_hz: int, stack: AsyncExitStack) -> AudioSink:
 
 
 class SpokenText:
-    """One text from server to sinks."""
-
     def __init__(
         self,
         client: SpeechClient,
@@ -192,7 +187,6 @@ class SpokenText:
         """Written so far."""
 
     async def say(self, words: AsyncIterator[str]) -> None:
-        """Speak all passages."""
         passages = Passages(words)
         while await passages.more():
             speech_options = self._how.speech_options
@@ -225,7 +219,7 @@ class SpokenText:
                         await sink.write(pcm)
                     self.samples += len(pcm) // 2
                     taken += len(pcm) // 2
-                    # A file takes sound as fast as it is made: the server is not to wait for ears.
+                    # A file takes audio as fast as it is generated: report it as played.
                     if taken - reported >= self._how.rate_hz * REPORT_S:
                         await context.report(taken)
                         reported = taken
@@ -239,7 +233,6 @@ class SpokenText:
                     pass
 
     def report(self, out: Path | None) -> None:
-        """Print the result, also after an error."""
         seconds = self.samples / self._how.rate_hz
         if out is not None and str(out) != "-" and self.samples:
             note(f"{out}: {seconds:.1f} s at {self._how.rate_hz} Hz.")

@@ -49,8 +49,6 @@ FIRST_OPTIONS = (
 
 
 class DTypeName(StrEnum):
-    """Number types of models."""
-
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
@@ -65,8 +63,6 @@ def _known_engine(name: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Settings file and output."""
-
     config: Annotated[
         Path | None,
         typer.Option(
@@ -121,8 +117,6 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """Address, keys and certificate."""
-
     host: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Listen address; default 127.0.0.1."),
@@ -155,8 +149,6 @@ class ListenerOptions:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Engine and voice."""
-
     engine: Annotated[
         str | None,
         typer.Option(
@@ -344,7 +336,6 @@ class Qwen3Options:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts serve\n\n"
         "  mr-qwen3tts serve --host 0.0.0.0 --port 9000 --workers 4\n\n"

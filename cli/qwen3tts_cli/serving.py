@@ -63,12 +63,11 @@ def warn_if_exposed(settings: Configuration) -> None:
     if server.access.tls_cert is None:
         missing.append("no encryption")
     if missing:
-        told = " and ".join(missing)
-        note(f"{server.host} is reachable from other machines; {told} (docs/operations.md).")
+        problems = " and ".join(missing)
+        note(f"{server.host} is reachable from other machines; {problems} (docs/operations.md).")
 
 
 def engine_of(settings: Configuration, stages: Stages) -> Engine:
-    """Return the engine, unstarted; raises MissingExtra."""
     from qwen3tts_engine.table import ENGINES
     from qwen3tts_server.configuration import build_engine, engine_name
 
@@ -86,11 +85,7 @@ def engine_of(settings: Configuration, stages: Stages) -> Engine:
 
 
 def serve_until_stopped(engine: Engine, settings: Configuration, stages: Stages) -> None:
-    """Serve until shutdown, and print address and voice.
-
-    Raises:
-        typer.Exit: 128 + signal number after a second signal.
-    """
+    """Serve until shutdown; raises ``typer.Exit`` after a second signal."""
     from qwen3tts_server.run import serve as keep_serving
 
     listening = False
@@ -119,7 +114,6 @@ def serve_until_stopped(engine: Engine, settings: Configuration, stages: Stages)
 
 
 def voice_line(model: str, voices: Sequence[Voice]) -> str:
-    """Return engine and default voice."""
     if not voices:
         return f"Engine: {model}; no voice yet: clients bring recordings."
     first = voices[0]

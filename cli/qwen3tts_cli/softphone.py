@@ -87,8 +87,6 @@ def qr_code(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """The agent's language model."""
-
     llm: options.LlmUrl = None
     model: options.LlmModel = "default"
     system: options.LlmSystem = ""
@@ -104,8 +102,6 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Call records."""
-
     latency_log: options.LatencyLogFile = None
     otel: options.Otel = None
     call_log: options.CallLog = None
@@ -113,8 +109,6 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class SipOptions:
-    """SIP calls from the page."""
-
     config: options.ConfigFile = None
     sip: Annotated[
         bool,
@@ -130,7 +124,6 @@ class SipOptions:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts softphone"
         "\n\n  mr-qwen3tts softphone --host 0.0.0.0 --port 8443"
@@ -153,8 +146,6 @@ def add_to(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SoftphoneRequest:
-    """Checked command line."""
-
     page: PageOptions
     speech_options: SpeechOptions
     plan: CallPlan
@@ -195,7 +186,6 @@ def softphone(
 
 
 async def serve(asked: SoftphoneRequest) -> None:
-    """Serve the page until stopped."""
     with require_extra("webrtc"):
         from qwen3tts_phone.softphone.server import Softphone, raise_thread_priority
     async with AsyncExitStack() as stack, PreflightChecks(goes_on=True) as ready:
@@ -226,7 +216,6 @@ async def serve(asked: SoftphoneRequest) -> None:
 def settings_of(
     asked: SoftphoneRequest, servers: dict[str, str], speech_options: SpeechOptions
 ) -> SoftphoneSettings:
-    """Return page settings; raises ``typer.BadParameter``."""
     from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.settings.records import RecordSettings
     from qwen3tts_phone.softphone.settings import EngineSettings, SoftphoneSettings
@@ -270,7 +259,6 @@ def settings_of(
 
 
 def telephone_of(asked: SoftphoneRequest) -> Telephone:
-    """Return the page's phone for SIP calls."""
     return Telephone(
         host=local_address() if asked.config is None else None,
         port=None if asked.config is not None else 0,

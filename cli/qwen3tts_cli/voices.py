@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts voices\n\n  mr-qwen3tts voices --language de --json"
     )(voices)
@@ -66,12 +65,10 @@ def voices(
 
 
 def terminal_width() -> int | None:
-    """Return terminal columns; None for a pipe or file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 async def ask(server: str | None) -> SessionCreated:
-    """Return the server's description."""
     from qwen3tts_wire.client import SpeechClient
 
     async with speech_server(server) as url:
@@ -99,7 +96,6 @@ HEADINGS = ("voice", "name", "language", "sex", "engine")
 
 
 def engine_label(name: str) -> str:
-    """Return an engine's display name."""
     entry = ENGINES.get(name)
     return name if entry is None else entry.label
 
@@ -120,6 +116,5 @@ def listing(session: SessionCreated, found: Sequence[VoiceInfo], width: int | No
 
 
 def language_of(voice: VoiceInfo) -> str:
-    """Return the language tag with its name if known."""
     name = language_name(voice.language)
     return name if name == voice.language else f"{voice.language} {name}"

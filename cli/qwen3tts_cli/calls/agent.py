@@ -31,12 +31,8 @@ RECOGNISER = "Recogniser"
 
 
 def check_agent(words: TextSource, plan: CallPlan) -> None:
-    """Refuse an agent that cannot work, before the phone rings.
-
-    Raises:
-        typer.BadParameter: no recogniser, or an invalid setting.
-        SpeechError: invalid text, unknown recogniser, or missing packages.
-    """
+    """Refuse an agent that cannot work, before the phone rings; raises ``typer.BadParameter``,
+    SpeechError."""
     listening = plan.listening
     if plan.listen_s is not None and words.chat is not None and listening.stt is not None:
         raise typer.BadParameter("--listen: the agent listens already. Omit --listen or --stt.")
@@ -75,7 +71,6 @@ def _codes(language: str | None) -> tuple[str, ...]:
 
 
 def recogniser_of(listening: ListenOptions, language: str | None = None) -> Recogniser:
-    """Return the recogniser of --stt; raises BadRequest, MissingExtra."""
     assert listening.stt is not None
     with require_extra("phone"):
         from qwen3tts_agent.recognition.kinds import recogniser_named
@@ -124,12 +119,7 @@ def make_agent(
     recogniser: Recogniser | None = None,
     on_turn: OnTurn | None = None,
 ) -> Agent:
-    """Return the configured agent; raises ``typer.BadParameter``, BadRequest, OSError.
-
-    Args:
-        recogniser: None: from --stt, any language; without --stt callers type.
-        on_turn: None: print each turn.
-    """
+    """Return the configured agent; raises ``typer.BadParameter``, BadRequest, OSError."""
     with require_extra("phone"):
         from qwen3tts_agent.agent import Agent
     listening = plan.listening
@@ -147,7 +137,6 @@ def make_agent(
 
 
 def agent_settings(words: TextSource, plan: CallPlan) -> AgentSettings:
-    """Return the agent settings; raises ``typer.BadParameter``."""
     with require_extra("phone"):
         from qwen3tts_agent.settings import AgentSettings
     listening = plan.listening
@@ -167,19 +156,19 @@ def agent_settings(words: TextSource, plan: CallPlan) -> AgentSettings:
 
 
 def print_turn(_: object, turn: TurnRecord, *, words: bool) -> None:
-    """Print a finished turn, its text only with ``words``."""
     if words and turn.text:
         note(f"Caller: {turn.text}")
     if words and turn.heard.strip():
         note(f"Agent: {turn.heard.strip()}")
     if words and turn.interrupted and turn.unsaid.strip():
         note(f"Not heard: {shortened(turn.unsaid.strip())}")
-    told = []
+    details = []
     if turn.kind == "caller" and (wait := turn.ms("first_audible")) is not None:
-        told.append(f"heard {wait:.0f} ms after the caller's last word")
+        details.append(f"heard {wait:.0f} ms after the caller's last word")
     if turn.interrupted:
-        told.append("interrupted by the caller")
-    note(f"Turn {turn.number} ({TURN_KINDS[turn.kind]}){': ' if told else ''}{', '.join(told)}.")
+        details.append("interrupted by the caller")
+    more = f": {', '.join(details)}" if details else ""
+    note(f"Turn {turn.number} ({TURN_KINDS[turn.kind]}){more}.")
     if turn.error is not None:
         note(f"{turn.error.message} {turn.error.remedy}".rstrip())
 

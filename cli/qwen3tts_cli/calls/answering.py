@@ -103,8 +103,6 @@ async def answer_calls(
 
 
 class RegistrationPrinter:
-    """Printer of registration changes."""
-
     def __init__(self) -> None:
         self.announced = False
         """Whether the initial state was printed."""
@@ -117,22 +115,13 @@ class RegistrationPrinter:
 class CallSource(Protocol):
     """Source of incoming calls: a phone or a media stream server."""
 
-    def incoming(self) -> AsyncIterator[Call]:
-        """Yield incoming calls."""
+    def incoming(self) -> AsyncIterator[Call]: ...
 
-    async def drain(self) -> None:
-        """Stop accepting calls."""
+    async def drain(self) -> None: ...
 
 
 class AnswerService:
-    """Service that answers incoming calls.
-
-    Args:
-        lines: sources of calls.
-        words: text to speak.
-        plan: settings of each call.
-        headers: added to our SIP answers.
-    """
+    """Service that answers incoming calls."""
 
     def __init__(
         self,
@@ -237,7 +226,6 @@ async def print_voice(link: SpeechLink, speech_options: SpeechOptions) -> None:
 
 
 def print_addresses(phone: Phone) -> None:
-    """Print addresses and registered accounts."""
     listen = phone.settings.sip
     hosts = listen.hosts if listen is not None else (phone.settings.host,)
     note(f"Waiting for calls at {shown_uri(phone.uri, hosts[0])}.")
@@ -248,7 +236,6 @@ def print_addresses(phone: Phone) -> None:
 
 
 def print_stream_listeners(streams: Streams) -> None:
-    """Print the media stream listeners."""
     host = streams.settings.host
     shown = local_address() if host in ("0.0.0.0", "::") else host
     shown = f"[{shown}]" if ":" in shown else shown
@@ -262,7 +249,6 @@ def print_stream_listeners(streams: Streams) -> None:
 
 
 def caller_of(call: Call) -> str:
-    """Return caller and line for display."""
     who = call.remote_uri or "Somebody"
     return who if call.line == SIP else f"{who} ({call.line})"
 
@@ -281,7 +267,6 @@ def shown_uri(uri: str, host: str) -> str:
 async def converse(
     call: Call, words: TextSource, plan: CallPlan, headers: dict[str, str] | None = None
 ) -> None:
-    """Answer one call and handle it to its end."""
     await (call.answer(headers) if headers else call.answer())
     await handle_call(call, words, plan)
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 
 class OnMachine(StrEnum):
-    """Action on an answering machine."""
-
     SPEAK = "speak"
     HANG_UP = "hang-up"
     AFTER_BEEP = "after-beep"
@@ -62,16 +60,13 @@ class CallChain:
         note(f"The call has ended: {causes[-1]}.")
 
     async def hang_up(self) -> None:
-        """Hang up all; harmless where they have ended."""
         self._closing = True
         await asyncio.gather(*(call.hangup() for call in self._calls))
 
     async def close(self) -> None:
-        """Wait until all events are printed."""
         await asyncio.gather(*self._watching)
 
     def print_audio_failures(self) -> None:
-        """Print audio findings of each call."""
         for call in self._calls:
             print_audio_failures(call)
 
@@ -86,7 +81,6 @@ AGENT_GRACE_S = 10.0
 
 
 def checked_digits(digits: str | None) -> str:
-    """Return valid DTMF digits; raises ``typer.BadParameter``."""
     wanted = digits or ""
     for position, key in enumerate(wanted, start=1):
         if key.upper() not in DTMF_KEYS:
@@ -120,12 +114,10 @@ class CallPlan:
 async def handle_call(
     call: Call, words: TextSource, plan: CallPlan, watching: asyncio.Task[None] | None = None
 ) -> None:
-    """Handle an answered call: DTMF, speech, hang-up or transfer.
-
-    Continues on calls that replace it. ``watching``: task that already prints the call's events.
+    """Handle an answered call and its successors: DTMF, speech, hang-up or transfer.
 
     Raises:
-        CutShort: the call ended before everything was spoken, or no text.
+        CutShort: the call ended too early, or no text.
         TransferFailed: the far end refused the transfer.
         SpeechError: text source, server, call, or model (in all turns) failed.
     """
@@ -170,13 +162,10 @@ async def _run_plan(chain: CallChain, speech: CallTask, plan: CallPlan) -> None:
 
 
 class CallTask(Protocol):
-    """Speech of one call."""
-
     last_wait_s: float
     """Deadline after the end of the call."""
 
-    async def run(self, plan: CallPlan) -> None:
-        """Speak to the end."""
+    async def run(self, plan: CallPlan) -> None: ...
 
     def report(self) -> None:
         """Print the outcome; once."""
@@ -201,7 +190,6 @@ class AgentTask:
     def report(self) -> None: ...
 
     def raise_failure(self, why: str) -> None:
-        """Raise the model's error if it failed in all turns."""
         if self._conversation is not None:
             raise_model_error(self._conversation)
 
@@ -317,7 +305,6 @@ class TextTask:
             await script.close()
 
     def report(self) -> None:
-        """Print heard audio and latency of the last utterance; once."""
         if self._utterance is None:
             return
         spoken = self._utterance.outcome()
@@ -329,7 +316,6 @@ class TextTask:
         self._utterance = None
 
     def raise_failure(self, why: str) -> None:
-        """Raise CutShort for unspoken or missing text."""
         if self.cut_short:
             raise CutShort(f"{why} before all text was spoken.")
         if not self.heard_samples:

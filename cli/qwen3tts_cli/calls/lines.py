@@ -28,8 +28,6 @@ DRAIN_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class LineOptions:
-    """Options of the lines."""
-
     line: Annotated[
         list[str] | None,
         typer.Option(
@@ -130,7 +128,6 @@ class LineOptions:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return each kind once, in order."""
         return tuple(dict.fromkeys(kind for kind, _ in _parsed(self.line or [SIP])))
 
     def ports(self, first: int | None) -> Ports:

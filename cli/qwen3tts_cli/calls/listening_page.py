@@ -24,8 +24,6 @@ HERE = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class ListeningPageOptions:
-    """Options of the listening page."""
-
     softphone: Annotated[
         str | None,
         typer.Option(

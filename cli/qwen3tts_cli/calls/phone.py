@@ -53,8 +53,6 @@ HEADER_FIELD = re.compile(r"([A-Za-z0-9.!%*_+`'~-]+)\s*:\s*(.*)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class TelephoneOptions:
-    """Phone options of ``call`` and ``answer``."""
-
     config: ConfigFile = None
     host: Annotated[
         str | None,
@@ -89,8 +87,6 @@ class TelephoneOptions:
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """Per-call options of ``call`` and ``answer``."""
-
     record: Record = None
     dtmf: Dtmf = None
     call_log: CallLog = None
@@ -130,11 +126,7 @@ class Telephone:
     """Whether target or registrar requires TLS."""
 
     def check(self) -> None:
-        """Refuse contradictory options or file before the phone rings.
-
-        Raises:
-            typer.BadParameter: the contradiction.
-        """
+        """Refuse contradictory options or file; raises ``typer.BadParameter``."""
         if self.config is None:
             if self.account is not None:
                 raise typer.BadParameter("--account needs --config FILE, which has the accounts.")
@@ -179,14 +171,10 @@ class Telephone:
         *,
         max_calls: int | None = None,
     ) -> PhoneSettings:
-        """Return phone settings; calls beyond ``max_calls`` get busy.
+        """Return phone settings; raises ``typer.BadParameter``, MissingExtra.
 
         Args:
-            speech_options: speech options with the prepared voice.
-
-        Raises:
-            MissingExtra: telephony packages are missing.
-            typer.BadParameter: an invalid option.
+            speech_options: with the prepared voice.
         """
         with require_extra("phone"):
             from qwen3tts_phone.phone import PhoneSettings
@@ -271,7 +259,6 @@ def telephone_of(
     config: PhoneConfig | None,
     **changes: Any,
 ) -> Telephone:
-    """Return the telephone of these options and file; raises ``typer.BadParameter``."""
     made = Telephone(
         host=options.host,
         port=options.port,
@@ -310,7 +297,6 @@ def check_target(option: str, target: str | None, *, names: bool) -> None:
 
 
 def read_config(path: Path | None) -> PhoneConfig | None:
-    """Read the ``--config`` file; raises BadConfiguration."""
     if path is None:
         return None
     with require_extra("phone"):
@@ -324,13 +310,11 @@ def read_config(path: Path | None) -> PhoneConfig | None:
 
 
 def print_config_warnings(config: PhoneConfig | None) -> None:
-    """Print the warnings about the file."""
     for remark in config.remarks if config is not None else ():
         note(str(remark))
 
 
 def parsed_codecs(text: str) -> tuple[str, ...]:
-    """Return the codecs named; raises ``typer.BadParameter``."""
     from qwen3tts_codecs.errors import CodecMissing
     from qwen3tts_codecs.table import SDP_CODECS
 
@@ -355,7 +339,6 @@ def parsed_codecs(text: str) -> tuple[str, ...]:
 
 
 def parsed_headers(lines: list[str] | None) -> dict[str, str]:
-    """Parse ``NAME: VALUE`` texts; raises ``typer.BadParameter``."""
     headers: dict[str, str] = {}
     for line in lines or ():
         match = HEADER_FIELD.fullmatch(line)
@@ -366,7 +349,6 @@ def parsed_headers(lines: list[str] | None) -> dict[str, str]:
 
 
 def requires_tls(*uris: str | None) -> bool:
-    """Return whether an address requires TLS."""
     found = [uri.lower() for uri in uris if uri]
     return any(uri.startswith("sips:") or "transport=tls" in uri for uri in found)
 

@@ -12,13 +12,11 @@ if TYPE_CHECKING:
 
 
 async def print_events(call: Call) -> None:
-    """Print events until the call ends."""
     async for event in call.events:
         print_event(event)
 
 
 def print_event(event: CallEvent) -> None:
-    """Print one event."""
     from qwen3tts_phone.audio.frames import KeyPressed
     from qwen3tts_phone.call import events
     from qwen3tts_phone.call.call import CallTransferred, TransferAsked

@@ -52,7 +52,6 @@ class TextSource:
 
     @property
     def once(self) -> bool:
-        """Whether only one call can use it."""
         return self.stdin
 
     def open(self) -> AsyncIterator[str]:
@@ -78,8 +77,6 @@ class TextSource:
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """Text options of a call."""
-
     say: SayText = None
     token_ms: TokenMs = 0.0
     file: SayFile = None
@@ -114,12 +111,7 @@ class TextOptions:
 
 
 def chat_of(llm: str, model: str, key_env: str) -> ChatSettings:
-    """Return the model of --llm, --model and --key-env.
-
-    Raises:
-        typer.BadParameter: the named key variable is unset.
-        BadRequest: invalid URL.
-    """
+    """Return the model of --llm, --model, --key-env; raises ``typer.BadParameter``, BadRequest."""
     with require_extra("phone"):
         from qwen3tts_agent.chat.client import ChatSettings, api_key_from
 
@@ -161,10 +153,8 @@ class SourceReader:
         await asyncio.shield(self._reading)
 
     def skip(self) -> None:
-        """Discard the text read so far."""
         self.heard_chars = len(self._text.text)
 
     async def close(self) -> None:
-        """Stop reading."""
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)

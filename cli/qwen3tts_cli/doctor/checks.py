@@ -57,8 +57,6 @@ PROGRAM_S = 20.0
 
 
 class Level(StrEnum):
-    """Severity."""
-
     OK = "ok"
     WARN = "warn"
     """Degraded."""
@@ -68,8 +66,6 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the report."""
-
     name: str
     level: Level
     found: str
@@ -93,7 +89,6 @@ def _is_there(package: str) -> bool:
 
 
 def packages(is_there: Callable[[str], bool] = _is_there) -> Iterator[Check]:
-    """Check the base packages and each extra."""
     missing = [name for name in BASE if not is_there(name)]
     if missing:
         remedy = f"Install them with: pip install {' '.join(missing)}"
@@ -110,7 +105,6 @@ def packages(is_there: Callable[[str], bool] = _is_there) -> Iterator[Check]:
 
 
 def engine_library() -> Check:
-    """Check eSpeak NG's library and data."""
     name = "embedded voice"
     again = "Install it again: pip install --force-reinstall espeakng-loader"
     try:
@@ -131,7 +125,6 @@ def engine_library() -> Check:
 
 
 def player() -> Check:
-    """Check for a player of ``say --play``."""
     try:
         name, path = find_player()
     except MissingProgram as error:
@@ -140,7 +133,6 @@ def player() -> Check:
 
 
 def sip_port(host: str, port: int) -> Check:
-    """Check the SIP port over UDP and TCP."""
     name = f"SIP port {host}:{port}"
     for kind, shown in ((socket.SOCK_DGRAM, "UDP"), (socket.SOCK_STREAM, "TCP")):
         try:
@@ -222,12 +214,13 @@ def _bound(host: str, port: int, kind: socket.SocketKind) -> socket.socket:
 
 
 def gpu(which: Callable[[str], str | None] = shutil.which) -> Check:
-    """Check the GPU and PyTorch; both are optional."""
     torch = _torch_version()
     command = which("nvidia-smi")
     if command is None:
-        told = "the embedded voice needs none; a published Qwen3-TTS checkpoint is too slow without"
-        return Check("GPU", Level.OK, f"none found{torch}; {told}")
+        advice = (
+            "the embedded voice needs none; a published Qwen3-TTS checkpoint is too slow without"
+        )
+        return Check("GPU", Level.OK, f"none found{torch}; {advice}")
     done = _ask([command, "--query-gpu=name,memory.total", "--format=csv,noheader"])
     if done is None or done.returncode != 0:
         said = "" if done is None else _last_line(done.stderr or done.stdout)
@@ -283,7 +276,6 @@ def checkpoint(folder: Path | None) -> Check:
 
 
 def route() -> Check:
-    """Report this machine's address as seen by others."""
     name = "network address"
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -297,7 +289,6 @@ def route() -> Check:
 
 
 def loopback() -> Check:
-    """Check datagrams over loopback."""
     name = "loopback UDP"
     try:
         with _bound("127.0.0.1", 0, socket.SOCK_DGRAM) as ear:
@@ -311,7 +302,6 @@ def loopback() -> Check:
 
 
 def scheduling() -> Check:
-    """Check real-time scheduling of the media process."""
     name = "real-time scheduling"
     # In a process of its own, so that this one never runs at that priority.
     reason = _python_fails("import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))")
@@ -356,7 +346,6 @@ def _last_line(text: str) -> str:
 
 
 def cpus() -> Check:
-    """Count the usable CPUs."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if count is not None and count >= 2:
         return Check("processors", Level.OK, str(count))

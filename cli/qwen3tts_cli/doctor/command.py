@@ -45,8 +45,6 @@ FIRST_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
-    """Phone and trial call."""
-
     call: Annotated[
         str | None,
         typer.Option(
@@ -104,7 +102,6 @@ class TrialOptions:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts doctor\n\n"
         "  mr-qwen3tts doctor --server ws://10.0.0.5:8765/v1/speech --json\n\n"
@@ -208,7 +205,6 @@ def doctor(
 
 
 async def try_conversation(report: Report, parties: ConversationParts) -> None:
-    """Check voice, recogniser and model; report each."""
     from qwen3tts_cli.doctor.conversation import conversation_checks
 
     with notes().status("Listening …"):
@@ -219,7 +215,6 @@ async def try_conversation(report: Report, parties: ConversationParts) -> None:
 def all_checks(
     host: str, port: int, checkpoint: Path | None, server: str | None
 ) -> Iterator[Check]:
-    """Yield all checks in report order."""
     from qwen3tts_cli.doctor import checks
     from qwen3tts_cli.doctor.targets import speech_server
 

@@ -47,8 +47,6 @@ DIGITS = "1, 2, 3, 4, 5, 6."
 
 @dataclass(frozen=True, slots=True)
 class VoiceSample:
-    """Synthesised test sentence."""
-
     sentence: str
     first_sound_s: float
     """From text to first audible samples."""
@@ -120,8 +118,6 @@ FRAME_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class RecognisedTurn:
-    """One recognised turn."""
-
     wait_s: float
     """From the end of the pause to the text."""
     text: str = field(repr=False)
@@ -130,17 +126,8 @@ class RecognisedTurn:
 async def recognise_turn(
     recogniser: Recogniser, samples: NDArray[np.int16], listen: ListenSettings, clock: Clock
 ) -> RecognisedTurn:
-    """Feed a turn and the pause after it in real time.
-
-    Args:
-        recogniser: warm.
-        samples: 8 kHz int16 [n], trimmed.
-        listen: pause length and endpointing.
-        clock: replaceable in tests.
-
-    Raises:
-        SpeechError: recognition failed.
-    """
+    """Feed a turn (8 kHz int16 [n], trimmed) and the pause after it in real time; raises
+    SpeechError."""
     resampler = Resampler(RATE_HZ, recogniser.rate_hz) if recogniser.rate_hz != RATE_HZ else None
     recognition = await recogniser.open()
     began = clock.now()
@@ -183,8 +170,6 @@ LATENCY_REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class ConversationParts:
-    """Parts of the conversation."""
-
     speech_options: SpeechOptions
     listen: ListenSettings
     server: str | None = None
@@ -195,7 +180,6 @@ class ConversationParts:
 
 
 def conversation_parts(options: ConversationOptions, server: str | None) -> ConversationParts:
-    """Return the parts; raises ``typer.BadParameter``, BadRequest."""
     listening = ListenOptions(barge_in=True, pause_ms=options.pause_ms)
     return ConversationParts(
         SpeechOptions(voice=options.voice, language=options.language),
@@ -207,7 +191,6 @@ def conversation_parts(options: ConversationOptions, server: str | None) -> Conv
 
 
 async def conversation_checks(parties: ConversationParts) -> AsyncIterator[Check]:
-    """Check each part, then the total response time."""
     from qwen3tts_wire.client import SpeechClient
 
     parts: dict[str, float] = {"pause": float(parties.listen.pause_ms)}
@@ -290,8 +273,8 @@ async def _recogniser(
                 shown, factor = report.line, report.real_time_factor
             else:
                 known = await check_recogniser(stt, **options)
-                told = (known.kind, known.model, known.language, known.address)
-                shown, factor = " ".join(filter(None, told)), known.real_time_factor
+                facts = (known.kind, known.model, known.language, known.address)
+                shown, factor = " ".join(filter(None, facts)), known.real_time_factor
                 await recogniser.warm()
             if voice is None:
                 words = f"{shown} is ready; not tested without a voice"

@@ -16,8 +16,6 @@ NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class ConversationOptions:
-    """Options of the conversation check."""
-
     stt: Annotated[
         str | None,
         typer.Option(
@@ -87,10 +85,8 @@ class ConversationOptions:
 
     @property
     def named(self) -> bool:
-        """Whether a part is named explicitly."""
         return self.stt not in (None, NONE) or self.llm is not None
 
     @property
     def left_out(self) -> bool:
-        """Whether the conversation check is disabled."""
         return self.stt == NONE and self.llm is None

@@ -108,9 +108,7 @@ READ_BYTES = 64 * 1024
 def check_words(words: TextSource, listening: ListenOptions | None = None) -> None:
     """Refuse unspeakable text; a pipe or terminal is not read ahead.
 
-    Raises:
-        BadText: not UTF-8, unreadable, or nothing to speak.
-        LimitExceeded: a file is too long.
+    Raises BadText, LimitExceeded.
     """
     if words.text is not None:
         _check_text("--say", words.text)

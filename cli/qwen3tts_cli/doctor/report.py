@@ -19,14 +19,11 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 class Report:
-    """Checks in order."""
-
     def __init__(self, as_json: bool = False) -> None:
         self._as_json = as_json
         self.made: list[Check] = []
 
     def add(self, check: Check) -> None:
-        """Add one; printed immediately."""
         self.made.append(check)
         if not self._as_json:
             _print(check)
@@ -36,7 +33,6 @@ class Report:
             self.add(each)
 
     def close(self) -> None:
-        """Print the summary or JSON."""
         if self._as_json:
             typer.echo(json.dumps([_fields(each) for each in self.made], indent=2))
 

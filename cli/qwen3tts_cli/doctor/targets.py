@@ -62,7 +62,6 @@ def _several(count: int, noun: str) -> str:
 
 
 def phone_checks(telephone: Telephone, server: str | None) -> Iterator[Check]:
-    """Check ports and registrars without a call."""
     pass
 
     settings = telephone.settings(UNUSED_SERVER)
@@ -81,14 +80,12 @@ def phone_checks(telephone: Telephone, server: str | None) -> Iterator[Check]:
 
 
 async def run_trial(report: Report, telephone: Telephone, trial: Trial) -> None:
-    """Register and call as requested; report each step."""
     with notes().status("Trying …"):
         async for check in try_call(telephone.settings(UNUSED_SERVER), trial):
             report.add(check)
 
 
 def server_checks(config: Path) -> Iterator[Check]:
-    """Check server settings and the files of ``server.access``."""
     with require_extra("server"):
         from qwen3tts_server.configuration import load_configuration
     name = "server settings"
@@ -141,7 +138,6 @@ BITS |= {"I16": 16, "F32": 32, "U32": 32, "I32": 32, "F64": 64, "U64": 64, "I64"
 
 
 def speech_server(url: str) -> Check:
-    """Check that the server answers."""
     from qwen3tts_cli.doctor.checks import Check, Level
     from qwen3tts_wire.client import SpeechClient
 

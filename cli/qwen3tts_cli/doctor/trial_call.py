@@ -39,8 +39,6 @@ HANGUP_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Steps of the trial."""
-
     target: str | None
     """None: registration only."""
     account: str | None = None
@@ -97,7 +95,6 @@ async def try_call(settings: PhoneSettings, trial: Trial) -> AsyncIterator[Check
 
 
 async def check_options_reply(phone: Phone, target: str, trial: Trial) -> Check:
-    """Check for an answer to OPTIONS (RFC 3261 section 11)."""
     account = trial.account or next(iter(phone.registrations), None)
     try:
         answer = await phone.options(target, account=account)
@@ -109,7 +106,6 @@ async def check_options_reply(phone: Phone, target: str, trial: Trial) -> Check:
 
 
 async def call_checks(phone: Phone, target: str, trial: Trial) -> AsyncIterator[Check]:
-    """Make the call; yield findings."""
     from qwen3tts_phone.diagnosis.diagnose import diagnose
 
     try:
@@ -135,7 +131,7 @@ async def call_checks(phone: Phone, target: str, trial: Trial) -> AsyncIterator[
         yield sent_audio_check(facts)
     findings = diagnose(facts)
     for number, each in enumerate(findings):
-        # Why there was no call is what was asked for, also where it is nobody's fault.
+        # The trial reports why there was no call, also without a fault.
         why_none = refused is not None and number == 0
         level = Level.FAIL if each.severe or why_none else Level.WARN
         yield Check(each.code, level, each.words, each.remedy)
@@ -154,14 +150,12 @@ def failure_check(error: SpeechError) -> Check:
 
 
 def account_state(line: Line) -> str:
-    """Return an account's state as text."""
     if line.registration is None and line.state == "unknown":
         return f"at {line.server}, not registered for this"
     return f"{line.state} at {line.server}"
 
 
 async def tone_and_listen(call: Call, clock: Clock, listen_s: float) -> Check:
-    """Send the tone while listening, and after it."""
     hearing = ReceivedAudio()
     listening = asyncio.create_task(hearing.follow(call))
     over = asyncio.create_task(call.ended())
@@ -202,7 +196,6 @@ class ReceivedAudio:
         self.loud_s = 0.0
 
     async def follow(self, call: Call) -> None:
-        """Count until the call ends."""
         import numpy as np
 
         async for frame in call.audio():
@@ -225,7 +218,6 @@ class ReceivedAudio:
 
 
 def sent_audio_check(facts: CallFacts) -> Check:
-    """Report the audio sent."""
     stats = facts.media.stats
     if stats is None or not stats.sent:
         return Check("sound out", Level.WARN, "no packet was sent")

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
 
 class WorstOf(StrEnum):
-    """Ranking of the worst utterances."""
-
     FIRST_SOUND = "first-sound"
     """First delta to first sound."""
     WAIT = "wait"
@@ -25,8 +23,6 @@ class WorstOf(StrEnum):
 
 
 class GroupBy(StrEnum):
-    """Grouping of utterances."""
-
     CALL = "call"
     ENGINE = "engine"
     VOICE = "voice"
@@ -37,12 +33,9 @@ class GroupBy(StrEnum):
 
     @property
     def column(self) -> str:
-        """Name of the column in `Columns`."""
         return {GroupBy.ENDED: "end_reason", GroupBy.LOG: "source"}.get(self, str(self))
 
 
 class LogKind(StrEnum):
-    """Writer of a log."""
-
     OURS = "ours"
     MR_SIP = "mr_sip"

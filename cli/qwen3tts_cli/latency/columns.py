@@ -43,11 +43,9 @@ class NameColumn:
     names: tuple[str, ...]
 
     def of(self, row: int) -> str:
-        """Return the name of a row."""
         return self.names[int(self.codes[row])]
 
     def where(self, name: str) -> NDArray[np.bool_]:
-        """Return the mask [n] of a name."""
         mask: NDArray[np.bool_] = (
             self.codes == self.names.index(name)
             if name in self.names
@@ -56,7 +54,6 @@ class NameColumn:
         return mask
 
     def counts(self) -> dict[str, int]:
-        """Return names with counts, most frequent first."""
         counts = np.bincount(self.codes, minlength=len(self.names))
         order = np.argsort(-counts, kind="stable")
         return {self.names[code]: int(counts[code]) for code in order if counts[code]}
@@ -143,7 +140,6 @@ class Columns:
         return np.maximum(self.between_ms(Mark.INTERRUPTED, Mark.SILENT), np.float32(0))
 
     def has(self, mark: Mark | str) -> NDArray[np.bool_]:
-        """Return the mask of utterances with a mark."""
         mask: NDArray[np.bool_] = ~np.isnan(self.mark_ms[mark])
         return mask
 
@@ -286,15 +282,12 @@ class ColumnsBuilder:
 
 
 class InMemory:
-    """Source in memory."""
-
     name = "memory"
 
     def __init__(self) -> None:
         self._records: list[UtteranceRecord] = []
 
     def keep(self, record: UtteranceRecord) -> tuple[InMemory, int]:
-        """Keep one; return source and offset."""
         self._records.append(record)
         return self, len(self._records) - 1
 
@@ -303,7 +296,6 @@ class InMemory:
 
 
 def columns_of(records: Iterable[UtteranceRecord]) -> Columns:
-    """Return the columns of utterances in memory."""
     builder = ColumnsBuilder()
     for record in records:
         builder.add(record)

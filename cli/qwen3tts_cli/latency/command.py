@@ -48,7 +48,6 @@ FIRST_OPTIONS = (
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
     app.command(
         epilog="Examples:\n\n  mr-qwen3tts latency calls.jsonl --worst 5\n\n"
         "  mr-qwen3tts latency logs/ --engine qwen3 --since 2h --html report.html\n\n"
@@ -137,20 +136,20 @@ def show_report(
             typer.echo(show.as_json(columns, rows, views, comparison))
         else:
             show.print_report(results(), columns, rows, views, comparison)
-        wishes = exporting.exports(columns, before, comparison, exports, views.with_text)
-        for name, write in wishes:
+        wanted_exports = exporting.exports(columns, before, comparison, exports, views.with_text)
+        for name, write in wanted_exports:
             with _busy(f"Writing {name}"):
-                told = write()
-            note(told)
+                message = write()
+            note(message)
     return not (found.missing or earlier.missing)
 
 
 def _read(found: ResolvedLogs, wanted: ReadFilter, kind: LogKind | None) -> Columns:
     from qwen3tts_cli.latency.reading import read_columns
 
-    with _busy("Reading") as told:
+    with _busy("Reading") as show_progress:
         columns = read_columns(
-            found.files, wanted, kind=kind, progress=lambda lines: told(f"{lines} lines")
+            found.files, wanted, kind=kind, progress=lambda lines: show_progress(f"{lines} lines")
         )
     findings = columns.findings
     findings.remarks[:0] = found.remarks
@@ -207,4 +206,4 @@ def _busy(what: str) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         name = escape(printable(what))
         task = progress.add_task(name)
-        yield lambda told: progress.update(task, description=f"{name}: {told}")
+        yield lambda detail: progress.update(task, description=f"{name}: {detail}")

@@ -36,8 +36,6 @@ MIX_MATTERS: Final = 0.1
 
 
 class RowKind(StrEnum):
-    """Subject of a row."""
-
     HEADLINE = "headline"
     SHARE = "share"
     HOP = "hop"
@@ -60,14 +58,11 @@ class ComparedQuantity:
     """Combined clock uncertainty, included in the verdict."""
 
     def in_unit(self, value: float) -> float:
-        """Convert a value of `difference`."""
         return value * 100 if self.unit == "%" else value
 
 
 @dataclass(frozen=True, slots=True)
 class SetFacts:
-    """Composition of a set."""
-
     utterances: int
     calls: int
     sources: tuple[str, ...]
@@ -84,7 +79,6 @@ class Comparison:
     """Caveats, whole sentences."""
 
     def of(self, *kinds: RowKind) -> list[ComparedQuantity]:
-        """Return rows of these kinds."""
         return [row for row in self.rows if row.kind in kinds]
 
     def to_json(self) -> list[dict[str, object]]:
@@ -219,9 +213,9 @@ def _clock(columns: Columns, rows: RowNumbers) -> float:
 
 
 def _remarks(before: Columns, after: Columns, rows: list[ComparedQuantity]) -> list[str]:
-    told = []
+    remarks = []
     if both := _in_both(before, after):
-        told.append(f"{both} utterances stand in both sets.")
+        remarks.append(f"{both} utterances stand in both sets.")
     for what, names in (
         ("engine", (before.engine, after.engine)),
         ("voice", (before.voice, after.voice)),
@@ -229,24 +223,24 @@ def _remarks(before: Columns, after: Columns, rows: list[ComparedQuantity]) -> l
         ("codec", (before.codec, after.codec)),
     ):
         if (moved := _moved(*names)) > MIX_MATTERS:
-            told.append(
+            remarks.append(
                 f"The sets differ in {what} for {moved:.0%} of their utterances:"
                 f" a difference in time may come from that."
             )
     only = set(hops_of(before)) ^ set(hops_of(after))
     if only:
-        told.append(
+        remarks.append(
             "In one set only, and so not compared: "
             + ", ".join(sorted(f"{hop.marks}" for hop in only))
             + "."
         )
     hops = [row for row in rows if row.kind is RowKind.HOP and row.difference.has_interval]
     if any(row.difference.verdict in (Verdict.BETTER, Verdict.WORSE) for row in hops):
-        told.append(
+        remarks.append(
             f"Of {len(hops)} intervals of hops at {HOP_LEVEL:.0%} about"
             f" {len(hops) * (1 - HOP_LEVEL):.1f} miss the truth by chance."
         )
-    return told
+    return remarks
 
 
 def _in_both(before: Columns, after: Columns) -> int:
@@ -300,16 +294,15 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
 
 
 def notes_of(comparison: Comparison) -> list[str]:
-    """Return remarks and each distinct reason."""
-    told = list(comparison.remarks)
+    remarks = list(comparison.remarks)
     reasons: dict[str, list[str]] = {}
     for row in comparison.rows:
         if row.difference.reason:
             reasons.setdefault(row.difference.reason, []).append(f"{row.name} ({row.what})")
     for reason, names in reasons.items():
         of = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-        told.append(f"Cannot tell, {of}: {reason}")
-    return told
+        remarks.append(f"Cannot tell, {of}: {reason}")
+    return remarks
 
 
 def _table(title: str, rows: Iterable[ComparedQuantity]) -> Table:
@@ -341,7 +334,6 @@ def _table(title: str, rows: Iterable[ComparedQuantity]) -> Table:
 
 
 def word(row: ComparedQuantity) -> str:
-    """Return the verdict of a time: faster or slower."""
     verdict = row.difference.verdict
     if row.unit == "ms":
         return {Verdict.BETTER: "faster", Verdict.WORSE: "slower"}.get(verdict, str(verdict))

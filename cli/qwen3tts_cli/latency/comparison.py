@@ -38,8 +38,6 @@ SAME_SHARE = 0.005
 
 
 class Verdict(StrEnum):
-    """Conclusion about a difference."""
-
     BETTER = "better"
     WORSE = "worse"
     SAME = "no difference"
@@ -49,8 +47,6 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Measurements of one set."""
-
     values: NDArray[np.float64]
     """``[n]``, finite."""
     calls: NDArray[np.int64]
@@ -58,7 +54,6 @@ class Sample:
 
     @classmethod
     def of(cls, values: NDArray[np.floating], calls: NDArray[np.integer]) -> Sample:
-        """Return the finite measurements."""
         there = np.isfinite(values)
         _, dense = np.unique(np.asarray(calls)[there], return_inverse=True)
         return cls(np.asarray(values, np.float64)[there], dense.reshape(-1).astype(np.int64))
@@ -84,8 +79,6 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Change between the sets."""
-
     before: float
     after: float
     low: float
@@ -100,12 +93,10 @@ class Difference:
 
     @property
     def change(self) -> float:
-        """``after - before``."""
         return self.after - self.before
 
     @property
     def has_interval(self) -> bool:
-        """Whether there is an interval."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 

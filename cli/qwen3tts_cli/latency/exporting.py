@@ -46,7 +46,6 @@ def exports(
     wanted: Exports,
     with_text: bool,
 ) -> Iterator[tuple[str, Export]]:
-    """Return the exports by name; each raises OSError or SpeechError."""
     if (page := wanted.html) is not None:
         yield str(page), lambda: _page(columns, before, comparison, wanted, with_text)
     if (trace := wanted.perfetto) is not None:
@@ -84,13 +83,13 @@ def _trace(columns: Columns, wanted: Exports, with_text: bool) -> str:
 
     assert wanted.perfetto is not None
     size = write_trace(columns.records(), wanted.perfetto, with_text=with_text)
-    told = (
+    message = (
         f"{wanted.perfetto} ({size.utterances} utterances of {size.calls} calls):"
         " open it at https://ui.perfetto.dev, which sends it nowhere."
     )
     if size.left_out:
-        told += f" {size.left_out} without a mark or a valid time are omitted."
-    return told
+        message += f" {size.left_out} without a mark or a valid time are omitted."
+    return message
 
 
 def _spans(columns: Columns, url: str, with_text: bool) -> str:
@@ -101,7 +100,6 @@ def _spans(columns: Columns, url: str, with_text: bool) -> str:
 
 
 def print_lines(columns: Columns, kind: LogKind, stream: TextIO, *, with_text: bool) -> None:
-    """Print utterances as log lines."""
     if kind is LogKind.OURS:
         for record in columns.records():
             stream.write(record.to_json(include_text=with_text) + "\n")

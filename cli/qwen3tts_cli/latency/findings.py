@@ -13,8 +13,6 @@ MAX_EXAMPLES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class DamagedLine:
-    """Line that is no utterance."""
-
     source: str
     line: int
     """Counted from 1."""
@@ -42,33 +40,30 @@ class Findings:
     """Sentences about whole sources."""
 
     def sentences(self) -> list[str]:
-        """Return all as sentences; empty without findings."""
-        told = list(self.remarks)
+        sentences = list(self.remarks)
         if self.damaged:
-            told.append(f"{self.damaged} of {self.lines} lines are no utterances; left out.")
+            sentences.append(f"{self.damaged} of {self.lines} lines are no utterances; left out.")
         if self.newer:
-            told.append(
+            sentences.append(
                 f"{self.newer} utterances were written by a newer version;"
                 " read as far as this version knows them."
             )
         if self.repeated:
-            told.append(f"{self.repeated} lines stand in more than one log; counted once.")
+            sentences.append(f"{self.repeated} lines stand in more than one log; counted once.")
         if self.out_of_order:
-            told.append(
+            sentences.append(
                 f"{self.out_of_order} utterances have marks out of order by more than the clocks'"
                 " uncertainty."
             )
         if self.clock_steps:
-            told.append(
+            sentences.append(
                 f"The wall clock was set back {self.clock_steps} times in the middle of a call:"
                 " times of day are unreliable around it."
             )
-        return told
+        return sentences
 
 
 class LogChanged(SpeechError):
-    """A log has changed since it was read."""
-
     code = "log_changed"
 
     def __init__(self, name: str) -> None:

@@ -23,8 +23,6 @@ CHUNK_BYTES: Final = 1 << 20
 
 
 class FileChange(StrEnum):
-    """Change of a file."""
-
     CUT_OFF = "cut off"
     REPLACED = "moved away or replaced"
 
@@ -39,7 +37,6 @@ class LineSplitter:
         self._skipping = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return complete lines with their ends."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         if self._skipping and whole:
             whole, self._skipping = whole[1:], False
@@ -51,7 +48,6 @@ class LineSplitter:
         return kept
 
     def end(self) -> list[bytes]:
-        """Return the incomplete last line."""
         rest, self._rest = self._rest, b""
         left = [] if self._skipping or not rest else [rest]
         self._skipping = False
@@ -92,7 +88,7 @@ class Tail:
 
     def _open(self) -> bool:
         try:
-            # A named pipe that nobody writes to would hold whoever opens it.
+            # Opening a named pipe without a writer would block.
             self._file = os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK), "rb", 0)
             if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
                 self.close()
@@ -139,8 +135,6 @@ MAX_NEWS: Final = 3
 
 
 class GrowingSource(Protocol):
-    """Growing source of lines."""
-
     lines: LineSplitter
     news: list[str]
 
@@ -189,8 +183,6 @@ class LogFollower:
 
     Args:
         names: files (may be missing yet), folders, patterns; ``-`` needs ``standard``.
-        selection: filter.
-        standard: source of standard input.
 
     Raises:
         BadRequest: a compressed log.
@@ -228,18 +220,15 @@ class LogFollower:
 
     @property
     def damaged(self) -> int:
-        """Lines that are no utterances."""
         sources = self._sources.values()
         return sum(each.records.damaged + each.grows.lines.too_long for each in sources)
 
     @property
     def newer(self) -> int:
-        """Utterances of a newer format version."""
         return sum(each.records.newer for each in self._sources.values())
 
     @property
     def news(self) -> list[str]:
-        """Recent file changes."""
         return list(self._news)
 
     def poll(self, now: float) -> list[UtteranceRecord]:

@@ -17,8 +17,6 @@ from qwen3tts_speech.latency import Mark
 
 
 class Side(StrEnum):
-    """Party that can shorten a hop."""
-
     AGENT = "agent"
     CLIENT = "client"
     NETWORK = "network"
@@ -83,8 +81,6 @@ BEGINNINGS: Final[Mapping[Mark, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """Interval between two marks."""
-
     first: Mark
     last: Mark
 
@@ -102,7 +98,6 @@ class Hop:
 
     @property
     def crosses_clocks(self) -> bool:
-        """Whether its marks are of different clocks."""
         return crosses_clocks(self.first, self.last)
 
 
@@ -126,8 +121,6 @@ def hops_of(columns: Columns) -> Hops:
 
 @dataclass(frozen=True, slots=True)
 class MeanPath:
-    """Mean hops of some utterances; they add up."""
-
     name: str
     rows: RowNumbers
     total_ms: float

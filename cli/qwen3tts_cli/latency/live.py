@@ -71,13 +71,13 @@ def _lines(following: LogFollower, keys: Keys) -> None:
     while found := following.poll(time.monotonic()):
         before.extend(found)
     _print_records(before)
-    told: list[str] = []
+    remarks: list[str] = []
     while keys.pressed(POLL_INTERVAL_S) not in END:
         _print_records(following.poll(time.monotonic()))
         for each in following.news:
-            if each not in told:
+            if each not in remarks:
                 note(each)
-        told = following.news
+        remarks = following.news
 
 
 def _print_records(records: Sequence[UtteranceRecord] | deque[UtteranceRecord]) -> None:
@@ -86,7 +86,6 @@ def _print_records(records: Sequence[UtteranceRecord] | deque[UtteranceRecord]) 
 
 
 def line_of(record: UtteranceRecord) -> str:
-    """Format one utterance in one line."""
     sound = record.first_sound_ms
     parts = [
         show.clock_time(record.started_unix_s) or "no time",
@@ -158,12 +157,12 @@ def _latest(following: LogFollower, width: int, count: int) -> RenderableType:
 
 
 def _notices(following: LogFollower) -> list[str]:
-    told = following.news
+    remarks = following.news
     if following.damaged:
-        told.append(f"{following.damaged} lines are no utterances.")
+        remarks.append(f"{following.damaged} lines are no utterances.")
     if following.newer:
-        told.append(f"{following.newer} utterances were written by a newer version.")
-    return told
+        remarks.append(f"{following.newer} utterances were written by a newer version.")
+    return remarks
 
 
 END: Final = frozenset(("q", "Q", "\x1b", "end"))
@@ -171,8 +170,6 @@ END: Final = frozenset(("q", "Q", "\x1b", "end"))
 
 
 class StandardInput:
-    """Lines from a pipe."""
-
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = sys.stdin.fileno() if descriptor is None else descriptor
         self.lines = LineSplitter()

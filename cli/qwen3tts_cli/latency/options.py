@@ -27,8 +27,6 @@ def _filter(what: str) -> typer.models.OptionInfo:
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters of utterances."""
-
     call: Annotated[list[str] | None, _filter("call_id")] = None
     engine: Annotated[list[str] | None, _filter("engine")] = None
     voice: Annotated[list[str] | None, _filter("voice")] = None
@@ -58,7 +56,6 @@ class Filters:
             raise typer.BadParameter("--until is not after --since.")
 
     def selection(self) -> Selection:
-        """Return the filter."""
         from qwen3tts_cli.latency.selection import FILTERS, Selection
 
         patterns = {name: tuple(getattr(self, name) or ()) for name in FILTERS}
@@ -73,8 +70,6 @@ class Filters:
 
 @dataclass(frozen=True)
 class Views:
-    """Terminal output."""
-
     worst: Annotated[
         int | None,
         typer.Option(
@@ -136,7 +131,6 @@ class Views:
     ] = False
 
     def check(self) -> None:
-        """Refuse conflicting options; raises ``typer.BadParameter``."""
         if sum((self.slowest, self.chosen is not None, self.worst is not None)) > 1:
             raise typer.BadParameter("choose one of --worst, --slowest and --id.")
         if self.follow and self.shows_more:
@@ -154,8 +148,6 @@ class Views:
 
 @dataclass(frozen=True)
 class Exports:
-    """Comparison and exports."""
-
     before: Annotated[
         list[str] | None,
         typer.Option(
@@ -221,7 +213,6 @@ class Exports:
     ] = None
 
     def check(self) -> None:
-        """Refuse conflicting options; raises ``typer.BadParameter``."""
         if self.before and self.split is not None:
             raise typer.BadParameter("choose one of --before and --split.")
         if self.split is not None:

@@ -43,14 +43,14 @@ def _keep_larger(worst: Floats, values: Floats) -> None:
 
 def disorder(record: UtteranceRecord) -> list[str]:
     """Describe swapped marks of one utterance."""
-    told = []
+    swaps = []
     present = [mark for mark in CHAIN if mark in record.marks]
     for first, last in pairwise(present):
         early_ms = (record.marks[first] - record.marks[last]) * 1000
         crosses = (first in OF_SERVER) != (last in OF_SERVER)
         if early_ms > TOLERANCE_MS + (record.clock_error_ms if crosses else 0.0):
-            told.append(f"{last} is {early_ms:.1f} ms before {first}")
-    return told
+            swaps.append(f"{last} is {early_ms:.1f} ms before {first}")
+    return swaps
 
 
 def steps_back(columns: Columns) -> NDArray[np.intp]:

@@ -44,8 +44,6 @@ CATEGORY: Final = "speech"
 
 @dataclass(frozen=True, slots=True)
 class TraceSize:
-    """Counts of a trace."""
-
     utterances: int
     calls: int
     events: int
@@ -55,8 +53,6 @@ class TraceSize:
 
 @dataclass(slots=True)
 class _TrackPair:
-    """Pair of tracks without overlap."""
-
     client: int
     server: int
     held: list[tuple[int, int]] = field(default_factory=list)
@@ -77,14 +73,7 @@ class _Call:
 def write_trace(
     records: Iterable[UtteranceRecord], path: Path, *, with_text: bool = False
 ) -> TraceSize:
-    """Write a trace atomically, mode 0600; gzip if ``path`` ends in ``.gz``.
-
-    Args:
-        with_text: include the text of utterances.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a trace atomically, mode 0600; gzip if ``path`` ends in ``.gz``; raises OSError."""
     trace = _Trace(with_text)
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
     with ExitStack() as stack:

@@ -31,15 +31,11 @@ IN_FOLDERS: Final = ("*.jsonl", "*.jsonl.*", "*.log", "*.log.*")
 
 
 class NoLog(SpeechError):
-    """A named log cannot be read."""
-
     code = "no_log"
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """File to read."""
-
     path: Path
     found: bool = False
     """From a folder or pattern, so it may be no log."""
@@ -57,8 +53,6 @@ class LogFile:
 
 @dataclass(slots=True)
 class ResolvedLogs:
-    """Resolved names."""
-
     files: list[LogFile] = field(default_factory=list)
     """In order of names; folders sorted."""
     missing: list[NoLog] = field(default_factory=list)
@@ -152,8 +146,6 @@ LENGTH_BYTES: Final = 4
 
 
 class Reader(Protocol):
-    """Interface of `LogReader`."""
-
     lines: int
     damaged: int
     examples: list[Damaged]
@@ -226,16 +218,11 @@ def read_columns(
     kind: LogKind | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Columns:
-    """Read logs line by line; damage is counted in ``findings``.
+    """Read logs line by line; damage is counted in ``findings``. Raises OSError.
 
     Args:
-        files: of `find_logs`.
-        wanted: filter.
         kind: writer; None: detected.
         progress: called with the number of lines read.
-
-    Raises:
-        OSError: a file cannot be opened.
     """
     wanted = wanted or ReadFilter(Selection())
     builder = ColumnsBuilder()
@@ -341,12 +328,10 @@ class _Reading:
 
 
 def has_id(record: UtteranceRecord, wanted: ReadFilter) -> bool:
-    """Return whether an utterance has this id."""
     return wanted.chosen in names(record)
 
 
 def names(record: UtteranceRecord) -> set[str]:
-    """Return all ids of an utterance."""
     return {record.context, record.call_id, f"{record.call_id}/{record.context}"} - {""}
 
 

@@ -44,7 +44,6 @@ class Selection:
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` for an unknown filter."""
         for name in self.patterns:
             if name not in FILTERS:
                 raise ValueError(f"there is no filter {name!r}")
@@ -54,7 +53,6 @@ class Selection:
         return not any(self.patterns.values()) and math.isinf(self.since) and math.isinf(self.until)
 
     def takes(self, record: UtteranceRecord) -> bool:
-        """Return whether an utterance matches."""
         if not self.since <= record.started_unix_s < self.until:
             return False
         return all(

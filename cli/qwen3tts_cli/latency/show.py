@@ -69,19 +69,18 @@ def waterfall(record: UtteranceRecord, width: int = 100) -> list[str]:
 
 
 def remarks(record: UtteranceRecord) -> list[str]:
-    """Return caveats of a waterfall."""
-    told = [f"Out of order: {each}." for each in disorder(record)]
+    caveats = [f"Out of order: {each}." for each in disorder(record)]
     if record.clock_error_ms and OF_SERVER.intersection(record.marks):
-        told.append(
+        caveats.append(
             f"The server's moments are known to ± {record.clock_error_ms:.1f} ms"
             " against ours; between two of them they are exact."
         )
     if record.starvations:
-        told.append(
+        caveats.append(
             f"Underruns: {record.starvations}, {record.starved_ms:.1f} ms in all,"
             f" {record.longest_gap_ms:.1f} ms at the longest."
         )
-    return told
+    return caveats
 
 
 def _line(name: str, at_ms: float, took: str, known: str, shape: str) -> str:
@@ -124,7 +123,6 @@ def print_report(
     views: Views,
     comparison: Comparison | None = None,
 ) -> None:
-    """Print the report."""
     headlines, stages = tables.headlines(columns), tables.stages(columns)
     for title, rows_shown in (
         ("To the first sound on the wire, and to silence (ms)", headlines),
@@ -162,7 +160,6 @@ def _utterance(columns: Columns, row: int, width: int, views: Views) -> list[str
 
 
 def about(record: UtteranceRecord) -> str:
-    """Return time and voice in one line."""
     parts = [clock_time(record.started_unix_s), record.engine]
     parts += [f"voice {record.voice}"] if record.voice else []
     parts += [f"{record.line} {record.codec}".strip()]
@@ -182,7 +179,6 @@ def clock_time(unix_s: float) -> str:
 
 
 def sentences(summary: Summary) -> list[str]:
-    """Return counts as sentences."""
     lines = [
         f"{summary.utterances} utterances, {summary.played} played,"
         f" {summary.interrupted} interrupted."
@@ -223,10 +219,10 @@ def table(title: str, rows: list[Row], width: int | None = None) -> Table:
         shown.add_column(heading, justify="right", no_wrap=True)
     for at, row in enumerate(rows):
         shown.add_row(row.name, *(cells[at] for cells in kept.values()))
-    told = [f"{', '.join(left_out)}: in a wider terminal"] if left_out else []
+    caveats = [f"{', '.join(left_out)}: in a wider terminal"] if left_out else []
     if any(math.isnan(row.p95) or math.isnan(row.p99) for row in rows):
-        told.append(TOO_FEW)
-    shown.caption = "; ".join(told) or None
+        caveats.append(TOO_FEW)
+    shown.caption = "; ".join(caveats) or None
     return shown
 
 
@@ -265,7 +261,6 @@ def _groups(title: str, columns: Columns, by: NameColumn) -> Table:
 def as_json(
     columns: Columns, rows: Iterable[int], views: Views, comparison: Comparison | None = None
 ) -> str:
-    """Return the report in JSON types; ms, null if none."""
     shown = figures(columns)
     if views.group_by is not None:
         groups = tables.groups(columns, getattr(columns, views.group_by.column))
@@ -287,7 +282,6 @@ def as_json(
 
 
 def figures(columns: Columns) -> dict[str, Any]:
-    """Return counts, tables and findings."""
     found, findings = tables.summary(columns), columns.findings
     return {
         "utterances": found.utterances,

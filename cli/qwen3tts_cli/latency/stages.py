@@ -45,10 +45,8 @@ OF_SERVER: Final = frozenset(SERVER_MARKS.values())
 
 
 def crosses_clocks(first: Mark | str, last: Mark | str) -> bool:
-    """Return whether two marks are of different clocks."""
     return (first in OF_SERVER) != (last in OF_SERVER)
 
 
 def stage_name(first: Mark | str, last: Mark | str) -> str:
-    """Return the name of a stage."""
     return f"{first} → {last}"

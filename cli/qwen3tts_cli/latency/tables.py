@@ -36,8 +36,6 @@ MAX_NAMES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Table row, milliseconds."""
-
     name: str
     count: int
     p50: float
@@ -52,8 +50,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Utterances of one name."""
-
     name: str
     utterances: int
     gapless_pct: float
@@ -64,8 +60,6 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts of all utterances."""
-
     utterances: int
     calls: int
     played: int
@@ -116,7 +110,6 @@ def stated(values: Floats, percent: float) -> float:
 
 
 def row(name: str, values: Floats, clock_error_ms: float | None = None) -> Row:
-    """Return percentiles of values without NaN."""
     if not len(values):
         return Row(name, 0, math.nan, math.nan, math.nan, math.nan, clock_error_ms)
     p50, p95, p99 = (stated(values, percent) for percent in (50, 95, 99))
@@ -137,7 +130,6 @@ def headline_times(columns: Columns) -> dict[str, Floats]:
 
 
 def lead_name(columns: Columns) -> str:
-    """Return the name of ``Columns.lead_ms``."""
     return WAIT if columns.has_waits else FIRST_SOUND
 
 
@@ -165,17 +157,14 @@ def stage_rows(columns: Columns) -> dict[Stage, tuple[RowNumbers, Floats]]:
 
 
 def stage_values(columns: Columns) -> dict[Stage, Floats]:
-    """Return durations (ms) of each stage."""
     return {stage: values for stage, (_, values) in stage_rows(columns).items()}
 
 
 def headlines(columns: Columns) -> list[Row]:
-    """Return times to first sound, and to silence after a barge-in."""
     return [row(name, values) for name, values in headline_values(columns).items()]
 
 
 def stages(columns: Columns) -> list[Row]:
-    """Return stages in order."""
     made = []
     for (first, last), (rows, values) in stage_rows(columns).items():
         error = None

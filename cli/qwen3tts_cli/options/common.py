@@ -17,8 +17,6 @@ from qwen3tts_cli.output.console import note, notes
 
 
 class Srtp(StrEnum):
-    """Media encryption."""
-
     OFF = "off"
     ACCEPT = "accept"
     REQUIRE = "require"
@@ -273,15 +271,11 @@ Transfer = Annotated[
 
 
 class Options(Protocol):
-    """Dataclass with fields annotated as options."""
-
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
 @runtime_checkable
 class CheckedOptions(Protocol):
-    """Options that validate each other."""
-
     def check(self) -> None:
         """Raise ``typer.BadParameter`` for contradictory options."""
 

@@ -22,8 +22,6 @@ MODEL_CHECK_S = 8.0
 
 
 class Detector(StrEnum):
-    """Voice activity detector."""
-
     SILERO = "silero"
     WEBRTC = "webrtc"
     LEVEL = "level"
@@ -149,7 +147,6 @@ class ListenOptions:
     ] = False
 
     def check(self) -> None:
-        """Refuse contradictory options; raises ``typer.BadParameter``."""
         if self.stt is not None and not self.stt.strip():
             raise typer.BadParameter("--stt is empty.")
         if self.stt is None:
@@ -181,7 +178,6 @@ class ListenOptions:
         return self.stt is not None if self.barge_in is None else self.barge_in
 
     def settings(self) -> ListenSettings:
-        """Return listening settings; raises ``typer.BadParameter``, MissingExtra."""
         with require_extra("phone"):
             from qwen3tts_phone.detection.settings import ListenSettings
 

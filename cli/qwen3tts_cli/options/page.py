@@ -20,8 +20,6 @@ TURN_ENV = "MR_QWEN3TTS_TURN"
 
 
 class Consent(StrEnum):
-    """Announcement before recording."""
-
     NONE = "none"
     TONE = "tone"
     ANNOUNCEMENT = "announcement"
@@ -29,8 +27,6 @@ class Consent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """Address, access and features of the page."""
-
     host: Annotated[
         str,
         typer.Option(
@@ -182,7 +178,6 @@ class PageOptions:
     ] = False
 
     def check(self) -> None:
-        """Refuse contradictory options; raises ``typer.BadParameter``."""
         if self.certificate_key is not None and self.certificate is None:
             raise typer.BadParameter("--certificate-key needs --certificate.")
         if self.http and self.certificate is not None:

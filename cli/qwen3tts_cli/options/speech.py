@@ -21,8 +21,6 @@ OPTION_NAMES = {"sampling": "temperature"}
 
 
 class Mode(StrEnum):
-    """Text mode of synthesis."""
-
     AUTO = "auto"
     CLAUSE = "clause"
     LIVE = "live"
@@ -132,7 +130,6 @@ class SpeechOptions:
     ] = False
 
     def check(self) -> None:
-        """Refuse contradictory options; raises ``typer.BadParameter``."""
         if self.clone is not None and self.voice is not None:
             raise typer.BadParameter("give --voice or --clone, one of the two.")
         if self.clone is None and (self.ref_text is not None or self.x_vector_only):
@@ -170,7 +167,6 @@ class SpeechOptions:
         return replace(self, voice=ready.voice_id, clone=None, ref_text=None, x_vector_only=False)
 
     async def voiced_at(self, url: str) -> SpeechOptions:
-        """Run `voiced` at ``url``."""
         from qwen3tts_wire.client import SpeechClient
 
         if self.clone is None:
@@ -180,12 +176,10 @@ class SpeechOptions:
 
 
 def note_ignored_options(ignored: Iterable[str]) -> None:
-    """Note options unsupported by the engine."""
     if names := ", ".join(OPTION_NAMES.get(each, each) for each in ignored):
         note(f"This voice does not support {names}; ignored.")
 
 
 def note_text_mode(asked: Mode | None, used: str) -> None:
-    """Note an unsupported text mode."""
     if asked is not None and asked is not Mode.CLAUSE and used == Mode.CLAUSE:
         note(f"This voice does not support the mode {asked}; it speaks by clauses.")

@@ -15,7 +15,6 @@ def columns(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
     """Return lines; the first row is the header.
 
     Args:
-        rows: of equal length.
         width: terminal cells; None: unbounded.
     """
     natural = [max(cell_len(row[place]) for row in rows) for place in range(len(rows[0]))]
@@ -53,8 +52,8 @@ def _stacked(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     lines = []
     for first, *rest in rows[1:]:
         lines.append(first)
-        told = ", ".join(cell for cell in rest if cell)
-        lines += [f"  {line}" for line in _wrapped(told, max(1, width - 2)) if line]
+        joined = ", ".join(cell for cell in rest if cell)
+        lines += [f"  {line}" for line in _wrapped(joined, max(1, width - 2)) if line]
     return lines
 
 

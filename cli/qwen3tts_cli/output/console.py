@@ -31,7 +31,6 @@ def results() -> Console:
 
 
 def notes() -> Console:
-    """Return the console of progress, notes and errors."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -40,7 +39,6 @@ task_label: ContextVar[str] = ContextVar("about", default="")
 
 
 def note(message: str) -> None:
-    """Print a note."""
     with _beside_prompt():
         notes().print(Text(printable(_about() + message), style="dim"))
 
@@ -79,9 +77,8 @@ def _about() -> str:
 
 
 def print_error(message: str, remedy: str = "") -> None:
-    """Print an error: cause, then remedy."""
-    told = sentence(_about() + message)
-    text = Text("Error: ", style="bold red").append(Text(told, style="default"))
+    shown = sentence(_about() + message)
+    text = Text("Error: ", style="bold red").append(Text(shown, style="default"))
     if remedy:
         text.append("\nRemedy: ", style="bold green").append(
             Text(sentence(remedy), style="default")
@@ -90,7 +87,6 @@ def print_error(message: str, remedy: str = "") -> None:
 
 
 def print_speech_error(error: SpeechError) -> None:
-    """Print an error with its own remedy."""
     print_error(error.message, remedy_of(error))
 
 
@@ -123,7 +119,6 @@ class LogLevel(StrEnum):
 
 
 def configure_logging(level: LogLevel) -> None:
-    """Log to standard error."""
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

@@ -19,8 +19,6 @@ _terminate: ContextVar[Callable[[], None] | None] = ContextVar("terminate", defa
 
 
 class ExitCode(IntEnum):
-    """Exit codes for scripts."""
-
     OK = 0
     FAILED = 1
     """Failure in progress; partial results are kept."""
@@ -66,27 +64,20 @@ _BY_CODE = {
 
 
 def exit_code(error: SpeechError) -> ExitCode:
-    """Return the exit code of an error."""
     if isinstance(error, BadRequest):
         return ExitCode.USAGE
     return _BY_CODE.get(error.code, ExitCode.FAILED)
 
 
 class MissingExtra(SpeechError):
-    """A package is not installed."""
-
     code = "missing_extra"
 
 
 class MissingProgram(SpeechError):
-    """A program is not installed."""
-
     code = "missing_program"
 
 
 class CutShort(SpeechError):
-    """Speech ended early."""
-
     code = "cut_short"
 
 

@@ -30,21 +30,16 @@ _KINDS = {"path": "PATH", "file": "FILE", "directory": "FOLDER", "dir": "FOLDER"
 
 
 class ShortHelp(typer.core.TyperCommand):
-    """Subcommand with a short ``--help``."""
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _print_page(self, ctx, everything=False)
 
 
 class CommandList(typer.core.TyperGroup):
-    """Command with the list of subcommands."""
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _print_page(self, ctx, everything=True)
 
 
 def with_pages(app: typer.Typer) -> None:
-    """Install help pages on each subcommand of ``app``."""
     for each in app.registered_commands:
         each.cls = ShortHelp
         assert each.callback is not None
@@ -79,8 +74,8 @@ def _with_help_all(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _is_option(parameter: inspect.Parameter) -> bool:
-    told = getattr(parameter.annotation, "__metadata__", ())
-    return any(isinstance(each, typer.models.OptionInfo) for each in told)
+    metadata = getattr(parameter.annotation, "__metadata__", ())
+    return any(isinstance(each, typer.models.OptionInfo) for each in metadata)
 
 
 def _show_all(ctx: typer.Context, wanted: bool) -> None:
@@ -165,7 +160,6 @@ def _print_rows(console: Console, name: str, rows: Sequence[tuple[Text, Text]]) 
 
 
 def entry(param: Any) -> Text:
-    """Format an option or argument."""
     label = value_label(param)
     if param.param_type_name == "argument":
         return Text(label or param.name, style="bold cyan")
@@ -178,7 +172,6 @@ def entry(param: Any) -> Text:
 
 
 def value_label(param: Any) -> str:
-    """Return metavar, choices, or type."""
     if param.metavar:
         return str(param.metavar)
     if getattr(param, "is_flag", False) or getattr(param, "count", False):

@@ -13,19 +13,11 @@ PROMPT = "> "
 
 
 def typed_by_person() -> bool:
-    """Return whether standard input is a terminal."""
     return sys.stdin.isatty()
 
 
 def from_keyboard(*, by_key: bool = False) -> AsyncIterator[str]:
-    """Yield standard input as deltas, with instructions and prompts at a terminal.
-
-    Args:
-        by_key: a delta per key, else per line.
-
-    Raises:
-        BadText: not UTF-8.
-    """
+    """Yield standard input as deltas (``by_key``: each key, else each line); raises BadText."""
     from qwen3tts_phone.call.text_sources import from_stdin
 
     if not typed_by_person():

@@ -39,7 +39,6 @@ class WavWriter:
     """Mono 16-bit WAV file with a valid header even after a kill."""
 
     def __init__(self, path: Path, rate_hz: int) -> None:
-        """Create or truncate ``path``; raises ``OSError``."""
         self._file = path.open("wb", buffering=0)
         self._rate_hz = rate_hz
         self._seekable = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
@@ -84,7 +83,6 @@ class WavStream:
         self._header = _wav_header(UNKNOWN_BYTES, rate_hz, 1)
 
     async def write(self, pcm: bytes) -> None:
-        """Append samples; raises ``BrokenPipeError``."""
         view = memoryview(self._header + pcm)
         self._header = b""
         while view:
@@ -118,8 +116,6 @@ STOP_S = 2.0
 
 
 class PlayerFailed(SpeechError):
-    """The player exited early."""
-
     code = "player_failed"
 
 
@@ -143,7 +139,7 @@ class Player:
         assert process.stdin is not None
         self._stdin = process.stdin
         self._said = b""
-        # A player that nobody listens to would stop at a full pipe.
+        # A player whose standard error is not read would block at a full pipe.
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -176,7 +172,6 @@ class Player:
             raise await self._failure() from None
 
     async def finish(self) -> None:
-        """Wait for playout; raises `PlayerFailed`."""
         self._stdin.close()
         with suppress(BrokenPipeError, ConnectionResetError):
             await self._stdin.wait_closed()
@@ -220,8 +215,7 @@ class AudioSink(Protocol):
     async def write(self, pcm: bytes) -> None:
         """Take int16 little-endian samples."""
 
-    async def finish(self) -> None:
-        """Mark the end."""
+    async def finish(self) -> None: ...
 
 
 class FileSink:
@@ -233,7 +227,6 @@ class FileSink:
         self._writer: WavWriter | EncodedWriter | None = None
 
     async def write(self, pcm: bytes) -> None:
-        """Append samples; raises ``OSError``."""
         if self._writer is None:
             self._writer = self._opened()
         self._writer.write(pcm)
@@ -249,16 +242,12 @@ class FileSink:
         self.close()
 
     def close(self) -> None:
-        """Finish the file, also after an error."""
         if self._writer is not None:
             self._writer.close()
 
 
 class EncodedWriter:
-    """Encoded mono file of 16-bit samples."""
-
     def __init__(self, path: Path, form: str, rate_hz: int) -> None:
-        """Create or truncate ``path``; raises ``OSError``, EngineUnavailable."""
         from qwen3tts_server.dialects.encoding import SoundFile
 
         self._file: BinaryIO = path.open("wb", buffering=0)
@@ -280,14 +269,11 @@ class EncodedWriter:
 
 
 class PipeSink:
-    """WAV on standard output."""
-
     def __init__(self, rate_hz: int) -> None:
 
         self._wav = WavStream(sys.stdout.fileno(), rate_hz)
 
     async def write(self, pcm: bytes) -> None:
-        """Write with backpressure."""
         await self._wav.write(pcm)
 
     async def finish(self) -> None: ...

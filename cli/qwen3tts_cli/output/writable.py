@@ -40,7 +40,6 @@ def check_writable(option: str, path: Path | None) -> None:
 
 
 def check_folder(option: str, folder: Path) -> None:
-    """Refuse an unwritable folder; raises as `check_writable`."""
     if not folder.exists():
         raise typer.BadParameter(
             f"{option}: there is no folder {folder}. Make it: mkdir -p {shlex.quote(str(folder))}"
@@ -55,15 +54,11 @@ def check_folder(option: str, folder: Path) -> None:
 
 
 def check_sound_file(option: str, path: Path | None, extra: str) -> None:
-    """Refuse an audio file that is unwritable or of unknown suffix.
-
-    Args:
-        option: for the message.
-        path: devices and pipes may have any name.
-        extra: to install for encoded formats.
+    """Refuse an audio file that is unwritable or of unknown suffix; devices and pipes may have any
+    name.
 
     Raises:
-        typer.BadParameter: as `check_writable`, or unknown suffix.
+        typer.BadParameter: with a remedy.
         MissingExtra: the encoder is not installed.
     """
     check_writable(option, path)

@@ -160,7 +160,7 @@ def test_two_sets_are_shown_beside_each_other() -> None:
 
 def test_what_cannot_be_told_is_not_plotted() -> None:
     shown = read(made(), before=made(calls=2))
-    assert "cannot be told" in shown.text
+    assert "inconclusive" in shown.text
     assert "Only 2 calls before" in shown.text
     assert "forest" not in shown.data["plots"]
 

@@ -36,7 +36,6 @@ class Part:
 
 
 def parts(columns: Columns, by: NameColumn) -> list[Part]:
-    """Return parts, slowest first, silent ones last."""
     names = len(by.names)
     utterances = np.bincount(by.codes, minlength=names)
     gaps = np.bincount(by.codes, weights=columns.starvations, minlength=names).astype(np.int64)
@@ -77,7 +76,6 @@ def _ranked(
 
 
 def breakdown(columns: Columns) -> str:
-    """Return a tabbed section of tables with more than one name."""
     kinds = {
         "Engine": columns.engine,
         "Voice": columns.voice,
@@ -251,5 +249,4 @@ def _width(span_s: float, utterances: int) -> float:
 
 
 def plotly_time(unix_s: float) -> str:
-    """Format UTC for plotly, in milliseconds."""
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -35,8 +35,6 @@ _LATER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ChosenUtterances:
-    """Shown utterances."""
-
     utterances: list[dict[str, Any]]
     unreadable: int
     """Utterances of changed logs."""

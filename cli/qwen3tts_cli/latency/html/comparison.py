@@ -19,7 +19,6 @@ _CLASSES: Final = {
 
 
 def finding(comparison: Comparison) -> str:
-    """Return the change of the first sound as a sentence."""
     rows = [row for row in comparison.of(RowKind.HEADLINE) if row.what == "p50"]
     waits = [row for row in rows if row.name == WAIT and all(row.difference.utterances)]
     of_first = waits or [row for row in rows if row.name == FIRST_SOUND]
@@ -39,9 +38,9 @@ def finding(comparison: Comparison) -> str:
     elif found.verdict is Verdict.SAME:
         said = f"{lead_begins} did <b>not change</b> by anything that matters{interval}."
     elif found.has_interval:
-        said = f"Whether {lead} changed <b>cannot be told</b>{interval}."
+        said = f"Whether {lead} changed is <b>inconclusive</b>{interval}."
     else:
-        said = f"Whether {lead} changed <b>cannot be told</b>. {text(found.reason)}"
+        said = f"Whether {lead} changed is <b>inconclusive</b>. {text(found.reason)}"
     moved = [
         row
         for row in comparison.of(RowKind.HOP)
@@ -57,7 +56,6 @@ def finding(comparison: Comparison) -> str:
 
 
 def table(comparison: Comparison) -> str:
-    """Return headlines, shares, hops and remarks."""
     before, after = comparison.before, comparison.after
     facts = (
         f'<p class="muted">Before: {plural(before.utterances, "utterance")} of'

@@ -52,7 +52,9 @@ def hop_boxes(hops: Hops) -> Figure:
             [np.percentile(ms, (5, 25, 50, 75, 95), method="inverted_cdf") for _, ms in members]
         )
         names = [name for name, _ in members]
-        told = np.array([[stated(ms, percent) for percent in (50, 95, 99)] for _, ms in members])
+        stated_ms = np.array(
+            [[stated(ms, percent) for percent in (50, 95, 99)] for _, ms in members]
+        )
         data.append(
             {
                 "type": "box",
@@ -74,10 +76,10 @@ def hop_boxes(hops: Hops) -> Figure:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "x": told[:, 2].tolist(),
+                "x": stated_ms[:, 2].tolist(),
                 "y": names,
                 "marker": {"color": f"@{side}", "size": 6, "symbol": "diamond"},
-                "customdata": told[:, :2].tolist(),
+                "customdata": stated_ms[:, :2].tolist(),
                 "hovertemplate": "p50 %{customdata[0]:.3~g}, p95 %{customdata[1]:.3~g},"
                 " p99 %{x:.3~g} ms<extra></extra>",
                 "showlegend": False,
@@ -101,7 +103,6 @@ def hop_boxes(hops: Hops) -> Figure:
 def distributions(
     after: Mapping[str, Floats], before: Mapping[str, Floats] | None
 ) -> dict[str, list[list[float]]]:
-    """Return quantile curves of each quantity, after and before."""
     shown = {}
     for name, values in after.items():
         lines = [quantiles(values)]
@@ -112,7 +113,6 @@ def distributions(
 
 
 def over_time(timeline: Timeline, lead: str = "first sound") -> Figure:
-    """Return waits or first sounds and underruns on one time axis."""
     times = timeline.bin_times
     band: Figure = {"type": "scatter", "mode": "lines", "x": times, "connectgaps": False}
     data: list[Figure] = [

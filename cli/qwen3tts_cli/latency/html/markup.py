@@ -60,17 +60,14 @@ def signed(value: float) -> str:
 
 
 def ms(value: float) -> str:
-    """Format as milliseconds or seconds."""
     if math.isfinite(value) and abs(value) >= 10_000:
         return f"{number(value / 1000)}{NARROW_SPACE}s"
     return f"{number(value)}{NARROW_SPACE}ms" if math.isfinite(value) else NOTHING
 
 
 def count(value: int) -> str:
-    """Format with digit groups."""
     return f"{value:,}".replace(",", NARROW_SPACE)
 
 
 def plural(number_of: int, noun: str) -> str:
-    """``1 call``, ``2 calls``."""
     return f"{count(number_of)} {noun}{'' if number_of == 1 else 's'}"

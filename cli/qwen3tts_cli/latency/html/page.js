@@ -7,7 +7,7 @@
   const config = { displayModeBar: false, displaylogo: false, responsive: true, doubleClick: "reset" };
   const logarithmic = new Set();
 
-  // --- plots: colours are names of the theme, so a change of theme draws them anew.
+  // --- plots: colours are names of the theme, so a change of theme redraws them.
 
   function coloured(value, style) {
     if (typeof value === "string" && value.startsWith("@")) return style.getPropertyValue("--" + value.slice(1)).trim();

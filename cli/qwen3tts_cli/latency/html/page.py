@@ -28,8 +28,6 @@ DEFAULT_TITLE: Final = "Latency"
 
 
 class PlotlyMissing(ImportError):
-    """Plotly is not installed."""
-
     remedy = "Install it: pip install 'mr_qwen3tts[plots]'"
 
     def __init__(self) -> None:
@@ -46,17 +44,11 @@ def write_page(
     with_text: bool = False,
     seed: int = 0,
 ) -> int:
-    """Write the page, mode 0600; return its bytes.
+    """Write the page, mode 0600; return its bytes. Raises PlotlyMissing, OSError.
 
     Args:
         before: set to compare with ``columns``.
-        comparison: of both, if already made.
-        with_text: include the text of utterances.
         seed: of samples; equal logs give equal pages.
-
-    Raises:
-        PlotlyMissing: plotly is not installed.
-        OSError: the file cannot be written.
     """
     made = page(
         columns,
@@ -82,7 +74,6 @@ def page(
     with_text: bool = False,
     seed: int = 0,
 ) -> str:
-    """Return the page; raises `PlotlyMissing`."""
     plotly = _plotly()
     hops = hops_of(columns)
     if before is not None and comparison is None:
@@ -229,10 +220,10 @@ def _ways_note(begin: Mark) -> str:
 
 
 def _section(name: str, title: str, note: str, content: str) -> str:
-    told = f'<p class="muted">{text(note)}</p>' if note else ""
+    remarks = f'<p class="muted">{text(note)}</p>' if note else ""
     return (
         f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{text(title)}'
-        f"</h2>{told}{content}</section>"
+        f"</h2>{remarks}{content}</section>"
     )
 
 
@@ -248,12 +239,12 @@ def _compared(comparison: Comparison | None) -> str:
 
 
 def _course_note(course: Timeline) -> str:
-    told = f"Bins of {_span(course.bin_s)}."
+    remarks = f"Bins of {_span(course.bin_s)}."
     if not course.all_points:
-        told += f" Points: the slowest utterances and a sample, {count(MOST_POINTS)} in all."
+        remarks += f" Points: the slowest utterances and a sample, {count(MOST_POINTS)} in all."
     if course.undated:
-        told += f" {plural(course.undated, 'utterance')} without a time left out."
-    return told
+        remarks += f" {plural(course.undated, 'utterance')} without a time left out."
+    return remarks
 
 
 def _span(seconds: float) -> str:
@@ -279,24 +270,24 @@ def _one_by_one(chosen: ChosenUtterances) -> str:
 def _trust(
     columns: Columns, before: Columns | None, chosen: ChosenUtterances, course: Timeline
 ) -> str:
-    told = []
+    remarks = []
     for name, each in (("", columns), ("Before: ", before)):
         if each is not None:
-            told += [name + line for line in each.findings.sentences()]
+            remarks += [name + line for line in each.findings.sentences()]
     below = sum(
         int((values < -np.float32(0.0005)).sum()) for _, values in hops_of(columns).values()
     )
     if below:
-        told.append(
+        remarks.append(
             f"{plural(below, 'hop')} have a negative duration by the clocks: counted as such in"
             " tables, and as zero in bars."
         )
     if chosen.unreadable:
-        told.append(
+        remarks.append(
             f"{plural(chosen.unreadable, 'utterance')} could not be read again: the log changed."
         )
-    damage = "".join(f"<li>{text(line)}</li>" for line in told)
-    found = f"<ul>{damage}</ul>" if told else "<p>Nothing was wrong with the logs.</p>"
+    damage = "".join(f"<li>{text(line)}</li>" for line in remarks)
+    found = f"<ul>{damage}</ul>" if remarks else "<p>Nothing was wrong with the logs.</p>"
     return _section(
         "trust",
         "What to know about these figures",

@@ -31,7 +31,6 @@ WIDE_ENOUGH: Final = 0.11
 
 
 def meta(columns: Columns) -> str:
-    """Return sources and time range."""
     facts = summary(columns)
     logs = list(columns.source.counts())
     parts = [plural(facts.utterances, "utterance"), plural(facts.calls, "call")]
@@ -51,7 +50,6 @@ def verdict(
     before: Columns | None,
     begin: Mark = Mark.FIRST_DELTA,
 ) -> str:
-    """Return the finding: how long, and which hop."""
     first = columns.lead_ms
     first = first[np.isfinite(first)]
     if not len(first) or not ways:
@@ -118,7 +116,6 @@ def _hop(hop: Hop) -> str:
 
 
 def cards(columns: Columns) -> str:
-    """Return the headline figures."""
     facts = summary(columns)
     rows = {each.name: each for each in headlines(columns)}
     made = []
@@ -199,7 +196,6 @@ def _percent(value: float) -> str:
 
 
 def ways(shown: Sequence[MeanPath]) -> str:
-    """Return stacked bars of hops on one scale."""
     longest = max((way.total_ms for way in shown), default=0.0)
     if longest <= 0:
         return ""
@@ -213,9 +209,9 @@ def ways(shown: Sequence[MeanPath]) -> str:
 
 def _bar(way: MeanPath, longest: float, *, old: bool) -> str:
     parts = []
-    told = []
+    labels = []
     for hop, took in way.hop_ms.items():
-        told.append(f"{hop.name} {number(took)}")
+        labels.append(f"{hop.name} {number(took)}")
         if took <= 0:
             continue
         wide = took / longest >= WIDE_ENOUGH
@@ -230,13 +226,12 @@ def _bar(way: MeanPath, longest: float, *, old: bool) -> str:
         f'<div class="way{" old" if old else ""}"><div class="way-name">{text(way.name)}'
         f'<span class="muted"> {plural(len(way.rows), "utterance")}</span>'
         f'<b class="way-total">{ms(way.total_ms)}</b></div>'
-        f'<div class="bar" role="img" aria-label="{text(", ".join(told) + " ms")}">'
+        f'<div class="bar" role="img" aria-label="{text(", ".join(labels) + " ms")}">'
         f"{''.join(parts)}{empty}</div></div>"
     )
 
 
 def hop_table(columns: Columns, hops: Hops) -> str:
-    """Return percentiles of each hop."""
     made = [(hop, row(hop.name, values)) for hop, (_, values) in hops.items()]
     if not made:
         return ""
@@ -258,9 +253,7 @@ def _hop_row(columns: Columns, hop: Hop, rows: RowNumbers, each: Row, scale: flo
     clock = ""
     if hop.crosses_clocks:
         error = percentile(columns.clock_error_ms[rows], 50)
-        clock = (
-            f' <span class="clock" title="the clocks may be off by so much">±{number(error)}</span>'
-        )
+        clock = f' <span class="clock" title="clock uncertainty">±{number(error)}</span>'
     p50, p95 = (100 * min(1.0, max(0.0, value) / scale) for value in (each.p50, _reach(each)))
     return (
         f'<tr><th scope="row"><i class="dot {hop.side}"></i><span>{text(hop.name)}{clock}'
@@ -272,7 +265,6 @@ def _hop_row(columns: Columns, hop: Hop, rows: RowNumbers, each: Row, scale: flo
 
 
 def _reach(each: Row) -> float:
-    """p95, or p50 with too few values."""
     return each.p50 if math.isnan(each.p95) else each.p95
 
 
@@ -290,10 +282,9 @@ def _numbers(each: Row) -> str:
 
 
 def ends(columns: Columns) -> str:
-    """Return end reasons as a sentence."""
     counts = columns.end_reason.counts()
-    told = ", ".join(
+    labels = ", ".join(
         f"{count(times)} {text(name or 'still open')}" for name, times in list(counts.items())[:8]
     )
     more = f", {len(counts) - 8} other reasons" if len(counts) > 8 else ""
-    return f"<p>Ended by: {told or NOTHING}{more}.</p>"
+    return f"<p>Ended by: {labels or NOTHING}{more}.</p>"

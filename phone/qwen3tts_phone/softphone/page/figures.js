@@ -8,7 +8,7 @@ const ROWS = [
   ["jitter_buffer", "Jitter buffer", "How long the browser keeps sound to even out the network"],
   ["gaps", "Gaps", "How often the voice ran dry while it spoke"],
   ["longest_gap", "Longest gap", "The longest of them"],
-  ["queued", "Ready to play", "Sound that waits for its place on the line"],
+  ["queued", "Buffered", "Audio that waits for its place on the line"],
   ["lost", "Lost", "Packets that never came"],
   ["concealed", "Concealed", "Sound that the browser filled in where packets were missing or late"],
   ["codec", "Codec", "How the sound is packed"],
