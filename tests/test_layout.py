@@ -161,11 +161,16 @@ def test_every_package_is_typed_and_in_the_wheel(package: str) -> None:
 LARGEST_FOLDER = 25
 LONG_FILE = 450
 MANY_PARAMETERS = 8
+TRITON_KERNELS = {"_attend", "_sample"}
+"""Functions that Triton compiles: their parameters are pointers, strides and sizes, in no class."""
 BANNED = re.compile(
     r"\b(anew|nobody|whoever|whom|at once|is told|is none|so much|so long|gone quiet|the one that"
-    r"|colour of the voice|in the hand|goodbye|the ear|made up|words that come)\b"
+    r"|colour of the voice|in the hand|the ear|made up|words that come)\b"
 )
-"""Words of no standard (docs/glossary.md has the field's); as types also Ears, Mouth and Wish."""
+"""Words of no standard (docs/glossary.md has the field's); as types also Ears, Mouth and Wish.
+The farewell that a caller hears may be called goodbye; RTCP's and SIP's message is BYE."""
+WORD_LISTS = ("boundary_words.py",)
+"""Modules whose words are data."""
 BANNED_TYPES = re.compile(r"\bclass \w*(Ears|Mouth|Wish)\b")
 RATCHETS = {
     "files": 849,
@@ -174,7 +179,7 @@ RATCHETS = {
     "banned words": 1075,
     "docstring words": 130_077,
     "broad excepts": 140,
-    "functions over 8 parameters": 26,
+    "functions over 8 parameters": 4,
     "Any": 800,
     "ignores": 70,
     "modules in import circles": 107,
@@ -284,14 +289,17 @@ def measured() -> dict[str, int]:
         found["files"] += 1
         found["lines"] += text.count("\n")
         found["files over 450 lines"] += text.count("\n") > LONG_FILE
-        found["banned words"] += len(BANNED.findall(text)) + len(BANNED_TYPES.findall(text))
+        if path.name not in WORD_LISTS:
+            banned = [*BANNED.findall(text), *BANNED_TYPES.findall(text)]
+            found["banned words"] += len(banned)
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 found["docstring words"] += len((ast.get_docstring(node) or "").split())
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 given = [each for each in given if each.arg not in ("self", "cls")]
-                found["functions over 8 parameters"] += len(given) > MANY_PARAMETERS
+                many = len(given) > MANY_PARAMETERS and node.name not in TRITON_KERNELS
+                found["functions over 8 parameters"] += many
             if isinstance(node, ast.ExceptHandler):
                 caught = node.type is None or ast.unparse(node.type) in (
                     "Exception",
