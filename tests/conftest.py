@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# A deadline is a timed assertion, and machines are noisy.
-settings.register_profile("suite", deadline=None)
+# A deadline and a slow strategy are timed assertions, and machines are noisy.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
 # Commands that start a voice of their own start the one that is ready soonest; tests of the default

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.table import MODULES, TARGETS
@@ -34,9 +34,7 @@ def test_damaged_seeds_keep_the_invariant(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(TARGETS))
-@settings(
-    max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+@settings(max_examples=50, derandomize=True)
 @given(data=st.data())
 def test_arbitrary_bytes_keep_the_invariant(name: str, data: st.DataObject) -> None:
     target = TARGETS[name]
