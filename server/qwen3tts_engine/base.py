@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -364,61 +364,6 @@ class TakesEmbeddings(Protocol):
             BadRequest: none are taken, or not of this size.
             ServerBusy: the voices in use leave no room.
         """
-        ...
-
-
-class LanguageUnknown(BadRequest):
-    """The recogniser does not know the language of a recording."""
-
-
-@dataclass(frozen=True, slots=True)
-class TranscribedStretch:
-    """Text of a stretch of a recording."""
-
-    start_s: float
-    end_s: float
-    text: str
-
-
-class Recogniser(Protocol):
-    """Speech recogniser. Called in a worker thread."""
-
-    @property
-    def model(self) -> str:
-        """Folder or hub id."""
-        ...
-
-    def hear(
-        self,
-        audio: bytes,
-        language: str | None,
-        *,
-        max_s: float,
-        stopped: Callable[[], bool],
-    ) -> tuple[float, Sequence[TranscribedStretch]]:
-        """Return a sound file's duration in seconds and its stretches of text.
-
-        Args:
-            audio: the file.
-            language: name in English or BCP 47 tag; None: detected.
-            max_s: longest recording, seconds.
-            stopped: polled between stretches; true cancels.
-
-        Raises:
-            BadRequest: no sound.
-            LanguageUnknown: an unknown language.
-            LimitExceeded: longer than ``max_s``.
-            EngineUnavailable: the model cannot be loaded.
-        """
-        ...
-
-
-@runtime_checkable
-class HasRecogniser(Protocol):
-    """Engine that may have a recogniser."""
-
-    def recogniser(self) -> Recogniser | None:
-        """Return it; None: none is configured."""
         ...
 
 

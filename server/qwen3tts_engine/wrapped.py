@@ -9,16 +9,15 @@ from qwen3tts_engine.base import (
     ClonesVoices,
     Engine,
     EngineLoad,
-    HasRecogniser,
     Mode,
     PcmChunk,
-    Recogniser,
     ReportsHealth,
     ReportsLoad,
     SynthesisRequest,
     TakesEmbeddings,
     Voice,
 )
+from qwen3tts_engine.recogniser import HasRecogniser, Recogniser
 
 
 class WrappedEngine:

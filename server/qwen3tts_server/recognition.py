@@ -1,4 +1,4 @@
-"""Transcription of uploaded recordings, in a process of its own."""
+"""Transcription of uploads in a process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from qwen3tts_engine.base import Engine, LanguageUnknown, Recogniser, TranscribedStretch
+from qwen3tts_engine.base import Engine
+from qwen3tts_engine.recogniser import LanguageUnknown, Recogniser, TranscribedStretch
 from qwen3tts_engine.wrapped import recogniser_of
 from qwen3tts_wire.child.process import command, environment
 from qwen3tts_wire.errors import EngineUnavailable, ServerBusy, SpeechError, error_from_wire
@@ -25,18 +26,17 @@ from qwen3tts_wire.whisper.models import AUTO, installed_model, variables_for
 
 NICER = 10
 STOP_S = 0.1
-"""Interval at which the cancellation of a recording is checked."""
+"""Interval of cancellation checks."""
 STOPPED_S = 300.0
-"""Time that work may go on after a stop (to the end of a segment, or of loading the model), and how
-long the child may take to read a recording."""
+"""Timeout of a stop (end of a segment or model load), and of the child's read."""
 MODEL_S = 600.0
-"""Timeout of downloading and loading the model."""
+"""Timeout of the model's download and load."""
 SLOWEST = 10.0
-"""Seconds of work on a second of a recording."""
+"""Seconds of work a second of a recording."""
 
 
 class RecognitionProcess:
-    """Recogniser in a child process, started on first use; for one thread at a time."""
+    """Recogniser in a child, started on first use; for one thread."""
 
     def __init__(self, model: str) -> None:
         self.model = model
@@ -44,7 +44,7 @@ class RecognitionProcess:
         self._pipe: Connection
         self._closed = False
         self._lock = threading.Lock()
-        """Guards child, pipe and ``_closed``: another thread closes it."""
+        """Guards child, pipe and ``_closed``."""
 
     def hear(
         self, audio: bytes, language: str | None, *, max_s: float, stopped: Callable[[], bool]
@@ -175,15 +175,16 @@ if __name__ == "__main__":
 
 
 MOST_WAITING = 8
-"""Recordings that wait while one is heard."""
+"""Recordings queued."""
 
 
 class Recognition:
-    """Transcribes one recording after the other, in a thread."""
+    """Transcription one by one, in a thread."""
 
     def __init__(self, engine: Engine, whisper: str | None) -> None:
-        """Take ``whisper``: a model's folder, size or hub id; ``auto``: the engine's own, else a
-        packaged one; None: the engine's own.
+        """Take ``whisper``: folder, size or hub id.
+
+        ``auto``: the engine's, else a packaged one; None: the engine's.
         """
         self._engine = engine
         self._whisper = whisper
@@ -192,7 +193,7 @@ class Recognition:
         self._here = 0
 
     def start(self) -> None:
-        """Check that the named model exists; raises EngineUnavailable."""
+        """Check the model; raises EngineUnavailable."""
         if self._whisper == AUTO:
             model = installed_model()
             self._own = None if model is None else RecognitionProcess(model)
@@ -221,7 +222,7 @@ class Recognition:
     async def hear(
         self, recogniser: Recogniser, audio: bytes, language: str | None, max_s: float
     ) -> tuple[float, Sequence[TranscribedStretch]]:
-        """Transcribe a recording in its turn; raises ServerBusy and what base.Recogniser raises."""
+        """Transcribe in turn; raises ServerBusy and as base.Recogniser."""
         if self._here > MOST_WAITING:
             raise ServerBusy(f"{self._here} recordings are being heard.", remedy="Try again later.")
         stopped = threading.Event()

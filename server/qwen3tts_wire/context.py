@@ -1,4 +1,4 @@
-"""One utterance, at the client."""
+"""One utterance at the client."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import fields, replace
 from typing import Protocol
 
+from qwen3tts_wire.attempt import ContextAttempt
 from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.errors import BadRequest, ProtocolError, SpeechError
 from qwen3tts_wire.events import (
@@ -31,16 +32,16 @@ from qwen3tts_wire.messages import (
     ContextStarted,
     Limits,
 )
-from qwen3tts_wire.resume import ContextAttempt, ReplayBuffer, UnalignedTail
+from qwen3tts_wire.resume import ReplayBuffer, UnalignedTail
 from qwen3tts_wire.states import ContextState
 
 STOPPABLE = frozenset({ContextState.OPEN, ContextState.ENDING, ContextState.DONE})
-"""States in which the client may report and cancel."""
+"""States with report and cancel."""
 _FIELDS = [each.name for each in fields(Word)]
 
 
 class ContextConnection(Protocol):
-    """The connection to a server, as a context uses it."""
+    """Connection as a context uses it."""
 
     protocol: ClientProtocol
 
@@ -59,27 +60,25 @@ class ContextConnection(Protocol):
 
 
 class Context:
-    """One utterance: text goes in (``append``, ``flush``, ``end``), events come out (``async
-    for``).
+    """One utterance: text in (``append``, ``flush``, ``end``), events out (``async for``).
 
-    The event queue holds at most the window's audio: the server sends more only as events are
-    taken, so an unread context stalls alone. With a resuming client its server may change
-    (``Resumed``); positions and text go on.
+    The queue holds at most the window's audio: an unread context stalls alone. A resuming client
+    may change its server (``Resumed``); positions and text go on.
     """
 
     def __init__(
         self, connection: ContextConnection, opened: ContextOpen, *, resumable: bool = False
     ) -> None:
         self._connection: ContextConnection | None = connection
-        """Its connection; None while it waits for another server."""
+        """None while it waits for another server."""
         self._opened = opened
         self._attempt = ContextAttempt(opened)
         self._tail = UnalignedTail(opened.format) if resumable else None
         self._events = EventQueue(opened.format)
         self._taken = 0
-        """Samples taken from the queue and not yet given back as credit."""
+        """Samples taken and not yet credited."""
         self._started = False
-        """Whether ``Started`` was given out."""
+        """True once ``Started`` was given."""
         self._replay = ReplayBuffer()
         self._limits = (
             Limits() if connection.protocol.session is None else connection.protocol.session.limits
@@ -94,12 +93,11 @@ class Context:
         self.resumed = 0
         """Number of changes of its server."""
         self.done: Done | None = None
-        """Set as soon as the server has sent it, before the iterator reaches it."""
+        """Set on arrival, before the iterator reaches it."""
         self.error: SpeechError | None = None
         """Error that ended the context."""
         self.revoice: Callable[[], Awaitable[tuple[str | None, str | None]]] | None = None
-        """Asked for voice and language where a server at another address is to go on, which may
-        have other voices; without it that one is asked for the same."""
+        """Called for voice and language at another address; None: the same."""
 
     @property
     def context_id(self) -> str:
@@ -119,7 +117,7 @@ class Context:
 
     @property
     def over(self) -> bool:
-        """Whether the server sends nothing more, though events may be unread."""
+        """True once the server sends nothing more."""
         return self._finished or self.done is not None or self.error is not None
 
     @property
@@ -134,7 +132,7 @@ class Context:
         )
 
     def heard(self, position: int) -> Heard:
-        """Return the text cut at the playout position ``position``, in samples."""
+        """Return the text cut at a playout position, samples."""
         return heard(
             self.text, self.words, position, total=self.done.samples if self.done else None
         )
@@ -142,10 +140,10 @@ class Context:
     # --- text ---
 
     async def append(self, text: str) -> None:
-        """Append text; waits under backpressure, and raises the context's error.
+        """Append text; waits under backpressure, raises the context's error.
 
         Raises:
-            LimitExceeded: the context would hold too much text; nothing of it was sent.
+            LimitExceeded: too much text; none of it was sent.
         """
         self._check_open()
         joined = self._replay.add(text, self._limits.max_text_chars)
@@ -154,7 +152,7 @@ class Context:
             await self._connection.flush_out()
 
     async def flush(self) -> None:
-        """Have all text so far spoken, without waiting for the end of a clause."""
+        """Speak all text so far, without waiting for a clause's end."""
         self._check_open()
         self._replay.flush()
         if self._connection is not None:
@@ -172,9 +170,10 @@ class Context:
     # --- playout ---
 
     async def report(self, played: int, state: str = "playing") -> None:
-        """Report the playout position in samples, and ``playing``, ``starved`` or ``held``.
+        """Report the playout position, samples, and ``playing``, ``starved`` or ``held``.
 
-        Raises BadRequest.
+        Raises:
+            BadRequest: the position is invalid.
         """
         self._reported = self._position(played)
         if self._connection is not None and self._stoppable:
@@ -183,11 +182,13 @@ class Context:
             await self._connection.flush_out()
 
     def cancel(self, played: int | None = None) -> asyncio.Future[Cancelled]:
-        """Cancel. Audio is dropped from now on, whether or not the answer is awaited.
+        """Cancel; audio is dropped from now on, awaited or not.
 
-        ``played`` is the playout position in samples; without it the last report stands. The answer
-        never fails: without the server's it is computed here. Raises BadRequest for an invalid
-        position.
+        ``played``: playout position, samples; default: the last report. Without the server's
+        answer it is computed here.
+
+        Raises:
+            BadRequest: the position is invalid.
         """
         if self._cancelled is not None:
             return self._cancelled
@@ -395,10 +396,9 @@ class Context:
     # --- another server ---
 
     def detach(self, reason: str, offset_s: float) -> bool:
-        """Leave a lost server; return whether another one can go on.
+        """Leave a lost server; return whether another can go on.
 
-        A context whose words are unknown cannot; one that needs no server any more is finished
-        here.
+        Not with unknown words; a context that needs no server is finished here.
         """
         connection = self._connection
         if self.over or self._tail is None or connection is None:
@@ -423,11 +423,11 @@ class Context:
 
     @property
     def joining(self) -> bool:
-        """Whether another server has taken it and its audio has not joined yet."""
+        """True until another server's audio has joined."""
         return self.resumed > 0 and self._attempt.pending_join is not None
 
     def speak_with(self, voice: str | None, language: str | None, there: Collection[str]) -> None:
-        """Choose voice and language for the next server; ``there`` are ids of its voices."""
+        """Choose voice and language; ``there``: the next server's voice ids."""
         if voice is None and self._opened.voice in there:
             voice = self._opened.voice
         self._opened = replace(self._opened, voice=voice, language=language)
@@ -441,8 +441,8 @@ class Context:
         """Go on with another server.
 
         Raises:
-            ConnectionLost: too many attempts brought nothing.
-            SpeechError: the new server cannot take it.
+            ConnectionLost: too many fruitless attempts.
+            SpeechError: the server refuses.
         """
         assert self._tail is not None
         self._attempt.count_attempt(fruitless)

@@ -1,20 +1,19 @@
-"""Resuming contexts after a lost connection: policy, replay, attempts and their join. Pure."""
+"""Resuming contexts: policy, replay, attempts, join. Pure."""
 
 from __future__ import annotations
 
 import math
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 from qwen3tts_text.growing import GrowingText
 from qwen3tts_text.surrogates import SurrogateJoiner, clean
 from qwen3tts_wire.addresses import check_address
-from qwen3tts_wire.errors import BadRequest, ConnectionLost, LimitExceeded
+from qwen3tts_wire.errors import BadRequest, LimitExceeded
 from qwen3tts_wire.formats import AudioFormat, audible, quietest
 from qwen3tts_wire.heard import Word, heard
-from qwen3tts_wire.messages import ContextOpen
 from qwen3tts_wire.states import CLIENT, ContextState, move
 
 
@@ -43,10 +42,10 @@ class Resume:
                 raise ValueError(f"{each.name}={value} must be above 0")
 
     def waits(self, random: Callable[[], float]) -> Iterator[float]:
-        """Yield the waits between attempts, in seconds, without end.
+        """Yield waits between attempts, seconds, without end.
 
-        Each is shortened by up to a half (``random`` gives 0 to 1), so that clients of a dead
-        server do not all reconnect at the same moment.
+        Each is shortened by up to half (``random``: 0 to 1), to spread the clients of a dead
+        server.
         """
         wait = self.first_wait_s
         while True:
@@ -55,14 +54,13 @@ class Resume:
 
 
 class ReplayBuffer:
-    """Text of a context with its flushes and its end, to send again. Positions are code points."""
+    """Text with flushes and end, for replay; positions in code points."""
 
     def __init__(self) -> None:
         self._text = GrowingText()
         self._joiner = SurrogateJoiner()
         self._flushes: list[int] = []
         self.ended = False
-        """Whether no more text follows."""
 
     def __str__(self) -> str:
         return str(self._text)
@@ -75,11 +73,11 @@ class ReplayBuffer:
         return ContextState.ENDING if self.ended else ContextState.OPEN
 
     def add(self, text: str, most: int) -> str:
-        """Append text, with surrogates joined; return what became certain.
+        """Append text with joined surrogates; return what is certain.
 
         Raises:
-            BadRequest: it is not text.
-            LimitExceeded: there would be more than ``most`` code points; nothing of it is kept.
+            BadRequest: not text.
+            LimitExceeded: beyond ``most`` code points; nothing is kept.
             ProtocolError: the text has ended.
         """
         if not isinstance(text, str):
@@ -100,7 +98,7 @@ class ReplayBuffer:
             self._flushes.append(len(self))
 
     def end(self) -> str:
-        """End the text; return what this adds for an unpaired surrogate."""
+        """End the text; return the addition for an unpaired surrogate."""
         move(CLIENT, self.state, "text.end")
         rest = self._joiner.finish()
         self._text.add(rest)
@@ -108,7 +106,7 @@ class ReplayBuffer:
         return rest
 
     def rest(self, start: int) -> Iterator[tuple[str, bool]]:
-        """Yield the text from ``start`` on, each piece with whether a flush follows it."""
+        """Yield the text from ``start``, and whether a flush follows each piece."""
         text = str(self)
         for flush in self._flushes:
             if flush > start:
@@ -119,15 +117,15 @@ class ReplayBuffer:
 
 
 TAIL_S = 5.0
-"""Audio kept for the match; words that arrive later count as unaligned."""
+"""Audio kept for matching."""
 JOIN_TIMEOUT_S = 2.0
-"""Audio beyond the tail's length without a word, after which the cut is made by length alone."""
+"""Audio without words, beyond the tail's length, before a cut by length."""
 MARGIN_S = 0.02
-"""Before a word's start the quietest place is looked for within this, or the word's precision."""
+"""Search range of the quietest place before a word, or its precision."""
 
 
 class UnalignedTail:
-    """The last received audio of a context whose words may not be known."""
+    """Last audio received, words unknown."""
 
     def __init__(self, form: AudioFormat) -> None:
         self._form = form
@@ -149,7 +147,7 @@ class UnalignedTail:
         self._samples = 0
 
     def after(self, start: int) -> tuple[int, int]:
-        """Return the first audible sample from ``start`` on, and the end of the audible audio."""
+        """Return the first audible sample from ``start``, and the audible end."""
         width = self._form.bytes_per_sample
         data = b"".join(each for _, each in self._frames)
         if not data:
@@ -170,22 +168,22 @@ class UnalignedTail:
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where a context goes on. Positions are those of the lost context."""
+    """Continuation of a context, in the lost context's positions."""
 
     char: int
-    """The rest of the text begins here."""
+    """Start of the remaining text."""
     words: int
-    """How many of the aligned words were received."""
+    """Aligned words received."""
     fragment: int
-    """Samples received of the word that is said again, less than half of it."""
+    """Samples of the repeated word, less than half of it."""
     tail_start: int
-    """First sample of the sound of which is not known what it says, ..."""
+    """First sample of unaligned audio."""
     tail_end: int
-    """... and the first one after it."""
+    """End of unaligned audio."""
     received: int
     """Samples received."""
     written: int
-    """Code points of the text then: what came later cannot have been said."""
+    """Text length then, code points: later text is unsaid."""
 
     @property
     def tail(self) -> int:
@@ -201,9 +199,9 @@ class ResumePoint:
 def resume_point(
     text: str, words: Sequence[Word], received: int, tail: UnalignedTail, written: int
 ) -> ResumePoint:
-    """Return where ``text`` goes on after ``received`` samples with aligned ``words``.
+    """Return the continuation of ``text`` after ``received`` samples and ``words``.
 
-    ``written`` is how much of the text existed when the server was lost.
+    ``written``: text length at the loss.
     """
     known = heard(text, words, received)
     count, char = known.words_heard, len(known.text_heard)
@@ -222,17 +220,16 @@ class _Piece:
 
 
 class ResumeJoin:
-    """Collects audio and words of the new context until their join is known (``joined``).
+    """Audio and words of the new context until ``joined``.
 
-    ``skip`` samples of the new audio are left out, ``passed`` are words received before, ``pieces``
-    and ``words`` follow.
+    Omits ``skip`` new samples; ``passed`` words are old, ``pieces`` and ``words`` follow.
     """
 
     def __init__(self, made: ResumePoint, form: AudioFormat) -> None:
         self.cut = made
         self._form = form
         self._onset: int | None = None
-        """First audible sample of the new sound."""
+        """First audible new sample."""
         self._end = 0
         self._known: list[Word] = []
         self._pieces: list[_Piece] = []
@@ -240,11 +237,11 @@ class ResumeJoin:
         self.joined = made.tail <= 0
         self.skip = 0
         self.fragment = made.fragment
-        """Samples at the end of the old sound that are said again."""
+        """Old end samples to be repeated."""
 
     @property
     def passed(self) -> list[Word]:
-        """Words that the tail has spoken, at their positions in the old audio."""
+        """Words spoken by the tail, at old positions."""
         shift = self.cut.tail_start - (self._onset or 0)
         moved, last = [], self.cut.tail_start
         for word in self._known[: self._taken]:
@@ -283,7 +280,7 @@ class ResumeJoin:
         self._decide()
 
     def finish(self) -> None:
-        """End the audio: what no word covers is left out by length."""
+        """End the audio; the uncovered is omitted by length."""
         if not self.joined:
             self._join(min(self._end, self._reached()) if self._pieces else 0)
 
@@ -330,128 +327,3 @@ class ResumeJoin:
     def _join(self, skip: int) -> None:
         self.skip = skip
         self.joined = True
-
-
-class ContextAttempt:
-    """Mapping between a context's positions and those of the current server.
-
-    ``begin`` and ``join`` move it to the next server.
-    """
-
-    def __init__(self, opened: ContextOpen) -> None:
-        self.opened = opened
-        """The ``context.open`` sent to this server."""
-        self.base = 0
-        """Position in the context at which the sound of this server begins."""
-        self.char = 0
-        """Start of its text in that of the context."""
-        self.pending_join: ResumeJoin | None = None
-        """Set until the join of its audio is known."""
-        self.paid = 0
-        """Samples in the queue for which credit was given already."""
-        self.clauses = 0
-        """Clauses begun, of all servers."""
-        self._skip = 0
-        """Samples of this server that are left out."""
-        self._attempts = 0
-        self._last_sound: float | None = None
-        self._reason = ""
-        self._written = 0
-        self._first_offset_s: float | None = None
-        self._marks_ms = 0.0
-
-    # --- positions ---
-
-    def there(self, position: int) -> int:
-        """Convert a position of the context to this server's."""
-        return 0 if self.pending_join is not None else max(0, position - self.base + self._skip)
-
-    def position(self, there: int) -> int:
-        return (
-            self.base if self.pending_join is not None else self.base + max(0, there - self._skip)
-        )
-
-    def here(self, word: Word) -> Word:
-        return self.in_text(word.moved(self.base - self._skip))
-
-    def in_text(self, word: Word) -> Word:
-        return replace(
-            word, char_start=word.char_start + self.char, char_end=word.char_end + self.char
-        )
-
-    def marks(self, marks: Mapping[str, float]) -> Mapping[str, float]:
-        """Convert this server's times to the first server's clock."""
-        if not self._marks_ms:
-            return marks
-        return {name: value + self._marks_ms for name, value in marks.items()}
-
-    # --- sound ---
-
-    def fruitful(self, now: float) -> None:
-        self._attempts = 0
-        self._last_sound = now
-
-    def owed(self, samples: int) -> int:
-        """Return how many of the samples taken from the queue need credit."""
-        paid = min(self.paid, samples)
-        self.paid -= paid
-        return samples - paid
-
-    # --- another server ---
-
-    def lose(
-        self,
-        reason: str,
-        offset_s: float,
-        text: str,
-        words: Sequence[Word],
-        got: int,
-        tail: UnalignedTail,
-    ) -> ResumePoint:
-        """Note a lost server with its clock offset; return where to go on."""
-        if self._first_offset_s is None:
-            self._first_offset_s = offset_s
-        self._reason = reason
-        self._written = len(text)
-        self.pending_join = None
-        return resume_point(text, words, got, tail, self._written)
-
-    def count_attempt(self, most: int) -> None:
-        """Count another server; ConnectionLost after ``most`` without audio."""
-        self._attempts += 1
-        if self._attempts > most:
-            raise ConnectionLost(
-                f"{most} servers in turn were lost before they said anything of this text.",
-                remedy="Look at the server's log.",
-            )
-
-    def begin(
-        self,
-        opened: ContextOpen,
-        offset_s: float,
-        text: str,
-        words: Sequence[Word],
-        got: int,
-        tail: UnalignedTail,
-    ) -> None:
-        """Start at another server with the rest of the text."""
-        made = resume_point(text, words, got, tail, self._written)
-        self.opened = opened
-        self.base = got
-        self.char = made.char
-        self.pending_join = ResumeJoin(made, opened.format)
-        self._skip = 0
-        if self._first_offset_s is not None:
-            self._marks_ms = 1000 * (self._first_offset_s - offset_s)
-
-    def join(self, position: int, now: float) -> tuple[int, float, str]:
-        """Place this server's audio at ``position``; return its text position, the gap in seconds,
-        and the reason.
-        """
-        assert self.pending_join is not None
-        passed = self.pending_join.passed
-        char = self.char + (passed[-1].char_end if passed else 0)
-        self.base, self._skip = position, self.pending_join.skip
-        self.pending_join = None
-        gap_s = 0.0 if self._last_sound is None else now - self._last_sound
-        return char, gap_s, self._reason

@@ -8,15 +8,15 @@ from typing import Any
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest, Voice
 from qwen3tts_server.connection import Close
-from qwen3tts_server.dialects.native.session import (
+from qwen3tts_server.dialects.native.commands import (
     Command,
     LoadVoice,
-    NativeSession,
     PauseSynthesis,
     ResumeSynthesis,
     StartSynthesis,
     StopSynthesis,
 )
+from qwen3tts_server.dialects.native.session import NativeSession
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.speech_stream import UtteranceObserver
 from qwen3tts_wire.client_end import ClientProtocol

@@ -12,19 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qwen3tts_wire.attempt import ContextAttempt
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, LimitExceeded, ProtocolError
 from qwen3tts_wire.events import Audio, Done, Event
 from qwen3tts_wire.formats import FORMATS, AudioFormat, audible, levels, quietest
 from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import ContextOpen
-from qwen3tts_wire.resume import (
-    TAIL_S,
-    ContextAttempt,
-    ReplayBuffer,
-    ResumeJoin,
-    UnalignedTail,
-    resume_point,
-)
+from qwen3tts_wire.resume import TAIL_S, ReplayBuffer, ResumeJoin, UnalignedTail, resume_point
 from tests.wire.resumption import LOUDEST, RATE, Manner, Server, StubLine, move, opened, runs, take
 
 PCM, *_, MULAW, ALAW = FORMATS

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qwen3tts_engine.base import LanguageUnknown
 from qwen3tts_engine.qwen3.voices.recording import Recording
 from qwen3tts_engine.qwen3.voices.transcribe import WhisperTranscriber, check_whisper
+from qwen3tts_engine.recogniser import LanguageUnknown
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
 from qwen3tts_wire.whisper.guards import UnknownLanguage
 from qwen3tts_wire.whisper.model import Segment, WhisperModel

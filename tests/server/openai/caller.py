@@ -13,7 +13,8 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Message
 
-from qwen3tts_engine.base import Engine, Recogniser, TranscribedStretch
+from qwen3tts_engine.base import Engine
+from qwen3tts_engine.recogniser import Recogniser, TranscribedStretch
 from qwen3tts_server.app import create_app
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings

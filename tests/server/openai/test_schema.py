@@ -23,7 +23,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from qwen3tts_engine.base import Recogniser, Voice
+from qwen3tts_engine.base import Voice
+from qwen3tts_engine.recogniser import Recogniser
 from qwen3tts_server.app import create_app
 from qwen3tts_server.dialects.encoding import FORMS, content_type
 from qwen3tts_server.dialects.openai.openapi import BatchResults, ItemResult, Recording, Upload

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qwen3tts_engine.base import LanguageUnknown
+from qwen3tts_engine.recogniser import LanguageUnknown
 from qwen3tts_server import recognition
 from qwen3tts_server.dialects.openai.routes import ROUTES
 from qwen3tts_server.keys import Role

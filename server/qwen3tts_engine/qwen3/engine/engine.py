@@ -25,7 +25,6 @@ from qwen3tts_engine.base import (
     LoadedVoice,
     Mode,
     PcmChunk,
-    Recogniser,
     SynthesisRequest,
     Voice,
 )
@@ -49,6 +48,7 @@ from qwen3tts_engine.qwen3.voices.content import (
 )
 from qwen3tts_engine.qwen3.voices.recording import CODEC_LIMITS, Source, read_recording
 from qwen3tts_engine.qwen3.voices.store import VoiceStore
+from qwen3tts_engine.recogniser import Recogniser
 from qwen3tts_engine.request_text import check_text
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, UnknownVoice

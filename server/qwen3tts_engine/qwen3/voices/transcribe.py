@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from qwen3tts_engine.base import LanguageUnknown, TranscribedStretch, WordsMissing
+from qwen3tts_engine.base import WordsMissing
 from qwen3tts_engine.qwen3.model.config import Samples
 from qwen3tts_engine.qwen3.voices.recording import Recording, ReferenceLimits, read_recording
+from qwen3tts_engine.recogniser import LanguageUnknown, TranscribedStretch
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable, LimitExceeded
 from qwen3tts_wire.whisper.guards import Decoding, UnknownLanguage, code_of, is_plausible
 from qwen3tts_wire.whisper.model import RATE_HZ, WhisperModel

@@ -1,4 +1,4 @@
-"""Route and connection of ``qwen3tts.speech.v1``, our own protocol."""
+"""Route and connection of ``qwen3tts.speech.v1``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from starlette.websockets import WebSocket
 from qwen3tts_engine.base import Engine, LoadedVoice, SynthesisRequest
 from qwen3tts_engine.wrapped import cloning
 from qwen3tts_server.connection import Connection, speech_error
-from qwen3tts_server.dialects.native.greeting import Greeting, Greetings
-from qwen3tts_server.dialects.native.session import (
+from qwen3tts_server.dialects.native.commands import (
     Command,
     LoadVoice,
-    NativeSession,
     PauseSynthesis,
     ResumeSynthesis,
     StartSynthesis,
     StopSynthesis,
 )
+from qwen3tts_server.dialects.native.greeting import Greeting, Greetings
+from qwen3tts_server.dialects.native.session import NativeSession
 from qwen3tts_server.keys import EVERYTHING, WEBSOCKET, Role, grant_of
 from qwen3tts_server.service import Service
 from qwen3tts_server.settings import ServerSettings
@@ -34,7 +34,7 @@ from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.messages import PROTOCOL, VoiceLoad
 
 NAME = "speech.v1"
-"""The dialect's name in metrics and logs."""
+"""In metrics and logs."""
 SPEECH_PATH = "/v1/speech"
 ROUTES = {(WEBSOCKET, SPEECH_PATH): Role.SPEAK}
 
@@ -48,7 +48,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 async def serve_speech(socket: WebSocket, service: Service, greetings: Greetings) -> None:
-    """Serve one WebSocket until it ends; there is always a close frame."""
+    """Serve one WebSocket; always ends with a close frame."""
     if PROTOCOL not in socket.scope.get("subprotocols", ()):
         await socket.accept()
         await socket.close(1002, f"the subprotocol {PROTOCOL} is required")
@@ -70,11 +70,11 @@ async def serve_speech(socket: WebSocket, service: Service, greetings: Greetings
 class _Clause:
     task: asyncio.Task[None] | None = None
     go: asyncio.Event = field(default_factory=asyncio.Event)
-    """Cleared while the engine is to wait."""
+    """Cleared while the engine waits."""
 
 
 class NativeConnection(Connection[Command]):
-    """One client of ``qwen3tts.speech.v1``; many contexts share the engine."""
+    """One client; many contexts share the engine."""
 
     def __init__(
         self,

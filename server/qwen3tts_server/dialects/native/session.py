@@ -1,13 +1,12 @@
-"""Session of one ``qwen3tts.speech.v1`` connection: its contexts between protocol and engine.
-Pure."""
+"""Session of a ``qwen3tts.speech.v1`` connection: contexts between protocol and engine. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
-from qwen3tts_engine.base import Engine, LoadedVoice, PcmChunk, SynthesisRequest
+from qwen3tts_engine.base import Engine, LoadedVoice, PcmChunk
 from qwen3tts_engine.wrapped import cloning
 from qwen3tts_server.connection import (
     RESTART,
@@ -15,6 +14,14 @@ from qwen3tts_server.connection import (
     Close,
     ConnectionBounds,
     ConnectionSession,
+)
+from qwen3tts_server.dialects.native.commands import (
+    Command,
+    LoadVoice,
+    PauseSynthesis,
+    ResumeSynthesis,
+    StartSynthesis,
+    StopSynthesis,
 )
 from qwen3tts_server.dialects.native.greeting import Greeting
 from qwen3tts_server.settings import ServerSettings
@@ -43,7 +50,7 @@ from qwen3tts_wire.server_end import ServerProtocol
 
 
 class VoiceLoads:
-    """Pending ``voice.load`` requests of a connection, at most ``most``."""
+    """Pending ``voice.load`` requests, at most ``most``."""
 
     def __init__(self, engine: Engine, most: int) -> None:
         self._engine = engine
@@ -81,47 +88,12 @@ class VoiceLoads:
         return ended
 
 
-@dataclass(frozen=True)
-class StartSynthesis:
-    """Give a clause of a context to the engine; a context has one at a time."""
-
-    context_no: int
-    request: SynthesisRequest
-
-
-@dataclass(frozen=True)
-class StopSynthesis:
-    context_no: int
-
-
-@dataclass(frozen=True)
-class PauseSynthesis:
-    """Apply backpressure: ask the engine for no more of this context."""
-
-    context_no: int
-
-
-@dataclass(frozen=True)
-class ResumeSynthesis:
-    context_no: int
-
-
-@dataclass(frozen=True)
-class LoadVoice:
-    """Load a voice; answered by ``voice_loaded`` or ``voice_failed``."""
-
-    message: VoiceLoad
-
-
-Command = StartSynthesis | StopSynthesis | PauseSynthesis | ResumeSynthesis | LoadVoice | Close
-
-
 _OPTIONS = ("instructions", "speed", "sampling", "seed", "initial_codec_chunk_frames")
-"""Options of ``context.open`` that an engine takes or ignores; ``lead_ms`` means something here."""
+"""Options of ``context.open`` for engines; ``lead_ms`` is handled here."""
 
 
 class NativeSession(ConnectionSession[Command]):
-    """Contexts of one ``qwen3tts.speech.v1`` connection."""
+    """Contexts of one connection."""
 
     def __init__(
         self,
@@ -153,9 +125,9 @@ class NativeSession(ConnectionSession[Command]):
         self._numbers: dict[str, int] = {}
         self._turn: deque[int] = deque()
         self._touched: dict[int, Utterance] = {}
-        """Contexts to which something happened since the last commands."""
+        """Contexts changed since the last commands."""
         self._waiting: dict[int, Utterance] = {}
-        """Contexts whose text may have to be flushed."""
+        """Contexts with text that may need a flush."""
         self._loads = VoiceLoads(engine, settings.max_voice_loads)
         greeting = greeting or Greeting(engine, settings.limits)
         self._protocol.send_greeting(greeting.text())

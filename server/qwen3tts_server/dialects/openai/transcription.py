@@ -1,4 +1,4 @@
-"""Transcriptions, in OpenAI's form."""
+"""OpenAI's transcriptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from qwen3tts_engine.base import LanguageUnknown, Recogniser, TranscribedStretch
+from qwen3tts_engine.recogniser import LanguageUnknown, Recogniser, TranscribedStretch
 from qwen3tts_server.dialects.http_bodies import ClientStalled, Form, PacedSender, form, until_gone
 from qwen3tts_server.dialects.http_errors import (
     BodyTooLarge,
@@ -31,10 +31,10 @@ from qwen3tts_wire.errors import BadRequest, LimitExceeded, SpeechError
 log = logging.getLogger(__name__)
 
 MODELS = ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe")
-"""OpenAI's names, besides the model's own."""
+"""OpenAI's names, besides the model's."""
 FORMS = ("json", "text", "verbose_json")
 MAX_FORM_BYTES = 1 << 18
-"""Size of a form besides its recording."""
+"""Form size besides the recording."""
 MAX_LANGUAGE = 64
 IGNORED = ("prompt", "temperature")
 TranscriptForm = Literal["json", "text", "verbose_json"]
@@ -50,7 +50,7 @@ class TranscriptionRequest:
 
 
 async def understood_recording(service: Service, request: Request) -> TranscriptionRequest:
-    """Read and check a recording's form; raises NotConfigured, FieldRefused or BadRequest."""
+    """Parse a form; raises NotConfigured, FieldRefused or BadRequest."""
     recogniser = service.recognition.recogniser()
     if recogniser is None:
         raise NotConfigured(
@@ -63,7 +63,7 @@ async def understood_recording(service: Service, request: Request) -> Transcript
 
 
 def wanted(sent: Form, recogniser: Recogniser, most: int) -> TranscriptionRequest:
-    """Return what a form asks for; raises FieldRefused."""
+    """Return a form's options; raises FieldRefused."""
     audio = sent.files.get("file", b"")
     with about("file"):
         if not audio:
@@ -117,7 +117,7 @@ def _check_temperature(text: str | None) -> None:
 
 
 class TranscriptAnswer(Response):
-    """Transcribes in turn; stops when the client leaves."""
+    """Transcription in turn, until the client leaves."""
 
     def __init__(self, service: Service, asked: TranscriptionRequest) -> None:
         super().__init__()
