@@ -107,12 +107,10 @@ class Conversation:
 
     @property
     def speaking(self) -> bool:
-        """Whether an utterance is open."""
         return bool(self._live)
 
     @property
     def busy(self) -> bool:
-        """Whether it must be kept."""
         return bool(self._live or self._following or self._commands)
 
     @property
@@ -224,7 +222,7 @@ class Conversation:
                 continue
             last = reply.utterances[-1]
             if not last.written.is_set():
-                # One that is stopped may wait for the server's answer; whoever speaks need not.
+                # A stopped one may wait for the server's answer; its speaker does not.
                 await _first_of(last.written.wait(), reply.over.wait())
                 continue
             early_s = self._left_s(reply) - ahead_s
@@ -315,11 +313,9 @@ class Conversation:
         return self.stop("the host's on_interrupt")
 
     def heard_chars(self) -> int:
-        """Return characters of the last turn played so far."""
         return sum(map(heard_chars, self._turn))
 
     def heard_text(self) -> str:
-        """Return text of the last turn played so far."""
         return "".join(each.outcome().heard for reply in self._turn for each in reply.utterances)
 
     def cut_chars(self) -> int | None:

@@ -90,7 +90,7 @@ async def user_utterance_complete(*args: Any, context: Any = None, **kwargs: Any
 async def qwen3tts_caller_said(text: Any = "", context: Any = None) -> bool:
     """A recogniser has understood this from the caller of one of our own calls.
 
-    Stops what is being said, and gives the agent its turn. False where it was given to nobody.
+    Stops what is being said, and gives the agent its turn. False where no agent takes it.
     """
     desk = plugin.desk
     return desk is not None and await desk.caller_said(text, context)

@@ -58,7 +58,7 @@ def _words(value: object, depth: int = 0) -> str:
     if isinstance(value, (int, float)):
         try:
             return str(value)
-        except ValueError:  # more digits than Python writes; nobody would listen to them
+        except ValueError:  # more digits than Python converts
             return ""
     if isinstance(value, Mapping):
         named = (_words(value.get(name), depth + 1) for name in TEXT_NAMES)
@@ -103,7 +103,6 @@ class Growth:
 
     @property
     def given(self) -> str:
-        """All text given so far."""
         return "".join(self._pieces)
 
     def update(self, text: str) -> str:

@@ -137,7 +137,7 @@ class Plugin:
         settings = self.settings_of(context)
         cmd_id, task = (None, None) if told is None else (told.cmd_id, told.task)
         if self.desk is not None and self.desk.over(turn.log_id_of(context)):
-            # There is no line any more, and the words were for nobody else.
+            # The line has ended; the text was for it alone.
             self.records.count("no_call")
             return None
         choose = self._chooser(context, voice_id, settings)
@@ -159,8 +159,8 @@ class Plugin:
                 # A call may have no words yet: those of its turn must not come later.
                 caller = self._caller(context, self.settings_of(context))
                 caller.conversation.interrupt(context)
-            elif (nobody := self._known(NOBODY)) is not None:
-                nobody.interrupt(context)
+            elif (default := self._known(NOBODY)) is not None:
+                default.interrupt(context)
         except Exception as error:
             # The hooks of other plugins would not run.
             log.exception("on_interrupt failed")
@@ -181,12 +181,10 @@ class Plugin:
             caller.conversation.hold(cut_in=cut_in)
 
     def go_on(self, context: Any) -> None:
-        """Resume held speech."""
         if (conversation := self._known(turn.log_id_of(context))) is not None:
             conversation.go_on()
 
     def heard_text(self, context: Any) -> str:
-        """Return text heard of the last turn."""
         conversation = self._known(turn.log_id_of(context))
         return "" if conversation is None else conversation.heard_text()
 
@@ -277,7 +275,6 @@ class Plugin:
         self.links.of(self.settings_of(None))
 
     async def shutdown(self) -> None:
-        """Stop and disconnect."""
         background = [each for each in (self._warming, self._sweeping) if each is not None]
         for each in background:
             each.cancel()
@@ -301,7 +298,6 @@ class Plugin:
 
     @property
     def link(self) -> ServerLink:
-        """Connection of agents without settings of their own."""
         return self.links.of(self.settings_of(None))
 
     def settings_of(self, context: Any) -> Settings:
@@ -386,7 +382,7 @@ class Plugin:
         except SpeechError as error:
             self.records.problem("server", error)
         except Exception as error:
-            # Warming is a favour: whatever breaks in it comes again, and is told, when one speaks.
+            # A failure here occurs again, and is reported, at the next utterance.
             log.exception("voices could not be made ready")
             self.records.problem("warm-up", error)
 
@@ -414,7 +410,7 @@ class Plugin:
             if not each.conversation.busy and each.conversation.used_at < before
         ]
         if idle:
-            # Taken out now: one who speaks again before it is closed begins anew.
+            # Removed first: speech before its close starts a new one.
             left = self._take_out(idle)
             leaving = asyncio.create_task(_leave(left), name="qwen3tts: forget callers")
             self._leaving.add(leaving)

@@ -57,15 +57,15 @@ class LogChoices(Protocol):
 
     @property
     def latency_log(self) -> str | None:
-        """File of one JSON line an utterance."""
+        ...
 
     @property
     def e2e_log(self) -> str | None:
-        """File for the SIP plugin's latency script."""
+        ...
 
     @property
     def otel(self) -> str | None:
-        """OpenTelemetry collector."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ class Records:
             return
         more = f" ({kept_back} more of the kind since the last line)" if kept_back else ""
         call = f" [{log_id[:MAX_NAME_CHARS]}]" if log_id else ""
-        # A traceback says more of what nobody foresaw; of the line's own errors all is said.
+        # A traceback only for unforeseen errors; the line's own errors are complete.
         foreign = isinstance(error, BaseException) and not isinstance(error, SpeechError | OSError)
         logger.error(
             "%s%s: %s%s",
@@ -267,7 +267,6 @@ class Records:
         }
 
     def close(self) -> None:
-        """Finish the log files."""
         self._files.close()
 
     # --- inside

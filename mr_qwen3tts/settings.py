@@ -1,4 +1,4 @@
-"""The plugin's settings: read at each use, so that what the admin edits counts at once."""
+"""The plugin's settings: read at each use, so that edits take effect immediately."""
 
 from __future__ import annotations
 
@@ -132,16 +132,16 @@ class Settings:
     stall_ms: int = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_STALL_MS"), whole(100, 60_000), 4000
     )
-    """Without sound for so long, though text is there, a server is taken for dead."""
+    """Watchdog timeout of a server that has text and sends no audio."""
     return_ahead_ms: int = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_RETURN_AHEAD_MS"), whole(0, 10_000), 1500
     )
     """``speak`` returns when no more than this is unheard: the host's time for the beginning of the
     next command, whose first clause is made meanwhile."""
     linger_ms: int = _setting(lambda getenv: getenv("MR_QWEN3TTS_LINGER_MS"), whole(0, 10_000), 300)
-    """The audio response stays open so long after the last frame of a turn."""
+    """Time that the audio response stays open after the last frame of a turn."""
     idle_s: float = _setting(lambda getenv: getenv("MR_QWEN3TTS_IDLE_S"), real(1, 86_400), 600.0)
-    """A conversation without a word for so long is forgotten."""
+    """Idle time after which a conversation is forgotten."""
     barrier: frozenset[str] = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_BARRIER"), names(), BARRIER
     )
@@ -153,7 +153,7 @@ class Settings:
     partial_stall_ms: int = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_PARTIAL_STALL_MS"), whole(100, 600_000), 10_000
     )
-    """Partials that stop for so long, with no command after them, are taken for cancelled."""
+    """Timeout of partials without a command after them."""
     markup: bool = _setting(lambda getenv: getenv("MR_QWEN3TTS_STRIP_MARKUP"), flag(), True)
     """Whether markdown and tags are taken out of what is said."""
     local: str = _setting(
@@ -216,7 +216,7 @@ class Settings:
     sip_max_calls: int = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_SIP_MAX_CALLS"), whole(1, 1000), 20
     )
-    """Calls at once."""
+    """Concurrent calls."""
     sip_unavailable_file: str | None = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_SIP_UNAVAILABLE_FILE"), words(4096), None
     )
@@ -271,7 +271,6 @@ class Settings:
 
     @property
     def commands(self) -> frozenset[str]:
-        """The commands that speak."""
         return frozenset(("speak", self.speak_command))
 
     @classmethod

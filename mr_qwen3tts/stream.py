@@ -90,7 +90,7 @@ class TtsStream:
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Begin synthesis. The iterator raises ConnectionLost and other SpeechErrors."""
-        # Kept nowhere here: so it is closed at once when the loop over it is left.
+        # Kept nowhere here: so it is closed when the loop over it is left.
         return self._chunks()
 
     # --- inside

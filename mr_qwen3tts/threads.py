@@ -33,7 +33,7 @@ async def in_thread(work: Callable[[], Value]) -> Value:
             value = work()
         except BaseException as error:
             failure = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no waiter is left
             loop.call_soon_threadsafe(give, value, failure)
 
     threading.Thread(target=run, name="qwen3tts: blocking work", daemon=True).start()

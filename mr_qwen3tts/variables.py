@@ -47,8 +47,6 @@ class Rule:
 
 
 def flag() -> Rule:
-    """Yes or no."""
-
     def read(text: str) -> bool:
         word = text.lower()
         if word not in YES + NO:
@@ -209,8 +207,6 @@ def patterns() -> Rule:
 
 
 def codes() -> Rule:
-    """Languages between commas."""
-
     def good(value: Any) -> bool:
         return isinstance(value, tuple) and all(
             isinstance(each, str) and each.isascii() and each.isalpha() and 2 <= len(each) <= 20
@@ -237,7 +233,6 @@ def names() -> Rule:
 
 
 def wrong(variable: str, rule: Rule, value: object, *, secret: bool = False) -> SettingsError:
-    """Return the error of an invalid value."""
     shown = repr(value)
     shown = shown if len(shown) <= SHOWN_CHARS else shown[:SHOWN_CHARS] + "…"
     held = f"{variable} cannot be used" if secret else f"{variable}={shown} cannot be"
@@ -365,6 +360,6 @@ def take_older(getenv: Getenv, written: dict[str, tuple[str, str]]) -> tuple[str
         if "url" in written:
             ignored.add(variable)
         else:
-            # Our server has all protocols on one port. An address that is none is told as it is.
+            # Our server has all protocols on one port. An invalid address is reported as written.
             written["url"] = (variable, server_of(text) or text)
     return tuple(sorted(ignored))

@@ -135,7 +135,7 @@ class PluginCalls:
 
     # --- for the agent
 
-    async def call(self, whom: object, context: Any) -> str | None:
+    async def call(self, target: object, context: Any) -> str | None:
         """Place a call and wait for its answer.
 
         Returns:
@@ -148,7 +148,7 @@ class PluginCalls:
         if log_id in self._lines or log_id in self._dialling:
             return "There is a call already; hang up before you make another one."
         try:
-            there = destination(whom, settings.sip_server)
+            there = destination(target, settings.sip_server)
             check(there, settings.sip_allow)
             self._redials.check(there, self._clock.now())
         except Refused as refusal:
@@ -218,11 +218,9 @@ class PluginCalls:
         return speaker
 
     def over(self, log_id: str) -> bool:
-        """Return whether the session's call has ended."""
         return log_id in self._past and log_id not in self._lines
 
     def snapshot(self) -> dict[str, Any]:
-        """Return phone and calls for the admin page."""
         now = self._clock.now()
         return {
             "uri": self._keeper.uri,
@@ -258,7 +256,7 @@ class PluginCalls:
         except (SpeechError, ValueError) as error:
             return cause_of(error)
         answered = asyncio.ensure_future(call.up())
-        # Where the turn is cancelled nobody asks for it any more.
+        # A cancelled turn does not ask for it.
         answered.add_done_callback(lambda it: it.cancelled() or it.exception())
         limit = asyncio.ensure_future(
             self._clock.sleep_until(self._clock.now() + settings.sip_answer_s)
@@ -274,7 +272,7 @@ class PluginCalls:
             self._redials.failed(there, self._clock.now())
             return cause_of(error)
         except BaseException:
-            # The turn was cancelled: nobody wants this call any more.
+            # The turn was cancelled, and the call with it.
             self._begin(_hang_up(call), "hangup")
             raise
         finally:
@@ -311,7 +309,7 @@ class PluginCalls:
             async with asyncio.timeout(SESSION_S):
                 context = await self._host.init_chat_session("system", settings.sip_agent, log_id)
         except Exception as error:
-            # Whatever the host or a plugin of it raises: the caller is told that nobody is there.
+            # Whatever the host or a plugin of it raises: the caller gets a refusal.
             self._host.problem("telephone", error, log_id)
             await call.reject(UNAVAILABLE)
             return

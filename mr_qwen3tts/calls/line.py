@@ -105,7 +105,6 @@ class CallLine:
         self._start(self._messages(), "messages")
 
     def tell(self, message: str) -> None:
-        """Queue a message for the agent."""
         self._waiting.put_nowait(message)
 
     async def barge_in(self, message: str = "") -> None:
@@ -131,7 +130,6 @@ class CallLine:
             await asyncio.wait(others)
 
     async def close(self) -> None:
-        """Send the agent nothing more."""
         self._left = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -244,7 +242,7 @@ class CallLine:
                     if left_out:
                         log.warning("%s: %d messages were left out", self.log_id, left_out)
                     # A turn that was cut may have left no words of the agent, and the host writes
-                    # two messages of a user in a row as one, without so much as a space.
+                    # two messages of a user in a row as one, without a space between.
                     cut = self._turn is not None and self._turn.cancelled()
                     message = f"\n\n{text}" if cut else text
                     self._turn = self._start(self._take_turn(message), "turn")

@@ -20,7 +20,7 @@ class CallSettings(Protocol):
 
     @property
     def sip_advertised(self) -> str | None:
-        """Host behind address translation."""
+        ...
 
     @property
     def sip_rtp_ports(self) -> tuple[int, int]:
@@ -66,7 +66,7 @@ class CallSettings(Protocol):
 
     @property
     def sip_process_budget(self) -> tuple[int, int, int, int]:
-        """The same limits for all calls together."""
+        ...
 
     @property
     def sip_too_many(self) -> str | None:
@@ -90,7 +90,7 @@ class CallSettings(Protocol):
 
     @property
     def sip_pause_ms(self) -> int:
-        """Pause that ends a caller's turn."""
+        ...
 
     @property
     def stall_ms(self) -> int:
@@ -107,10 +107,10 @@ class CallHost(Protocol):
         """Send a user message; return at the end of the agent's turn."""
 
     async def cancel_and_wait(self, log_id: str, context: Any) -> None:
-        """End the turn under way."""
+        ...
 
     async def backend_user_message(self, message: str, context: Any) -> None:
-        """Show a user message in the session's browser page."""
+        ...
 
     async def interrupt(self, log_id: str, context: Any) -> int | None:
         """Stop playback; return the characters heard of a turn that was cut short, else None."""
@@ -119,7 +119,7 @@ class CallHost(Protocol):
         """Hold speech until `go_on`; ``cut_in``: also the utterance under way."""
 
     def go_on(self, context: Any) -> None:
-        """Release held speech."""
+        ...
 
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
         """Cut the agent's last turn after these characters of speech."""
@@ -128,7 +128,7 @@ class CallHost(Protocol):
         """Pipe: ``audio_bytes`` (PCMU, 160 bytes), ``timestamp`` (monotonic seconds)."""
 
     def problem(self, what: str, error: BaseException | str, log_id: str = "") -> None:
-        """Report an error to admin page and log."""
+        ...
 
 
 GAP_S = 2.0
@@ -157,7 +157,6 @@ class TurnAllowance:
 
 
 def process_meter() -> RequestMeter:
-    """Return the meter of turns of all calls."""
     from qwen3tts_agent.budget import RequestMeter
 
     return RequestMeter()

@@ -90,7 +90,7 @@ def transfer_guard(settings: CallSettings) -> GuardSettings:
 
 
 def listen_at(settings: CallSettings) -> tuple[str, int]:
-    """Return host and port to bind; an empty host is the one that leads to the server.
+    """Return host and port to bind; an empty host means the local address towards the server.
 
     Unset: 5060 on loopback where calls come in without a server, else any port.
     """

@@ -46,7 +46,6 @@ class CallRecogniser:
 
     @property
     def hears(self) -> bool:
-        """Whether calls are transcribed."""
         return self._recogniser is not None
 
     def start(self) -> None:
@@ -91,7 +90,6 @@ class CallRecogniser:
         self.trouble = ""
 
     async def close(self) -> None:
-        """Close it with its process or connections."""
         recogniser, self._recogniser = self._recogniser, None
         if self._warming is not None:
             self._warming.cancel()

@@ -16,8 +16,8 @@ _BY_STATUS = {
     404: "there is no such number",
     407: "the telephone server does not accept our account",
     408: "no answer",
-    410: "nobody has that number any more",
-    480: "nobody can be reached there now",
+    410: "that number is no longer in use",
+    480: "no one can be reached there now",
     484: "the number is not complete",
     486: "busy",
     487: "it was ended before it was answered",
@@ -57,7 +57,6 @@ def cause_of(error: BaseException) -> str:
 
 
 def failed_call(cause: str) -> str:
-    """Return the sentence for a failed call."""
     return f"The call was not answered: {cause}."
 
 
@@ -104,7 +103,6 @@ class Destination:
 
     @property
     def key(self) -> str:
-        """One key for all spellings."""
         return self.number or self.uri
 
 
@@ -112,7 +110,7 @@ def destination(text: object, server: str | None = None) -> Destination:
     """Parse a number, a name at the server or a SIP address.
 
     Raises:
-        Refused: it is none, or a number without a server.
+        Refused: no destination, or a number without a server.
     """
     from qwen3tts_phone.dialling.numbers import number_of
 
@@ -153,7 +151,6 @@ def check(there: Destination, allow: Collection[str]) -> None:
 
 
 def server_uri(server: str) -> str:
-    """Return the server as a SIP URI."""
     server = server.strip()
     return server if server.lower().startswith(("sip:", "sips:")) else f"sip:{server}"
 
@@ -171,7 +168,7 @@ def keys_of(digits: object) -> str:
     if wrong is not None:
         raise Refused(f"{_shown(wrong)} is no key of a phone; they are 0 to 9, * and #.")
     if not 0 < len(keys) <= MAX_KEYS:
-        raise Refused(f"Between 1 and {MAX_KEYS} keys can be pressed at once.")
+        raise Refused(f"Between 1 and {MAX_KEYS} keys can be pressed in one command.")
     return keys
 
 
@@ -200,14 +197,12 @@ class Redials:
             )
 
     def failed(self, there: Destination, now: float) -> None:
-        """Note a failed call."""
         tries = self._failed.pop(there.key, [])
         self._failed[there.key] = [*tries, now][-self.most :]
         while len(self._failed) > self.kept:
             self._failed.popitem(last=False)
 
     def answered(self, there: Destination) -> None:
-        """Note an answered call."""
         self._failed.pop(there.key, None)
 
 

@@ -98,7 +98,6 @@ class PluginVoices:
 
     @property
     def known(self) -> tuple[VoiceRequest, ...]:
-        """Prepared voices of all connections."""
         ready = {
             request: None
             for shelf in self._shelves.values()
@@ -146,7 +145,6 @@ class PluginVoices:
                 await self._wait(self._pair(shelf, client, voice, settings.language), None)
 
     def refused(self, client: SpeechClient, voice: str | None) -> None:
-        """Prepare a voice again that the server has refused."""
         shelf = self._shelf(client)
         for request, search in list(shelf.searches.items()):
             if voice is not None and _result(search.task) == voice:
@@ -197,7 +195,7 @@ class PluginVoices:
             search.failed_at = self._clock.now()
             if not isinstance(error, SpeechError | RecordingError):
                 log.exception("a voice could not be made ready")
-            if not isinstance(error, ConnectionLost):  # told by whoever speaks
+            if not isinstance(error, ConnectionLost):  # reported by the utterance
                 self._tell(request, f"it cannot be used: {str(error) or type(error).__name__}")
             return None
         search.stamp = self._finder.stamp_of(request)
@@ -260,7 +258,7 @@ class PluginVoices:
             self._tell(request, f"it speaks without the language {language!r}: {error}")
             return VoiceOptions(voice, None)
         except SpeechError:
-            return None  # told by whoever speaks
+            return None  # reported by the utterance
         self.problems.pop(request, None)
         return VoiceOptions(voice, language)
 
@@ -306,5 +304,5 @@ def _result(task: asyncio.Task[Value | None]) -> Value | None:
 
 
 async def _ready(client: SpeechClient) -> None:
-    with contextlib.suppress(SpeechError):  # told by whoever speaks
+    with contextlib.suppress(SpeechError):  # reported by the utterance
         await client.ready()

@@ -111,13 +111,13 @@ class VoiceFinder:
                 try:
                     return (await client.load_voice(voice_id=made)).voice_id
                 except BadRequest:
-                    pass  # another server, or one that has started anew
+                    pass  # another server, or a restarted one
             try:
                 ready = await client.load_voice(recording.data, words)
             except BadRequest:
                 if words is not None:
                     raise
-                # Nothing there can find out the words: the colour of the voice is had without.
+                # Nothing there can find out the words: the speaker embedding needs none.
                 ready = await client.load_voice(recording.data, x_vector_only=True)
         keep(self._ids, key, ready.voice_id, IDS_KEPT)
         return ready.voice_id

@@ -78,7 +78,6 @@ class Recording:
 
 
 def is_recording(name: str) -> bool:
-    """Return whether a voice names a recording's place."""
     return name.lower().startswith(("http://", "https://", "file://")) or name.startswith(
         ("/", "~")
     )

@@ -39,7 +39,6 @@ class VoiceSelection:
         self._asked: tuple[SpeechClient, str | None] | None = None
 
     async def __call__(self, client: SpeechClient) -> VoiceOptions:
-        """Return the options on this connection."""
         if self._links.of(self._settings).state.using_fallback:
             self._records.count("fallbacks")
         persona = await self._host.persona(self._context)

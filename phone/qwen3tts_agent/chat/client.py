@@ -1,4 +1,4 @@
-"""Client of a language model: any endpoint with OpenAI's streaming chat completions."""
+"""Client of OpenAI's streaming chat completions."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ TRAILER_TIMEOUT_S = 1.0
 
 
 class ChatConnection:
-    """Connection of one client, opened ahead of a request by ``GET /models``, and kept after one.
+    """Connection opened ahead of a request by ``GET /models``, then kept.
 
-    A request never waits for it: it opens a connection of its own where none is idle.
+    A request never waits for it: it opens its own where none is idle.
     """
 
     def __init__(self, http: httpx.AsyncClient, settings: ChatSettings) -> None:
         self._http = http
         self._settings = settings
         self._idle_since: float | None = None
-        """Time of the loop's clock since which a connection is idle; None = there is none."""
+        """Time of the loop's clock since which a connection is idle; None: no connection."""
         self._failed_at: float | None = None
         self._opening: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def prepare(self) -> None:
-        """Open a connection for a likely request, unless one is idle; never blocks or raises."""
+        """Open a connection unless one is idle; never blocks or raises."""
         if self._closed or not self._settings.connect_ahead or self._opening is not None:
             return
         now = asyncio.get_running_loop().time()
@@ -71,11 +71,10 @@ class ChatConnection:
         self._idle_since = None
 
     def keep(self, response: httpx.Response, chunks: AsyncIterator[bytes]) -> None:
-        """Keep the connection of a complete ``response``, whose body iterator is ``chunks``."""
+        """Keep a complete ``response``'s connection; ``chunks``: its body iterator."""
         self._start(self._read_rest(response, chunks), "end of the model's answer")
 
     async def close(self) -> None:
-        """Cancel what is under way."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -145,12 +144,12 @@ trips.
 
 @functools.cache
 def certificates() -> ssl.SSLContext:
-    """Return the trusted authorities, read once: that takes 0.1 s, which no call should pay."""
+    """Return the trusted authorities, read once: it takes 0.1 s."""
     return httpx.create_ssl_context()
 
 
 class ChatClient:
-    """Client of a language model that yields replies as they are written."""
+    """Client that yields replies as they are written."""
 
     def __init__(
         self, settings: ChatSettings, *, transport: httpx.AsyncBaseTransport | None = None
@@ -172,13 +171,10 @@ class ChatClient:
         """Whether the last answer was a stream of events."""
 
     def prepare(self) -> None:
-        """Open the connection for a request that is likely, if ``settings.connect_ahead``; never
-        blocks or raises.
-        """
+        """Connect ahead, if ``settings.connect_ahead``; never blocks or raises."""
         self._connection.prepare()
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._connection.close()
         await self._http.aclose()
 
@@ -189,7 +185,7 @@ class ChatClient:
         await self.close()
 
     async def models(self) -> tuple[str, ...]:
-        """Return the names of the models (``GET /models``); empty = no list within `REFUSAL_S`."""
+        """Return the model names (``GET /models``), if listed within `REFUSAL_S`."""
         try:
             async with asyncio.timeout(REFUSAL_S):
                 async with self._http.stream("GET", self.settings.models_url) as response:
@@ -201,7 +197,7 @@ class ChatClient:
         return tuple(one_line(name) for name in names if isinstance(name, str))
 
     async def reply(self, messages: Sequence[ChatMessage]) -> AsyncGenerator[str, None]:
-        """Yield the answer as text deltas, without tools. Raises as :meth:`stream`."""
+        """Yield text deltas, without tools. Raises as :meth:`stream`."""
         async with aclosing(self.stream(messages)) as events:
             async for event in events:
                 if isinstance(event, str):
@@ -214,10 +210,10 @@ class ChatClient:
         *,
         must_speak: bool = False,
     ) -> AsyncGenerator[ChatEvent, None]:
-        """Yield the model's answer as it is written: text deltas, then tool calls, then its end.
+        """Yield the answer as it is written: text deltas, tool calls, its end.
 
-        Nothing is read ahead of the consumer (backpressure). What came before a failure has been
-        yielded and can be spoken; then the error follows.
+        Nothing is read ahead of the consumer (backpressure). What precedes a failure is yielded
+        first.
 
         Args:
             messages: the conversation.
@@ -225,8 +221,9 @@ class ChatClient:
             must_speak: it must answer in text this time.
 
         Raises:
-            ModelUnavailable: unreachable, overloaded, or it broke off in mid-sentence; ModelStalled
-                where it was silent for too long.
+            ModelUnavailable: unreachable, overloaded, or it broke off; ModelStalled where it was
+                silent
+                for too long.
             ModelRefused: the key, the path or the model is wrong, or a web page answered.
             ProtocolError: the answer does not belong to the protocol.
             LimitExceeded: the reply is longer than ``max_chars``.
@@ -415,7 +412,6 @@ async def _stalling(
 
 
 async def reply_to(settings: ChatSettings, *, prompt: str, system: str = "") -> AsyncIterator[str]:
-    """Yield one reply to one prompt, with a connection of its own."""
     messages = [ChatMessage("system", system)] if system else []
     messages.append(ChatMessage("user", prompt))
     async with ChatClient(settings) as client, aclosing(client.reply(messages)) as deltas:

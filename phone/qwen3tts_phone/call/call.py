@@ -317,7 +317,7 @@ class Call(CallView, ABC):
         return self._core.cause
 
     async def successor(self) -> Call | None:
-        """Wait for the call that replaces this one and take it over; None: there is none.
+        """Wait for the call that replaces this one and take it over; None: no such call.
 
         It is up, and follows a transfer by the far end (setting ``transfers``) or a Replaces
         header. A
