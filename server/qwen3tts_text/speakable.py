@@ -39,10 +39,11 @@ _CLOSING = frozenset(".,;:!?…)")
 
 
 class SpokenWriter:
-    r"""Hands characters on to ``sink``, with one space where words part.
+    """Writer to ``sink``, with one space where words part.
 
-    A line's end is handed on as ``\n`` where the line stands alone, and as a space where the
-    sentence goes on in the next line (which begins with a small letter, or the line was full).
+    A line's end is a newline where the line stands alone, and a space where the sentence goes on
+    in the next
+    line (which begins with a small letter, or the line was full).
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -65,11 +66,10 @@ class SpokenWriter:
 
     @property
     def spaced(self) -> bool:
-        """Whether white space follows the last character."""
         return self._space >= 0
 
     def say(self, char: str, at: int, end: int) -> None:
-        """Say a character that is no white space, whatever it is."""
+        """Say a character that is no white space."""
         if "\U0001d400" <= char <= "\U0001d7ff":
             char = unicodedata.normalize("NFKC", char)  # letters dressed up as mathematics
         self._previous = char
@@ -96,7 +96,7 @@ class SpokenWriter:
         self._sink(char, at, end)
 
     def take(self, char: str, at: int, end: int) -> None:
-        """Say a character, or leave it out if it makes no sound."""
+        """Say a character if it makes a sound."""
         if char in WHITE_SPACE:
             if char == "\n":
                 self.newline(at)
@@ -120,11 +120,11 @@ class SpokenWriter:
             self._gap = at
 
     def cell(self, at: int) -> None:
-        """Part two cells of a table, if another word follows on the line."""
+        """Part two table cells, if a word follows on the line."""
         self._cell = at
 
     def newline(self, at: int, *, firm: bool = False) -> None:
-        """End the line; an empty line, or ``firm``, parts what is before from what is after."""
+        """End the line; an empty line, or ``firm``, parts the text."""
         self._newlines += 1
         self._firm = self._firm or firm or self._newlines > 1 or self._alone
         self._alone = False
@@ -136,19 +136,19 @@ class SpokenWriter:
             self._space = at
 
     def stand_alone(self) -> None:
-        """Part this line from the lines before and after it: a heading, an item, a row."""
+        """Part this line from its neighbours: a heading, an item, a row."""
         self._firm = True
         self._alone = True
 
     def pause(self) -> None:
-        """Forget what is pending: the span before here is covered."""
+        """Forget what is pending: its span is covered."""
         self._space = self._gap = self._cell = -1
         self._newlines = 0
         self._firm = False
 
 
 class Speakable(MarkdownReader):
-    r"""Feeds ``sink`` with what is spoken; white space is collapsed, ``\n`` is a firm break."""
+    """Feeds ``sink`` with spoken text; a newline is a firm break."""
 
     plain = re.compile(r"[^\\`*_~<\[\]!&\n|:;]+")
     rule = re.compile(r"(?!~~~)(?:([-*_=~])\1*[ \t]*|\|[-|: \t]*)")
@@ -183,11 +183,10 @@ class Speakable(MarkdownReader):
         return self._spoken.fresh
 
     def feed(self, text: str) -> None:
-        """Take some more of the original text."""
         self._push(text)
 
     def flush(self) -> None:
-        """Decide what is held as if the line went on later; the state of the text goes on."""
+        """Decide what is held; the text's state goes on."""
         self._end()
         self._spoken.pause()
 
@@ -208,8 +207,8 @@ class Speakable(MarkdownReader):
 
     def _drop(self, count: int) -> bool:
         # Marks of a line may follow on others as long as nothing was spoken on it.
-        if count and self._spoken.fresh and not self._fence:
-            self._line_start = True
+        if count and not self._fence:
+            self._line_start = self._spoken.fresh
         return super()._drop(count)
 
     def _write_code(self, count: int) -> bool:
@@ -368,7 +367,7 @@ class Speakable(MarkdownReader):
 
     def _read_face(self) -> bool:
         text, at = self._text, self._at
-        if self._spoken.spaced:
+        if self._spoken.spaced or self._before in " \t":  # the space of a bullet is dropped
             if face := markup.FACE.match(text, at):
                 if not self._sees(face.end()):
                     return False

@@ -118,6 +118,7 @@ def test_it_works_at_the_rate_of_any_codec(rate_hz: int) -> None:
         ({"silence_s": 0.1}, "silence_s"),
         ({"message_quiet_s": 0.0}, "message_quiet_s"),
         ({"human_quiet_s": float("nan")}, "human_quiet_s"),
+        ({"machine_speech_s": float("nan")}, "machine_speech_s"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name(wrong: dict[str, Any], name: str) -> None:

@@ -35,6 +35,9 @@ def spoken(text: str, *, flush_at: int | None = None, speak_code: bool = False) 
         ("2**3", "2 3"),
         ("~5 km", "~5 km"),
         (r"\*not\* it, C:\dir", "*not* it, C:\\dir"),
+        (r"\*- it", "*- it"),
+        (r"\@# 1", "@# 1"),
+        ("- :) Fine.\n- :-( Bad.", "Fine. Bad."),
         # headings, rules, quotations
         ("# Title\ntext", "Title, text"),
         ("###### Title\n\nMore.", "Title, More."),

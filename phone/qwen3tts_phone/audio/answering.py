@@ -53,7 +53,7 @@ class AnsweringSettings:
     """Longest greeting of a person..."""
     human_quiet_s: float = bounded(0.2, 5.0, default=1.1)
     """...followed by this much quiet."""
-    machine_speech_s: float = 3.0
+    machine_speech_s: float = bounded(0.2, 60.0, default=3.0)
     """Speech of this length without such a pause is a machine's."""
     most_s: float = bounded(high=60.0, default=8.0)
     """Latest time of a decision."""
