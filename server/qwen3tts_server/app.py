@@ -1,4 +1,4 @@
-"""The web application: routes of all dialects, health, metrics, and the middleware around them."""
+"""Web application: routes of all dialects, health, metrics, middleware."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ from qwen3tts_settings.building import unknown_setting
 from qwen3tts_settings.entries import entry_of
 
 EXPOSED = ("X-Request-Id", "X-Sample-Rate", "X-Cache-Starter", "Retry-After")
-"""Headers of answers that pages of other origins may read."""
+"""Response headers readable across origins."""
 
 
 def add_middleware(app: FastAPI, settings: ServerSettings, roles: RouteRoles) -> None:
-    """Add access log, CORS, the gate and, where enabled, the profiler's routes.
+    """Add access log, CORS, gate, and the profiler's routes if enabled.
 
-    ``app.state.keys`` is the ApiKeys. Raises BadRequest for a file of keys that cannot be used.
+    ``app.state.keys`` is the ApiKeys.
+
+    Raises:
+        BadRequest: the file of keys cannot be used.
     """
     access = settings.access
     app.state.keys = ApiKeys.of(access)
@@ -70,7 +73,7 @@ def _tell_of_keys(app: FastAPI) -> None:
 
 
 def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAPI:
-    """Return an application that serves ``engine``; ``app.state.service`` is its Service."""
+    """Return an application for ``engine``; ``app.state.service`` is its Service."""
     service = Service(engine, settings or ServerSettings())
 
     @contextlib.asynccontextmanager
@@ -134,13 +137,13 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
 
 
 MOST_S = 300.0
-"""Time after which a profile that was not stopped ends itself: it slows everything down."""
+"""Longest profile: it slows everything down."""
 SHOWN = 30
 """Functions in an answer."""
 
 
 class Profiler:
-    """Profiler of the event loop's thread; the engine's own threads and processes are not seen."""
+    """Profiler of the event loop's thread only."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -153,7 +156,7 @@ class Profiler:
         return self._running is not None
 
     def start(self, most_s: float = MOST_S) -> None:
-        """Start; RuntimeError if any profile runs already."""
+        """Start; RuntimeError if a profile runs already."""
         if self._running is not None:
             raise RuntimeError("A profile is under way.")
         profile = cProfile.Profile()
@@ -165,7 +168,7 @@ class Profiler:
         self._timer = asyncio.get_running_loop().call_later(most_s, self._stop_late)
 
     def stop(self) -> tuple[Path, str]:
-        """Stop, write the file and return what took most time; RuntimeError if none runs."""
+        """Stop, write the file, return the slowest functions; RuntimeError if none runs."""
         profile, self._running = self._running, None
         if profile is None:
             raise RuntimeError("No profile is under way.")

@@ -1,11 +1,9 @@
-"""The speech server as a child process of the program that it speaks for.
+"""Speech server as a child process: ``python -P -m qwen3tts_server.child``.
 
-``python -P -m qwen3tts_server.child``: the first line of standard input is a JSON object with the
-``key`` that clients must show and the ``port`` of 127.0.0.1 to listen on (0 = any). One line of
-JSON is written to standard output: ``ready`` (``url``, ``engine``), or ``error`` (``code``,
-``message``, ``remedy``). It serves until standard input ends, as it does with the parent, however
-that ends. The environment's settings name the engine (``QWEN3TTS__ENGINE__…``),
-else the default one.
+The first line of standard input is a JSON object with the clients' ``key`` and the ``port`` of
+127.0.0.1 (0 = any). One JSON line on standard output says ``ready`` (``url``, ``engine``) or
+``error`` (``code``, ``message``, ``remedy``). It serves until standard input ends, as it does
+with the parent. The engine is the environment's (``QWEN3TTS__ENGINE__…``), else the default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All settings of a server process from file, environment and command line; its engine."""
+"""Settings of a server process from file, environment and command line; its engine."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ KEYS_ENV: Mapping[str, str] = {
     "QWEN3TTS_VOICES_KEYS": "voices_keys",
     "QWEN3TTS_ADMIN_KEYS": "admin_keys",
 }
-"""Variables with the keys of ``server.access``, between commas or white space, by their setting."""
+"""Variables of ``server.access`` keys (comma or white space) by setting."""
 EXAMPLE = "configs/server.yaml"
-"""A file of settings that comes along."""
+"""Packaged example file."""
 
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """Which engine speaks; ``EngineSection`` adds the settings of each."""
+    """Choice of engine; ``EngineSection`` adds each engine's settings."""
 
     name: str = field(default="auto", metadata={"kind": Literal["auto", *ENGINES]})
     """Name in ``qwen3tts_engine.table.ENGINES``, or ``auto``: the best that is installed and speaks
@@ -55,7 +55,7 @@ class EngineChoice:
             raise ValueError(f"name={self.name} needs {entry.requirement}")
 
     def settings(self, name: str) -> Any:
-        """Return the settings of an engine; None where it has none and needs some."""
+        """Return an engine's settings; None: it needs some and has none."""
         return getattr(self, name, None)
 
 
@@ -75,7 +75,7 @@ EngineSection = make_dataclass(
     frozen=True,
     namespace={"__module__": __name__},
 )
-"""The section ``engine``: the choice, and a section of settings for each engine of the table."""
+"""Section ``engine``: the choice, and a section an engine."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class Configuration:
     """Logs."""
 
     def resolved(self) -> dict[str, Any]:
-        """Return all settings as JSON holds them; of secrets only that they are set."""
+        """Settings as JSON types; secrets only as set or not."""
         return dict(plain(self))
 
     def hash(self) -> str:
-        """Return twelve digits that identify these settings; secrets do not count."""
+        """Twelve digits that identify the settings, secrets excluded."""
         text = json.dumps(self.resolved(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -108,12 +108,12 @@ def load_configuration(
     env: Mapping[str, str] | None = None,
     overrides: Iterable[str] = (),
 ) -> Configuration:
-    """Merge a YAML file, the environment and ``a.b=c`` overrides, the later over the earlier.
+    """Merge a YAML file, the environment and ``a.b=c`` overrides, the later first.
 
-    Secrets come from the environment alone; settings may name files that hold them.
+    Secrets come from the environment alone, or from files that settings name.
 
     Raises:
-        BadConfiguration: a setting is unknown, mistyped or invalid; names its place.
+        BadConfiguration: a setting is unknown, mistyped or invalid.
         OSError: the file cannot be read.
     """
     env = os.environ if env is None else env
@@ -128,7 +128,7 @@ def load_configuration(
 
 
 def configuration_from(entry: Entry) -> Configuration:
-    """Return the settings of a section; raises BadConfiguration."""
+    """Parse a section; raises BadConfiguration."""
     return build(Configuration, entry)
 
 
@@ -136,19 +136,18 @@ Progress = Callable[[str, int, int], None]
 """Progress callback: step, done, total; called from any thread."""
 ESPEAK = "The voice is eSpeak NG's; a natural one: pip install 'mr_qwen3tts[voice]'."
 NATURAL = ("onnxruntime", "onnx", "espeakng_loader")
-"""Imports of the engine piper, besides a voice."""
+"""Imports of the engine piper."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultEngine:
     name: Literal["piper", "embedded"]
-    """For ``engine.name``."""
     sentence: str
-    """For people: which voice that is."""
+    """Description for people."""
 
 
 def default_engine() -> DefaultEngine:
-    """Return the best installed engine that runs on any CPU; ``engine.name: auto`` means it."""
+    """Return the best installed CPU engine (``engine.name: auto``)."""
     if all(importlib.util.find_spec(package) for package in NATURAL):
         from qwen3tts_engine.piper.voice_files import installed_voices
 
@@ -162,7 +161,7 @@ def default_engine() -> DefaultEngine:
 
 
 def build_engine(configuration: Configuration, progress: Progress | None = None) -> Engine:
-    """Return the engine, not started, with prepared openings where configured.
+    """Return the engine, not started, with openings if configured.
 
     Raises:
         EngineUnavailable: a package is not installed.

@@ -1,7 +1,6 @@
-"""WebSocket connections of all dialects: one shell for the socket, one base for the session.
+"""WebSocket connections of all dialects: a shell for the socket, a base for the session.
 
-The shell reads, writes, waits and runs tasks; every decision is the session's, which is pure. A
-dialect derives both: its session translates messages, its connection performs the commands.
+The shell does the I/O; the pure session decides. A dialect derives both.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from qwen3tts_wire.errors import EngineFailed, ServerBusy, SpeechError
 log = logging.getLogger(__name__)
 
 GONE = (WebSocketDisconnect, RuntimeError)
-"""Raised by a write to a client that has left."""
+"""Errors of a write to a client that has left."""
 MESSAGE_CHARS = 64
-"""Least cost of a message: an empty one is answered too."""
+"""Least cost of a message."""
 IDLE, TOO_BIG, RESTART, TRY_AGAIN = 4408, 1009, 1012, 1013
-"""Close codes: our own for an idle client, and RFC 6455 section 7.4.1."""
+"""Close codes: ours for idle, and RFC 6455 section 7.4.1."""
 STOPPING = "the server is stopping; connect again"
 
 
@@ -40,20 +39,20 @@ class Close:
 
 @dataclass(frozen=True)
 class ConnectionBounds:
-    """Bounds that hold for a connection whatever its dialect; 0 s is no bound."""
+    """Bounds of a connection in any dialect; 0 s: none."""
 
     message: int
-    """Size of one message: bytes on the wire where ``in_bytes``, else characters."""
+    """Message size, bytes where ``in_bytes``, else characters."""
     backlog: int
-    """Bytes of unwritten answers above which nothing more is read (backpressure)."""
+    """Bytes of unwritten answers that stop reading (backpressure)."""
     first_message_s: float
     idle_s: float
     in_bytes: bool = False
     turn_chars: int = 4096
-    """Read from a client before the others have their turn: 10 ms of cutting into clauses."""
+    """Characters read in a turn: 10 ms of cutting into clauses."""
     turn_writes: int = 4
-    """Writes in a row before the others have their turn: a write does not wait while the socket
-    buffer has room, and a client that left is noticed only between turns."""
+    """Writes in a turn: a write does not wait while the socket buffer has room, and a client that
+    left is noticed only between turns."""
 
     def exceeded_by(self, data: Data) -> bool:
         if self.in_bytes and isinstance(data, str) and len(data) <= self.message < 4 * len(data):
@@ -65,19 +64,19 @@ C = TypeVar("C")
 
 
 class ConnectionSession(ABC, Generic[C]):
-    """Decisions of one connection. Pure: events and the time in, commands out.
+    """Decisions of one connection. Pure.
 
-    The connection calls a method for each event, performs the commands returned, writes what
-    ``data_to_send`` gives (again at ``next_write``), and calls ``tick`` at ``next_deadline``. Times
-    are seconds of the server's monotonic clock.
+    The connection calls a method an event, performs the returned commands, writes
+    ``data_to_send`` (again at ``next_write``), calls ``tick`` at ``next_deadline``. Times:
+    seconds of the server's monotonic clock.
     """
 
     def __init__(self, bounds: ConnectionBounds, now: float | None) -> None:
-        """``now`` None: the client's silence has no bound."""
+        """``now`` None: no idle timeout."""
         self.bounds = bounds
         self._last_activity = now
         self._heard = False
-        """Whether a message came."""
+        """True once a message came."""
         self._draining_until: float | None = None
         self._closed = False
         self._commands: list[C] = []
@@ -88,8 +87,7 @@ class ConnectionSession(ABC, Generic[C]):
     def _handle(self, data: Data, now: float) -> None: ...
 
     @abstractmethod
-    def data_to_send(self, now: float) -> list[Data]:
-        """Return the messages to write next."""
+    def data_to_send(self, now: float) -> list[Data]: ...
 
     @abstractmethod
     def _close(self, code: int, reason: str) -> None: ...
@@ -97,7 +95,7 @@ class ConnectionSession(ABC, Generic[C]):
     @property
     @abstractmethod
     def busy(self) -> bool:
-        """Whether the engine works for the client, so that its silence is not idleness."""
+        """True while the engine works for the client."""
 
     @abstractmethod
     def _drain_expired(self, now: float) -> None: ...
@@ -117,16 +115,16 @@ class ConnectionSession(ABC, Generic[C]):
 
     @property
     def backlog(self) -> int:
-        """Bytes or characters of answers that wait to be written."""
+        """Bytes or characters of unwritten answers."""
         return 0
 
     @property
     def full(self) -> bool:
-        """Whether enough sound waits for the client: the engine waits too."""
+        """True while the engine must wait (backpressure)."""
         return False
 
     def next_write(self, now: float) -> float | None:
-        """Return when ``data_to_send`` has more without a further event."""
+        """Time of more ``data_to_send`` without an event."""
         return None
 
     def gone(self, now: float) -> None: ...
@@ -148,7 +146,7 @@ class ConnectionSession(ABC, Generic[C]):
         return self._take_commands()
 
     def next_deadline(self, now: float) -> float | None:
-        """Return when ``tick`` is due; None: not before the next event."""
+        """Time of ``tick``; None: after the next event."""
         if self._closed:
             return None
         deadlines = [self._idle_until(), *self._deadlines(now)]
@@ -164,7 +162,7 @@ class ConnectionSession(ABC, Generic[C]):
         return self._take_commands()
 
     def drain(self, within_s: float, now: float) -> list[C]:
-        """Finish what is open and take nothing new, as the server stops; may be hastened."""
+        """Finish open work, take nothing new; repeatable with less time."""
         until = now + within_s
         if self._draining_until is None or until < self._draining_until:
             self._draining_until = until
@@ -193,7 +191,7 @@ class ConnectionSession(ABC, Generic[C]):
 
 
 class Connection(ABC, Generic[C]):
-    """One client's WebSocket. ``_write`` is the socket's only writer."""
+    """One client's WebSocket; only ``_write`` writes to it."""
 
     def __init__(
         self,
@@ -212,17 +210,17 @@ class Connection(ABC, Generic[C]):
         self._taken = asyncio.Event()
         self._close: Close | None = None
         self._gone = False
-        """Nothing can be written any more; what still comes in is ignored."""
+        """Set when writing is impossible; input is then ignored."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._under_way: set[asyncio.Task[None]] = set()
 
     @abstractmethod
     def perform(self, command: C) -> None:
-        """Carry out one command of the session, other than ``Close``."""
+        """Perform a session command, except ``Close``."""
 
     async def run(self) -> None:
-        """Serve until the client leaves or the session closes; the WebSocket is accepted."""
+        """Serve until the end; the WebSocket is accepted."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -245,8 +243,8 @@ class Connection(ABC, Generic[C]):
         """Run as one of the server's connections.
 
         Args:
-            service: counts the connection, and drains it.
-            refusal: makes the message that a client gets before 1013, where the dialect has one.
+            service: counts and drains the connection.
+            refusal: makes the message before close code 1013, if any.
         """
         try:
             with service.serving(self.dialect, self.drain):
@@ -261,7 +259,7 @@ class Connection(ABC, Generic[C]):
     # --- for the dialect ---
 
     def act(self, commands: Sequence[C]) -> None:
-        """Carry out what the session decided, then look for data and deadlines."""
+        """Perform the session's commands; reconsider data and deadlines."""
         for command in commands:
             if isinstance(command, Close):
                 self._close = command
@@ -273,7 +271,7 @@ class Connection(ABC, Generic[C]):
         self._schedule()
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None] | None:
-        """Run a task that ends with the connection; None: the connection is over."""
+        """Run a task of the connection; None: it is over."""
         if self._tasks is None:
             work.close()
             return None
@@ -358,7 +356,7 @@ class Connection(ABC, Generic[C]):
 
 
 def speech_error(error: Exception, doing: str) -> SpeechError:
-    """Return an error as the client learns it; one that is no SpeechError goes to the log."""
+    """Return an error for the client; other than SpeechErrors are logged."""
     if isinstance(error, SpeechError):
         return error
     log.error("the engine broke: %s", doing, exc_info=error)
@@ -366,7 +364,7 @@ def speech_error(error: Exception, doing: str) -> SpeechError:
 
 
 def data_of(event: MutableMapping[str, Any]) -> Data | None:
-    """Return the data of a received event; None at the end of the connection."""
+    """Return an event's data; None at the end."""
     if event["type"] != "websocket.receive":
         return None
     text: str | None = event.get("text")
@@ -377,7 +375,7 @@ def data_of(event: MutableMapping[str, Any]) -> Data | None:
 
 
 async def put(socket: WebSocket, messages: Sequence[Data]) -> bool:
-    """Write; False when the client is gone, which the reader learns as well."""
+    """Write; False when the client is gone."""
     try:
         for each in messages:
             if isinstance(each, bytes):

@@ -1,4 +1,4 @@
-"""Middleware before all routes: API key, origin, connections per address, access log. Pure ASGI."""
+"""Middleware: API key, origin, connections by address, access log. Pure ASGI."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from qwen3tts_server.settings import OPEN_PATHS, AccessSettings
 log = logging.getLogger(__name__)
 
 KEY_SUBPROTOCOL = "bearer."
-"""A browser cannot set headers of a WebSocket: it offers ``bearer.`` and its key in base64url (RFC
-4648 section 5, without padding) beside the protocol it speaks."""
+"""A browser offers ``bearer.`` with its key in base64url (RFC 4648 section 5, unpadded), as it
+cannot set WebSocket headers."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ TOO_MANY = Refusal(
 
 
 class Gate:
-    """Middleware that checks key, origin, role and connections per address."""
+    """Check of key, origin, role and connections by address."""
 
     def __init__(
         self,
@@ -208,8 +208,8 @@ def _from_base64url(text: str) -> str | None:
 def origin_allowed(origins: list[str], hosts: list[str], allowed: tuple[str, ...]) -> bool:
     """Return whether a page of this origin may connect.
 
-    A page of the server itself may only where it was reached by its bare address: a name can be
-    made to lead here by its owner (DNS rebinding).
+    The server's own page only by its bare address: a name may be made to lead here (DNS
+    rebinding).
     """
     if len(origins) != 1:
         return False
@@ -235,22 +235,22 @@ def _is_address(name: str) -> bool:
 
 
 def path_of(scope: Scope) -> str:
-    """Return the path below the application's own root."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(root + "/") else path
 
 
 def address_of(scope: Scope) -> str:
-    """Return what connections are counted by: an IPv4 address, or an IPv6 /64, which one customer
-    has (RFC 6177); empty without an address.
+    """Return the counted address: IPv4, or IPv6 /64, one customer's (RFC 6177).
+
+    Empty without an address.
     """
     client = scope.get("client")
     return group_of(client[0]) if client else ""
 
 
 def group_of(address: str) -> str:
-    """Return an address as connections are counted by; see ``address_of``."""
+    """Return an address as counted; see ``address_of``."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -265,14 +265,15 @@ def group_of(address: str) -> str:
 request_log = logging.getLogger("qwen3tts_server.settings")
 
 QUIET = frozenset({"/health", "/ready", "/metrics"})
-"""Polled every few seconds; logged at debug level only."""
+"""Polled paths, logged at debug level."""
 MAX_PATH_CHARS = 128
 _GOOD_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
 class AccessLog:
-    """Middleware: one log line per request or WebSocket, with the ``X-Request-Id`` that it came
-    with, else a new one. Queries are not logged: some clients put keys there.
+    """Access log: a line a request or WebSocket, with ``X-Request-Id``.
+
+    Queries are not logged: some clients put keys there.
     """
 
     def __init__(self, app: ASGIApp, clock: Callable[[], float] = time.monotonic) -> None:

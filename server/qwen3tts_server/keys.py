@@ -1,4 +1,4 @@
-"""API keys, the role of each, and the role that each route asks for."""
+"""API keys with roles, and the routes' roles."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from qwen3tts_settings.key_files import readable_by_others
 from qwen3tts_wire.errors import BadRequest
 
 WEBSOCKET = "WEBSOCKET"
-"""Stands for a method in the table of routes."""
+"""Method of WebSockets in the table."""
 
 
 class Role(IntEnum):
-    """Role of an API key; each includes the ones below it."""
+    """Role of a key; includes the lower ones."""
 
     SPEAK = 1
-    """Speak; upload, list and delete voices of its own."""
+    """Speak; manage own voices."""
     VOICES = 2
-    """List, replace and delete the voices that others have uploaded."""
+    """Manage others' uploaded voices."""
     ADMIN = 3
-    """Whatever changes the server itself."""
+    """Change the server."""
 
     @property
     def word(self) -> str:
@@ -48,16 +48,16 @@ WORDS: Mapping[str, Role] = {role.word: role for role in Role}
 class Grant:
     role: Role
     owner: str
-    """Hash that represents the key in the store of voices; empty: no key."""
+    """Key's hash in the store of voices; empty: no key."""
 
     def may_manage(self, voice: StoredVoice) -> bool:
         return self.role >= Role.VOICES or voice.owner == self.owner
 
 
 EVERYTHING = Grant(Role.ADMIN, "")
-"""A server without keys is open."""
+"""Grant of a server without keys."""
 ANONYMOUS = Grant(Role.SPEAK, "anonymous")
-"""A request without a key at a path that asks for none."""
+"""Grant without a key at an open path."""
 _SCOPE_KEY = "qwen3tts.grant"
 
 
@@ -87,14 +87,12 @@ ROUTES: Mapping[tuple[str, str], Role | None] = {
     ("POST", "/start_profile"): Role.ADMIN,
     ("POST", "/stop_profile"): Role.ADMIN,
 }
-"""The role of each route that belongs to no dialect; None: no key."""
+"""Roles of the server's own routes; None: no key."""
 
 
 class RouteRoles:
-    """The role that each route of an application asks for."""
-
     def __init__(self, *tables: Mapping[tuple[str, str], Role | None]) -> None:
-        """``tables``: of the server and of its dialects; method (or WEBSOCKET) and path."""
+        """``tables``: role by method (or WEBSOCKET) and path."""
         self.routes = {route: role for table in tables for route, role in table.items()}
         self._patterns = [
             (method, compile_path(path)[0], role)
@@ -103,8 +101,7 @@ class RouteRoles:
         ]
 
     def needed(self, method: str, path: str) -> Role:
-        """Return the role that a request needs, WEBSOCKET being a method; an unknown route needs a
-        key."""
+        """Return the needed role; an unknown route needs a key."""
         served = "GET" if method == "HEAD" else method
         for each, pattern, role in self._patterns:
             if each == served and pattern.match(path):
@@ -128,17 +125,13 @@ class RouteRoles:
 log = logging.getLogger(__name__)
 
 MAX_KEY_CHARS = 1024
-"""A longer key is invalid."""
 MAX_FILE_BYTES = 1 << 20
-"""No file of keys is larger."""
 LOOK_AGAIN_S = 1.0
-"""Interval at which the file is checked for changes."""
+"""Interval of checks of the file."""
 _REMARK = re.compile(r"(^|\s)#.*")  # a # within a key belongs to it
 
 
 class ApiKeys:
-    """Valid API keys, each with its role."""
-
     def __init__(
         self,
         keys: Iterable[str] | Mapping[str, Role] = (),
@@ -146,7 +139,7 @@ class ApiKeys:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take keys, by default of the role ``speak``, and those of a file; raises BadRequest."""
+        """Take keys (default role ``speak``) and a file's; raises BadRequest."""
         roles = keys if isinstance(keys, Mapping) else dict.fromkeys(keys, Role.SPEAK)
         self._fixed = [(_digest(key), role) for key, role in roles.items()]
         self._file = file
@@ -174,7 +167,7 @@ class ApiKeys:
         return self.grant(key) is not None
 
     def grant(self, key: str) -> Grant | None:
-        """Return a key's grant in constant time; None: it is not valid."""
+        """Return a key's grant in constant time, or None."""
         self._look_again()
         if len(key) > MAX_KEY_CHARS:
             return None
@@ -184,7 +177,7 @@ class ApiKeys:
         return Grant(Role(found), owner_of(digest)) if found else None
 
     def reload(self) -> None:
-        """Read the file again; if it cannot be read, the keys stay."""
+        """Reload the file; if unreadable, keys stay."""
         if self._file is None:
             return
         try:

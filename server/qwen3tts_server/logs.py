@@ -1,4 +1,4 @@
-"""Logs: lines for people or JSON, without callers' words."""
+"""Logs, plain or JSON, without callers' words."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 TEXT_LOG = "qwen3tts_server.text"
-"""Logger of what callers hear; silent unless ``log_text``."""
+"""Logger of spoken text; silent unless ``log_text``."""
 MAX_CHARS = 2000
-"""Bound of one message; MAX_TRACEBACK_CHARS bounds a traceback."""
+"""Characters of a message; a traceback has MAX_TRACEBACK_CHARS."""
 MAX_TRACEBACK_CHARS = 20_000
 
 LIBRARIES = (
     *("httpx", "httpcore", "websockets", "uvicorn", "multipart", "python_multipart"),
     *("urllib3", "botocore", "aiobotocore", "s3fs", "gcsfs", "fsspec"),
 )
-"""At their finer levels they write headers, addresses and messages: keys, and what people say."""
+"""Their finer levels write headers, addresses and messages: keys, callers' words."""
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""The request or connection that a line is about."""
+"""Request or connection of a line."""
 
 _text_log = logging.getLogger(TEXT_LOG)
 _NEVER = logging.CRITICAL + 10
@@ -44,7 +44,7 @@ class LogSettings:
 
 
 def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Write all log lines of this process to ``stream``, by default standard error."""
+    """Write logs to ``stream``, default standard error."""
     handler = StandardError() if stream is None else logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if settings.form == "json" else TextLines())
     root = logging.getLogger()
@@ -61,7 +61,7 @@ def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 class StandardError(logging.StreamHandler[TextIO]):
-    """Handler that writes to the current ``sys.stderr``, which may have been replaced."""
+    """Handler of the current, replaceable ``sys.stderr``."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -72,7 +72,7 @@ class StandardError(logging.StreamHandler[TextIO]):
 
 
 class JsonLines(logging.Formatter):
-    """Formatter: one JSON object a line with time, level, logger, message, request and fields."""
+    """Formatter: a JSON object with time, level, logger, message, request and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -91,7 +91,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Formatter for people; a traceback is indented beneath its line."""
+    """Formatter for people, with indented tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         parts = [_time(record), record.levelname, f"{record.name}:"]
@@ -107,7 +107,7 @@ class TextLines(logging.Formatter):
 
 
 _CONTROLS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
-"""Characters that end a line or steer a terminal; JSON's own escapes cover the rest."""
+"""Line ends and terminal controls that JSON does not escape."""
 
 
 def _one_line(text: str) -> str:

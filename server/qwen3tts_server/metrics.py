@@ -26,7 +26,7 @@ LEAD_S = (0, 0.02, 0.04, 0.06, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 
 
 class ServerMetrics:
-    """Metrics of one server, in a registry of its own."""
+    """Metrics of one server in its own registry."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -125,7 +125,7 @@ class ServerMetrics:
 
 
 class DialectMetrics:
-    """Observer that counts one dialect's utterances."""
+    """Observer that counts a dialect's utterances."""
 
     def __init__(self, meter: ServerMetrics, name: str) -> None:
         # Children are found once: ``labels`` costs more than the counting.
@@ -223,14 +223,13 @@ def _version() -> str:
 
 log = logging.getLogger("qwen3tts_server.utterances")
 text_log = logging.getLogger(TEXT_LOG)
-"""Silent unless the settings say ``log_text``."""
+"""Silent unless ``log_text``."""
 ERRORS_WRITTEN = 20
-"""Errors of one connection that have a line each; of the others, every thousandth has one: else a
-client that sends nonsense could fill the disk."""
+"""Logged errors a connection, then every thousandth: clients must not fill the disk."""
 
 
 class UtteranceLog:
-    """Observer that logs each utterance and passes events on."""
+    """Observer that logs utterances and passes events on."""
 
     def __init__(self, observer: UtteranceObserver, dialect: str) -> None:
         self._observer = observer

@@ -1,4 +1,4 @@
-"""Ray Serve application: replicas that drain when the controller stops them."""
+"""Ray Serve application with draining replicas."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOPPING = "STOPPING"
-"""``ReplicaState`` of Ray Serve's ``ServeInstanceDetails``."""
+"""``ReplicaState`` of ``ServeInstanceDetails``."""
 MARGIN_S = 5.0
-"""Before Ray's time is over all is to be said and closed."""
+"""Reserve before Ray's time is over."""
 
 USUAL_GRACE_S = 20.0
-"""Ray's ``graceful_shutdown_timeout_s`` where none is configured."""
+"""Ray's default ``graceful_shutdown_timeout_s``."""
 
 Details = Mapping[str, Any]
-"""Ray Serve's ``ServeInstanceDetails`` as its REST interface has it."""
+"""``ServeInstanceDetails`` of Ray Serve's REST interface."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,7 @@ class Identity:
 
 
 def leave_within(details: Details, me: Identity) -> float | None:
-    """Return the seconds within which a replica must drain; None: it stays, as one that the
-    controller does not list (yet).
-    """
+    """Return the seconds for a replica's drain; None: it stays, as an unlisted one does."""
     deployment = (
         details.get("applications", {})
         .get(me.application, {})
@@ -93,7 +91,7 @@ async def drain_when_told(
 
 
 DEPLOYMENT = "Speech"
-"""The deployment's name, in ``configs/ray.yaml``."""
+"""Name in ``configs/ray.yaml``."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class Arguments:
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Arguments:
-        """Parse the mapping of a configuration; raises BadRequest."""
+        """Parse a configuration's mapping; raises BadRequest."""
         known = [each.name for each in fields(cls)]
         if unknown := sorted(given.keys() - {*known}):
             raise BadRequest(
@@ -135,13 +133,13 @@ class Arguments:
 
 
 class SpeechReplica:
-    """Interface of a replica to Ray Serve."""
+    """Replica towards Ray Serve."""
 
     app: FastAPI
     """Set by Ray's ingress."""
 
     async def check_health(self) -> None:
-        """Raise where this replica must be replaced by Ray."""
+        """Raise where Ray must replace the replica."""
         service: Service = self.app.state.service
         if not service.started:
             raise EngineUnavailable("The engine of this replica is not running.")
@@ -152,7 +150,7 @@ def replica_app(
     engine: Engine,
     watch: Callable[[Service], Coroutine[Any, Any, None]] | None = None,
 ) -> FastAPI:
-    """Return the application of one replica; ``watch(service)`` runs as long as it does."""
+    """Return a replica's application; ``watch(service)`` runs with it."""
     app = create_app(engine, configuration.server)
     service: Service = app.state.service
     inner = app.router.lifespan_context
@@ -182,10 +180,11 @@ def application(args: Mapping[str, Any]) -> Application:
 def speech_application(
     args: Mapping[str, Any], engine: Callable[[Configuration], Engine]
 ) -> Application:
-    """Return the application for an engine of one's own; ``engine`` is called in each replica.
+    """Return the application; ``engine`` is called in each replica.
 
-    Raises EngineUnavailable without Ray Serve, BadRequest or BadConfiguration for invalid
-    arguments.
+    Raises:
+        EngineUnavailable: Ray Serve is missing.
+        BadRequest, BadConfiguration: invalid arguments.
     """
     try:
         from ray import serve

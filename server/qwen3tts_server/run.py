@@ -1,4 +1,4 @@
-"""Serving with uvicorn: listening, signals, draining, systemd."""
+"""uvicorn: listening, signals, draining, systemd."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from qwen3tts_wire.process import heap, raise_descriptor_limit
 
 
 def notify(state: str, env: Mapping[str, str] | None = None) -> bool:
-    """Send ``READY=1``, ``STOPPING=1`` or the like to systemd; False where it does not listen."""
+    """Send ``READY=1`` or the like to systemd; False without it."""
     address = (os.environ if env is None else env).get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False
@@ -45,14 +45,14 @@ log = logging.getLogger(__name__)
 
 
 BACKLOG = 1024
-"""Connections that wait to be accepted."""
+"""Connections not yet accepted."""
 MOST_FILES = 65_536
-"""Descriptors wanted where the number of sockets is unbounded."""
+"""Descriptors where sockets are unbounded."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class AddressBusy(SpeechError):
-    """The address to listen on is taken."""
+    """The address is taken."""
 
     code = "address_busy"
 
@@ -60,11 +60,11 @@ class AddressBusy(SpeechError):
 @dataclass(frozen=True)
 class RunningServer:
     url: str
-    """Address for SpeechClient."""
+    """For SpeechClient."""
     port: int
     service: Service
     reload: Callable[[], None] = lambda: None
-    """Reads certificate and API keys again; what cannot be used leaves the old ones."""
+    """Reloads certificate and keys; invalid ones leave the old."""
 
 
 @contextlib.asynccontextmanager
@@ -74,12 +74,12 @@ async def running_server(
     port: int = 0,
     settings: ServerSettings | None = None,
 ) -> AsyncIterator[RunningServer]:
-    """Serve ``engine`` in this event loop; start it before and close it after.
+    """Serve ``engine`` in this event loop, started and closed here.
 
     Raises:
         EngineUnavailable: the engine cannot start.
         AddressBusy: the port is in use.
-        BadRequest: the address, the certificate or the file of API keys cannot be used.
+        BadRequest: invalid address, certificate or file of keys.
     """
     settings = replace(settings or ServerSettings(), host=host, port=port)
     tls = tls_of(settings.access)
@@ -120,11 +120,10 @@ def serve(
     on_ready: Callable[[RunningServer], None] | None = None,
     on_stopping: Callable[[RunningServer], None] | None = None,
 ) -> signal.Signals | None:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal stops immediately.
+    """Serve until SIGTERM or SIGINT, then drain; a second signal stops.
 
-    SIGHUP reads certificate and API keys again. Returns the signal that interrupted the start (a
-    thread of ``Engine.start`` may still load) or the drain; None after an orderly end. Raises what
-    ``running_server`` raises.
+    SIGHUP reloads certificate and keys. Returns the signal that interrupted start (a thread of
+    ``Engine.start`` may still load) or drain, else None. Raises as ``running_server``.
     """
     raise_descriptor_limit((settings or ServerSettings()).access.max_sockets or MOST_FILES)
     return asyncio.run(
@@ -139,7 +138,7 @@ async def serve_until_signal(
     on_ready: Callable[[RunningServer], None] | None = None,
     on_stopping: Callable[[RunningServer], None] | None = None,
 ) -> signal.Signals | None:
-    """``serve`` for a program with an event loop of its own."""
+    """``serve`` within an event loop."""
     settings = settings or ServerSettings()
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -268,7 +267,7 @@ def _config(
 
 
 def largest_message(settings: ServerSettings) -> int:
-    """Return the bytes of the largest message of any dialect; each has its own bound."""
+    """Return the largest message of any dialect, bytes."""
     return max(
         settings.limits.max_message_bytes,
         settings.vllm_omni.max_config_chars * 4,

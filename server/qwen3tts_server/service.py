@@ -22,11 +22,11 @@ from qwen3tts_wire.messages import ContextOpen
 T = TypeVar("T")
 
 CLOSE_GRACE_S = 2.0
-"""Time for clients to answer the close of their connection."""
+"""Time for clients to answer a close."""
 
 
 class Service:
-    """Engine, metrics and connections of a server, shared by all dialects."""
+    """Engine, metrics and connections, shared by dialects."""
 
     def __init__(self, engine: Engine, settings: ServerSettings) -> None:
         self.voices = (
@@ -34,23 +34,21 @@ class Service:
             if isinstance(engine, VoiceCatalogue)
             else VoiceCatalogue(engine, settings.voices)
         )
-        """The engine, and its voices by all their names."""
+        """Engine with all voice names."""
         if settings.access.has_keys:
             self.voices.suggests_brought = False
         self.engine: Engine = self.voices
         self.settings = settings
         self.encoding = EncodingThreads()
-        """Threads that encode compressed answers."""
         self.recognition = Recognition(self.engine, settings.openai.whisper)
-        """Transcription of recordings."""
         self.meter = ServerMetrics(self.engine)
         self.started = False
         self.draining = False
         self._under_way: dict[object, Callable[[float], None]] = {}
-        """Connections and requests, with their callbacks for a drain."""
+        """Connections and requests with drain callbacks."""
         self._speaking: set[SpeechStream] = set()
         self.dialects_configured: set[str] = set()
-        """Dialects that have read their section of ``server.dialects``."""
+        """Dialects that have read their section."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -63,7 +61,7 @@ class Service:
         return self.started and not self.draining
 
     async def start(self) -> None:
-        """Start the engine, once; raises what it raises."""
+        """Start the engine once; raises as it does."""
         if not self.started:
             self.recognition.start()
             await self.engine.start()
@@ -95,7 +93,7 @@ class Service:
             each.fail(ServerBusy("The server stopped before the end of the text."))
 
     def dialect_settings(self, name: str, kind: type[T]) -> T:
-        """Return a dialect's section of ``server.dialects``; raises BadConfiguration."""
+        """Return a dialect's section; raises BadConfiguration."""
         self.dialects_configured.add(name)
         path = f"server.dialects.{name}"
         return build(kind, entry_of(self.settings.dialects.get(name, {}), path), path)
@@ -107,10 +105,10 @@ class Service:
     def serving(
         self, dialect: str, on_drain: Callable[[float], None] = lambda _: None
     ) -> Iterator[None]:
-        """Count a connection or request; ``on_drain`` is called with the seconds left.
+        """Count a connection or request; ``on_drain`` gets the seconds left.
 
         Raises:
-            ServerBusy: the server is not ready, stopping, or has all the connections it takes.
+            ServerBusy: not ready, stopping, or full.
         """
         try:
             if not self.ready:
@@ -137,7 +135,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def speaking(self, order: ContextOpen, dialect: str) -> AsyncIterator[SpeechStream]:
-        """Speak for a client of another protocol; raises what SpeechStream raises."""
+        """Speak for another protocol; raises as SpeechStream."""
         observer = self.observer(dialect)
         # A voice that another replica has just stored; what is wrong with a name is said below.
         with contextlib.suppress(SpeechError):

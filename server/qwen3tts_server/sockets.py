@@ -1,9 +1,8 @@
 """Bounded HTTP and WebSocket connections for uvicorn.
 
-uvicorn bounds the time between two requests and the size of a WebSocket message. What it and a
-reverse proxy cannot do is here: a bound on sockets by address, times for a request's head and body
-and for a client that reads nothing, and turns, so that one client's burst does not stall the others
-(asyncio hands over up to 256 KiB, which can be 40,000 WebSocket frames: half a second of work).
+Beyond uvicorn's own bounds: sockets by address, times of a request's head and body and of
+clients that do not read, and turns, as asyncio hands over up to 256 KiB (40,000 WebSocket
+frames: half a second of work).
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from qwen3tts_server.gate import group_of
 from qwen3tts_server.settings import AccessSettings
 
 TURN_BYTES = 4096
-"""Taken of one connection before the others have their turn; some 10 ms where all is small."""
+"""Of one connection a turn; at most some 10 ms."""
 
 
 class ReadGate:
-    """A transport, with whether its protocol wants to read; turns pause reading besides."""
+    """Transport and its protocol's pause state; turns pause it too."""
 
     def __init__(self, inner: Any, on_open: Callable[[], None]) -> None:
         self.inner = inner
@@ -49,7 +48,7 @@ class ReadGate:
 
 
 class TurnedProtocol(asyncio.Protocol):
-    """Mixin for a protocol: ``data_received`` gets at most TURN_BYTES per turn of the loop."""
+    """Mixin: at most TURN_BYTES a turn of the loop."""
 
     def connection_made(self, transport: Any) -> None:
         self._held = bytearray()
@@ -103,13 +102,13 @@ class TurnedProtocol(asyncio.Protocol):
 
 
 GRACE_S = 2.0
-"""Time for the last bytes to a client that is given up."""
+"""Time for the last bytes."""
 HEAD_BYTES = 16 * 1024
-"""Size of a request's head."""
+"""Of a request."""
 
 
 class SocketCounter:
-    """Open sockets of one server, by address."""
+    """Open sockets by address."""
 
     def __init__(self, settings: AccessSettings) -> None:
         self.settings = settings
@@ -117,7 +116,7 @@ class SocketCounter:
         self._by_address: Counter[str] = Counter()
 
     def came(self, address: str) -> bool:
-        """Count a socket; False if it is one too many, and not counted."""
+        """Count a socket; False: too many, not counted."""
         most, most_each = self.settings.max_sockets, self.settings.max_sockets_per_address
         if most and self.open >= most:
             return False
@@ -154,7 +153,7 @@ class _Timers:
 
 
 class BoundedConfig(uvicorn.Config):
-    """uvicorn's configuration, with the sockets that its connections count in."""
+    """uvicorn's configuration with the counter."""
 
     def __init__(self, app: Any, sockets: SocketCounter, **options: Any) -> None:
         super().__init__(app, http=BoundedHttp, ws=BoundedWebSocket, **options)
@@ -162,12 +161,12 @@ class BoundedConfig(uvicorn.Config):
 
 
 class BoundedProtocol(TurnedProtocol):
-    """Mixin for uvicorn's protocols: counts the socket, and bounds a client that does not read."""
+    """Mixin: counts sockets, bounds clients that do not read."""
 
     transport: Any
     sockets: SocketCounter
     address: str | None = None
-    """As the socket was counted."""
+    """As counted."""
     timers: _Timers | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -192,7 +191,7 @@ class BoundedProtocol(TurnedProtocol):
 
 
 class BoundedWebSocket(BoundedProtocol, WebSocketsSansIOProtocol):
-    """WebSocket with a time bound on a client that does not read."""
+    """WebSocket with a bound on unread data."""
 
     def __init__(self, config: BoundedConfig, *args: Any, **options: Any) -> None:
         super().__init__(config, *args, **options)
@@ -267,7 +266,7 @@ class BoundedWebSocket(BoundedProtocol, WebSocketsSansIOProtocol):
 
 
 class BoundedHttp(BoundedProtocol, H11Protocol):
-    """HTTP connection with time bounds on a request's head and body."""
+    """HTTP with time bounds on head and body."""
 
     def __init__(self, config: BoundedConfig, *args: Any, **options: Any) -> None:
         super().__init__(config, *args, **options)
@@ -340,7 +339,7 @@ class BoundedHttp(BoundedProtocol, H11Protocol):
 
 
 class _OneLength(h11.Connection):
-    """Refuses a request with two lengths (RFC 9112 section 6.3, request smuggling)."""
+    """Refusal of two lengths (RFC 9112 section 6.3, request smuggling)."""
 
     def next_event(self) -> Any:
         event = super().next_event()

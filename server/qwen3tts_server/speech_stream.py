@@ -1,4 +1,4 @@
-"""One utterance as an asynchronous iterator, for dialects other than our own."""
+"""Utterance as an asynchronous iterator, for other dialects."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ log = logging.getLogger(__name__)
 
 
 class UtteranceObserver(Protocol):
-    """Observes utterances; must neither fail nor block."""
+    """Observer; must neither fail nor block."""
 
     def opened(self, utterance: Utterance) -> None: ...
 
     def reported(self, utterance: Utterance, report: PlayoutReport, now: float) -> None: ...
 
     def ended(self, utterance: Utterance, outcome: str, now: float) -> None:
-        """The utterance ended: ``done``, ``cancelled``, ``gone`` (client left), or an error's code.
-        A done one may be cancelled afterwards.
+        """End as ``done``, ``cancelled``, ``gone`` (client left), or an error's code.
+
+        A done one may be cancelled later.
         """
         ...
 
@@ -42,8 +43,6 @@ class UtteranceObserver(Protocol):
 
 
 class NullObserver:
-    """Observer that does nothing."""
-
     def opened(self, utterance: Utterance) -> None: ...
 
     def reported(self, utterance: Utterance, report: PlayoutReport, now: float) -> None: ...
@@ -77,15 +76,15 @@ def utterance_for(
 
 
 class SpeechStream:
-    """Asynchronous iterator of ``AlignedWords`` and ``AudioPiece`` in the order's format.
+    """Iterator of ``AlignedWords`` and ``AudioPiece`` in the order's format.
 
-    The engine speaks one clause after the other, and waits while ``ahead_ms`` lie here unread.
-    Leaving the context, or ``aclose``, takes the clause under way back immediately.
+    Clauses are spoken in turn; the engine waits while ``ahead_ms`` are unread. Leaving the
+    context takes the clause back.
 
     Raises:
         UnknownVoice: no such voice or language.
         BadRequest: the format is not served.
-        EngineUnavailable: the library for the sample rate is missing.
+        EngineUnavailable: the resampling library is missing.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class SpeechStream:
         self._clock = clock
         self._observer = observer or NullObserver()
         self.utterance = utterance_for(engine, order, settings, SegmenterSettings(), clock())
-        """Its state: ``marks``, ``words``, ``sent``, ``generated``, ``text``."""
+        """State: ``marks``, ``words``, ``sent``, ``generated``, ``text``."""
         self._most_ms = settings.limits.max_window_ms
         self._go = asyncio.Event()
         self._go.set()
@@ -114,7 +113,7 @@ class SpeechStream:
         self._outcome: str | None = None
         self._error: SpeechError | None = None
         self._pause: asyncio.TimerHandle | None = None
-        """Turns a pause in the text into a flush."""
+        """Flush on a pause."""
         self._observer.opened(self.utterance)
 
     # --- text in ---
@@ -160,14 +159,14 @@ class SpeechStream:
                     return item
 
     def fail(self, error: SpeechError) -> None:
-        """End it from outside: the iterator raises ``error`` next."""
+        """End with ``error``, raised by the iterator."""
         if self._outcome is None:
             self._error = error
             self._end(error.code)
             self._stop()
 
     def cancel(self) -> None:
-        """End it at the client's request: the iterator ends, the engine stops immediately."""
+        """End the iterator and the engine's work."""
         if self._outcome is None:
             self._closed = True
             self._outcome = "cancelled"
@@ -175,7 +174,7 @@ class SpeechStream:
             self._stop()
 
     async def aclose(self) -> None:
-        """Take the clause under way back from the engine; idempotent."""
+        """Take the clause back; idempotent."""
         self._closed = True
         self._end("gone")
         self._stop()

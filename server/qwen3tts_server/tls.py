@@ -1,4 +1,4 @@
-"""TLS of the listening socket: certificate and key, replaced while it serves."""
+"""TLS of the listener, replaceable while serving."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ _REMEDY = (
 
 
 class ServerTls:
-    """TLS context of a listening socket with a replaceable certificate.
+    """Listener context with a replaceable certificate.
 
-    OpenSSL replaces a context's chain before it checks the key, so files are read into a new
-    context, which serves new handshakes once it is valid.
+    OpenSSL replaces a chain before it checks the key: files are read into a new context, used
+    once valid.
     """
 
     def __init__(self, settings: AccessSettings) -> None:
-        """Read certificate and key; BadRequest if they are unreadable, mismatched, out of date, or
-        the key is readable by every user.
+        """Read the files.
+
+        Raises:
+            BadRequest: unreadable, mismatched, out of date, or the key is world-readable.
         """
         self._settings = settings
         self.context = self._current = _loaded(settings)
-        """Context of the listening socket."""
         self.context.sni_callback = self._choose
 
     def reload(self) -> None:
-        """Read the files again for new handshakes; BadRequest leaves the old ones."""
+        """Reload for new handshakes; BadRequest leaves the old files."""
         self._current = _loaded(self._settings)
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
@@ -46,12 +47,12 @@ class ServerTls:
 
 
 def tls_of(settings: AccessSettings) -> ServerTls | None:
-    """Return the TLS of the settings; None without a certificate. Raises BadRequest."""
+    """Return the settings' TLS or None; raises BadRequest."""
     return None if settings.tls_cert is None else ServerTls(settings)
 
 
 def key_file(settings: AccessSettings) -> Path | None:
-    """Return the file that holds the private key of TLS; None without TLS."""
+    """Return the file with the private key, or None."""
     return settings.tls_key or settings.tls_cert
 
 

@@ -1,4 +1,4 @@
-"""PCM of the engine as the client's format: sample rate and G.711."""
+"""Engine PCM as the client's format."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from qwen3tts_wire.formats import AudioFormat
 from qwen3tts_wire.heard import Word
 
 MOST_PHASES = 160
-"""Phases of our filter, which is a table (44.1 kHz of 24 kHz has 147). Beyond that a
-table takes megabytes, and the time of others to be made."""
+"""Filter phases (44.1 kHz of 24 kHz: 147); more take megabytes and time."""
 
 
 class Resampling(Protocol):
-    """A resampling stream: output sample k lies at k / to_hz of the input."""
+    """Resampling stream: output k lies at k / to_hz of the input."""
 
     def push(self, pcm: Pcm) -> Pcm: ...
 
@@ -29,7 +28,7 @@ class Resampling(Protocol):
 
 
 def resampling(from_hz: int, to_hz: int) -> Resampling:
-    """Return a converter between two rates; raises EngineUnavailable."""
+    """Return a converter; raises EngineUnavailable."""
     if to_hz // math.gcd(from_hz, to_hz) <= MOST_PHASES:
         return Resampler(from_hz, to_hz, aligned=True)
     return _FFmpeg(from_hz, to_hz)
@@ -79,10 +78,10 @@ class _FFmpeg:
 
 
 class Transcoder:
-    """Converts one context's samples from the engine's rate to its format.
+    """Converter of a context's samples.
 
-    Engine sample n is context sample n * rate / engine rate. The resampler holds back its group
-    delay (3 ms) until ``flush``.
+    Engine sample n is context sample n * rate / engine rate; the group delay (3 ms) is held
+    until ``flush``.
     """
 
     def __init__(self, engine_hz: int, form: AudioFormat) -> None:
@@ -91,11 +90,10 @@ class Transcoder:
         same = engine_hz == form.sample_rate
         self._resampler = None if same else resampling(engine_hz, form.sample_rate)
         self._in = 0
-        """Engine samples since the last flush."""
+        """Engine samples since the flush."""
         self._out = 0
-        """Context samples up to the last flush."""
+        """Context samples up to the flush."""
         self.samples = 0
-        """Context samples given out."""
 
     def push(self, pcm: bytes) -> bytes:
         self._in += len(pcm) // 2
@@ -107,7 +105,7 @@ class Transcoder:
         return self._encode(from_bytes(pcm))
 
     def flush(self) -> bytes:
-        """Return what is held back; following samples begin a new stream."""
+        """Return held samples; a new stream follows."""
         data = b"" if self._resampler is None else self._encode(self._resampler.flush())
         self._in = 0
         self._out = self.samples
@@ -118,7 +116,7 @@ class Transcoder:
         return self._in
 
     def word(self, word: Word, origin: int) -> Word:
-        """Return a request's word in context samples; ``origin`` is the request's position."""
+        """Return a request's word at ``origin`` in context samples."""
         return word.moved(origin).at_rate(self._engine_hz, self._form.sample_rate).moved(self._out)
 
     def _encode(self, pcm: Pcm) -> bytes:

@@ -1,4 +1,4 @@
-"""State of one context on the server: text, clauses, audio to send. Pure."""
+"""Server state of a context: text, clauses, audio. Pure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from qwen3tts_wire.heard import Heard, Word, heard
 from qwen3tts_wire.messages import ContextOpen, PlayoutReport
 
 AUDIBLE = 328
-"""A sample beyond 1 % of full scale (-40 dBFS) can be heard on a telephone."""
+"""1 % of full scale (-40 dBFS), audible on a telephone."""
 SHORTEST_GAP_S = 0.02
-"""A wait shorter than a packet of 20 ms is no gap: every listener holds that much."""
+"""Shorter waits are covered by a packet of 20 ms."""
 ENGINE_MARKS = ("slot", "prefill", "first_codes", "starter")
-"""Marks that an engine may tell; ``slot`` else is when it was asked."""
+"""Marks of engines; ``slot`` defaults to the request."""
 _BY_WEIGHT: tuple[EndReason, ...] = ("text_end", "dry", "silence", "frame_cap", "regenerated")
-"""Reasons why generations end, the least disturbing first; a context reports the worst of them."""
+"""End reasons, least disturbing first; a context reports the worst."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,12 @@ class AudioPiece:
 
 
 @dataclass(frozen=True)
-class Done:
-    """All audio is sent."""
+class Done: ...
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The engine failed; the audio before is sent."""
+    """The engine failed; earlier audio is sent."""
 
     error: SpeechError
 
@@ -56,7 +55,7 @@ Item = AlignedWords | AudioPiece | Done | Failed
 
 
 class Utterance:
-    """State of one context. ``now`` is the server's monotonic clock in seconds."""
+    """State of a context; ``now``: server's monotonic seconds."""
 
     def __init__(
         self,
@@ -70,27 +69,24 @@ class Utterance:
     ) -> None:
         self.opened = opened
         self.mode = mode
-        """Mode in which text becomes speech."""
         self.reason: EndReason = "text_end"
-        """Reason of its end."""
         self.marks: dict[str, float] = {}
         self.words: list[Word] = []
         self.sent = 0
         """Samples handed to the connection."""
         self.clauses = 0
         self.speaking = False
-        """Whether a request is with the engine."""
+        """True while a request is with the engine."""
         self.paused = False
-        """Whether the engine waits because enough is buffered here."""
+        """True while the engine waits for the buffer."""
         self.over = False
-        """Whether nothing more is made: all is said, or the engine failed."""
+        """True once all is said or the engine failed."""
         self.gaps: list[float] = []
-        """Seconds for which a listener who plays the sound as it is made had to wait for the
-        engine; what it waits for text is not counted."""
+        """Seconds a listener waited for the engine, not for text."""
         self.counted = False
-        """Whether it was counted as over."""
+        """True once counted as over."""
         self.context = ContextVoice()
-        """The voice of its clauses; contexts that sound as one share it."""
+        """Voice of its clauses, shared by like contexts."""
         self._plays_until: float | None = None
         self._settings = settings
         self._text = GrowingText()
@@ -183,7 +179,7 @@ class Utterance:
     # --- the engine ---
 
     def next_request(self) -> SynthesisRequest | None:
-        """Return the next text for the engine; None: it is not its turn."""
+        """Return the next engine text, or None."""
         if self.speaking or self.paused or self.over:
             return None
         piece = self._plan.next()
@@ -356,7 +352,7 @@ class Utterance:
         return self._waiting_text and not self.over
 
     def flush_deadline(self, now: float) -> float | None:
-        """Return when a pause in the text becomes a flush; None while nothing is held."""
+        """Time at which a pause becomes a flush, or None."""
         pause_ms = self.opened.pause_flush_ms
         if pause_ms is None:
             pause_ms = self._settings.pause_flush_ms

@@ -1,1 +1,1 @@
-"""The protocols of other servers, served to their clients unchanged."""
+"""Protocols of other servers."""

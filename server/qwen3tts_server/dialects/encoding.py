@@ -1,7 +1,7 @@
-"""Samples as audio files: WAV, FLAC, MP3, Opus, AAC, or raw PCM.
+"""Samples as audio files: WAV, FLAC, MP3, Opus, AAC, raw PCM.
 
-A second of audio costs 0.4 (FLAC) to 8 ms (MP3) of a core, so compressed forms are encoded on
-``EncodingThreads``, not on the event loop. FFmpeg's encoders release the GIL.
+A second of audio costs 0.4 (FLAC) to 8 ms (MP3) of a core: compressed forms use
+``EncodingThreads``. FFmpeg's encoders release the GIL.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 INSTALL = "Install it on the server: pip install 'mr_qwen3tts[server]'. wav and pcm need nothing."
 JOB_BYTES = 48_000
-"""One second at 24 kHz: no client has a thread for longer before the next one has its turn."""
+"""One second at 24 kHz: longest use of a thread by one client."""
 
 
 @dataclass(frozen=True)
 class _Form:
     content_type: str
     container: str = ""
-    """FFmpeg's name of the muxer; empty for what needs none."""
+    """FFmpeg's muxer; empty: none."""
     codec: str = ""
     bit_rate: int = 0
     codec_options: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     """The muxer's, for a stream."""
     rates: tuple[int, ...] = ()
-    """Sample rates that the codec has, rising, hertz; empty: any."""
+    """Supported rates, rising, hertz; empty: any."""
 
 
 _MPEG_RATES = (8000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
@@ -73,7 +73,7 @@ _FORMS: Mapping[str, _Form] = {
     "aac": _Form("audio/aac", "adts", "aac", 64_000, rates=_MPEG_RATES),
 }
 FORMS = tuple(_FORMS)
-"""The names of ``response_format``."""
+"""By ``response_format``."""
 Form = Literal["wav", "pcm", "flac", "mp3", "opus", "aac"]
 
 
@@ -87,19 +87,21 @@ class _Encoder(Protocol):
 
 
 class SoundEncoder:
-    """Encoder of one stream of samples, s16le mono of ``sample_rate`` hertz. Not thread-safe.
+    """Encoder of a stream, s16le mono at ``sample_rate`` hertz. Not thread-safe.
 
-    What ``push`` and ``flush`` return, in order, is one file. Raises BadRequest for an unknown
-    form, EngineUnavailable where its library is missing.
+    The results of ``push`` and ``flush`` make one file.
+
+    Raises:
+        BadRequest: unknown form.
+        EngineUnavailable: its library is missing.
     """
 
     def __init__(self, form: str, sample_rate: int) -> None:
         kind = _kind(form)
         self.form = form
         self.compressed = bool(kind.container)
-        """Whether it costs enough to be encoded on a thread."""
+        """True if it must run on a thread."""
         self.content_type = kind.content_type
-        """For the Content-Type of the answer."""
         self._rest = b""
         self._flushed = False
         self._inner: _Encoder
@@ -109,7 +111,7 @@ class SoundEncoder:
             self._inner = _Plain(wav_header(None, sample_rate) if form == "wav" else b"")
 
     def push(self, pcm: bytes) -> bytes:
-        """Encode samples; return the bytes of the file that are ready."""
+        """Encode samples; return the ready bytes."""
         if self._flushed:
             raise ValueError("flush() was called: the file is complete")
         pcm = self._rest + pcm
@@ -118,7 +120,7 @@ class SoundEncoder:
         return self._inner.push(pcm) if pcm else b""
 
     def flush(self) -> bytes:
-        """Return the end of the file; a second call returns nothing."""
+        """Return the end of the file, once."""
         if self._flushed:
             return b""
         self._flushed = True
@@ -126,25 +128,25 @@ class SoundEncoder:
 
 
 def content_type(form: str) -> str:
-    """Return a form's Content-Type; BadRequest for one that is not served."""
+    """Return a form's Content-Type; raises BadRequest."""
     return _kind(form).content_type
 
 
 def rate_for(form: str, sample_rate: int) -> int:
-    """Return the lowest sample rate of a form that keeps all of ``sample_rate``, at most 48 kHz."""
+    """Return a form's lowest rate that keeps ``sample_rate``, at most 48 kHz."""
     rates = _kind(form).rates or (sample_rate,)
     return next((each for each in rates if each >= sample_rate), rates[-1])
 
 
 class SoundFile:
-    """Encoder of samples, s16le mono, into a seekable file with an exact header."""
+    """Encoder of s16le mono into a seekable file with exact header."""
 
     def __init__(self, form: str, sample_rate: int, file: BinaryIO) -> None:
         """``form``: one with a container, such as mp3; ``file`` stays open."""
         self._muxed = _Muxed(_kind(form), sample_rate, file)
 
     def push(self, pcm: bytes) -> None:
-        """Append samples; raises ``OSError`` where the file cannot be written."""
+        """Append samples; raises ``OSError``."""
         self._muxed.push(pcm)
 
     def close(self) -> None:
@@ -152,7 +154,7 @@ class SoundFile:
 
 
 def encode_whole(form: str, sample_rate: int, pcm: bytes) -> bytes:
-    """Encode all samples (s16le mono) as one file with exact lengths, FLAC checksum, MP3 gaps."""
+    """Encode s16le mono with exact lengths, FLAC checksum, MP3 gaps."""
     kind = _kind(form)
     pcm = pcm[: len(pcm) & ~1]
     if form == "pcm":
@@ -168,10 +170,9 @@ def encode_whole(form: str, sample_rate: int, pcm: bytes) -> bytes:
 
 
 class EncodingThreads:
-    """Threads that encode all clients' compressed audio, off the event loop.
+    """Encoder threads of all clients; one core is left free.
 
-    A job is at most JOB_BYTES of audio; jobs run in their order. One core is left to the event loop
-    and the engine.
+    A job is at most JOB_BYTES of audio; jobs run in order.
     """
 
     def __init__(self, threads: int = 0) -> None:
@@ -204,7 +205,7 @@ class EncodingThreads:
         return file.getvalue()
 
     def close(self) -> None:
-        """End the threads after the jobs under way; those that wait are cancelled."""
+        """End after running jobs; cancel the others."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -257,7 +258,6 @@ class _Muxed:
         self._rate = sample_rate
         self._file = file
         self._at = 0
-        """Samples so far."""
         self._frame: Callable[..., AudioFrame] = av.AudioFrame.from_ndarray
         whole = not isinstance(file, _Stream)
         options = {} if whole and kind.container == "mp3" else dict(kind.options)

@@ -1,4 +1,4 @@
-"""Bodies of HTTP requests and answers: JSON, forms, paced sending, HEAD."""
+"""HTTP bodies: JSON, forms, paced sending, HEAD."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from qwen3tts_server.dialects.http_errors import BodyTooLarge, WrongContentType
 from qwen3tts_wire.errors import BadRequest
 
 MOST_PARTS = 20_000
-"""Commas, colons and brackets in a JSON body. To read a mebibyte of small fields takes 50 ms, of
-one string 1 ms, and everybody waits meanwhile."""
+"""Commas, colons and brackets of a JSON body: a mebibyte of small fields takes 50 ms of the event
+loop, of one string 1 ms."""
 MOST_DIGITS = 40
-"""Digits of a number parsed as an integer; a longer one becomes a float, which is quicker."""
+"""Longest integer; a longer number becomes a float, which is quicker."""
 THREAD_BYTES = 1 << 18
-"""A body of at least this size is parsed in a thread; 16 MiB take 0.1 s."""
+"""Size parsed in a thread; 16 MiB take 0.1 s."""
 MOST_ESCAPES = 400_000
-"""Backslashes in it: some programs write every slash of base64 as ``\\/``."""
+"""Backslashes: some programs write base64's slash as ``\\/``."""
 
 
 async def chunks(request: Request, most: int) -> AsyncGenerator[bytes, None]:
-    """Yield the body as it arrives; BodyTooLarge as soon as it exceeds ``most``."""
+    """Yield the body; BodyTooLarge beyond ``most``."""
     refusal = BodyTooLarge(
         f"The body is longer than {most} bytes.", remedy="Send a shorter text or recording."
     )
@@ -46,9 +46,10 @@ async def chunks(request: Request, most: int) -> AsyncGenerator[bytes, None]:
 
 
 async def json_object(request: Request, most: int) -> dict[str, Any]:
-    """Read the body as one JSON object.
+    """Read the body as a JSON object.
 
-    Raises BodyTooLarge, WrongContentType, BadRequest, or ClientDisconnect.
+    Raises:
+        BodyTooLarge, WrongContentType, BadRequest, ClientDisconnect: not such a body.
     """
     kind = _content_type(request)
     if kind and kind != "application/json" and not kind.endswith("+json"):
@@ -63,7 +64,7 @@ async def json_object(request: Request, most: int) -> dict[str, Any]:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Parse one JSON object; BadRequest for anything else. Of duplicate keys the last counts."""
+    """Parse a JSON object; BadRequest. The last duplicate key counts."""
     intricate = sum(body.count(mark) for mark in (b",", b":", b"[", b"{")) > MOST_PARTS
     if intricate or body.count(b"\\") > MOST_ESCAPES:
         raise BadRequest("The body has too many parts.", remedy="Send the documented fields only.")
@@ -95,7 +96,7 @@ def _content_type(request: Request) -> str:
 
 
 FIELD_BYTES = 64 * 1024
-"""Size of one field that is not a file."""
+"""Size of a field other than a file."""
 MOST_FIELDS = 16
 MOST_FILES = 1
 REMEDY = f"Send at most one file and {MOST_FIELDS} fields of {FIELD_BYTES} bytes, each named."
@@ -103,16 +104,17 @@ REMEDY = f"Send at most one file and {MOST_FIELDS} fields of {FIELD_BYTES} bytes
 
 @dataclass(frozen=True)
 class Form:
-    """A submitted form; of duplicate fields the last counts."""
+    """Submitted form; the last duplicate counts."""
 
     fields: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 async def form(request: Request, most: int) -> Form:
-    """Read the body as a form of at most ``most`` bytes.
+    """Read a form of at most ``most`` bytes.
 
-    Raises BodyTooLarge, WrongContentType, BadRequest, or ClientDisconnect.
+    Raises:
+        BodyTooLarge, WrongContentType, BadRequest, ClientDisconnect: not such a body.
     """
     kind, options = parse_options_header(request.headers.get("content-type"))
     if kind != b"multipart/form-data":
@@ -208,7 +210,7 @@ def _text(data: bytes) -> str:
 
 
 PIECE_BYTES = 1 << 16
-"""Size of one message, which the client must read within the timeout."""
+"""Size of a message, to be read within the timeout."""
 
 
 class ClientStalled(Exception):
@@ -216,17 +218,17 @@ class ClientStalled(Exception):
 
 
 class PacedSender:
-    """Sender of an HTTP answer. An answer that is never ended is cut off, so that the client knows.
+    """Sender of an HTTP answer; an unfinished one is cut off visibly.
 
     Raises:
-        ClientStalled: the client read nothing for ``timeout_s`` seconds.
+        ClientStalled: nothing was read for ``timeout_s`` seconds.
     """
 
     def __init__(self, send: Send, timeout_s: float) -> None:
         self._send = send
         self._timeout_s = timeout_s
         self.started = False
-        """Whether the status is out."""
+        """True once the status is sent."""
 
     async def start(self, content_type: str, headers: Mapping[str, str]) -> None:
         self.started = True
@@ -259,7 +261,7 @@ class PacedSender:
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Run the work of an answer; cancel it, and wait for its end, when the client leaves first."""
+    """Run an answer's work; cancel it when the client leaves."""
     working = asyncio.create_task(work, name="answer a request")
     leaving = asyncio.create_task(_left(receive), name="wait for a client to go")
     try:
@@ -278,7 +280,7 @@ async def _left(receive: Receive) -> None:
 
 
 class HeadAsGet:
-    """ASGI middleware: HEAD is GET without the body of the answer (RFC 9110 section 9.3.2)."""
+    """ASGI middleware: HEAD as GET without body (RFC 9110 section 9.3.2)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,7 +1,7 @@
-"""Errors of every HTTP route, in OpenAI's shape.
+"""Errors of HTTP routes in OpenAI's shape.
 
-``{"error": {"message", "type", "param", "code"}}``: ``message`` says the cause and the remedy,
-``code`` is a SpeechError's, ``param`` the field concerned, or null.
+``{"error": {"message", "type", "param", "code"}}``: cause and remedy, field or null, a
+SpeechError's code.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from qwen3tts_wire.errors import (
 
 VOICES_ROUTE = "GET /v1/voices lists all."
 RETRY_AFTER_S = 1
-"""``Retry-After`` of 429 and 503, after which OpenAI's SDK tries again."""
+"""``Retry-After`` of 429 and 503, heeded by OpenAI's SDK."""
 
 
 class BodyTooLarge(LimitExceeded):
-    """A request's body is longer than the server reads."""
+    """A request body is too long."""
 
     code = "request_too_large"
 
 
 class WrongContentType(BadRequest):
-    """A request's body has a type that its route does not read."""
+    """A request body has an unsupported type."""
 
     code = "unsupported_media_type"
 
@@ -52,7 +52,7 @@ class ModelNotFound(BadRequest):
 
 
 class NotConfigured(SpeechError):
-    """The route needs something that the server's settings do not name."""
+    """The route needs a setting that is missing."""
 
     code = "not_configured"
 
@@ -77,7 +77,7 @@ _STATUS: Mapping[type[SpeechError], int] = {
     EngineFailed: 500,
     SpeechError: 500,
 }
-"""By the nearest type, a subclass like its base."""
+"""By type; subclasses like their base."""
 _REMEDIES: Mapping[int, str] = {
     401: "Send a valid key: Authorization: Bearer KEY.",
     404: "GET /openapi.json lists the routes.",
@@ -99,7 +99,7 @@ _TYPES: Mapping[int, str] = {
 
 
 class FieldRefused(SpeechError):
-    """An error about one field of a request; ``code`` is the wrapped error's."""
+    """Error about one field; ``code`` is the wrapped error's."""
 
     def __init__(self, error: SpeechError, param: str) -> None:
         super().__init__(error.message, remedy=error.remedy, context_id=error.context_id)
@@ -111,7 +111,7 @@ class FieldRefused(SpeechError):
 
 @contextlib.contextmanager
 def about(param: str) -> Iterator[None]:
-    """Attribute errors raised in the block to a field."""
+    """Attribute the block's errors to a field."""
     try:
         yield
     except FieldRefused:
@@ -197,7 +197,7 @@ async def _http_exception(request: Request, error: Exception) -> JSONResponse:
 
 
 def allowed_methods(request: Request) -> list[str]:
-    """Return the methods of all routes at the request's path (RFC 9110 section 10.2.1)."""
+    """Return the methods at the path (RFC 9110 section 10.2.1)."""
     methods: set[str] = set()
     for route in request.app.routes:
         regex = getattr(route, "path_regex", None)
@@ -213,7 +213,7 @@ async def _validation_error(_: Request, error: Exception) -> JSONResponse:
 
 
 def first_fault(faults: object) -> tuple[str, str | None]:
-    """Return pydantic's first error and its field; nothing of the input is repeated."""
+    """Return pydantic's first error and field, without input."""
     fault = faults[0] if isinstance(faults, (list, tuple)) and faults else {}
     place = [str(each) for each in fault.get("loc", ()) if each not in ("body", "query", "path")]
     param = place[0] if place else None

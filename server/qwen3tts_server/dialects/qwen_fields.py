@@ -1,4 +1,4 @@
-"""Fields of Qwen3-TTS shared by the dialects: languages, tasks, reference voices."""
+"""Fields of Qwen3-TTS: languages, tasks, reference voices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TASKS: Mapping[str, str] = {
     "VoiceDesign": "voice_design",
     "Base": "base",
 }
-"""``task_type``, and what engines call it."""
+"""``task_type`` and engines' names."""
 LANGUAGES: Mapping[str, str] = {
     "chinese": "zh",
     "english": "en",
@@ -30,16 +30,16 @@ LANGUAGES: Mapping[str, str] = {
     "russian": "ru",
     "spanish": "es",
 }
-"""Qwen3-TTS's names of its languages, and their BCP 47 tags."""
+"""Qwen3-TTS's languages with BCP 47 tags."""
 MAX_SEED = 2**63
 MAX_EMBEDDING = 8192
-"""Numbers of a speaker embedding, whatever the model; vLLM-Omni's bound."""
+"""Numbers of a speaker embedding; vLLM-Omni's bound."""
 EMBEDDING_PEAK = 1000.0
-"""Beyond it no number of a speaker embedding lies, by far."""
+"""Bound of an embedding's numbers, by far."""
 
 
 def language_tag(language: str | None) -> str | None:
-    """Return the BCP 47 tag for Qwen3-TTS's name of a language; None for ``Auto``."""
+    """Return a language's BCP 47 tag; None for ``Auto``."""
     name = (language or "").strip().lower()
     if name in ("", "auto"):
         return None
@@ -51,19 +51,19 @@ def seed_of(seed: int | None) -> int | None:
 
 
 def first_chunk_of(frames: int | None) -> int | None:
-    """Return ``initial_codec_chunk_frames``; 0 leaves it to the engine."""
+    """Return ``initial_codec_chunk_frames``; 0: the engine's."""
     return frames or None
 
 
 def mode_of(non_streaming_mode: bool | None, usual: str) -> str:
-    """Return the mode in which a text is one generation, as in the official package."""
+    """Return the mode of one generation a text."""
     if non_streaming_mode is None:
         return usual
     return "whole" if non_streaming_mode else "whole_streaming"
 
 
 def check_task(voices: VoiceCatalogue, task_type: str | None, *, reference: bool) -> None:
-    """Raise FieldRefused for a task the engine does not do, or a misplaced reference."""
+    """Raise FieldRefused for an unsupported task or misplaced reference."""
     task = None if task_type is None else TASKS.get(task_type)
     if task_type is not None:
         with about("task_type"):
@@ -78,7 +78,7 @@ def check_task(voices: VoiceCatalogue, task_type: str | None, *, reference: bool
 
 
 def embedding_in(text: str) -> tuple[float, ...]:
-    """Parse a form's ``speaker_embedding``, a JSON list; raises FieldRefused."""
+    """Parse a ``speaker_embedding`` JSON list; raises FieldRefused."""
     with about("speaker_embedding"):
         try:
             found = json.loads(text)
@@ -95,7 +95,7 @@ def embedding_in(text: str) -> tuple[float, ...]:
 def check_embedding(
     voices: VoiceCatalogue, embedding: Sequence[float] | None, *, recording: bool
 ) -> None:
-    """Raise FieldRefused for a ``speaker_embedding`` that the engine cannot use."""
+    """Raise FieldRefused for an unusable ``speaker_embedding``."""
     if embedding is None:
         return
     with about("speaker_embedding"):
@@ -125,7 +125,7 @@ def check_embedding(
 
 
 async def embedded_voice(voices: VoiceCatalogue, embedding: Sequence[float]) -> str:
-    """Return the id of a speaker embedding's voice, loaded; raises FieldRefused."""
+    """Load an embedding's voice, return its id; raises FieldRefused."""
     with about("speaker_embedding"):
         embedder = embedder_of(voices)
         if embedder is None:
@@ -166,7 +166,7 @@ def words_asked_for() -> Iterator[None]:
 async def reference_voice(
     voices: VoiceCatalogue, ref_audio: str | None, ref_text: str | None, *, x_vector_only: bool
 ) -> str | None:
-    """Return the id of a recording's voice, loaded; None without one. Raises FieldRefused."""
+    """Load a recording's voice, return its id or None; raises FieldRefused."""
     if ref_audio is None:
         if ref_text is not None:
             with about("ref_text"):

@@ -1,7 +1,6 @@
-"""Table of dialects: a new one is a module with ``ROUTES`` and ``add_routes``, and one line.
+"""Table of dialects: modules with ``ROUTES`` and ``add_routes``.
 
-Its settings, where it has any, are a section of ``server.dialects`` in the configuration, which
-``Service.dialect_settings`` reads into the module's own dataclass.
+A dialect's section of ``server.dialects`` is read by ``Service.dialect_settings``.
 """
 
 from __future__ import annotations
@@ -21,14 +20,12 @@ DIALECTS = [
     "qwen3tts_server.dialects.vllm_omni.connection",
     "qwen3tts_server.dialects.runvnc.connection",
 ]
-"""Modules, in the order in which their routes are matched: runvnc's takes every path left over."""
+"""In matching order: runvnc takes the paths left over."""
 
 
 class Dialect(Protocol):
-    """Interface of a module in the table."""
-
     ROUTES: Mapping[tuple[str, str], Role | None]
-    """The role of each route, by method and path; see ``keys.RouteRoles``."""
+    """Role by method and path; see ``keys.RouteRoles``."""
 
     def add_routes(self, app: FastAPI, service: Service) -> None: ...
 

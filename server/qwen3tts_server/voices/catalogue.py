@@ -1,4 +1,4 @@
-"""VoiceCatalogue: the outermost engine wrapper, which knows all names of voices."""
+"""VoiceCatalogue, the outermost engine wrapper."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from qwen3tts_wire.errors import BadRequest, UnknownVoice
 from qwen3tts_wire.names import near_hint, near_voices
 
 SPREAD_MOST = 1024
-"""Choices that are remembered: clients may name many languages."""
+"""Cached choices: clients may name many languages."""
 CLAUSES: tuple[Mode, ...] = ("clause",)
 
 
 class VoiceCatalogue(WrappedEngine):
-    """Engine whose voices have further names, and uploaded voices.
+    """Engine with further voice names and uploads.
 
-    A voice is named by the engine's id or name, by one of OpenAI's names, as ``default``, by the
-    name of its upload (with ``clone:`` or without), by the id of ``load_voice``, or by the hash of
-    its recording. The event loop never waits for the store.
+    Names: the engine's id or name, OpenAI's names, ``default``, an upload's name (with or
+    without ``clone:``), ``load_voice``'s id, a recording's hash. The event loop never waits for
+    the store.
     """
 
     def __init__(
@@ -54,15 +54,14 @@ class VoiceCatalogue(WrappedEngine):
             self.settings, lambda: cloning(inner), lambda: embedder_of(inner), fetcher
         )
         self.suggests_brought = True
-        """Whether an unknown name is answered with near ones of other clients' voices too."""
+        """True if errors suggest others' uploads."""
         self._openai = {key_of(name): voice for name, voice in self.settings.openai_voices.items()}
         self._openings = NamedOpenings(inner, self._found_and_ready)
         self._built_in: dict[str, str] = {}
-        """The engine's ids by its names for them."""
+        """Engine ids by name."""
         self._listed: list[Voice] = []
-        """The voices that these names are of."""
         self._spread: dict[tuple[str, str | None], str | None] = {}
-        """Voices of known names, by language."""
+        """Voices of known names by language."""
 
     # --- life ---
 
@@ -82,14 +81,14 @@ class VoiceCatalogue(WrappedEngine):
     # --- names ---
 
     def resolve(self, voice: str | None, language: str | None = None) -> str | None:
-        """Return the inner engine's id for any name; None: the engine's choice.
+        """Return the inner engine's id; None: its choice.
 
         Args:
-            voice: the name.
-            language: language of the text; OpenAI's names are then spread over its voices.
+            voice: any name.
+            language: of the text; spreads OpenAI's names.
 
         Raises:
-            UnknownVoice: the name is unknown; near ones are suggested.
+            UnknownVoice: suggests near names.
         """
         wanted = (voice or "").strip()
         key = key_of(wanted)
@@ -183,8 +182,9 @@ class VoiceCatalogue(WrappedEngine):
         return named and self._library.shared and cloning(self.inner) is not None
 
     def bound(self, voice: str | None, language: str | None = None) -> str | None:
-        """Return the id that a text is spoken with to its end, though its name be reassigned or
-        deleted meanwhile; an unknown name stays.
+        """Return the id for a text to its end, even if its name changes.
+
+        An unknown name stays.
         """
         try:
             return self.resolve(voice, language)
@@ -192,8 +192,7 @@ class VoiceCatalogue(WrappedEngine):
             return voice
 
     async def find(self, voice: str | None, language: str | None = None) -> str | None:
-        """Resolve a name, looking into the store for an unknown one; raises UnknownVoice or
-        ServerBusy."""
+        """Resolve, asking the store too; raises UnknownVoice or ServerBusy."""
         try:
             return self.resolve(voice, language)
         except UnknownVoice:
@@ -221,9 +220,9 @@ class VoiceCatalogue(WrappedEngine):
         return listed
 
     def check(self, voice: str | None, language: str | None) -> None:
-        """Raise early what ``synthesize`` would raise.
+        """Raise early what ``synthesize`` would.
 
-        An unknown ``clone:`` name or id may pass where others share the store.
+        An unknown ``clone:`` name or id may pass in a shared store.
         """
         try:
             resolved = self.resolve(voice, language)
@@ -284,7 +283,7 @@ class VoiceCatalogue(WrappedEngine):
         ref_text: str | None = None,
         x_vector_only: bool = False,
     ) -> LoadedVoice:
-        """Load a voice by any name; see base.ClonesVoices."""
+        """Load any name; see base.ClonesVoices."""
         cloner = self._library.cloner()
         if ref_audio is not None:
             return await self._library.load(VoiceContent(ref_audio, ref_text, x_vector_only))
@@ -311,21 +310,20 @@ class VoiceCatalogue(WrappedEngine):
         replace: bool = False,
         grant: Grant = EVERYTHING,
     ) -> StoredVoice:
-        """Store a voice under a name; every replica has it within ``refresh_s``.
+        """Store a named voice; replicas have it within ``refresh_s``.
 
         Args:
-            name: 1 to 64 letters, digits, blanks, ``.``, ``_``, ``-``; case is ignored.
-            source: a sound file; or a speaker embedding, checked by ``check_embedding``.
-            ref_text: its transcript; None: transcribed, where the engine can.
-            x_vector_only: use only the speaker embedding (x-vector); None: where the transcript is
-                neither given nor available.
+            name: 1 to 64 letters, digits, blanks, ``.``, ``_``, ``-``, in any case.
+            source: sound file, or embedding checked by ``check_embedding``.
+            ref_text: transcript; None: transcribed where possible.
+            x_vector_only: only the embedding; None: where no transcript is had.
             consent: record of the speaker's consent.
             description: for people.
-            replace: whether an existing voice may be replaced.
-            grant: owner of the voice, and of those it may replace.
+            replace: overwrite an existing voice.
+            grant: owner, and of voices it may replace.
 
         Raises:
-            VoiceExists, BadRequest, WordsMissing, LimitExceeded, ServerBusy.
+            VoiceExists, BadRequest, WordsMissing, LimitExceeded, ServerBusy: not stored.
         """
         self._library.cloner()
         name = checked_name(name)
@@ -358,13 +356,16 @@ class VoiceCatalogue(WrappedEngine):
         return tuple(filter(grant.may_manage, self._library.index.names.values()))
 
     async def refresh(self) -> None:
-        """Read the store now; raises ServerBusy."""
+        """Read the store; raises ServerBusy."""
         if self._library.shared:
             await self._library.refresh()
 
     async def remove(self, name: str, grant: Grant = EVERYTHING) -> StoredVoice:
-        """Delete an uploaded voice; texts under way are finished. Raises UnknownVoice or
-        ServerBusy."""
+        """Delete an upload after texts under way.
+
+        Raises:
+            UnknownVoice, ServerBusy: not deleted.
+        """
         gone = await self._library.remove(bare(name.strip()), grant)
         if all(each.content != gone.content for each in self.stored()):
             self._openings.removed(gone.voice_id)
@@ -378,16 +379,16 @@ class VoiceCatalogue(WrappedEngine):
         x_vector_only: bool = False,
         audio: bytes | None = None,
     ) -> str:
-        """Load a recording's voice and return its id.
+        """Load a recording's voice; return its id.
 
         Args:
-            ref: a ``data:``, ``http(s):`` or ``file:`` address, or bare base64; or
-            audio: the sound file itself.
-            ref_text: its transcript; None: transcribed, where the engine can.
-            x_vector_only: use only the speaker embedding (x-vector).
+            ref: ``data:``, ``http(s):`` or ``file:`` address, or base64.
+            audio: the file itself, instead.
+            ref_text: transcript; None: transcribed where possible.
+            x_vector_only: only the embedding.
 
         Raises:
-            BadRequest, LimitExceeded, ServerBusy: see ``load_voice``; the address may not be read.
+            BadRequest, LimitExceeded, ServerBusy: see ``load_voice``.
         """
         return (
             await self.bring(ref, ref_text=ref_text, x_vector_only=x_vector_only, audio=audio)
@@ -401,7 +402,7 @@ class VoiceCatalogue(WrappedEngine):
         x_vector_only: bool = False,
         audio: bytes | None = None,
     ) -> LoadedVoice:
-        """Load a reference like ``from_reference``; return the LoadedVoice."""
+        """Load as ``from_reference``; return the LoadedVoice."""
         self._library.cloner()
         if audio is None:
             if ref is None:

@@ -1,4 +1,4 @@
-"""Download of reference recordings from web addresses, with protection against SSRF."""
+"""Download of references, protected against SSRF."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _HOST = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-
 class Target:
     secure: bool
     host: str
-    """A name or an IP address, without brackets."""
+    """Name, or address without brackets."""
     port: int
     path: str
-    """Path with the query."""
+    """With query."""
 
     @property
     def authority(self) -> str:
@@ -40,7 +40,7 @@ class Target:
 
 
 def target_of(url: str, settings: VoiceSettings) -> Target:
-    """Parse and check an address; raises BadRequest."""
+    """Parse an address; raises BadRequest."""
     try:
         parts = urllib.parse.urlsplit(url)
         secure = parts.scheme.lower() == "https"
@@ -69,8 +69,7 @@ def target_of(url: str, settings: VoiceSettings) -> Target:
 
 
 def redirected(url: str, location: str) -> str:
-    """Return a redirect's target; BadRequest for none, or from a secure address to an insecure
-    one."""
+    """Return a redirect's target; BadRequest for none, or from secure to insecure."""
     try:
         joined = urllib.parse.urljoin(url, location)
     except ValueError:
@@ -107,15 +106,15 @@ def _no_address() -> BadRequest:
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The IP addresses of a host and port."""
+"""IP addresses of host and port."""
 Dial = Callable[[str, Target], Awaitable[Streams]]
-"""A connection to one IP address, encrypted where the target says so."""
+"""Connection to an IP address, encrypted as the target says."""
 
 HEADERS_MAX = 32 * 1024
-"""Bytes of an answer before its content."""
+"""Bytes before the content."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _NAMES = ThreadPoolExecutor(4, thread_name_prefix="voice names")
-"""Threads for the system's resolver, apart from those of the event loop."""
+"""Threads of the system's resolver, apart from the event loop's."""
 _TLS = ssl.create_default_context()
 _TLS.minimum_version = ssl.TLSVersion.TLSv1_2
 
@@ -127,7 +126,7 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 
 
 async def dial(address: str, target: Target) -> Streams:
-    """Connect; the certificate must match the host's name."""
+    """Connect; the certificate must match the host."""
     return await asyncio.open_connection(
         address,
         target.port,
@@ -138,8 +137,6 @@ async def dial(address: str, target: Target) -> Streams:
 
 
 class Fetcher:
-    """Downloads recordings within the settings' bounds."""
-
     def __init__(
         self, settings: VoiceSettings, *, resolve: Resolve = resolve, dial: Dial = dial
     ) -> None:
@@ -148,8 +145,7 @@ class Fetcher:
         self._dial = dial
 
     async def fetch(self, url: str) -> bytes:
-        """Return the content of an address within the time bound; raises BadRequest or
-        LimitExceeded."""
+        """Return the content in time; raises BadRequest or LimitExceeded."""
         settings = self._settings
         if not settings.fetch:
             raise BadRequest(

@@ -1,4 +1,4 @@
-"""Files of a store: in memory, in a folder, or behind any fsspec URL. Blocking."""
+"""Files in memory, a folder, or at an fsspec URL. Blocking."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from qwen3tts_wire.errors import EngineUnavailable, ServerBusy
 from qwen3tts_wire.process import replace_file, sync_folder
 
 FOLDERS = ("voices", "names")
-"""Folders of a store."""
 MARKER = ".store"
-"""File beside FOLDERS in a store behind a URL: where it is missing, so is the store."""
+"""Present in every store behind a URL."""
 LOCK_TIMEOUT_S = 10.0
-"""For another process to finish what it writes."""
+"""Wait for another process."""
 
 
 class Files(Protocol):
-    """Small files in FOLDERS. Blocking, thread-safe; a reader sees all of a file or none.
+    """Small files in FOLDERS, read whole or not at all. Thread-safe.
 
     Raises:
-        ServerBusy: the store cannot be reached, or refuses.
+        ServerBusy: the store is unavailable.
     """
 
     shared: bool
-    """Whether others may write here."""
+    """True if others may write."""
 
     def listed(self, folder: str) -> dict[str, int]: ...
 
     def read(self, folder: str, name: str, most: int) -> bytes | None:
-        """Return the content; None: no such file, or more than ``most`` bytes."""
+        """Return the content; None: missing, or above ``most`` bytes."""
         ...
 
     def write(self, folder: str, name: str, data: bytes) -> None: ...
@@ -49,7 +48,7 @@ class Files(Protocol):
 
 
 def open_files(store: str | None) -> Files:
-    """Return the files of a store: None, a folder, or a URL; raises EngineUnavailable."""
+    """Return a store's files; raises EngineUnavailable."""
     if store is None:
         return MemoryFiles()
     scheme, has_scheme, rest = store.partition("://")
@@ -61,8 +60,6 @@ def open_files(store: str | None) -> Files:
 
 
 class MemoryFiles:
-    """Files in memory."""
-
     shared = False
 
     def __init__(self) -> None:
@@ -92,12 +89,12 @@ class MemoryFiles:
 
 
 class FolderFiles:
-    """Files of a folder, readable by their owner only: a voice is personal data."""
+    """Files readable by their owner only: voices are personal data."""
 
     shared = True
 
     def __init__(self, root: Path) -> None:
-        """Create the folders; raises EngineUnavailable."""
+        """Create folders; raises EngineUnavailable."""
         self.root = root
         self._lock = threading.RLock()
         try:
@@ -160,12 +157,12 @@ class FolderFiles:
 
 
 class UrlFiles:
-    """Files of any fsspec file system, such as an object store."""
+    """Files of an fsspec file system."""
 
     shared = True
 
     def __init__(self, url: str) -> None:
-        """Connect and create the folders; raises EngineUnavailable."""
+        """Connect; raises EngineUnavailable."""
         self._lock = threading.RLock()
         scheme = url.partition("://")[0][:20]
         try:
@@ -221,13 +218,12 @@ class UrlFiles:
         return data if len(data) <= most else None
 
     def _check_there(self) -> None:
-        """Distinguish an empty store (an object store has no folders) from one that is away."""
         self._system.invalidate_cache(self._root)
         if self._marked and not self._system.exists(self._marker):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def write(self, folder: str, name: str, data: bytes) -> None:
-        """Write. A half-written file does not match its hash and is not used."""
+        """Write; a partial file does not match its hash."""
         path = self._path(folder, name)
         with _store_errors():
             self._system.pipe_file(path, data)

@@ -1,7 +1,7 @@
-"""Uploaded and referenced voices, between the store and the engine; all waiting is here.
+"""Voices between store and engine; all waiting is here.
 
-The store is read and written in threads. Its last snapshot (``index``) is read again every few
-seconds, and whenever an unknown voice is asked for.
+Store access is threaded. Its snapshot (``index``) is renewed every few seconds and for unknown
+voices.
 """
 
 from __future__ import annotations
@@ -37,16 +37,15 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LOADED_MOST = 16_384
-"""Voices whose ids are remembered."""
+"""Ids remembered."""
 NOTE_MAX = 1024
-"""Code points of a description, and of a note on consent."""
+"""Code points of description and consent."""
 FORGET_AFTER_S = 60.0
-"""Idle time after which a deleted voice leaves the engine: texts that
-are being spoken are finished with it."""
+"""Idle time before a deleted voice leaves the engine."""
 
 
 class VoiceLibrary:
-    """Loads, stores and deletes voices; on one event loop."""
+    """Voices loaded, stored and deleted on one event loop."""
 
     def __init__(
         self,
@@ -55,9 +54,7 @@ class VoiceLibrary:
         embedder: Callable[[], TakesEmbeddings | None],
         fetcher: Fetcher | None = None,
     ) -> None:
-        """Take the engine as ``cloner`` (recordings) and ``embedder`` (speaker embeddings), None
-        where it does neither.
-        """
+        """``cloner`` takes recordings, ``embedder`` speaker embeddings; or None."""
         self.settings = settings
         self._cloner = cloner
         self._embedder = embedder
@@ -73,22 +70,22 @@ class VoiceLibrary:
         self._looks = 0
         self._looking = asyncio.Lock()
         self._here: OrderedDict[str, str] = OrderedDict()
-        """The engine's id of each content that was made ready here; the last used last."""
+        """Engine id by content, last used last."""
         self._contents: dict[str, str] = {}
-        """The content of each of these ids."""
+        """Content by id."""
         self._used: dict[str, float] = {}
-        """Time of each id's last use."""
+        """Last use by id."""
         self._named: set[str] = set()
-        """Contents that have a name, or had one when they were last seen."""
+        """Contents with a name when last seen."""
         self._leaving: set[str] = set()
-        """Ids of deleted voices that the engine still has."""
+        """Deleted ids still with the engine."""
         self._watching: asyncio.Task[None] | None = None
         self._failing = False
 
     # --- life ---
 
     async def start(self) -> None:
-        """Open the store and start its refresh; raises EngineUnavailable."""
+        """Open the store, refresh; raises EngineUnavailable."""
         store = await self._opened()
         if self._watching is None:
             if store.shared:
@@ -147,7 +144,7 @@ class VoiceLibrary:
         return self.settings.store is not None
 
     def content_of(self, voice_id: str) -> str | None:
-        """Return the content hash for an id; None: no recording."""
+        """Return an id's content hash; None: no recording."""
         return self._contents.get(voice_id) or self.index.content_of(voice_id)
 
     def here(self, content: str) -> str | None:
@@ -158,7 +155,7 @@ class VoiceLibrary:
             self._used[voice_id] = asyncio.get_running_loop().time()
 
     async def refresh(self) -> None:
-        """Read the store again; concurrent callers share one read. Raises ServerBusy."""
+        """Read the store, once for concurrent callers; raises ServerBusy."""
         store = await self._opened()
         asked = self._looks
         async with self._looking:
@@ -191,7 +188,7 @@ class VoiceLibrary:
     # --- making voices ready ---
 
     def cloner(self) -> ClonesVoices:
-        """Engine that makes voices of recordings; raises BadRequest without one."""
+        """Engine for recordings; raises BadRequest."""
         cloner = self._cloner()
         if cloner is None:
             raise BadRequest(
@@ -201,7 +198,7 @@ class VoiceLibrary:
         return cloner
 
     def embedder(self) -> TakesEmbeddings:
-        """Engine that makes voices of speaker embeddings; raises BadRequest without one."""
+        """Engine for embeddings; raises BadRequest."""
         embedder = self._embedder()
         if embedder is None:
             raise BadRequest(
@@ -263,8 +260,10 @@ class VoiceLibrary:
             self._used.pop(old, None)
 
     async def load(self, recording: VoiceContent) -> LoadedVoice:
-        """Load a recording's voice, and store it for other replicas; raises BadRequest,
-        LimitExceeded or ServerBusy.
+        """Load a recording and store it for replicas.
+
+        Raises:
+            BadRequest, LimitExceeded, ServerBusy: not loaded.
         """
         self.cloner()
         self._check(recording)
@@ -294,7 +293,7 @@ class VoiceLibrary:
         _check_length("ref_text", recording.ref_text or "", REF_TEXT_MAX)
 
     async def recording(self, ref: str) -> bytes:
-        """Return the bytes of a reference; raises BadRequest, LimitExceeded or ServerBusy."""
+        """Return a reference's bytes; raises BadRequest, LimitExceeded or ServerBusy."""
         most = self.settings.max_bytes
         # Not only decoding: looking for blanks in megabytes takes its time too.
         reference = await self._in_thread(lambda: parse_reference(ref, most))
@@ -319,9 +318,9 @@ class VoiceLibrary:
         may_lack_words: bool = False,
         grant: Grant = EVERYTHING,
     ) -> StoredVoice:
-        """Store a voice under a checked name; see VoiceCatalogue.add.
+        """Store a named voice; see VoiceCatalogue.add.
 
-        ``may_lack_words``: without a transcript only the speaker embedding is used.
+        ``may_lack_words``: embedding alone without a transcript.
         """
         self.cloner()
         self._check(recording)
@@ -369,7 +368,7 @@ class VoiceLibrary:
             return await self._make(content, recording)
 
     async def remove(self, name: str, grant: Grant = EVERYTHING) -> StoredVoice:
-        """Delete a voice; texts under way are finished. Raises UnknownVoice."""
+        """Delete after texts under way; raises UnknownVoice."""
         store = await self._opened()
         await self.refresh()
         voice = await self._in_thread(lambda: store.remove(name, grant.may_manage))

@@ -1,4 +1,4 @@
-"""Names of voices and languages, and what suggests them."""
+"""Voice and language names, with suggestions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from qwen3tts_engine.starter.engine import FindVoice, starters_of
 from qwen3tts_wire.errors import BadRequest, UnknownVoice
 
 DEFAULT = "default"
-"""Name that clients send for the default voice."""
+"""Clients' name of the default voice."""
 NAME_MAX = 64
-"""Code points in a name."""
+"""Code points."""
 
 OPENAI_NAMES: Mapping[str, str] = {
     "alloy": "female",
@@ -32,14 +32,13 @@ OPENAI_NAMES: Mapping[str, str] = {
     "marin": "female",
     "cedar": "male",
 }
-"""OpenAI's voices, and what most hear in them."""
+"""OpenAI's voices with perceived gender."""
 
 QWEN_NAMES: Mapping[str, str] = {name: gender for name, (_, gender) in SPEAKERS.items()}
-"""Speakers of Qwen3-TTS's CustomVoice checkpoints by ``key_of`` their names, with their published
-gender. An engine without a checkpoint answers to them."""
+"""CustomVoice speakers by ``key_of``, with published gender; any engine answers to them."""
 
 KNOWN_NAMES: Mapping[str, str] = {**OPENAI_NAMES, **QWEN_NAMES}
-"""Names that clients send without asking what there is."""
+"""Names sent without a look-up."""
 
 _ID = re.compile(r"[0-9a-f]{64}")
 
@@ -58,8 +57,7 @@ def is_content_id(name: str) -> bool:
 
 
 def checked_name(name: str) -> str:
-    """Return an uploaded voice's name as it is stored; BadRequest for an unusable or reserved
-    one."""
+    """Return the stored form of a name; BadRequest."""
     name = unicodedata.normalize("NFC", name)
     good = 0 < len(name) <= NAME_MAX and name[0].isalnum() and name == name.strip()
     if not good or not all(char.isalnum() or char in " ._-" for char in name):
@@ -79,19 +77,18 @@ def checked_name(name: str) -> str:
 def spread(
     known_name: str, voices: Sequence[Voice], *, polyglot: bool, language: str | None = None
 ) -> str | None:
-    """Return the voice for a known name, stable for the same voices.
+    """Return a known name's voice, stable for the same voices.
 
-    Of the voices of the language (English ones by default), unless all are polyglot; of these those
-    of the same gender.
+    Filters by language (default English) unless all are polyglot, then gender.
 
     Args:
-        known_name: one of KNOWN_NAMES.
-        voices: the engine's, the default first.
-        polyglot: every voice speaks every language.
-        language: BCP 47 tag of the text; None: English.
+        known_name: of KNOWN_NAMES.
+        voices: the engine's, default first.
+        polyglot: all speak every language.
+        language: BCP 47 tag; None: English.
 
     Returns:
-        Its id; None without voices.
+        Its id, or None.
     """
     names = OPENAI_NAMES if known_name in OPENAI_NAMES else QWEN_NAMES
     gender = names[known_name]
@@ -121,7 +118,7 @@ def _primary(tag: str) -> str:
 
 
 def check_language(engine: Engine, voice_id: str, language: str) -> None:
-    """Raise UnknownVoice for a language that the voice does not speak."""
+    """Raise UnknownVoice for a voice's missing language."""
     try:
         engine.check(voice_id, language)
         return
@@ -137,7 +134,7 @@ def check_language(engine: Engine, voice_id: str, language: str) -> None:
 
 
 class NamedOpenings:
-    """Provides the voices of ``starters.voices`` to the starter engine."""
+    """Voices of ``starters.voices``."""
 
     def __init__(self, inner: Engine, find_voice: FindVoice) -> None:
         self._starters = starters_of(inner)

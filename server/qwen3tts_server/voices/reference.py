@@ -1,4 +1,4 @@
-"""Reference recordings of voices: decoding, measuring, and the bound on concurrent loads."""
+"""References: decoding, measuring, bounded loads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from qwen3tts_wire.errors import BadRequest, LimitExceeded, ServerBusy
 
 Kind = Literal["inline", "web", "file"]
 URL_MAX = 4096
-"""Characters of an address."""
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,31}):", re.IGNORECASE)
 STEP = 1 << 16
-"""Characters that are decoded in one go."""
+"""Characters decoded in one go."""
 _ESCAPED = (("%2B", "+"), ("%2b", "+"), ("%2F", "/"), ("%2f", "/"), ("%3D", "="), ("%3d", "="))
 _BLANKS = str.maketrans("", "", "\r\n\t ")
 
@@ -34,17 +33,18 @@ _BLANKS = str.maketrans("", "", "\r\n\t ")
 class Reference:
     kind: Kind
     text: str
-    """Base64, or the address."""
+    """Base64 or address."""
 
 
 def parse_reference(ref: str, most_bytes: int) -> Reference:
-    """Classify a reference; nothing is decoded or fetched yet.
+    """Classify a reference without decoding.
 
     Args:
-        ref: A ``data:`` address, bare base64, or an ``http:``, ``https:`` or ``file:`` address.
-        most_bytes: bound of the recording.
+        ref: ``data:``, ``http:``, ``https:`` or ``file:`` address, or base64.
+        most_bytes: of the recording.
 
-    Raises BadRequest or LimitExceeded.
+    Raises:
+        BadRequest, LimitExceeded: unusable.
     """
     ref = ref.strip()
     scheme = _SCHEME.match(ref)
@@ -83,9 +83,10 @@ def _inline(text: str, most_bytes: int) -> Reference:
 
 
 def decode_inline(reference: Reference, most_bytes: int, *, step: int = STEP) -> bytes:
-    """Decode base64 in a thread, piece by piece: megabytes in one call block all other threads.
+    """Decode base64 in a thread, by pieces: megabytes block other threads.
 
-    Raises BadRequest or LimitExceeded.
+    Raises:
+        BadRequest, LimitExceeded: unusable.
     """
     data = bytearray()
     rest = ""
@@ -129,7 +130,9 @@ def _no_base64() -> BadRequest:
 def read_file(address: str, folders: tuple[str, ...], most_bytes: int) -> bytes:
     """Read a ``file:`` address within the folders, in a thread.
 
-    Raises BadRequest, the same for a missing and a forbidden file, or LimitExceeded.
+    Raises:
+        BadRequest: missing or forbidden, alike.
+        LimitExceeded: too large.
     """
     if not folders:
         raise BadRequest(
@@ -189,8 +192,7 @@ def too_large(most_bytes: int) -> LimitExceeded:
 
 
 def seconds_of(audio: bytes, most: float) -> float | None:
-    """Return a sound file's seconds; None where only its engine may read it. Raises
-    LimitExceeded."""
+    """Return a file's seconds, or None; raises LimitExceeded."""
     try:
         seconds = _seconds(audio, most)
     except TooLong:
@@ -216,7 +218,7 @@ def _seconds(audio: bytes, most: float) -> float:
 
 
 class LoadLimiter:
-    """Semaphore for ``most`` loads, with at most ``waiting`` waiters."""
+    """Semaphore of ``most`` loads with at most ``waiting`` waiters."""
 
     def __init__(self, most: int, waiting: int) -> None:
         self._room = asyncio.Semaphore(most)
@@ -238,7 +240,7 @@ class LoadLimiter:
 
 
 class KeyedLocks:
-    """One lock per key, while it is in use."""
+    """Lock by key, while used."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}

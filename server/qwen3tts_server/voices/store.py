@@ -1,8 +1,7 @@
-"""Store of voices, by the hash of their content, shared by all replicas.
+"""Voices by content hash, shared by replicas.
 
-Files never change: recordings lie under their hash, names beside them. So one listing tells what is
-new and gone, and a crash between two writes leaves a recording without a name, or an older name
-beside a newer one, never half a voice.
+Files are immutable: recordings by hash, names beside them. A crash leaves a recording without a
+name, or an old name beside a new one, never half a voice.
 """
 
 from __future__ import annotations
@@ -42,34 +41,34 @@ log = logging.getLogger(__name__)
 
 DAY_S = 86400.0
 Manages = Callable[[StoredVoice], bool]
-"""Whether who asks may replace and delete a voice."""
+"""Right to replace and delete a voice."""
 
 
 @dataclass(frozen=True)
 class Index:
     names: Mapping[str, StoredVoice] = field(default_factory=dict)
-    """By ``key_of`` their name, the oldest first."""
+    """By ``key_of``, oldest first."""
     contents: Mapping[str, RecordingFile] = field(default_factory=dict)
     """By hash."""
     ids: Mapping[str, str] = field(default_factory=dict)
-    """The content of each engine's id, by ``id_hash``."""
+    """Content by ``id_hash``."""
     files: Mapping[str, StoredVoice] = field(default_factory=dict)
-    """Entries by their files."""
+    """Entries by file."""
     bytes: int = 0
-    """All recordings together."""
+    """All recordings."""
 
     def content_of(self, voice_id: str) -> str | None:
         return voice_id if voice_id in self.contents else self.ids.get(id_hash(voice_id))
 
 
 class VoiceStore:
-    """Thread-safe store; all but ``index`` blocks, and raises ServerBusy where the store fails."""
+    """Thread-safe store; all but ``index`` blocks and raises ServerBusy."""
 
     def __init__(
         self, files: Files, settings: VoiceSettings, clock: Callable[[], float] = time.time
     ) -> None:
         self.shared = files.shared
-        """Whether other replicas may write to it."""
+        """True if other replicas may write."""
         self._files = files
         self._settings = settings
         self._clock = clock
@@ -116,7 +115,7 @@ class VoiceStore:
     # --- recordings ---
 
     def fetch(self, content: str) -> VoiceContent | None:
-        """Return a recording; None if it is missing or damaged (logged)."""
+        """Return a recording; None: missing or damaged (logged)."""
         kept = self._index.contents.get(content) or self.refresh().contents.get(content)
         if kept is None:
             return None
@@ -127,7 +126,7 @@ class VoiceStore:
         return found
 
     def keep(self, content: VoiceContent, voice_id: str) -> bool:
-        """Store an unnamed recording; False: there is no room."""
+        """Store an unnamed recording; False: full."""
         now = self._clock()
         kept = self._index.contents.get(content.hash)
         young = kept is not None and now - kept.created < self._age / 2
@@ -195,7 +194,7 @@ class VoiceStore:
         *,
         replace_old: bool,
     ) -> StoredVoice:
-        """Store a recording under a name; raises VoiceExists or LimitExceeded."""
+        """Store with a name; raises VoiceExists or LimitExceeded."""
         with self._lock, self._files.locked():
             index = self.refresh()
             old = index.names.get(key_of(voice.name))
@@ -224,7 +223,7 @@ class VoiceStore:
     def may_add(
         self, name: str, may_manage: Manages = EVERYTHING.may_manage, *, replace_old: bool
     ) -> None:
-        """Raise early what ``add`` would raise."""
+        """Raise early as ``add``."""
         self._may_add(self.refresh(), name, may_manage, replace_old=replace_old)
 
     def _may_add(self, index: Index, name: str, may_manage: Manages, *, replace_old: bool) -> None:
@@ -239,7 +238,7 @@ class VoiceStore:
             )
 
     def remove(self, name: str, may_manage: Manages = EVERYTHING.may_manage) -> StoredVoice:
-        """Delete a name, and its recording unless another name has it; raises UnknownVoice."""
+        """Delete a name and its last recording; raises UnknownVoice."""
         with self._lock, self._files.locked():
             voice = self.refresh().names.get(key_of(name))
             if voice is None or not may_manage(voice):

@@ -1,4 +1,4 @@
-"""Stored voices: their content, their record and their file format."""
+"""Stored voices: content, record, file format."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from qwen3tts_wire.errors import BadRequest
 
 MAGIC = b"qwen3tts voice 1\n"
 HEADER_MAX = 64 * 1024
-"""Bytes of a file before its recording."""
+"""Bytes before the recording."""
 REF_TEXT_MAX = 4096
-"""Code points of what a recording says."""
+"""Code points of a transcript."""
 Kind = Literal["audio_sample", "speaker_embedding"]
-"""Source of a voice, by its field in an upload."""
+"""Source by upload field."""
 _HASHED_AS: dict[Kind, bytes] = {
     "audio_sample": b"qwen3tts recording 1\n",
     "speaker_embedding": b"qwen3tts embedding 1\n",
@@ -29,14 +29,14 @@ _CONTENT_NAME = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})-([0-9]{13})\.voice")
 
 @dataclass(frozen=True, slots=True)
 class VoiceContent:
-    """Source of a voice: a recording or a speaker embedding."""
+    """Recording or speaker embedding."""
 
     audio: bytes
-    """The file as it was brought; of an embedding its numbers, float32, little-endian."""
+    """Uploaded file; an embedding as float32, little-endian."""
     ref_text: str | None = None
-    """Transcript; None: not given."""
+    """Transcript, or None."""
     x_vector_only: bool = False
-    """Only the speaker embedding (x-vector) is used."""
+    """Embedding only (x-vector)."""
     kind: Kind = "audio_sample"
 
     @classmethod
@@ -46,7 +46,7 @@ class VoiceContent:
 
     @property
     def embedding(self) -> tuple[float, ...] | None:
-        """Numbers of a speaker embedding; None: it is a recording."""
+        """Speaker embedding; None: a recording."""
         if self.kind == "audio_sample":
             return None
         return struct.unpack(f"<{len(self.audio) // 4}f", self.audio)
@@ -66,11 +66,10 @@ class VoiceContent:
 class RecordingFile:
     file: str
     content: str
-    """Content hash."""
     id_hash: str
-    """Hash of the engine's id of the voice."""
+    """Hash of the engine's id."""
     created: float
-    """Time of creation, seconds since 1970."""
+    """Seconds since 1970."""
     bytes: int
 
 
@@ -83,7 +82,7 @@ def file_name(content_hash: str, voice_id: str, created: float) -> str:
 
 
 def recording_file(name: str, size: int) -> RecordingFile | None:
-    """Parse a file name; None: it is not a recording's."""
+    """Parse a file name; None: another file."""
     match = _CONTENT_NAME.fullmatch(name)
     if match is None:
         return None
@@ -100,7 +99,7 @@ def pack(content: VoiceContent) -> bytes:
 
 
 def unpack(data: bytes, content_hash: str) -> VoiceContent | None:
-    """Return the content of a file; None if it is damaged or has another hash."""
+    """Return a file's content; None: damaged or another hash."""
     if not data.startswith(MAGIC):
         return None
     end = data.find(b"\n", len(MAGIC), len(MAGIC) + HEADER_MAX)
@@ -128,35 +127,34 @@ def _words(content: VoiceContent) -> str | None:
 class StoredVoice:
     name: str
     voice_id: str
-    """The id that its engine gave it: the hash of its whole content, for Qwen3-TTS."""
+    """Engine's id: for Qwen3-TTS the hash of the content."""
     created: float
-    """Time of creation, seconds since 1970."""
+    """Seconds since 1970."""
     bytes: int
-    """Size of its recording, or of its embedding."""
+    """Of recording or embedding."""
     seconds: float | None
-    """Duration of its recording; None where only the engine can read it, or of an embedding."""
+    """Duration; None: unknown, or an embedding."""
     ref_text: str | None
-    """Transcript of its recording; None: not used."""
+    """Transcript; None: not used."""
     description: str
     consent: str
-    """Whatever the uploader said about the speaker's consent."""
+    """Uploader's statement."""
     x_vector_only: bool = False
-    """Only the speaker embedding (x-vector) is used."""
+    """Embedding only (x-vector)."""
     content: str = ""
-    """Hash of recording, words and flags: where the recording is kept."""
+    """Hash of recording, words and flags: its place."""
     owner: str = ""
-    """Hash of the key of its upload; empty: without one, or before keys had roles."""
+    """Hash of the uploader's key; empty: none, or before roles."""
     kind: Kind = "audio_sample"
 
 
 class VoiceExists(BadRequest):
-    """A voice of that name exists."""
+    """A voice has that name."""
 
     code = "voice_exists"
 
 
 ENTRY_MAX = 256 * 1024
-"""Bytes of an entry."""
 _ENTRY_NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{64})-([0-9]{13})\.json")
 
 
@@ -181,7 +179,7 @@ def entry_file(voice: StoredVoice) -> str:
 
 
 def named_as(file: str) -> NameFile | None:
-    """Parse a file name; None: it is not an entry's."""
+    """Parse a file name; None: not an entry's."""
     match = _ENTRY_NAME.fullmatch(file)
     return None if match is None else NameFile(file, match[1], match[2], int(match[3]))
 
@@ -191,7 +189,7 @@ def pack_entry(voice: StoredVoice) -> bytes:
 
 
 def unpack_entry(data: bytes, file: str) -> StoredVoice | None:
-    """Return the voice of an entry; None if it is damaged or misplaced."""
+    """Return an entry's voice; None: damaged or misplaced."""
     try:
         found = json.loads(data)
         # An entry of an older server has no owner, and is of a recording.

@@ -1,4 +1,4 @@
-"""``session.created``: the first message to every client."""
+"""``session.created``, the first message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qwen3tts_wire.formats import FORMATS
 from qwen3tts_wire.messages import FEATURES, MODES, PROTOCOL, Limits, SessionCreated, VoiceInfo
 
 GREETINGS_KEPT = 64
-"""Owners whose greeting is kept encoded."""
+"""Owners with an encoded greeting."""
 
 
 def features(engine: Engine) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def _modes(engine: Engine) -> tuple[str, ...]:
 
 
 class Greeting:
-    """``session.created``, encoded once while the offer is the same: 140 voices take 2 ms."""
+    """``session.created``, encoded once an offer: 140 voices take 2 ms."""
 
     def __init__(
         self, engine: Engine, limits: Limits, voices: Callable[[], Sequence[Voice]] | None = None
@@ -82,7 +82,7 @@ class Greeting:
 
 
 class Greetings:
-    """A greeting for each owner of voices, whose list differs; the least recent goes first."""
+    """Greeting by owner of voices; the least recent is evicted."""
 
     def __init__(self, voices: VoiceCatalogue, limits: Limits) -> None:
         self._voices = voices

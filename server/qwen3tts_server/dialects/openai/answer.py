@@ -1,4 +1,4 @@
-"""OpenAI's answers for speech: streamed, as events, or as one file."""
+"""OpenAI's answers for speech: stream, events, file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from qwen3tts_wire.messages import ContextOpen
 
 DIALECT = "openai"
 SILENCE_MS = 100
-"""Silence for a text without speech: players and SDKs take an empty file for an
-error."""
+"""Silence for a text without speech: clients reject an empty file."""
 FRAME_MS = 80
-"""A codec frame: what ``output_tokens`` counts."""
+"""Codec frame, the unit of ``output_tokens``."""
 
 
 async def with_reference(service: Service, order: SpeechOrder) -> ContextOpen:
-    """Return the order's context with its reference voice loaded; FieldRefused is counted."""
+    """Return the context with its reference voice loaded; FieldRefused is counted."""
     if order.ref_audio is None and order.ref_text is None and order.embedding is None:
         return order.context
     voices = service.voices
@@ -54,9 +53,9 @@ async def with_reference(service: Service, order: SpeechOrder) -> ContextOpen:
 async def spoken_whole(
     service: Service, order: SpeechOrder, context: ContextOpen
 ) -> tuple[bytes, Utterance]:
-    """Speak an order as ``context``; return its file and its utterance.
+    """Speak an order; return file and utterance.
 
-    The engine is free before the audio is encoded. Raises what SpeechStream and the encoder raise.
+    The engine is free before encoding. Raises as SpeechStream and the encoder.
     """
     rate = context.format.sample_rate
     pcm = bytearray()
@@ -79,7 +78,7 @@ def silence(rate: int) -> bytes:
 
 
 def usage(utterance: Utterance) -> dict[str, Any]:
-    """Return the usage: characters in, codec frames of FRAME_MS out; there are no tokens."""
+    """Return the usage: characters in, frames of FRAME_MS out."""
     samples = utterance.opened.format.samples(FRAME_MS)
     chars, frames = utterance.chars, -(-utterance.sent // samples)
     return {
@@ -119,14 +118,14 @@ log = logging.getLogger(__name__)
 
 EVENTS = "text/event-stream"
 MOST_WORDS_BYTES = 4096
-"""Size of the header with word times; clients and proxies refuse longer ones."""
+"""Header size of word times; clients refuse longer ones."""
 
 
 class SpeechAnswer(Response):
-    """Answer that speaks an order. Errors before the first audio become an HTTP status.
+    """Answer that speaks an order.
 
-    Later ones cut a raw stream off, so that the client sees it is incomplete, and are an event in
-    an event stream. When the client leaves, the engine stops immediately.
+    An error before audio is an HTTP status; later it cuts a raw stream off, or is an event. A
+    client that leaves stops the engine.
     """
 
     def __init__(self, service: Service, order: SpeechOrder) -> None:
@@ -234,15 +233,13 @@ class SpeechAnswer(Response):
 
 
 def event(body: dict[str, Any]) -> bytes:
-    """Return one server-sent event; its type is in the line ``event:`` (vLLM-Omni) and in the data
-    (OpenAI's clients).
-    """
+    """Return a server-sent event, typed in ``event:`` (vLLM-Omni) and data (OpenAI)."""
     data = json.dumps(body, separators=(",", ":")).encode()
     return b"event: %b\ndata: %b\n\n" % (body["type"].encode(), data)
 
 
 def words_headers(words: list[dict[str, Any]]) -> dict[str, str]:
-    """Return word times as headers: as many as fit MOST_WORDS_BYTES, and the number left out."""
+    """Return headers of word times within MOST_WORDS_BYTES, and the number left out."""
     kept, size = 0, 2
     texts = [json.dumps(word, separators=(",", ":")) for word in words]
     for text in texts:

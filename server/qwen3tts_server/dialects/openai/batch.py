@@ -1,7 +1,6 @@
-"""Batch of texts in one request, each with its own result, as in vLLM-Omni.
+"""Batch of texts in a request, each with a result, as in vLLM-Omni.
 
-Results are written in order; no text is begun more than ``batch_slots`` ahead of the last one
-written, so what waits for the client is bounded.
+Results are in order; texts begin at most ``batch_slots`` ahead of the last written one.
 """
 
 from __future__ import annotations
@@ -39,31 +38,29 @@ from qwen3tts_wire.messages import ContextOpen
 log = logging.getLogger(__name__)
 
 FORM = "wav"
-"""Format where neither item nor batch names one: vLLM-Omni's, whatever ``default_format`` is."""
+"""Default format of vLLM-Omni, whatever ``default_format``."""
 FILE_PIECE_BYTES = PIECE_BYTES // 4 * 3
-"""Bytes encoded as one piece of base64; a multiple of 3, so that pieces join without padding."""
+"""Bytes of a base64 piece; a multiple of 3, without padding."""
 _VOICES = ("voice", "speaker")
 _REFERENCES = ("ref_audio", "ref_text", "x_vector_only_mode", "speaker_embedding")
 _ONE_AT_A_TIME = ("input", "items", "model", "stream", "stream_format")
-"""Fields that are no defaults of items, or not of batches at all."""
+"""Fields that are not defaults of items, or not of batches."""
 
 
 class BatchItem(SpeechFields):
-    """One text; what it leaves out is as the batch says."""
+    """One text; defaults are the batch's."""
 
     input: str = Field(description="The text.")
 
 
 class BatchRequest(SpeechFields):
-    """Several texts, and how those are said that do not say it themselves."""
+    """Several texts with defaults."""
 
     items: list[BatchItem] = Field(min_length=1, description="The texts; at most 32.")
     model: str | None = Field(None, max_length=256, description="GET /v1/models lists them.")
 
 
 class Totals(BaseModel):
-    """The usage of all items together."""
-
     input_tokens: int
     output_tokens: int
     total_tokens: int
@@ -71,7 +68,7 @@ class Totals(BaseModel):
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that was read; its items are not looked at yet."""
+    """Parsed batch with unparsed items."""
 
     model: str | None
     defaults: Mapping[str, Any]
@@ -79,7 +76,7 @@ class Batch:
 
 
 def read_batch(body: Mapping[str, Any], settings: OpenAISettings) -> Batch:
-    """Parse a batch; errors of an item are left to its result. Raises FieldRefused."""
+    """Parse a batch, not its items; raises FieldRefused."""
     items = body.get("items")
     with about("items"):
         if not isinstance(items, list) or not items:
@@ -104,7 +101,7 @@ def read_batch(body: Mapping[str, Any], settings: OpenAISettings) -> Batch:
 
 
 def merged(defaults: Mapping[str, Any], item: object) -> dict[str, Any]:
-    """Return an item's fields over the batch's; BadRequest if it is not an object."""
+    """Return an item's fields over the batch's; raises BadRequest."""
     if not isinstance(item, dict):
         raise BadRequest("The item is not an object.", remedy='Send {"input": "..."}.')
     own = _given(item)
@@ -129,7 +126,7 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class BatchAnswer(Response):
-    """Speaks the items of a batch; ``room`` bounds those of all batches."""
+    """Speaker of a batch; ``room`` bounds all batches."""
 
     def __init__(self, service: Service, batch: Batch, room: asyncio.Semaphore) -> None:
         super().__init__()
@@ -137,7 +134,7 @@ class BatchAnswer(Response):
         self._batch = batch
         self._room = room
         self._contexts: dict[object, ContextOpen | SpeechError] = {}
-        """Result of each reference: a recording is fetched once for all items."""
+        """Context by reference, fetched once."""
         self._preparing = asyncio.Lock()
         self._spent = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
         self._failed = 0
@@ -234,7 +231,7 @@ class BatchAnswer(Response):
 
 
 async def _send_result(sending: PacedSender, members: Mapping[str, Any], file: bytes) -> None:
-    """Write one result; base64 goes out in pieces: 17 MB block the event loop for 38 ms."""
+    """Write a result in pieces: 17 MB of base64 block the loop for 38 ms."""
     text = _json(members)
     if not file:
         await sending.body(text)

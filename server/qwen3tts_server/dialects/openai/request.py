@@ -1,4 +1,4 @@
-"""OpenAI's request for speech as an order to the engine; names of the model."""
+"""OpenAI's speech request as an order; model names."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ _DATE = re.compile(r"-\d{4}-\d{2}-\d{2}")
 
 
 class Models:
-    """Names of the served model."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
         self._since = int(time.time())
@@ -51,7 +49,7 @@ class Models:
         return list(dict.fromkeys([self.own, *model_ids_of(engine), *aliases]))
 
     def find(self, name: str | None) -> str:
-        """Return the name under which a model is listed; FieldRefused (404) without one."""
+        """Return the listed name of a model; FieldRefused (404) without one."""
         if name is None:
             return self.own
         known = self.names()
@@ -70,9 +68,9 @@ class Models:
 
 
 Delivery = Literal["whole", "raw", "sse"]
-"""One file with its length; the sound as it is made; the same in server-sent events."""
+"""One file with its length; audio as it is made; server-sent events."""
 SAMPLE_RATE = 24_000
-"""Hertz, where a request names none: the engines' own."""
+"""Hertz, by default."""
 
 
 def _int64(schema: dict[str, Any]) -> None:
@@ -185,7 +183,7 @@ class SpeechRequest(SpeechFields):
 
 @dataclass(frozen=True)
 class SpeechOrder:
-    """A parsed request; its reference recording is not loaded yet."""
+    """Parsed request; its reference is not loaded yet."""
 
     context: ContextOpen
     text: str
@@ -197,11 +195,11 @@ class SpeechOrder:
     embedding: tuple[float, ...] | None = None
     word_timestamps: bool = False
     ignored: tuple[str, ...] = ()
-    """Fields that were sent and change nothing here."""
+    """Sent fields without effect."""
 
 
 def parse(body: Mapping[str, Any]) -> SpeechRequest:
-    """Return the fields of a request; raises FieldRefused."""
+    """Parse a request; raises FieldRefused."""
     try:
         return SpeechRequest.model_validate(body)
     except ValidationError as error:
@@ -213,11 +211,11 @@ def parse(body: Mapping[str, Any]) -> SpeechRequest:
 async def order(
     asked: SpeechRequest, voices: VoiceCatalogue, settings: OpenAISettings, accept: str
 ) -> SpeechOrder:
-    """Return the order that a request means; ``accept`` is its header.
+    """Return a request's order; ``accept``: its header.
 
     Raises:
-        FieldRefused: something cannot be done here.
-        ServerBusy: the store of voices cannot be reached.
+        FieldRefused: unsupported here.
+        ServerBusy: the store of voices is unavailable.
     """
     _check_text(asked.input, settings.max_input_chars)
     form = asked.response_format or settings.default_format

@@ -1,4 +1,4 @@
-"""OpenAI's routes for speech, transcription, voices and models, with the fields of Qwen3-TTS."""
+"""OpenAI's routes, with the fields of Qwen3-TTS."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ROUTES = {
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """Add the routes; all errors of ``app`` have OpenAI's shape from then on."""
+    """Add the routes; all errors of ``app`` then have OpenAI's shape."""
     handle_errors(app)
     exact_integers(app)
     # It writes a line for each form that it cannot read; the answer to it says so already.
@@ -127,12 +127,12 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 MAX_FORM_BYTES = 1 << 18
-"""Size of an upload besides its recording."""
+"""Upload size besides the recording."""
 _YES, _NO = ("true", "1", "yes", "on"), ("", "false", "0", "no", "off")
 
 
 async def list_voices(service: Service, grant: Grant) -> dict[str, Any]:
-    """Return the voices that ``grant`` may see; the last known ones while the store is away."""
+    """Return voices visible to ``grant``; the last known while the store is away."""
     with contextlib.suppress(ServerBusy):
         await service.voices.refresh()
     stored = service.voices.stored(grant)
@@ -150,7 +150,7 @@ async def list_voices(service: Service, grant: Grant) -> dict[str, Any]:
 
 
 async def upload_voice(service: Service, request: Request) -> dict[str, Any]:
-    """Store a form's recording or speaker embedding; raises FieldRefused or BadRequest."""
+    """Store an upload; raises FieldRefused or BadRequest."""
     sent = await form(request, service.settings.voices.max_bytes + MAX_FORM_BYTES)
     if sent.fields.get("type", "audio_sample") not in get_args(Kind):
         with about("type"):
@@ -192,7 +192,7 @@ async def upload_voice(service: Service, request: Request) -> dict[str, Any]:
 
 
 async def delete_voice(service: Service, name: str, grant: Grant) -> dict[str, Any]:
-    """Delete an uploaded voice; VoiceNotFound if ``grant`` manages none of that name."""
+    """Delete an upload; VoiceNotFound where ``grant`` manages none."""
     try:
         gone = await service.voices.remove(name, grant)
     except UnknownVoice as error:

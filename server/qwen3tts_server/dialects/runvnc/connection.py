@@ -1,4 +1,4 @@
-"""Route and connection of the runvnc protocol, at every path without another route."""
+"""Route and connection of the runvnc protocol, at every path left over."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from qwen3tts_wire.errors import BadRequest, SpeechError, UnknownVoice
 from qwen3tts_wire.messages import ContextOpen
 
 NAME = "runvnc"
-"""The dialect's name in metrics and logs."""
+"""In metrics and logs."""
 
 
 class PendingSpeech:
-    """An utterance whose text may arrive before it has begun."""
+    """Utterance whose text may come before its begin."""
 
     def __init__(self, order: ContextOpen) -> None:
         self.order = order
@@ -70,7 +70,7 @@ class PendingSpeech:
 
 
 class RunvncConnection(Connection[Command]):
-    """One client of the runvnc protocol; it has one utterance at a time."""
+    """One client, one utterance at a time."""
 
     def __init__(
         self,

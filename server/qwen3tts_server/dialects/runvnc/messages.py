@@ -13,13 +13,13 @@ from qwen3tts_wire.errors import BadRequest, SpeechError
 from qwen3tts_wire.fields import DecodeError, Flag, Text, Whole, decode
 
 FRAME = 160
-"""Bytes of one binary message: 20 ms at 8 kHz."""
+"""20 ms at 8 kHz, bytes."""
 SILENCE = b"\xff"
-"""Zero in mu-law (ITU-T G.711 table 2a), which fills up the last frame."""
+"""Mu-law zero (ITU-T G.711 table 2a), padding of the last frame."""
 
 
 class FrameQueue:
-    """Queue of mu-law frames; ``step_s`` is the least time between two, 0: unpaced."""
+    """Mu-law frames at least ``step_s`` apart; 0: unpaced."""
 
     def __init__(self, step_s: float = 0.0) -> None:
         self._step_s = step_s
@@ -47,7 +47,7 @@ class FrameQueue:
         self._rest = b""
 
     def due(self, now: float) -> float | None:
-        """Return when the next frame may be sent; None: the queue is empty."""
+        """Time of the next frame; None: empty."""
         if not self._waiting:
             return None
         if not self._step_s:
@@ -79,20 +79,20 @@ class Init:
     ref_audio_base64: Annotated[str, Text(0, _MOST)] | None = None
     """A sound file in base64, or as a data URL."""
     voice_id: Name | None = None
-    """A voice that is known here; not looked at beside ``ref_audio_base64``."""
+    """Known voice; ignored beside ``ref_audio_base64``."""
     ref_text: Annotated[str, Text(0, 4096)] | None = None
-    """Transcript of the recording."""
+    """Transcript."""
     auto_transcribe: Annotated[bool, Flag()] = False
-    """Find that out here."""
+    """Transcribe here."""
     x_vector_only: Annotated[bool, Flag()] = False
     """Use only its speaker embedding (x-vector)."""
     language: Annotated[str, Text(0, 64, printable=True)] | None = None
-    """Default language of this connection."""
+    """Default language."""
 
 
 @dataclass(frozen=True)
 class GenerateStream:
-    """Speak; frames go out as they are made."""
+    """Speak unpaced."""
 
     type: ClassVar[str] = "generate_stream"
     text: Words
@@ -110,7 +110,7 @@ class GenerateStream:
 
 @dataclass(frozen=True)
 class Generate(GenerateStream):
-    """Speak; frames go out at an even pace."""
+    """Speak paced."""
 
     type: ClassVar[str] = "generate"
 
@@ -141,9 +141,10 @@ KINDS: dict[str, type] = {
 
 
 def read(text: str) -> Message:
-    """Parse a message; unknown fields are ignored, as clients send some for other servers.
+    """Parse a message, ignoring unknown fields of other servers.
 
-    Raises BadRequest or LimitExceeded.
+    Raises:
+        BadRequest, LimitExceeded: it is invalid.
     """
     message = decode(text, KINDS, strict=False)
     if message is None:
@@ -157,11 +158,11 @@ def read(text: str) -> Message:
 
 
 def say(kind: str, **fields: object) -> str:
-    """Return an answer as JSON text; None fields are left out."""
+    """Return JSON text without None fields."""
     given = {name: value for name, value in fields.items() if value is not None}
     return clean(json.dumps({"type": kind, **given}, ensure_ascii=False))
 
 
 def error_message(error: SpeechError, ends: str) -> str:
-    """Return the ``error`` message; ``ends`` is ``speech``, ``connection`` or ``none``."""
+    """Return ``error``; ``ends``: ``speech``, ``connection`` or ``none``."""
     return say("error", message=str(error), code=error.code, retryable=error.retryable, ends=ends)

@@ -1,8 +1,7 @@
-"""Session of one connection of the runvnc protocol. Pure.
+"""Session of a runvnc connection. Pure.
 
-Frames carry no number, so their order is all that a client has: speech begins with one
-``audio_start`` and ends with one ``audio_end`` or one ``error`` with ``ends`` = ``speech``, and no
-frame of it follows.
+Frames carry no number: speech is one ``audio_start``, its frames, then one ``audio_end`` or
+``error`` with ``ends`` = ``speech``.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ from qwen3tts_wire.messages import ContextOpen
 
 @dataclass(frozen=True)
 class Load:
-    """Load a voice; answered by ``loaded`` or ``refused``."""
+    """Load a voice; then ``loaded`` or ``refused``."""
 
     init: Init
 
 
 @dataclass(frozen=True)
 class Start:
-    """Start to speak; answered by ``sound``, then ``ended`` or ``failed``."""
+    """Speak; then ``sound``, and ``ended`` or ``failed``."""
 
     order: ContextOpen
 
@@ -62,12 +61,12 @@ class Append:
 
 @dataclass(frozen=True)
 class End:
-    """End the text of the current speech."""
+    """End the current text."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop the current speech immediately."""
+    """Stop speech immediately."""
 
 
 Command = Load | Start | Append | End | Stop | Close
@@ -75,11 +74,11 @@ Command = Load | Start | Append | End | Stop | Close
 
 MULAW = AudioFormat("mulaw", 8000)
 BURST = 5
-"""Frames of one write: a cancel overtakes all but these."""
+"""Frames of a write, not overtaken by a cancel."""
 MOST_PARTS = 16_384
-"""Commas, colons and brackets in a long ``init``: to read millions takes a second, and all wait."""
+"""Commas, colons and brackets of ``init``: millions block all for a second."""
 MOST_ESCAPES = 400_000
-"""Backslashes in it: some programs write every slash of base64 as ``\\/``."""
+"""Backslashes: some programs write base64's slash as ``\\/``."""
 
 
 @dataclass
@@ -87,10 +86,10 @@ class _Speech:
     no: int
     frames: FrameQueue
     growing: bool
-    """Whether more text may come."""
+    """True while text may come."""
     chars: int = 0
     last: str | None = None
-    """The message after the last frame, once that is known."""
+    """Message after the last frame, once known."""
     joiner: SurrogateJoiner = field(default_factory=SurrogateJoiner)
 
 
@@ -99,10 +98,10 @@ class RunvncSession(ConnectionSession[Command]):
 
     Args:
         settings: the server's.
-        check: refuses an unknown voice or language, as ``Engine.check`` does.
-        model: the model's name, for ``connected``.
-        now: time of the connection.
-        errored: called with the code of each error that is not the engine's.
+        check: refuses voices and languages, as ``Engine.check``.
+        model: name for ``connected``.
+        now: connection time.
+        errored: called with codes of errors not the engine's.
     """
 
     def __init__(
@@ -191,7 +190,6 @@ class RunvncSession(ConnectionSession[Command]):
             self._begin(message, message.text, growing=False)
 
     def _cancel(self) -> None:
-        """Stop speaking; when idle, answer nothing: a second end would end the next speech."""
         before = len(self._waiting)
         self._waiting = deque(each for each in self._waiting if isinstance(each[0], Init))
         self._waiting_chars = sum(chars for _, chars in self._waiting)
@@ -223,7 +221,7 @@ class RunvncSession(ConnectionSession[Command]):
         self._commands.append(Load(init))
 
     def loaded(self, voice: LoadedVoice, *, x_vector_only: bool, now: float) -> list[Command]:
-        """Note a loaded voice; ``x_vector_only``: its text could not be transcribed."""
+        """Note a loaded voice; ``x_vector_only``: without transcript."""
         init = self._loading
         if init is None:
             return []

@@ -29,17 +29,17 @@ from qwen3tts_wire.heard import Word
 log = logging.getLogger(__name__)
 
 NAME = "vllm_omni"
-"""This protocol among the dialects, in metrics and logs."""
+"""In metrics and logs."""
 FRAME_SAMPLES = SAMPLE_RATE * 80 // 1000
-"""Samples of a codec frame: the unit of ``max_new_tokens``."""
+"""Codec frame, unit of ``max_new_tokens``."""
 TURN_CHARS = 4096
-"""Text cut into clauses before the others have their turn."""
+"""Characters cut into clauses in a turn."""
 MESSAGE_CHARS = 64
-"""Least cost of a message: an empty one is answered too."""
+"""Least cost of a message."""
 
 
 class VllmOmniConnection(Connection[Command]):
-    """One client of vLLM-Omni's WebSocket; it has one unit at a time."""
+    """One client, one unit at a time."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class VllmOmniConnection(Connection[Command]):
         self._saying: asyncio.Task[None] | None = None
         self._speaking: SpeechStream | None = None
         self._more: deque[More] = deque()
-        """Text of the unit being said that was not handed to the engine yet."""
+        """Unit text not yet with the engine."""
         self._grown = asyncio.Event()
 
     def perform(self, command: Command) -> None:
@@ -167,9 +167,8 @@ class _Sound:
         self._stream = config.stream_audio
         self._most_s = most_s
         self._most = (config.max_new_tokens or 0) * FRAME_SAMPLES * 2
-        """Bytes that are asked for; 0: all there are."""
+        """Requested bytes; 0: all."""
         self.count = 0
-        """Bytes so far."""
         self.file = bytearray()
 
     @property
@@ -177,7 +176,6 @@ class _Sound:
         return 0 < self._most <= self.count
 
     def take(self, data: bytes) -> bytes:
-        """Add samples; return those to send now. LimitExceeded: a file would be too long."""
         if self._most:
             data = data[: self._most - self.count]
         self.count += len(data)
@@ -203,7 +201,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 async def serve_stream(socket: WebSocket, service: Service) -> None:
-    """Serve one WebSocket until it ends; there is always a close frame."""
+    """Serve one WebSocket; always ends with a close frame."""
     await socket.accept()
     connection = VllmOmniConnection(socket, service)
     await connection.serve(

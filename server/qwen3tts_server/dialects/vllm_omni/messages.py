@@ -1,4 +1,4 @@
-"""Messages of vLLM-Omni's WebSocket, the states in which they are legal, and unit requests."""
+"""vLLM-Omni's messages, legal states, and unit requests."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ GRANULARITIES = ("none", "sentence", "clause")
 INT64 = 2**63
 MAX_EMBEDDING = 8192
 MOST_PARTS = 16_384
-"""Commas and brackets of a ``session.config``: to read a message of small fields takes long, one of
-a long string does not, and every call of the server waits meanwhile."""
+"""Commas and brackets of ``session.config``: many small fields block every call."""
 
 _AnyText = Annotated[str, Text(0, INT64)]
 
@@ -95,7 +94,7 @@ class SessionConfig:
 
 
 def parse(data: str, settings: VllmOmniSettings) -> tuple[str, Mapping[str, Any]]:
-    """Return a message's type and fields; raises LimitExceeded or BadRequest."""
+    """Parse type and fields; raises LimitExceeded or BadRequest."""
     long = len(data) > settings.max_message_chars
     if long:
         if len(data) > settings.max_config_chars or "session.config" not in data:
@@ -122,9 +121,10 @@ def parse(data: str, settings: VllmOmniSettings) -> tuple[str, Mapping[str, Any]
 
 
 def config_of(fields: Mapping[str, Any]) -> SessionConfig:
-    """Parse a ``session.config``; unknown fields are ignored, as by vLLM-Omni.
+    """Parse ``session.config``, ignoring unknown fields.
 
-    Raises BadRequest or LimitExceeded, which name the field.
+    Raises:
+        BadRequest, LimitExceeded: names the field.
     """
     given = dict(fields)
     if "voice" not in given and "speaker" in given:
@@ -170,7 +170,7 @@ def _check_streaming(config: SessionConfig) -> None:
 
 
 def commit_id_of(fields: Mapping[str, Any]) -> str | None:
-    """Return the name of an ``input.commit``; raises BadRequest."""
+    """Return the ``input.commit``'s name; raises BadRequest."""
     name = fields.get("commit_id")
     if name is not None and not (isinstance(name, str) and len(name) <= COMMIT_ID_MAX):
         raise BadRequest(
@@ -181,7 +181,7 @@ def commit_id_of(fields: Mapping[str, Any]) -> str | None:
 
 
 def text_of(fields: Mapping[str, Any]) -> str:
-    """Return the text of an ``input.text``; raises BadRequest."""
+    """Return the ``input.text``'s text; raises BadRequest."""
     if "text" not in fields:
         raise BadRequest("input.text needs the field text.")
     text = fields["text"]
@@ -195,7 +195,7 @@ def message(kind: str, **fields: object) -> str:
 
 
 def error(what: SpeechError, unit: Mapping[str, int] | None = None, **more: object) -> str:
-    """Return an error message; ``unit``: indices of the failed unit."""
+    """Return an error; ``unit``: indices of the failed one."""
     text = str(what)
     fields: dict[str, object] = {"code": code_of(what), "retryable": what.retryable}
     if isinstance(what, FieldRefused):
@@ -232,7 +232,7 @@ MAX_INSTRUCTIONS = 4096
 
 
 def check(config: SessionConfig, voices: VoiceCatalogue) -> None:
-    """Raise FieldRefused for what this engine cannot do, before it is asked."""
+    """Raise FieldRefused for what the engine cannot do."""
     reference = config.ref_audio is not None or config.ref_text is not None
     embedded = config.speaker_embedding is not None
     check_task(voices, config.task_type, reference=reference or embedded)
@@ -286,7 +286,7 @@ def _mode(config: SessionConfig) -> str:
 
 
 class UnitRequests:
-    """Requests of one connection to the engine; a reference is read once per configuration."""
+    """Engine requests; a reference is read once a configuration."""
 
     def __init__(self, voices: VoiceCatalogue) -> None:
         self._voices = voices
@@ -294,7 +294,7 @@ class UnitRequests:
         self._cloned: str | None = None
 
     async def order(self, config: SessionConfig) -> ContextOpen:
-        """Return the request for a unit of this configuration; raises FieldRefused."""
+        """Return a unit's request; raises FieldRefused."""
         check(config, self._voices)
         first = first_chunk_of(config.initial_codec_chunk_frames)
         language = language_tag(config.language)
@@ -337,8 +337,6 @@ class UnitRequests:
 
 
 class State(Enum):
-    """State of a client's conversation."""
-
     NEW = "no session.config yet"
     IDLE = "no utterance is open"
     OPEN = "an utterance is open"
@@ -360,12 +358,12 @@ MOVES: dict[tuple[State, str], State] = {
     (State.IDLE, "session.close"): State.LEAVING,
     (State.OPEN, "session.close"): State.LEAVING,
 }
-"""A pair that is missing is an error; so is the type, where it is in no pair."""
+"""Missing pairs are errors, and so are unknown types."""
 TYPES = tuple(dict.fromkeys(kind for _, kind in MOVES))
 
 
 def move(state: State, kind: str) -> State:
-    """Return the state after a message of this type; ProtocolError where it is illegal."""
+    """Return the next state; ProtocolError if illegal."""
     after = MOVES.get((state, kind))
     if after is not None:
         return after

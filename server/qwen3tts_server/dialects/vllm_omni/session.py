@@ -1,8 +1,7 @@
-"""Session of one client of vLLM-Omni's WebSocket. Pure.
+"""Session of a vLLM-Omni client. Pure.
 
-Messages are read immediately but answered in order, as by a server that reads nothing while it
-speaks: a client may send everything, and gets unit after unit. Only ``input.cancel`` (ours) jumps
-the queue.
+Messages are read immediately and answered in order; only ``input.cancel`` (ours) jumps the
+queue.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from qwen3tts_wire.errors import BadRequest, LimitExceeded, ProtocolError, Serve
 from qwen3tts_wire.heard import Word
 
 POLICY, UNACCEPTABLE = 1008, 1003
-"""Close codes of RFC 6455 section 7.4.1."""
+"""RFC 6455 section 7.4.1."""
 
 
 class ClientSilent(SpeechError):
@@ -57,7 +56,7 @@ class ClientSilent(SpeechError):
 
 
 class VllmOmniSession(ConnectionSession[Command]):
-    """Decisions for one connection."""
+    """Decisions for one client."""
 
     def __init__(
         self,
@@ -68,8 +67,7 @@ class VllmOmniSession(ConnectionSession[Command]):
         find_model: Callable[[str], object] = lambda name: name,
         on_error: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take ``find_model``, which raises for an unknown name, and ``on_error``, called with
-        codes."""
+        """``find_model`` raises for unknown names; ``on_error`` gets codes."""
         bounds = ConnectionBounds(
             message=max(settings.max_config_chars, settings.max_message_chars),
             backlog=backlog_bytes,
@@ -84,16 +82,15 @@ class VllmOmniSession(ConnectionSession[Command]):
         self._state = State.NEW
         self._config = SessionConfig()
         self._utterance: Utterance | None = None
-        """The open utterance."""
+        """Open utterance."""
         self._count = 0
-        """Utterances so far."""
         self._waiting: deque[MoreText | EndOfText | Commit | DeferredAnswer] = deque()
         self._waiting_chars = 0
         self._waiting_answers = 0
         self._cutting: Utterance | None = None
-        """The one whose units are being said."""
+        """Utterance whose units are being said."""
         self._unit: Unit | None = None
-        """The one being said."""
+        """Unit being said."""
 
     @property
     def busy(self) -> bool:
@@ -365,7 +362,7 @@ class VllmOmniSession(ConnectionSession[Command]):
         return self._take_commands()
 
     def failed(self, unit: Unit, error: SpeechError, now: float) -> list[Command]:
-        """Report the unit's error; the next unit is tried."""
+        """Report a unit's error; the next is tried."""
         if unit is self._unit:
             self._note_activity(now)
             self._broken(unit, error)

@@ -1,4 +1,4 @@
-"""Utterances of vLLM-Omni's WebSocket: text, units, growing units, and their answers."""
+"""vLLM-Omni's utterances: text, units, growing units, answers."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ from qwen3tts_wire.errors import BadRequest
 Granularity = Literal["none", "sentence", "clause"]
 
 ASCII_ENDS = {"none": "", "sentence": ".!?", "clause": ".!?,;"}
-"""Marks that end a unit before white space or at the end of the text."""
+"""Unit ends before white space or at the end."""
 _SENTENCE = "\u3002\uff01\uff1f\u2026\u0964\u0965\u061f"
-"""Full stops, exclamation and question marks of Chinese and Japanese, the ellipsis, Devanagari's
-danda and double danda, the Arabic question mark."""
+"""Chinese and Japanese full stops, exclamation and question marks, ellipsis, Devanagari's danda and
+double danda, Arabic question mark."""
 SCRIPT_ENDS = {"none": "", "sentence": _SENTENCE, "clause": _SENTENCE + "\uff0c\uff1b\u060c\u061b"}
-"""Marks that end a unit whatever follows; among clause marks Chinese and Arabic commas and
-semicolons."""
+"""Unit ends anywhere; as clause marks Chinese and Arabic commas and semicolons."""
 CLOSING = "\"'\u201d\u2019\u00bb)]}\u300f\u300d\uff09\u3011"
-"""Closing marks, which stay with the mark before them."""
+"""Closing marks, kept with the mark before."""
 _RUN = frozenset(ASCII_ENDS["clause"] + SCRIPT_ENDS["clause"] + CLOSING)
 
 _TITLES = ("dr", "mr", "mrs", "ms", "prof", "sr", "jr", "st", "mt")
 _OTHERS = ("fig", "no", "vs", "etc", "approx", "dept", "inc", "ltd", "co", "al")
 _DOTTED = ("e.g", "i.e", "u.s", "u.k", "a.m", "p.m")
 ABBREVIATIONS = frozenset(_TITLES + _OTHERS + _DOTTED)
-"""A dot after one of them, in any case, ends nothing; nor does one after a single letter."""
+"""A dot after these (any case), or after a single letter, ends nothing."""
 _LONGEST = max(map(len, ABBREVIATIONS))
 
 
@@ -51,16 +50,15 @@ class Splitter:
 
     def __init__(self, granularity: Granularity = "none") -> None:
         self.ended = False
-        """Whether all text is here."""
+        """True once all text is here."""
         self._ascii = frozenset(ASCII_ENDS[granularity])
         self._ends = self._ascii | frozenset(SCRIPT_ENDS[granularity])
         self._chars: list[str] = []
         self._start = 0
-        """Start of the next unit."""
         self._scan = 0
-        """Everything before it ends nothing."""
+        """Before it nothing ends."""
         self._run = 0
-        """End so far of the run of marks that begins at ``_scan``."""
+        """End so far of the marks at ``_scan``."""
 
     def __len__(self) -> int:
         return len(self._chars) - self._start
@@ -77,7 +75,7 @@ class Splitter:
         self.ended = True
 
     def take(self) -> str | None:
-        """Return the next unit, stripped; None while there is no complete one."""
+        """Return the next complete unit, stripped, or None."""
         while (cut := self._boundary()) is not None:
             unit = "".join(self._chars[self._start : cut]).strip()
             self._start = self._scan = cut
@@ -138,15 +136,14 @@ class Utterance:
     splitter: Splitter
     joiner: SurrogateJoiner = field(default_factory=SurrogateJoiner)
     sentences: int = 0
-    """Units begun; texts committed, where they are."""
+    """Units begun, or texts committed."""
     held: list[str] = field(default_factory=list)
-    """Text of a growing unit that was not handed over yet."""
+    """Growing unit's text not yet handed over."""
     chars: int = 0
-    """Characters of a growing unit that have come."""
+    """Characters of a growing unit so far."""
     voice: ContextVoice = field(default_factory=ContextVoice)
-    """Voice of all its units."""
     over: bool = False
-    """Whether its growing unit ended before its text did."""
+    """True if its growing unit ended early."""
 
     @property
     def grows(self) -> bool:
@@ -160,9 +157,8 @@ class Unit:
     utterance_index: int
     sentence_index: int
     grows: bool = False
-    """Whether more of it comes, as More."""
+    """True if More follows."""
     voice: ContextVoice = field(default_factory=ContextVoice)
-    """Voice of its utterance."""
 
     @property
     def where(self) -> dict[str, int]:
@@ -171,7 +167,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Start:
-    """Speak this unit; answered by ``audio``, then ``finished`` or ``failed``."""
+    """Speak a unit; then ``audio``, and ``finished`` or ``failed``."""
 
     unit: Unit
 
@@ -186,9 +182,9 @@ class More:
     unit: Unit
     text: str
     flush: bool = False
-    """Say all of it so far, though a word or sentence is not complete."""
+    """Say all so far, even an incomplete word."""
     final: bool = False
-    """Nothing of it follows."""
+    """Nothing follows."""
 
 
 Command = Start | More | Stop | Close
@@ -204,7 +200,7 @@ class MoreText:
 class EndOfText:
     utterance: Utterance
     dropped: bool = False
-    """Whether what was not committed is not to be said."""
+    """True if uncommitted text is discarded."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +217,7 @@ class DeferredAnswer:
 @dataclass(frozen=True)
 class GrowthStep:
     text: str = ""
-    """To be said; it has a character that is no white space, where it begins the unit."""
+    """To be said; not only white space at a unit's begin."""
     flush: bool = False
     final: bool = False
     answer: str = ""
@@ -283,16 +279,16 @@ def _held(utterance: Utterance) -> str:
 
 
 class Answers:
-    """Queue of unwritten messages, and the progress of the current unit."""
+    """Unwritten messages, and progress of the unit."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        """Bytes of audio of the unit being said, so far."""
+        """Audio bytes of the current unit."""
         self._chunks = 0
         self._out: deque[tuple[str | bytes, int]] = deque()
-        """Unwritten messages, with the bytes of audio in each."""
+        """Messages with their audio bytes."""
         self._writing = False
-        """Whether some of it is on its way: what comes next waits until the client has taken it."""
+        """True while the client must take some first."""
 
     @property
     def unread(self) -> bool:
