@@ -218,7 +218,9 @@ class PacerCore:
         contiguous = tick == self._sent + 1
         frame: Frame | None = None
         frames, state = self._frames, self._state
-        if (
+        if contiguous and self._playing < 0 and self._last is not None:
+            pass  # interrupted in mid-speech: the fade goes first
+        elif (
             (state is State.FILLING or state is State.STARVED)
             and frames
             and max(now, at) >= self._ready_at - EPSILON_S

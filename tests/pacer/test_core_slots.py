@@ -49,6 +49,20 @@ def test_lateness_in_mid_utterance_is_missed_speech() -> None:
     assert (slot.payload, slot.missed) == (b"1/1 head", 3)
 
 
+@pytest.mark.parametrize("finished", [False, True])
+def test_the_fade_of_an_interruption_goes_before_what_is_said_next(finished: bool) -> None:
+    pacer = sender_core()
+    pacer.begin(1, 0.0)
+    pacer.push(frames(1, 0, 5), 0.0)
+    play(pacer, PTIME)
+    pacer.interrupt(PTIME)
+    pacer.begin(2, PTIME)
+    pacer.push(frames(2, 0, 2), PTIME)
+    if finished:
+        pacer.finish(2, PTIME)
+    assert payloads(play(pacer, 4 * PTIME))[:3] == ["1/1 tail", "2/0 speech", "2/1 speech"]
+
+
 def test_a_pause_begins_with_the_fade_and_keeps_what_waits() -> None:
     pacer = sender_core()
     pacer.begin(1, 0.0)
