@@ -1,4 +1,4 @@
-"""Audio between the engine and the wire: resampling, G.711, G.722, Opus, framing."""
+"""Audio codecs, resampling and framing."""
 
 from qwen3tts_codecs.errors import (
     BadPayload,

@@ -1,4 +1,4 @@
-"""Frame coders over PyAV, shared by G.722 and Opus. PyAV is imported by the first coder."""
+"""Frame coders over PyAV (lazily imported), for G.722 and Opus."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def library() -> ModuleType:
 def open_codec(
     name: str, mode: str, rate_hz: int, options: Mapping[str, str], **fields: Any
 ) -> Any:
-    """Return an open mono codec context; ``mode`` is ``r`` or ``w``. Raises CodecMissing."""
+    """Return an open mono codec context; ``mode``: ``r`` or ``w``. Raises CodecMissing."""
     av = library()
     try:
         context = av.CodecContext.create(name, mode)
@@ -54,7 +54,7 @@ def open_codec(
 
 
 class AvEncoder:
-    """`Encoder` over a PyAV codec that gives one packet a frame."""
+    """`Encoder` over a PyAV codec, one packet a frame."""
 
     def __init__(self, context: Any, rate_hz: int, frame_samples: int, delay_samples: int) -> None:
         self.frame_samples = frame_samples
@@ -97,9 +97,7 @@ class AvDecoder:
 
 
 def mono(samples: np.ndarray[Any, Any], channels: int) -> Pcm:
-    """Return the first channel of PyAV's samples (interleaved or planar, int16 or float), shape
-    [n].
-    """
+    """Return PyAV samples' first channel (any layout, int16 or float), shape [n]."""
     if samples.dtype != np.int16:
         samples = np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16)
     flat = samples.reshape(-1) if channels == 1 else samples.reshape(-1, channels)[:, 0]

@@ -8,7 +8,7 @@ class CodecError(ValueError):
 
 
 class BadSamples(CodecError):
-    """Array of the wrong type or shape, or bytes that are not whole samples."""
+    """Array of wrong type or shape, or incomplete samples."""
 
 
 class UnsupportedRate(CodecError):
@@ -16,7 +16,7 @@ class UnsupportedRate(CodecError):
 
 
 class UnsupportedPtime(CodecError):
-    """Frame duration out of bounds, or without a whole number of samples."""
+    """Frame duration out of bounds, or not a whole number of samples."""
 
 
 class UnknownPayload(CodecError):

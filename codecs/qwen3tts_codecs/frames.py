@@ -1,11 +1,14 @@
-"""PCM to encoded frames: resampled, encoded, cut, each with its fade-out (tail) and fade-in (head).
+"""PCM to encoded frames, each with its fade-out (tail) and fade-in (head).
 
 A stateless format makes all three in one pass. G.722 predicts from the past, so each form has an
-encoder with the history that the far end's decoder will have: one hears the frames, one each frame
-and its tail, one silence and each head (the error of the last two is gone within a frame:
-tests/codecs/test_forms.py). The first is warmed up by silence: a decoder whose encoder is new plays
-a sentence that begins immediately at three times its level for 40 ms (PESQ 3.4 instead of 3.9).
-Opus frames overlap, so its decoders fade by themselves.
+encoder with the history of the far end's decoder: one for frames, one for each frame and its
+tail,
+one for silence and each head (the error of the last two is gone within a frame:
+tests/codecs/test_forms.py). The first is warmed up by silence: else a decoder plays a sentence
+that
+begins immediately at three times its level for 40 ms (PESQ 3.4 instead of 3.9). Opus frames
+overlap,
+so its decoders fade by themselves.
 """
 
 from __future__ import annotations
@@ -40,8 +43,7 @@ class Forms(Protocol):
     def delay_samples(self) -> int:
         """Delay of the decoded sound behind the samples."""
 
-    def encode(self, block: Pcm) -> list[Form]:
-        """Encode frames, shape [frames, frame_samples]."""
+    def encode(self, block: Pcm) -> list[Form]: ...
 
 
 class Fades:
@@ -151,7 +153,7 @@ KEPT_MS: Final = MAX_PTIME_MS + 20
 
 
 class EncodedFrame(NamedTuple):
-    """One frame for the wire, in the three forms that it may be sent in."""
+    """Frame for the wire, in its three forms."""
 
     payload: bytes
     tail: bytes
@@ -164,11 +166,12 @@ class EncodedFrame(NamedTuple):
 
 
 class FrameEncoder:
-    """Encodes one utterance's s16le bytes at ``from_hz`` into frames of a payload format.
+    """Encoder of one utterance's s16le bytes at ``from_hz`` into frames.
 
     The resampler's delay (3 ms from 24 to 8 kHz) and the look-ahead of Opus (6.5 ms) stay in the
-    stream, so a frame is ready as soon as its duration of input is. `EncodedFrame.samples` takes
-    both into account: they sum up to the utterance. `flush` ends it and resets the encoder.
+    stream,
+    so a frame is ready as soon as its duration of input is. `EncodedFrame.samples` sum up to the
+    utterance. `flush` ends it and resets the encoder.
 
     Raises BadSamples, UnsupportedRate, UnsupportedPtime, CodecMissing.
     """
@@ -177,7 +180,7 @@ class FrameEncoder:
         self.ptime_ms = ptime_ms
         self._reader = Int16Reader()
         self.cut_off = False
-        """Whether the utterance last flushed ended within a sample."""
+        """True if the utterance last flushed ended within a sample."""
         self._from_hz = from_hz
         self._read = 0  # samples of the stream so far
         self._told = 0  # of them, those that frames have been given for
@@ -195,11 +198,10 @@ class FrameEncoder:
 
     @property
     def delay_s(self) -> float:
-        """Delay of the frames' sound behind the input, seconds: filter and look-ahead."""
+        """Delay behind the input, seconds: filter and look-ahead."""
         return self._delay / self.payload.sample_hz
 
     def push(self, data: PcmBytes) -> list[EncodedFrame]:
-        """Take s16le bytes, cut anywhere; return the frames that are full now."""
         pcm = self._reader.push(data)
         self._read += len(pcm)
         self._kept.append(pcm)
@@ -208,7 +210,7 @@ class FrameEncoder:
         return frames
 
     def flush(self) -> list[EncodedFrame]:
-        """End the utterance; return its last frames, the last one padded by silence."""
+        """Return the utterance's last frames, padded by silence."""
         self.cut_off = self._reader.flush() > 0
         rest = self._resampler.flush()
         if self._read and self._forms.delay_samples:
@@ -230,10 +232,11 @@ class FrameEncoder:
         self._renew()
 
     def switch(self, payload: Payload, ptime_ms: int | None = None) -> list[EncodedFrame]:
-        """Continue in another format after the samples that frames were returned for.
+        """Continue in another format after the samples already framed.
 
-        The new encoder is warmed up by a frame of the past. ``ptime_ms`` None = as before. Return
-        the frames that are full now. Raises as the constructor, and then nothing has changed.
+        The new encoder is warmed up by a frame of the past. ``ptime_ms`` None = as before.
+        Returns full
+        frames. Raises as the constructor; nothing has changed then.
         """
         begun = self._told > 0
         self._use(payload, self.ptime_ms if ptime_ms is None else ptime_ms)

@@ -1,13 +1,16 @@
-"""G.711: mu-law (PCMU) and A-law (PCMA), 16-bit samples to 8-bit code words and back.
+"""G.711: mu-law (PCMU) and A-law (PCMA) of 16-bit samples.
 
 Decoding is the table of ITU-T G.711 (tables 1 and 2, scaled to 16 bits). Encoding takes the
-**nearest level**; a tie goes to the larger magnitude, and the sign bit is the sample's own. That is
-the encoder with the least error. The ITU tool (G.191) drops low bits first and picks a neighbouring
-level for 621 of the 65536 inputs in mu-law and 619 in A-law, farther off in 501 and 498 of them
+**nearest level**; a tie goes to the larger magnitude, and the sign bit is the sample's own: the
+least
+error. The ITU tool (G.191) drops low bits first and picks a neighbouring level for 621 of the
+65536
+inputs in mu-law and 619 in A-law, farther off in 501 and 498 of them
 (tests/codecs/test_g711.py).
 
-Code word 0x7F of mu-law, "minus zero", decodes to 0, which encodes to 0xFF. A-law has no zero: 0
-becomes +8, 0xD5.
+Mu-law's 0x7F, "minus zero", decodes to 0, which encodes to 0xFF. A-law has no zero: 0 becomes
++8,
+0xD5.
 """
 
 from __future__ import annotations
@@ -29,14 +32,14 @@ _Codes = NDArray[np.uint8]
 
 
 def _ulaw_levels() -> NDArray[np.int32]:
-    """Return magnitudes, shape [128], rising, 16-bit scale (G.711 table 2a, value y_n)."""
+    """Magnitudes, shape [128], rising, 16 bits (G.711 table 2a, y_n)."""
     segment, step = np.divmod(np.arange(128), 16)
     levels: NDArray[np.int32] = ((((2 * step + 33) << segment) - 33) * 4).astype(np.int32)
     return levels
 
 
 def _alaw_levels() -> NDArray[np.int32]:
-    """Return magnitudes, shape [128], rising, 16-bit scale (G.711 table 1a, value y_n)."""
+    """Magnitudes, shape [128], rising, 16 bits (G.711 table 1a, y_n)."""
     segment, step = np.divmod(np.arange(128), 16)
     linear = 2 * step + 1
     curved = (2 * step + 33) << np.maximum(segment - 1, 0)
@@ -54,7 +57,7 @@ def _decode_table(levels: NDArray[np.int32], invert: int, positive: int) -> Pcm:
 
 
 def _encode_table(levels: NDArray[np.int32], invert: int) -> _Codes:
-    """Return the code word of each sample, shape [65536], by the sample's uint16 view."""
+    """Code word by a sample's uint16 view, shape [65536]."""
     middles = (levels[:-1] + levels[1:]) // 2
     samples = np.arange(65536).astype(np.uint16).view(np.int16).astype(np.int32)
     nearest = np.searchsorted(middles, np.abs(samples), side="right")
@@ -74,24 +77,24 @@ _ALAW_ENCODE = _encode_table(_alaw_levels(), _ALAW_INVERT)
 
 
 def encode_ulaw(pcm: Pcm) -> bytes:
-    """Encode ``pcm``, shape [n], to n mu-law code words. Raises BadSamples."""
+    """Encode ``pcm``, shape [n]. Raises BadSamples."""
     check_samples(pcm, "encode_ulaw")
     return _ULAW_ENCODE.take(pcm.view(np.uint16)).tobytes()
 
 
 def decode_ulaw(data: bytes | bytearray | memoryview) -> Pcm:
-    """Decode n mu-law code words to samples, shape [n]. Raises BadSamples."""
+    """Decode n code words, shape [n]. Raises BadSamples."""
     return _ULAW_DECODE.take(_code_words(data, "decode_ulaw"))
 
 
 def encode_alaw(pcm: Pcm) -> bytes:
-    """Encode ``pcm``, shape [n], to n A-law code words. Raises BadSamples."""
+    """Encode ``pcm``, shape [n]. Raises BadSamples."""
     check_samples(pcm, "encode_alaw")
     return _ALAW_ENCODE.take(pcm.view(np.uint16)).tobytes()
 
 
 def decode_alaw(data: bytes | bytearray | memoryview) -> Pcm:
-    """Decode n A-law code words to samples, shape [n]. Raises BadSamples."""
+    """Decode n code words, shape [n]. Raises BadSamples."""
     return _ALAW_DECODE.take(_code_words(data, "decode_alaw"))
 
 

@@ -1,4 +1,4 @@
-"""G.722 at 64 kbit/s (ITU-T G.722): 16 samples and 8 bytes a millisecond, RTP clock 8000."""
+"""G.722 at 64 kbit/s: 16 samples and 8 bytes a millisecond, RTP clock 8000."""
 
 from __future__ import annotations
 

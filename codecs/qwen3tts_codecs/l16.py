@@ -28,8 +28,9 @@ L16: Final = Payload("L16", 11, 44100, 44100, 2, bytes(2), _encode_l16, _decode_
 
 
 def l16(sample_hz: int, payload_type: int) -> Payload:
-    """Return linear samples at another rate and a dynamic payload type. Raises UnknownPayload,
-    UnsupportedRate.
+    """Return L16 of a rate and dynamic type.
+
+    Raises UnknownPayload, UnsupportedRate.
     """
     check_rate("sample_hz", sample_hz)
     # RFC 3551 section 3: 96 to 127 are free for what is agreed by other means.
@@ -39,9 +40,7 @@ def l16(sample_hz: int, payload_type: int) -> Payload:
 
 
 def slin(sample_hz: int) -> Payload:
-    """Return linear samples, low byte first, as Asterisk's slin; here called ``L16LE``. Raises
-    UnsupportedRate.
-    """
+    """Return Asterisk's slin, low byte first: ``L16LE``. Raises UnsupportedRate."""
     check_rate("sample_hz", sample_hz)
     # No payload type belongs to it: it is never sent in RTP.
     return Payload("L16LE", 127, sample_hz, sample_hz, 2, bytes(2), to_bytes, from_bytes)

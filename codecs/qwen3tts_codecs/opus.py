@@ -67,7 +67,7 @@ class OpusSettings:
             raise CodecError(f"bandwidth_hz={self.bandwidth_hz} is not one of {known}")
 
     def for_far_end(self, parameters: str) -> OpusSettings:
-        """Return these settings limited by the far end's fmtp (RFC 7587 section 6.1)."""
+        """Return settings limited by the far end's fmtp (RFC 7587 section 6.1)."""
         told = dict(each.strip().lower().partition("=")[::2] for each in parameters.split(";"))
 
         def number(name: str, otherwise: int) -> int:
@@ -117,8 +117,7 @@ class OpusDecoder:
 def opus(payload_type: int = 96, settings: OpusSettings | None = None) -> Payload:
     """Return Opus under a dynamic payload type. Raises UnknownPayload.
 
-    Default settings: those for a far end that asks for nothing, without FEC; else
-    `OpusSettings.for_far_end`.
+    Default settings: those without fmtp, without FEC; else `OpusSettings.for_far_end`.
     """
     if not 96 <= payload_type <= 127:
         raise UnknownPayload(f"Opus needs a dynamic type of 96 to 127: {payload_type}")

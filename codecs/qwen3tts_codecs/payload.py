@@ -1,7 +1,7 @@
-"""RTP payload formats (RFC 3551, RFC 7587) and the facts of their codecs.
+"""RTP payload formats (RFC 3551, RFC 7587) and codec facts.
 
-G.711 and linear samples are stateless. G.722 and Opus predict each frame from the ones before, so
-an `Encoder` belongs to one stream in one direction, and so does a `Decoder`.
+G.722 and Opus predict each frame from the ones before: an `Encoder` or `Decoder` belongs to one
+stream in one direction.
 """
 
 from __future__ import annotations
@@ -23,24 +23,21 @@ class Encoder(Protocol):
     """Encoder of frames of one length."""
 
     @property
-    def frame_samples(self) -> int:
-        """Samples of a frame, at the format's ``sample_hz``."""
+    def frame_samples(self) -> int: ...
 
     @property
     def delay_samples(self) -> int:
-        """Delay of the decoded sound behind the encoded one, at the format's ``sample_hz``."""
+        """Delay of the decoded sound, at the format's ``sample_hz``."""
 
     def encode(self, pcm: Pcm) -> bytes:
-        """Return the payload of one frame, shape [frame_samples]. Raises BadSamples."""
+        """Encode one frame, shape [frame_samples]. Raises BadSamples."""
 
 
 class Decoder(Protocol):
     """Decoder of one stream of payloads."""
 
     def decode(self, data: bytes) -> Pcm:
-        """Return the samples of one payload, shape [n], at the format's ``sample_hz``. Raises
-        BadPayload.
-        """
+        """Decode one payload, shape [n], at ``sample_hz``. Raises BadPayload."""
 
 
 class PlainEncoder:
@@ -103,20 +100,20 @@ class Payload:
     ptimes_ms: tuple[int, ...] = ()
     """Possible packet times; empty = any that holds whole samples."""
     overlapped: bool = False
-    """Whether decoders fade by themselves over a discontinuity."""
+    """True if decoders fade by themselves over a discontinuity."""
 
     @property
     def static(self) -> bool:
-        """Whether the payload type needs no rtpmap (RFC 3551 section 6)."""
+        """True if the type needs no rtpmap (RFC 3551 section 6)."""
         return self.payload_type < 96
 
     @property
     def stateful(self) -> bool:
-        """Whether frames are predicted from the ones before."""
+        """True if frames are predicted from earlier ones."""
         return self.make_encoder is not None
 
     def with_type(self, payload_type: int) -> Payload:
-        """Return the format under the agreed payload type. Raises UnknownPayload."""
+        """Return the format under an agreed type. Raises UnknownPayload."""
         if not 0 <= payload_type <= 127:
             raise UnknownPayload(f"payload type {payload_type} is not between 0 and 127")
         return replace(self, payload_type=payload_type)
@@ -154,9 +151,7 @@ class Payload:
         return self.clock_hz * ptime_ms // 1000
 
     def frame_bytes(self, ptime_ms: int) -> int:
-        """Bytes in a frame of ``ptime_ms``; of Opus, those of a silent one. Raises
-        UnsupportedPtime.
-        """
+        """Bytes in ``ptime_ms``; of Opus, silent ones. Raises UnsupportedPtime."""
         samples = self.frame_samples(ptime_ms)
         return samples * self.sample_bytes or len(self.silent_frame(ptime_ms))
 
@@ -168,7 +163,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class CodecRating:
-    """E-model parameters of a codec, ITU-T G.113 (11/2007) appendix I."""
+    """E-model parameters, ITU-T G.113 (11/2007) appendix I."""
 
     ie: float
     bpl: float
@@ -183,9 +178,7 @@ UNRATED: Final = CodecRating(11.0, 19.0)
 
 @dataclass(frozen=True, slots=True)
 class CodecSpec:
-    """Facts of one codec: a row of `qwen3tts_codecs.table.CODECS`, read by SDP, settings, the
-    E-model, the streams of carriers and the command line.
-    """
+    """Facts of one codec: a row of `qwen3tts_codecs.table.CODECS`."""
 
     payload: Payload
     """Encoding name, rates, coders, silent frame."""
@@ -198,11 +191,11 @@ class CodecSpec:
     """Applies the far end's fmtp to the payload; None = no parameters."""
     rating: CodecRating = UNRATED
     comfort_noise: bool = False
-    """Whether comfort noise (RFC 3389) of 8 kHz goes with it."""
+    """True if comfort noise (RFC 3389) of 8 kHz goes with it."""
     in_sdp: bool = True
-    """Whether telephone calls can negotiate it."""
+    """True if telephone calls can negotiate it."""
     in_browsers: bool = False
-    """Whether WebRTC browsers have it (RFC 7874 section 3)."""
+    """True if WebRTC browsers have it (RFC 7874 section 3)."""
     aliases: tuple[str, ...] = ()
     """Names that carriers of media streams give it, in lower case, without ``audio/x-``."""
 
@@ -220,7 +213,6 @@ class CodecSpec:
 
     @property
     def static(self) -> bool:
-        """Whether its payload type needs no rtpmap to be understood."""
         return self.payload.static
 
     @property
@@ -229,12 +221,11 @@ class CodecSpec:
 
     @property
     def rtpmap(self) -> str:
-        """What stands behind the payload type in rtpmap."""
         channels = f"/{self.channels}" if self.channels > 1 else ""
         return f"{self.name}/{self.clock_hz}{channels}"
 
     def agreed(self, payload_type: int, fmtp: str = "") -> Payload:
-        """Return the payload under the agreed type, configured by the far end's ``fmtp``."""
+        """Return the payload of an agreed type and ``fmtp``."""
         payload = self.payload
         if payload_type != payload.payload_type:
             payload = payload.with_type(payload_type)

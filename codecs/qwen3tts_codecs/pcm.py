@@ -22,7 +22,7 @@ _NATIVE = np.dtype(np.int16)
 
 
 def check_samples(pcm: Pcm, where: str) -> None:
-    """Raise BadSamples, naming ``where``, unless ``pcm`` is an int16 array of shape [n]."""
+    """Raise BadSamples, naming ``where``, unless int16 of shape [n]."""
     if not isinstance(pcm, np.ndarray):
         raise BadSamples(f"{where}: samples come as a numpy array of int16, not {_kind(pcm)}")
     if pcm.dtype != _NATIVE:
@@ -32,7 +32,7 @@ def check_samples(pcm: Pcm, where: str) -> None:
 
 
 def check_rate(name: str, rate: int) -> None:
-    """Raise UnsupportedRate, naming the argument, unless ``rate`` is a rate of 4 to 192 kHz."""
+    """Raise UnsupportedRate unless within 4 to 192 kHz."""
     if isinstance(rate, bool) or not isinstance(rate, int):
         raise UnsupportedRate(f"{name} is a whole number of Hz, not {rate!r}")
     if not MIN_HZ <= rate <= MAX_HZ:
@@ -40,7 +40,7 @@ def check_rate(name: str, rate: int) -> None:
 
 
 def from_bytes(data: PcmBytes) -> Pcm:
-    """Return the samples of s16le bytes, shape [n]; the array is read-only. Raises BadSamples."""
+    """Return s16le samples, shape [n], read-only. Raises BadSamples."""
     if len(data) % 2:
         raise BadSamples(f"{len(data)} bytes are not whole 16-bit samples")
     samples: Pcm = np.frombuffer(data, _WIRE).astype(_NATIVE, copy=False)
@@ -48,7 +48,6 @@ def from_bytes(data: PcmBytes) -> Pcm:
 
 
 def to_bytes(pcm: Pcm) -> bytes:
-    """Return ``pcm``, shape [n], as s16le bytes."""
     check_samples(pcm, "to_bytes")
     return pcm.astype(_WIRE, copy=False).tobytes()
 
@@ -85,7 +84,7 @@ class Int16Reader:
         return from_bytes(data)
 
     def flush(self) -> int:
-        """End the stream; return the bytes of an incomplete sample that were dropped (0 or 1)."""
+        """End the stream; return the bytes dropped (0 or 1)."""
         left = len(self._odd)
         self._odd = b""
         return left
@@ -121,7 +120,7 @@ class Framer:
         return list(self.push_block(pcm))
 
     def push_block(self, pcm: Pcm) -> Pcm:
-        """Return the full frames as one array, shape [frames, frame_samples]."""
+        """Return full frames as one array, shape [frames, frame_samples]."""
         check_samples(pcm, "Framer")
         owned = np.concatenate((self._rest, pcm))  # the caller may use its array again
         whole = len(owned) - len(owned) % self.frame_samples
@@ -129,7 +128,7 @@ class Framer:
         return owned[:whole].reshape(-1, self.frame_samples)
 
     def flush(self) -> LastFrame | None:
-        """End the stream; return the rest, padded to a frame, or None."""
+        """End the stream; return the rest, padded, or None."""
         real = len(self._rest)
         if not real:
             return None

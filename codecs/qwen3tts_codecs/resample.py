@@ -1,16 +1,21 @@
-"""Sample-rate conversion of a stream: a linear-phase FIR as one matrix product a block.
+"""Streaming sample-rate conversion: a linear-phase FIR as one matrix product a block.
 
 A group of inputs with the filter's history, times a fixed polyphase matrix, gives a group of
-outputs. From 24 to 8 kHz this is a 145-tap Kaiser low-pass, delay 3 ms.
+outputs.
+From 24 to 8 kHz this is a 145-tap Kaiser low-pass, delay 3 ms.
 
 **Exact.** Taps are multiples of 2^-30 and samples have 16 bits, so each partial sum is a whole
-number of 2^-30 below 2^53 of them, which float64 holds without rounding: the output is the same bit
-for bit however the input was cut, on every BLAS and CPU.
+number
+of 2^-30 below 2^53, which float64 holds without rounding: the output is bit-exact however the
+input
+was cut, on every BLAS and CPU.
 
-**Delay.** After n inputs, ceil(n * to / from) outputs have been returned. Output k shows the input
-at k / to_hz - delay_s; `flush` gives ``delay_samples`` more. With ``aligned=True`` the first
-``delay_samples`` are left out: output k shows the input at k / to_hz, and there are round(n * to /
-from) in all. The first is for calls, the second for files and positions.
+**Delay.** After n inputs, ceil(n * to / from) outputs have been returned. Output k shows the
+input at
+k / to_hz - delay_s; `flush` gives ``delay_samples`` more. With ``aligned=True`` the first
+``delay_samples`` are left out: output k shows the input at k / to_hz, round(n * to / from) in
+all.
+The first is for calls, the second for files and positions.
 """
 
 from __future__ import annotations
@@ -56,7 +61,7 @@ class _Table:
 
 
 def _half_width(lower_hz: int) -> int:
-    """Return half the filter's length, samples of the lower rate: 3 ms at 8 kHz, 2 ms at 16 kHz."""
+    """Half the filter's length, samples of the lower rate: 3 ms at 8 kHz, 2 ms at 16 kHz."""
     return 24 if lower_hz <= 8000 else 32
 
 
@@ -97,7 +102,7 @@ def _table(from_hz: int, to_hz: int) -> _Table:
 
 
 def _whole(taps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale to a sum of exactly 1 in multiples of the unit, so that levels are kept."""
+    """Scale to a sum of exactly 1 in units, keeping levels."""
     whole = np.rint(taps / (taps.sum() * _TAP_UNIT))
     whole[np.argmax(whole)] += 1 / _TAP_UNIT - whole.sum()
     scaled: NDArray[np.float64] = whole * _TAP_UNIT
@@ -105,7 +110,7 @@ def _whole(taps: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class Resampler:
-    """Converts one stream of samples from one rate to another; `flush` ends it and resets.
+    """Converter of one stream between two rates; `flush` ends it and resets.
 
     Rates are 4 to 192 kHz; a ratio without a manageable period (24000 to 23999) raises
     UnsupportedRate.
@@ -155,9 +160,7 @@ class Resampler:
         return math.lcm(self.from_hz, self.to_hz)
 
     def push(self, pcm: Pcm) -> Pcm:
-        """Take samples at ``from_hz``, shape [n]; return those known now at ``to_hz``. Raises
-        BadSamples.
-        """
+        """Take samples, shape [n]; return those known now. Raises BadSamples."""
         check_samples(pcm, "Resampler.push")
         if self._same:
             return pcm.copy()
@@ -165,7 +168,6 @@ class Resampler:
         return self._convert(pcm)
 
     def flush(self) -> Pcm:
-        """End the stream and return what is left of it."""
         if self._same or not self._in:
             self.reset()
             return np.zeros(0, np.int16)
@@ -225,14 +227,14 @@ class Resampler:
 
 
 class RateConverter:
-    """Converts a stream whose rate may change to one rate; a change restarts the filter."""
+    """Converter of a stream whose rate may change; that restarts the filter."""
 
     def __init__(self, to_hz: int) -> None:
         self.to_hz: Final = to_hz
         self._resampler: Resampler | None = None
 
     def push(self, samples: Pcm, from_hz: int) -> Pcm:
-        """Take int16 samples of shape [n] at ``from_hz``; return those that are ready."""
+        """Take int16 samples, shape [n], at ``from_hz``; return ready ones."""
         if from_hz == self.to_hz:
             self._resampler = None
             return samples

@@ -1,7 +1,4 @@
-"""Table of codecs: a new one is a module with its ``SPECS``, and a line of `MODULES`.
-
-SDP, settings, the E-model, the streams of carriers, the softphone and ``--codecs`` read it.
-"""
+"""Table of codecs: a new one is a module with ``SPECS``, and a line of `MODULES`."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ _BY_ALIAS: Final = {alias: spec for spec in CODECS.values() for alias in spec.al
 
 
 def payload_by_name(name: str) -> Payload:
-    """Return the format of an rtpmap encoding name, any case. Raises UnknownPayload."""
+    """Return the format of an rtpmap name, any case. Raises UnknownPayload."""
     payload = _BY_NAME.get(name.upper())
     if payload is None:
         raise UnknownPayload(f"no payload format {name!r}; known: {', '.join(_BY_NAME)}")
@@ -72,7 +69,6 @@ def payload_by_name(name: str) -> Payload:
 
 
 def payload_by_type(payload_type: int) -> Payload:
-    """Return the format of a static payload type. Raises UnknownPayload."""
     payload = _BY_TYPE.get(payload_type)
     if payload is None:
         raise UnknownPayload(
@@ -82,7 +78,7 @@ def payload_by_type(payload_type: int) -> Payload:
 
 
 def codecs_by_name(names: Sequence[str]) -> tuple[CodecSpec, ...]:
-    """Return the negotiable codecs of these names, any case. Raises ValueError."""
+    """Return negotiable codecs by name, any case. Raises ValueError."""
     found = tuple(SDP_CODECS[name.upper()] for name in names if name.upper() in SDP_CODECS)
     if not found or len(found) != len(names):
         known = tuple(spec.name for spec in SDP_CODECS.values())
@@ -91,12 +87,11 @@ def codecs_by_name(names: Sequence[str]) -> tuple[CodecSpec, ...]:
 
 
 def codec_by_alias(alias: str) -> CodecSpec | None:
-    """Return the codec that a carrier calls by this name in lower case."""
     return _BY_ALIAS.get(alias)
 
 
 def agreed_payload(name: str, payload_type: int, fmtp: str = "") -> Payload:
-    """Return the format agreed by SDP; ``fmtp`` is the far end's. Raises UnknownPayload."""
+    """Return the format agreed by SDP, with the far end's ``fmtp``. Raises UnknownPayload."""
     spec = CODECS.get(name.upper())
     if spec is None or name.upper() not in _BY_NAME:
         raise UnknownPayload(f"no payload format {name!r}; known: {', '.join(_BY_NAME)}")
@@ -104,6 +99,6 @@ def agreed_payload(name: str, payload_type: int, fmtp: str = "") -> Payload:
 
 
 def rating_of(name: str) -> CodecRating:
-    """Return the E-model parameters of an encoding name, any case; `UNRATED` if unknown."""
+    """Return an encoding name's E-model parameters, or `UNRATED`."""
     spec = CODECS.get(name.upper())
     return UNRATED if spec is None else spec.rating

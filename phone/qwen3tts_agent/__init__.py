@@ -1,6 +1,6 @@
-"""Agents in telephone calls: a language model, recognisers of speech, turn-taking and tools.
+"""Agents in telephone calls: language model, recognition, turn-taking, tools.
 
-A module is loaded when one of its names is first used.
+Modules are loaded on first use.
 """
 
 from __future__ import annotations

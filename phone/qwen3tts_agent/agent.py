@@ -154,7 +154,6 @@ class Agent:
 
     @property
     def calls(self) -> int:
-        """Number of calls that `serve` is talking on."""
         return len(self._talks)
 
     async def warm(self) -> None:

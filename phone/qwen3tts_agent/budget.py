@@ -1,7 +1,6 @@
-"""Budgets of requests to a language model, per call and per process (pure).
+"""Budgets of model requests, per call and per process (pure).
 
-Callers decide how often they press keys and speak; they must not decide the cost of that. A limit
-holds in a sliding window of 60 s.
+Callers' keys and speech must not decide the cost. A limit holds in a sliding window of 60 s.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class RequestLimits:
 
 
 class RequestMeter:
-    """Meter of requests; times are seconds of one monotonic clock."""
+    """Meter of requests; monotonic seconds."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -85,7 +84,7 @@ class CallBudget:
             self._meters.append((process, process_limits or RequestLimits()))
 
     def take(self, chars: int, now: float) -> float:
-        """Count a request and return ``now``, or the time when a limit admits it, or `NEVER`."""
+        """Count a request and return ``now``, or the time of admission, or `NEVER`."""
         at = max(meter.earliest(chars, limits, now) for meter, limits in self._meters)
         if at > now:
             return at

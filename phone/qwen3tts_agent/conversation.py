@@ -1,4 +1,4 @@
-"""Conversation of an agent with a caller, as far as it was heard, and as the model is sent it.
+"""Conversation as far as it was heard, and as sent to the model.
 
 Consecutive turns of one side are sent as one message: many models accept only alternating ones.
 """
@@ -42,7 +42,7 @@ class HistoryEntry:
 
     @property
     def unsaid(self) -> str:
-        """Part of ours that the caller did not hear, once it is settled."""
+        """Our settled text that the caller did not hear."""
         return "" if self.heard is None else self.written[len(self.heard) :]
 
 
@@ -54,26 +54,24 @@ class History:
         self.entries: list[HistoryEntry] = []
 
     def caller(self, text: str) -> HistoryEntry:
-        """Add text of the caller's."""
         entry = HistoryEntry(ours=False, written=text)
         self.entries.append(entry)
         return entry
 
     def ours(self, text: str = "") -> HistoryEntry:
-        """Add text of ours, whose ``written`` may grow."""
         entry = HistoryEntry(ours=True, written=text)
         self.entries.append(entry)
         return entry
 
     @property
     def heard(self) -> str:
-        """All text of ours that the caller has heard, as far as it is settled."""
+        """All our settled text that the caller heard."""
         return _joined(entry.heard or "" for entry in self.entries if entry.ours)
 
     def messages(self, most_chars: int | None = None) -> list[ChatMessage]:
         """Return the messages for the model.
 
-        Beyond ``most_chars`` the oldest entries are left out, each with its tools, up to the
+        Beyond ``most_chars`` the oldest entries are left out, with their tools, up to the
         caller's last.
         """
         entries = self.entries if most_chars is None else self._within(most_chars)
@@ -94,7 +92,6 @@ class History:
         return messages
 
     def left_out(self, most_chars: int) -> int:
-        """Return the number of entries that `messages` leaves out with that bound."""
         return len(self.entries) - len(self._within(most_chars))
 
     def _within(self, most_chars: int) -> list[HistoryEntry]:
@@ -131,7 +128,7 @@ logger = logging.getLogger(__name__)
 
 
 class Conversation:
-    """Conversation with one caller, during the call and after it."""
+    """Conversation with one caller, also after the call."""
 
     def __init__(self, call_id: str, history: History, history_chars: int) -> None:
         self.call_id = call_id
@@ -149,18 +146,15 @@ class Conversation:
 
     @property
     def heard(self) -> str:
-        """All text of ours that the caller has heard."""
         return self.history.heard
 
     def messages(self) -> list[ChatMessage]:
-        """Return the messages that the model would be sent now."""
         return self.history.messages(self._most_chars)
 
     async def continue_(self) -> bool:
-        """Speak what was not heard of the last reply; False: interrupted again, or nothing is left.
+        """Speak the unheard rest; False: interrupted again, or nothing is left.
 
-        Raises:
-            WrongState: the call is over.
+        Raises WrongState.
         """
         if self.go_on is None:
             raise WrongState("Nothing can be said any more: the call is over.")
@@ -168,7 +162,7 @@ class Conversation:
 
 
 class ConversationLog(LineFile):
-    """Log file of turns, readable by its owner only; without texts unless ``words``."""
+    """Log file of turns (owner only); texts only with ``words``."""
 
     def __init__(self, path: str | os.PathLike[str], *, words: bool = False) -> None:
         """Open or create ``path``; raises OSError."""

@@ -1,4 +1,4 @@
-"""Text that grows at one end while it is read at the other, and can be read again."""
+"""Growing text that can be read again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 
 
 class ReplayableText:
-    """Text between its writer and the voice, without loss.
+    """Text between its writer and the voice.
 
-    The writer waits while ``most_chars`` or more are unread (backpressure).
+    The writer waits while ``most_chars`` are unread (backpressure).
     """
 
     def __init__(self, most_chars: int) -> None:

@@ -38,9 +38,9 @@ NOT_DONE = "Not done: the caller began to speak."
 
 
 class Reply:
-    """One reply, in a task of its own; it ends when all was heard, or with `give_up`.
+    """One reply in its own task; it ends when heard, or with `give_up`.
 
-    No error leaves it: failures are told to the caller and noted in the record.
+    Failures are spoken to the caller and noted in the record.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Reply:
             context: of the call.
             record: of the turn.
             text: spoken as it is; None = the model is asked.
-            before: given up; awaited shortly until it is known what was heard of it.
+            before: given up; awaited shortly until its heard part is known.
             on_interrupt: called at an interruption.
             on_end: called at its end, not after `give_up`.
             on_exhausted: called when the budget is used up.
@@ -68,7 +68,7 @@ class Reply:
         self.record = record
         self.given_up = False
         self.farewell = False
-        """Whether the call is to end when all was heard."""
+        """True if the call is to end when all was heard."""
         self._context = context
         self._text = text
         self._before = before
@@ -109,7 +109,7 @@ class Reply:
                 self.record.tools.append(ToolUse(call.name))
 
     async def settled(self, most_s: float | None = None) -> None:
-        """Wait, at most ``most_s``, until it is over and known what was heard; never raises."""
+        """Wait, at most ``most_s``, for its end and heard part; never raises."""
         await asyncio.wait([self._task], timeout=most_s)
         await self._player.settled(most_s)
 
@@ -181,7 +181,7 @@ class Reply:
             await self._player.say("fixed", context.settings.used_up)
 
     async def _admitted(self) -> tuple[list[ChatMessage], list[ToolSpec]]:
-        """Return the next request, once the budget admits it; raises BudgetSpent."""
+        """Next request, once the budget admits it; raises BudgetSpent."""
         context = self._context
         while True:
             specs = [each.spec for each in context.toolbox.tools.values()]
@@ -297,7 +297,7 @@ class Reply:
 
 
 class _BrokenOff(SpeechError):
-    """Failure of a request after its first word: it is not retried."""
+    """Failure after a request's first word: not retried."""
 
     def __init__(self, error: SpeechError) -> None:
         super().__init__(error.message)

@@ -1,4 +1,4 @@
-"""Speech of one reply: its parts one after the other, and fillers while there is nothing else."""
+"""Speech of one reply, with fillers in waits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ReplyContext:
-    """Parts and state that all replies of one call share."""
+    """Parts and state shared by a call's replies."""
 
     call: Call
     source: ReplySource
@@ -39,9 +39,9 @@ class ReplyContext:
     fillers: int = 0
     """Number of fillers spoken so far."""
     rate_limit_told: bool = False
-    """Whether the caller was told that the requests of this minute are used up."""
+    """True if the caller was told that the requests of this minute are used up."""
     exhaustion_told: bool = False
-    """Whether the caller was told that the requests of this call are used up."""
+    """True if the caller was told that the requests of this call are used up."""
 
     @property
     def clock(self) -> Clock:
@@ -52,7 +52,7 @@ SpokenReplyKind = Literal["reply", "fixed", "filler"]
 
 
 class SpokenReply(ReplayableText):
-    """Text spoken over as many utterances as it takes; the reply writes, the voice reads.
+    """Text spoken over as many utterances as it takes.
 
     A retryable failure of the speech server is retried once, from the position heard.
     """
@@ -67,7 +67,7 @@ class SpokenReply(ReplayableText):
         *,
         complete: bool = False,
     ) -> None:
-        """Begin to speak ``text`` as it grows, queued behind ``before``; raises WrongState.
+        """Begin to speak ``text`` behind ``before``; raises WrongState.
 
         ``complete``: ``text`` is all of it.
         """
@@ -85,7 +85,7 @@ class SpokenReply(ReplayableText):
         self._position = 0
         """Characters heard in the utterances that have ended."""
         self._settled = False
-        """Whether the last utterance is one of these."""
+        """True if the last utterance is one of these."""
         self._given_up = False
         self._resume = asyncio.Event()
         self._before = before
@@ -201,7 +201,7 @@ FILLER_BACKOFF = 4.0
 
 
 class ReplyPlayer:
-    """Player of one reply: it begins to speak only while the caller does not."""
+    """Player of one reply; it waits for the caller's silence."""
 
     def __init__(
         self, context: ReplyContext, record: TurnRecord, on_interrupt: Callable[[], None]
@@ -247,7 +247,7 @@ class ReplyPlayer:
     async def begin(
         self, kind: SpokenReplyKind, text: str, *, complete: bool = False
     ) -> SpokenReply:
-        """Begin to speak as soon as the caller does not; raises WrongState."""
+        """Speak as soon as the caller does not; raises WrongState."""
         filler = kind == "filler"
         if not filler:
             self._held_text = text

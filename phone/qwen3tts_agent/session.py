@@ -1,4 +1,4 @@
-"""One call's conversation: detected turns and events to `TurnTaking`, its actions to replies."""
+"""One call's conversation: from detected turns by `TurnTaking` to replies."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def turn_text(turn: Turn) -> str:
 class AgentSession:
     """Session of an agent on one call.
 
-    All but `run` happens in callbacks, synchronously: nothing lies between a turn and its reply.
+    All but `run` is synchronous: nothing lies between a turn and its reply.
 
     Args:
         context: for the replies.
@@ -166,9 +166,9 @@ class AgentSession:
         self._over = asyncio.Event()
 
     async def run(self) -> None:
-        """Talk to the end of the call, or until another call goes on in its place.
+        """Talk to the call's end or replacement.
 
-        Ends the call where the model, the caller's silence or the time limit says so.
+        The model, the caller's silence or the time limit may end it.
 
         Raises SpeechError.
         """

@@ -60,9 +60,9 @@ _TYPES: Final[Mapping[type, str]] = {
 
 
 class ToolError(Exception):
-    """Failure of a tool whose text, up to 500 characters, the model is sent.
+    """Failure whose text, up to 500 characters, the model is sent.
 
-    Of another exception the model gets the class alone: its text may hold addresses or queries.
+    Of other exceptions it gets the class alone: texts may hold addresses or queries.
     """
 
 
@@ -83,7 +83,7 @@ class Tool:
     fills: tuple[str, ...] = ()
     """Parameters out of `INJECTED_PARAMETERS` that the function takes."""
     after_speech: bool = False
-    """Whether it waits until all that the model has written is heard."""
+    """True if it waits until all that the model has written is heard."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -96,12 +96,10 @@ class Tool:
 
     @property
     def spec(self) -> ToolSpec:
-        """Description of the tool for the model."""
         schema = self.parameters or {"type": "object", "properties": {}}
         return ToolSpec(self.name, self.description, schema)
 
     def check(self, arguments: Mapping[str, Any]) -> str:
-        """Return what is wrong with the arguments, for the model; empty = nothing."""
         properties = self.parameters.get("properties")
         if not isinstance(properties, Mapping):
             return ""
@@ -133,7 +131,7 @@ def tool(
     description: str = "",
     timeout_s: float | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function: its name, docstring and parameters describe it to the model.
+    """Make a tool of a function by name, docstring and parameters.
 
     Raises:
         BadRequest: a parameter has no name of its own (``*args``), or a type that JSON has not.
@@ -149,7 +147,7 @@ def tool(
 
 
 def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
-    """Return the tools by name, functions made tools; raises BadRequest for a name given twice."""
+    """Return the tools by name; raises BadRequest for a name given twice."""
     found: dict[str, Tool] = {}
     for each in given:
         made = each if isinstance(each, Tool) else tool(each)
@@ -264,7 +262,7 @@ class Toolbox:
         self._most_chars = most_chars
 
     async def use(self, call: ToolCall) -> tuple[str, bool]:
-        """Run a tool; return its result for the model, and whether it succeeded."""
+        """Run a tool; return its result, and whether it succeeded."""
         found = self.tools.get(call.name)
         if found is None:
             known = ", ".join(self.tools) or "none"
@@ -326,7 +324,7 @@ TRANSFER_TIMEOUT_S = 90.0
 
 
 def check_tool_names(tools: Mapping[str, Tool], settings: AgentSettings) -> None:
-    """Raise BadRequest where a tool of the program has the name of a built-in one."""
+    """Raise BadRequest for a built-in tool's name."""
     ours = {"hang_up": settings.hang_up_tool, "transfer": bool(settings.transfers)}
     for name, asked in ours.items():
         if asked and name in tools:
@@ -336,7 +334,7 @@ def check_tool_names(tools: Mapping[str, Tool], settings: AgentSettings) -> None
 def call_tools(
     settings: AgentSettings, call: Call, farewell: Callable[[], None]
 ) -> dict[str, Tool]:
-    """Return the built-in tools of the settings; ``farewell`` ends the call after the reply."""
+    """Return the built-in tools; ``farewell`` ends the call after the reply."""
     found: dict[str, Tool] = {}
     if settings.hang_up_tool:
 

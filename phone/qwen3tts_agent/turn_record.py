@@ -1,4 +1,4 @@
-"""Record of one turn: texts, and the times of its stages."""
+"""Record of one turn: texts and stage times."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class TurnRecord:
     why: str = ""
     """Reason for the end of the caller's turn, as `Turn.why`."""
     barge_in: bool = False
-    """Whether the caller's speech interrupted the reply before."""
+    """True if the caller's speech interrupted the reply before."""
     language: str = ""
     heard: str = field(default="", repr=False)
     """Text that the caller has heard, exact to the word; fillers and apologies included."""
     unsaid: str = field(default="", repr=False)
     """Text of the model that was not heard."""
     interrupted: bool = False
-    """Whether the caller interrupted the reply for good."""
+    """True if the caller interrupted the reply for good."""
     resumed: int = 0
     """Resumptions after an interruption by noise."""
     requests: int = 0
@@ -85,7 +85,7 @@ class TurnRecord:
     done: bool = False
 
     def mark(self, stage: str, at: float | None) -> None:
-        """Note the time of a stage, the first time; raises ValueError for an unknown one."""
+        """Note a stage's first time; raises ValueError."""
         if stage not in STAGES:
             raise ValueError(f"no stage is called {stage!r}")
         if at is not None:
@@ -96,15 +96,13 @@ class TurnRecord:
         self.error = self.error or error
 
     def ms(self, stage: str) -> float | None:
-        """Return the milliseconds from the caller's last voiced sample, else from the turn's
-        beginning.
-        """
+        """Return ms from the caller's last voiced sample, or the turn's beginning."""
         origin = self.times.get("caller_end", self.times.get("turn_end"))
         at = self.times.get(stage)
         return None if origin is None or at is None else (at - origin) * 1000
 
     def to_json(self, call_id: str, *, words: bool = False) -> str:
-        """Return one line of JSON without its newline; with the texts only if ``words``."""
+        """Return one line of JSON; with texts only if ``words``."""
         line: JSON = {
             "v": VERSION,
             "call_id": call_id[:256],

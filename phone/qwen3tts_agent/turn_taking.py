@@ -133,7 +133,7 @@ _INTERRUPTED = (Phase.INTERRUPTED, Phase.LEAVING_INTERRUPTED)
 
 
 class TurnTaking:
-    """Turn-taking of one call; times are seconds of the call's clock."""
+    """Turn-taking of one call; seconds of its clock."""
 
     def __init__(self, settings: AgentSettings, now: float, ends_at: float | None = None) -> None:
         self.phase = Phase.WAITING
@@ -162,7 +162,7 @@ class TurnTaking:
             self._paused, self._since = held, now
 
     def take(self, happened: TurnEvent, now: float, why: str = "") -> tuple[TurnAction, ...]:
-        """Return the actions for an event; none once it is over; raises ValueError."""
+        """Return an event's actions; none once over; raises ValueError."""
         if self.phase is Phase.OVER:
             return ()
         move = TRANSITIONS.get((self.phase, happened))

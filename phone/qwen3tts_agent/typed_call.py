@@ -36,7 +36,7 @@ from qwen3tts_speech.utterance import Spoken, Utterance
 
 
 class TextUtterance:
-    """Utterance that is shown as text, delta by delta; what was shown counts as heard."""
+    """Utterance shown as text; what was shown counts as heard."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class TextUtterance:
     ) -> None:
         self.record = UtteranceRecord(line="chat")
         self.stopped = False
-        """Whether it was stopped before its end."""
+        """True if it was stopped before its end."""
         self.shown = ""
         self._words = words
         self._show = show
@@ -62,20 +62,18 @@ class TextUtterance:
         return self._task.done()
 
     def stop(self) -> None:
-        """Show no more of it."""
         if not self._task.done():
             self.stopped = True
             self._task.cancel()
 
     async def spoken(self) -> Spoken:
-        """Wait for its end; raises what the source of its text raises."""
+        """Wait for its end; raises its source's errors."""
         await asyncio.wait([self._task])
         if not self._task.cancelled():
             self._task.result()
         return self.outcome()
 
     def outcome(self) -> Spoken:
-        """Return what was shown by now."""
         return Spoken(self.shown, "", self.stopped, len(self.shown), self.record)
 
     async def _run(self) -> None:
@@ -107,7 +105,7 @@ LINE = "chat"
 
 
 class TypedCall(Call):
-    """One typed conversation; it is answered from the beginning.
+    """Typed conversation, answered from the beginning.
 
     Args:
         show: called with each piece of text.
@@ -143,35 +141,30 @@ class TypedCall(Call):
     # --- the caller
 
     def type(self, text: str) -> None:
-        """Take a turn that the caller types, which interrupts the reply; raises WrongState."""
+        """Take a typed turn, which interrupts the reply; raises WrongState."""
         self._core.check_up()
         if self._listening is None:
             raise WrongState("No agent listens yet.", remedy="Await call.heard() first.")
         self._listening.typed(text)
 
     async def heard(self) -> None:
-        """Wait until `hear` is called, or the call is over."""
         await self._hears.wait()
 
     async def leave(self) -> None:
-        """End the call as the caller."""
         await self._end(EndFacts(by="remote"), "the caller has left")
 
     # --- as on every call
 
     @property
     def speaking(self) -> bool:
-        """Whether something is shown, or waits to be."""
         return bool(self._said)
 
     async def answer(self, headers: Mapping[str, str] | None = None) -> None:
-        """Check that it is not over: it is answered from the beginning."""
         self._core.check_up()
 
     def speak(
         self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
     ) -> Utterance:
-        """Begin to show a text, behind what is being shown."""
         self._core.check_up()
         before = self._said[-1] if self._said else None
         written = TextUtterance(words, self._show, self.clock, before, self._ended_one)
@@ -179,7 +172,6 @@ class TypedCall(Call):
         return cast(Utterance, written)
 
     def interrupt(self) -> list[Utterance]:
-        """Show no more of the present utterances, and return them."""
         stopped, self._said = self._said, []
         for each in stopped:
             each.stop()
@@ -192,7 +184,7 @@ class TypedCall(Call):
         *,
         turn_detector: TurnDetector | None = None,
     ) -> SpeechDetection:
-        """Return what the caller types; recogniser and voice detector are not used."""
+        """Return the typed turns; recogniser and detector are unused."""
         silent = replace(settings or ListenSettings(), detector="level")
         listening = super().hear(silent)
         self._hears.set()

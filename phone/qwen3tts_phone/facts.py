@@ -44,7 +44,7 @@ class TranscriptLine:
     text: str = field(repr=False)
     """Text that was heard."""
     interrupted: bool = False
-    """Whether it was stopped before its end."""
+    """True if it was stopped before its end."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,11 +104,11 @@ class MediaFacts:
     srtp_setting: str = ""
     """Our setting: ``off``, ``accept`` or ``require``; empty = not known."""
     telephone_events: bool = False
-    """Whether the far end takes keys as RFC 4733 events."""
+    """True if the far end takes keys as RFC 4733 events."""
     send: bool = True
-    """Whether we may send: False while the far end holds us."""
+    """True if we may send: False while the far end holds us."""
     receive: bool = True
-    """Whether the far end may send: False while we hold it."""
+    """True if the far end may send: False while we hold it."""
     held_s: float = 0.0
     """Time on hold by the far end, in all."""
     holding_s: float = 0.0
@@ -194,7 +194,7 @@ class CallFacts:
     registration: RegistrationFacts | None = None
     """State of the account; None = no account to register."""
     logged: bool = True
-    """Whether its record is written to the log."""
+    """True if its record is written to the log."""
     keys_in: str = field(default="", repr=False)
     """Digits that the far end pressed; the first `MAX_NOTED_KEYS`."""
     keys_in_more: int = field(default=0, repr=False)
@@ -226,7 +226,7 @@ class CallFacts:
     answered_by: str = ""
     """``human``, ``machine`` or ``silence`` where somebody listened for it."""
     keep_transcript: bool = False
-    """Whether what was said is kept in ``transcript``."""
+    """True if what was said is kept in ``transcript``."""
     transcript: list[TranscriptLine] = field(default_factory=list, repr=False)
     """What was said, in the order of its end: of ours what the far end has heard; of theirs what a
     host with speech recognition hands to `note_heard`."""

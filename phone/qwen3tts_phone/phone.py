@@ -98,7 +98,6 @@ class PhoneStatus:
 
     @property
     def pacing(self) -> PacingAdmission:
-        """Admission by the media process."""
         return self._media.pacing
 
     @property

@@ -1,1 +1,1 @@
-"""Client half of the line, from text to frames, for phone calls and host plugins."""
+"""Client half of the line, from text to frames."""

@@ -1,10 +1,15 @@
-"""Lines of mr_sip's latency log, written for its calculator and read as latency records. ::
+"""Lines of mr_sip's latency log, as latency records.
 
-    [2026-05-01 22:00:00.123] [E2E] EVENT perf_counter=1234.567890 utterance=3 session=abc k=v ...
+::
 
-The wall clock is local, ``perf_counter`` is seconds of one clock of the machine, and an utterance
-is all events of one session and number (``scripts/sip_e2e_latency_calc.py`` of mr_sip). mr_sip
-writes the caller's first words as ``text=``; they are not kept.
+    [2026-05-01 22:00:00.123] [E2E] EVENT perf_counter=1234.567890 utterance=3 session=abc k=v
+        ...
+
+The wall clock is local, ``perf_counter`` is seconds of one clock of the machine, and an
+utterance is
+all events of one session and number (``scripts/sip_e2e_latency_calc.py`` of mr_sip). The
+caller's
+first words (``text=``) are not kept.
 """
 
 from __future__ import annotations
@@ -76,7 +81,7 @@ class E2eLine:
     """Other fields, without the caller's words."""
 
     def number(self, field: str) -> float | None:
-        """Return a field as a number; None = no number."""
+        """Return a field as a number, if it is one."""
         try:
             value = float(self.fields.get(field, ""))
         except ValueError:
@@ -117,8 +122,9 @@ def read_line(line: bytes | str) -> E2eLine:
 def _fields(rest: str) -> dict[str, str]:
     """Return the fields of a line without ``text=``.
 
-    The words are unquoted and may look like fields: after them only a session at the end of the
-    line counts, if none stands before.
+    The words are unquoted and may look like fields: after them only a session at the line's end
+    counts,
+    if none stands before.
     """
     before, words, after = f" {rest}".partition(" text=")
     fields = dict(_FIELD.findall(before.strip()))
@@ -137,11 +143,12 @@ def e2e_lines(
     every_mark: bool = False,
     perf_offset_s: float = 0.0,
 ) -> str:
-    """Return an utterance's lines for mr_sip's calculator; empty where a stage of `SPOKEN` is
-    missing.
+    """Return an utterance's lines for mr_sip's calculator, if it has all of `SPOKEN`.
 
     Args:
+        session: names the call.
         number: of the utterance within ``session``.
+        record: the utterance.
         every_mark: also `OTHERS`, our further marks and the record's facts, for calls of our own
             telephone.
         perf_offset_s: lead of the calculator's clock over the record's.
@@ -193,7 +200,7 @@ def _token(value: str, most: int) -> str:
 
 
 class E2eWriter:
-    """Writes records as lines of mr_sip's log; utterances of each call are counted from 1."""
+    """Writer of records as mr_sip's lines; utterances count from 1."""
 
     def __init__(self, stream: TextIO) -> None:
         self.written = 0
@@ -215,7 +222,7 @@ class E2eWriter:
 
 
 def marks_of(line: E2eLine) -> dict[str, float]:
-    """Return the marks of an event, seconds of the machine's clock."""
+    """Return an event's marks, seconds of the machine's clock."""
     event, at = line.event, line.perf_s
     if event in ("VAD_EAGER_END", "SMART_TURN_EAGER_END"):
         spoke_until = line.number("last_speech_audio_pc")
@@ -231,7 +238,7 @@ def marks_of(line: E2eLine) -> dict[str, float]:
 
 
 def take_facts(record: UtteranceRecord, line: E2eLine) -> None:
-    """Take over the facts of a `RECORD` line; invalid ones are ignored."""
+    """Take over a `RECORD` line's valid facts."""
     for name in COUNTS:
         if (value := line.number(name)) is not None and value >= 0:
             setattr(record, name, int(value))

@@ -1,7 +1,8 @@
-"""Reader of mr_sip's latency log: groups its events into latency records.
+"""Reader of mr_sip's latency log.
 
-Lines without a session (older versions, PySIP's first packet) go to the one utterance that fits in
-time, and to none if several do.
+Lines without a session (older versions, PySIP's first packet) go to the one utterance that fits
+in
+time, if any.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class _Group:
     record: UtteranceRecord
     newest_s: float
     spoken: bool = False
-    """Whether it holds events of the speaker or of the wire."""
+    """True if it holds events of the speaker or of the wire."""
     seen: set[str] = field(default_factory=set)
 
 
@@ -61,8 +62,9 @@ class E2eGroups:
         self._now_s = 0.0
 
     def add(self, line: bytes | str, number: int) -> list[tuple[UtteranceRecord, int]]:
-        """Take line ``number`` of a file; return complete records with their first lines. Raises
-        BadE2eLine.
+        """Take line ``number``; return complete records with first lines.
+
+        Raises BadE2eLine.
         """
         event = read_line(line)
         done: list[tuple[UtteranceRecord, int]] = []
@@ -91,7 +93,7 @@ class E2eGroups:
         return done
 
     def finish(self) -> list[tuple[UtteranceRecord, int]]:
-        """End of the file or of this clock: return all open records."""
+        """Return all open records at the end of file or clock."""
         done: list[tuple[UtteranceRecord, int]] = []
         while self._open:
             done += self._close()

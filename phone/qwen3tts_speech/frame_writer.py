@@ -1,4 +1,4 @@
-"""Encoder of an utterance towards the sink, and transcoding of frames when the codec changes."""
+"""Encoder towards the sink, and transcoder after a codec change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH = 8
 
 
 class FrameTranscoder:
-    """Transcodes the waiting frames of one context, in order, at their positions.
+    """Transcoder of one context's waiting frames, in order and place.
 
     Args:
         before: frame sent last, so that the signal continues without a step.
@@ -59,7 +59,7 @@ class FrameTranscoder:
         return self._count - self._made
 
     def take(self, most: int = BATCH) -> list[Frame]:
-        """Return the next frames, at most so many; [] = none is left."""
+        """Return the next frames, at most so many; [] at the end."""
         count = min(most, self.left)
         if self._alike:
             self._made += count
@@ -106,15 +106,15 @@ COSTLY_SLICE_MS = 20
 
 
 class FrameWriter:
-    """Writes the frames of one utterance or sound when its turn has come."""
+    """Writer of one utterance's or sound's frames in its turn."""
 
     def __init__(
         self, speaker: PlayoutQueue, owner: QueuedPlayout, from_hz: int, record: UtteranceRecord
     ):
         self.begun = False
-        """Whether the sink has begun the context."""
+        """True if the sink has begun the context."""
         self.writing = False
-        """Whether frames wait for the sink."""
+        """True if frames wait for the sink."""
         self._speaker = speaker
         self._owner = owner
         self._record = record

@@ -1,7 +1,8 @@
-"""Latency record of one utterance, from the first text delta to the last frame on the wire.
+"""Latency record of one utterance, from first delta to last frame.
 
-Marks are seconds of the client's monotonic clock. The server's marks are mapped by the connection's
-ping offset. A log holds one JSON line an utterance, in milliseconds after its first mark.
+Marks are monotonic seconds of the client. The server's are mapped by the connection's ping
+offset. A
+log holds one JSON line an utterance, in milliseconds after its first mark.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class UtteranceRecord:
     """Version of the format that it was read from."""
 
     def mark(self, name: Mark | str, at: float) -> bool:
-        """Note ``name`` at a time (client monotonic, s); the first call wins. Raises ValueError."""
+        """Note ``name``'s first time (monotonic, s). Raises ValueError."""
         if name not in MARKS:
             raise ValueError(f"no mark is called {name!r}")
         if not math.isfinite(at):
@@ -135,14 +136,14 @@ class UtteranceRecord:
         return True
 
     def server_marks(self, marks_ms: Mapping[str, float]) -> None:
-        """Take over the server's marks (server-monotonic ms); unknown names are ignored."""
+        """Take the server's marks (monotonic ms); unknown names are ignored."""
         for name, at_ms in marks_ms.items():
             mark = SERVER_MARKS.get(name)
             if mark is not None and math.isfinite(at_ms):
                 self.mark(mark, at_ms / 1000 - self.clock_offset_s)
 
     def first_audible_sample(self, position: int) -> None:
-        """Note the first sample of the first audible frame; the first call wins."""
+        """Note the first audible frame's first sample, once."""
         if self.audible_sample is None:
             self.audible_sample = position
 
@@ -157,10 +158,11 @@ class UtteranceRecord:
         starved_s: float = 0.0,
         longest_gap_s: float = 0.0,
     ) -> None:
-        """Take over the playout of the ended utterance; times as in `mark`.
+        """Take the ended utterance's playout; times as in `mark`.
 
-        Without ``first_audible_at`` it is computed from the first frame and `first_audible_sample`,
-        unless there was an underrun.
+        Without ``first_audible_at`` it is computed from the first frame and
+        `first_audible_sample`, unless
+        there was an underrun.
         """
         if first_audible_at is None and first_at is not None:
             ahead = self.audible_sample
@@ -186,12 +188,12 @@ class UtteranceRecord:
 
     @property
     def first_sound_ms(self) -> float | None:
-        """Return the time from the first delta to the first audible frame sent."""
+        """Return the time from first delta to first audible frame."""
         return self.between_ms(Mark.FIRST_DELTA, Mark.FIRST_AUDIBLE_WIRE)
 
     @property
     def silence_ms(self) -> float | None:
-        """Return the time from the interruption to silence; 0 = silent already."""
+        """Return the time from interruption to silence; 0 = silent already."""
         wait = self.between_ms(Mark.INTERRUPTED, Mark.SILENT)
         return None if wait is None else max(0.0, wait)
 
@@ -231,7 +233,7 @@ class UtteranceRecord:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> UtteranceRecord:
-        """Read one line; unknown keys and marks are ignored. Raises ValueError."""
+        """Read one line; unknown keys are ignored. Raises ValueError."""
         try:
             raw = json.loads(line)
         except RecursionError:
@@ -318,7 +320,7 @@ def _name(raw: Mapping[str, Any], key: str) -> str:
 
 
 class LatencyLog(LineFile):
-    """Appends records to a file that only its owner may read; see `LineFile`."""
+    """Appender to a private file; see `LineFile`."""
 
     def __init__(self, path: str | os.PathLike[str], *, include_text: bool = False) -> None:
         """Open or create ``path``. Raises OSError."""
@@ -339,7 +341,7 @@ class Damaged:
 
 
 class LogReader:
-    """Iterates over the records of a log, one line in memory at a time; counts damaged lines."""
+    """Iterator over a log; counts damaged lines."""
 
     lines: int
     damaged: int
@@ -399,7 +401,7 @@ class LogReader:
 
 
 def read_log(source: str | os.PathLike[str] | BinaryIO) -> LogReader:
-    """Read the records of a file or binary stream. Raises OSError."""
+    """Read a file or binary stream. Raises OSError."""
     if isinstance(source, str | os.PathLike):
         return LogReader(Path(source).open("rb"), close=True)
     return LogReader(source)

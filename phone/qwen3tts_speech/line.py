@@ -138,7 +138,6 @@ class Speaker(PlayoutQueue):
         return utterance
 
     def play(self, samples: Pcm, rate_hz: int) -> Sound:
-        """Queue int16 samples, shape [n]."""
         self._number += 1
         sound = Sound(self, self._number, samples, rate_hz)
         self._queued[self._number] = sound
@@ -157,7 +156,6 @@ class Speaker(PlayoutQueue):
             each.change()
 
     def pump(self) -> None:
-        """Write what waits, after a codec change."""
         for each in list(self._queued.values()):
             each.pump()
 

@@ -1,4 +1,4 @@
-"""Append-only file of lines that only its owner may read."""
+"""Append-only private file of lines."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ log = getLogger(__name__)
 
 
 class LineFile:
-    """Appends lines to a file of mode 0600, one ``write`` each, so that processes may share it.
+    """Appender (mode 0600) that processes may share, one ``write`` a line.
 
-    A full disk does not end a call: lost lines are counted in ``lost`` and logged once.
+    Lost lines (a full disk) are counted in ``lost`` and logged once.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, what: str) -> None:
-        """Open or create ``path``, called ``what`` in logs. Raises OSError."""
+        """Open ``path``, called ``what`` in logs. Raises OSError."""
         self.path = Path(path)
         self.written = 0
         self.lost = 0

@@ -1,4 +1,4 @@
-"""Queue of what is played on one call: utterances and sounds, one after the other."""
+"""Queue of a call's utterances and sounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QueuedPlayout(Protocol):
     """Set when all frames are with the sink."""
 
     live: bool
-    """Whether it is live sound, which gives way to the others."""
+    """True if it is live sound, which gives way to the others."""
 
     @property
     def stopped(self) -> bool: ...
@@ -39,7 +39,7 @@ class QueuedPlayout(Protocol):
 
 
 class PlayoutQueue:
-    """What is played or waits on one call, and what it needs: link, sink, format, clock."""
+    """Queue, and its link, sink, format and clock."""
 
     def __init__(
         self,
@@ -62,7 +62,6 @@ class PlayoutQueue:
         self._queued: dict[int, QueuedPlayout] = {}
 
     def history_key(self, voice: str | None) -> str:
-        """Return the key of the history of arrivals: server and voice."""
         return f"{self.link.url} {voice or ''}"
 
     async def turn_of(self, owner: QueuedPlayout) -> None:
@@ -77,7 +76,7 @@ class PlayoutQueue:
         )
 
     def takes_live(self, before: int | None = None) -> bool:
-        """Return whether live sound can begin; only what is numbered below ``before`` counts."""
+        """Return whether live sound may begin, below number ``before``."""
         return not self.closed and all(
             each.stopped or (each.live and each.written.is_set())
             for each in self._queued.values()

@@ -1,4 +1,4 @@
-"""Destinations of latency records: a log, OpenTelemetry spans, own code, or several."""
+"""Destinations of latency records: log, OpenTelemetry, own code."""
 
 from __future__ import annotations
 
@@ -119,8 +119,9 @@ class SpansNotSent(SpeechError):
 
 
 def endpoint_of(setting: str | None) -> str | None:
-    """Return the endpoint of a setting: a URL, "" for that of ``OTEL_*``, None for none. Raises
-    ValueError.
+    """Return a setting's endpoint: URL, "" for ``OTEL_*``'s, or None.
+
+    Raises ValueError.
     """
     if setting is None or (text := setting.strip()).lower() in NO:
         return None
@@ -152,7 +153,7 @@ def _shown(text: str) -> str:
 
 
 def open_spans(setting: str | None, *, with_text: bool = False) -> Spans | None:
-    """Return the span sink of a setting, or None. Raises ValueError, OtelMissing.
+    """Return a setting's span sink, if any. Raises ValueError, OtelMissing.
 
     Loading OpenTelemetry takes a moment: use ``asyncio.to_thread``.
     """
@@ -168,7 +169,7 @@ def open_spans(setting: str | None, *, with_text: bool = False) -> Spans | None:
 def export_records(
     records: Iterable[UtteranceRecord], setting: str | None, *, with_text: bool = False
 ) -> int:
-    """Send the records of a log to a collector and wait; return how many.
+    """Send a log's records to a collector; return how many.
 
     Raises ValueError, OtelMissing, SpansNotSent.
     """
@@ -233,11 +234,11 @@ class EndOfCallSink(RecordSink, Protocol):
         attributes: Mapping[str, str | int | float | bool] | None = None,
         error: str = "",
     ) -> None:
-        """Note the end of a call; returns immediately and never raises."""
+        """Note a call's end; never blocks or raises."""
 
 
 class RecordSinks:
-    """Several sinks as one; the first error of each is logged, and affects no other."""
+    """Several sinks as one; each one's first error is logged."""
 
     def __init__(self, *sinks: RecordSink) -> None:
         self.sinks = sinks
@@ -290,7 +291,7 @@ async def open_records(
     otel: str | None,
     *more: RecordSink | None,
 ) -> RecordSink | None:
-    """Open the log and the spans of the settings; ``stack`` closes them.
+    """Open the settings' log and spans; ``stack`` closes them.
 
     Raises OSError for the log; ValueError, OtelMissing as `open_spans`.
     """

@@ -1,4 +1,4 @@
-"""Sinks of a call's frames: the protocol, and the in-process one over an AudioPacer."""
+"""Sinks of a call's frames: the protocol, and one over an AudioPacer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qwen3tts_pacer.timeline import ContextPlayout
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Playout of one context that has ended or was interrupted; times in seconds, monotonic."""
+    """Playout of one finished context; monotonic seconds."""
 
     position: int
     """Samples of the context's rate that were sent."""
@@ -45,16 +45,16 @@ class Interruption:
 
 
 class FrameSink(Protocol):
-    """Takes encoded frames ahead of time and sends them on an exact clock.
+    """Sink that sends encoded frames on an exact clock.
 
-    Contexts are rising numbers; their frames are written one context after the other.
+    Contexts are rising numbers, written one after the other.
     """
 
     def begin(self, context: int, key: str) -> None:
-        """Begin a context; ``key`` names voice and server for the filling policy."""
+        """Begin a context; ``key``: voice and server, for the filling policy."""
 
     def write(self, frames: Sequence[Frame]) -> int:
-        """Accept as many frames as there is room for; return how many."""
+        """Accept frames while there is room; return how many."""
 
     async def room(self) -> None: ...
 
@@ -67,7 +67,7 @@ class FrameSink(Protocol):
     def waiting_s(self, context: int) -> float: ...
 
     def interrupt(self) -> None:
-        """Fall silent with the next frame, synchronously; what was written is dropped."""
+        """Fall silent with the next frame, synchronously."""
 
     async def interrupted(self) -> Interruption: ...
 
@@ -230,7 +230,7 @@ class PacerSink:
         self._silence(now, max(now, self.quiet_at))
 
     async def interrupted(self) -> Interruption:
-        """Return the results of interruptions, ``silent_at`` of the last one, at the latest."""
+        """Return interruptions' results, ``silent_at`` of the last at the latest."""
         stopped = self._stopped
         if stopped is None:
             return Interruption(at=self.clock.now())
@@ -245,7 +245,6 @@ class PacerSink:
 
     @property
     def busy(self) -> bool:
-        """Whether frames of a context are still to be handed over."""
         return self._started and self._pacer.core.state is not State.IDLE
 
     @property

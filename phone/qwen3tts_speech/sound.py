@@ -1,12 +1,16 @@
-"""Sound in a call beside speech: recordings, and live sound such as a microphone's. ::
+"""Sound in a call beside speech: recordings, and live sound.
+
+::
 
     live = speaker.live()
     await live.push(samples, 48_000)  # in real time
     live.close()
 
-Live sound is one context of the sink after the other, a `LiveSpell` for each time that the line is
-free. Utterances and recordings go first (``gives_way``), or wait until it is closed. Its delay is
-bounded: of more than `BOUND_S` (a stall, DTMF, a hold) the oldest is dropped; of less, quiet parts.
+Live sound is a series of contexts, a `LiveSpell` for each time that the line is free. Utterances
+and
+recordings go first (``gives_way``), or wait until it is closed. Its delay is bounded: beyond
+`BOUND_S`
+(a stall, DTMF, a hold) the oldest is dropped; below, quiet parts.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ class Sound:
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def played(self) -> bool:
-        """Wait for its end; False = interrupted. Raises SpeechError when the call is over."""
+        """Wait for its end; False = interrupted. Raises SpeechError after the call."""
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(self._task)
         current = asyncio.current_task()
@@ -124,7 +128,7 @@ REMEMBERED: Final = 128
 
 
 class LiveSound:
-    """One live source; `push` from one task at a time.
+    """One live source; `push` from one task.
 
     Args:
         speaker: the call's speaker.
@@ -163,8 +167,9 @@ class LiveSound:
         return self._here_s + (spell.waiting_s if spell is not None else 0.0)
 
     async def push(self, samples: Pcm, rate_hz: int) -> None:
-        """Take int16 samples, shape [n], in real time. Raises SpeechError when the call is over,
-        ValueError for an invalid rate.
+        """Take int16 samples, shape [n], in real time.
+
+        Raises SpeechError after the call, ValueError for an invalid rate.
         """
         if self.closed or not len(samples):
             return
@@ -195,7 +200,6 @@ class LiveSound:
         self._end()
 
     def made(self, payload: bytes) -> bool:
-        """Return whether a frame that was sent was of this sound."""
         return any(payload in forms for forms in self._made)
 
     # --- inside
@@ -275,7 +279,7 @@ class LiveSound:
 
 
 class LiveSpell:
-    """Live sound for as long as it has the line: one context of the sink."""
+    """Live sound while it has the line: one context."""
 
     live = True
 
@@ -307,7 +311,7 @@ class LiveSpell:
         self._encoder = encoder
 
     def push(self, samples: Pcm) -> None:
-        """Encode and write. Raises SpeechError when the call is over."""
+        """Encode and write. Raises SpeechError after the call."""
         assert self._encoder is not None
         self._keep(self._encoder.push(to_bytes(samples)))
         self._write()
@@ -333,7 +337,7 @@ class LiveSpell:
             self.end()
 
     def stop(self) -> None:
-        """Stop: the sink is silent already; the sound goes on in the next spell."""
+        """Stop; the sound goes on in the next spell."""
         going = not self.written.is_set()
         self.stopped = True
         self.pending.clear()

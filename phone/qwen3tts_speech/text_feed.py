@@ -1,4 +1,4 @@
-"""Text of one utterance, from its source to the server."""
+"""Text of one utterance on its way to the server."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from qwen3tts_wire.errors import BadText, SpeechError
 
 
 class TextFeed:
-    """Sends each delta as one message, unchanged, once there is a context."""
+    """Feed of unchanged deltas, one message each."""
 
     def __init__(self, words: str | AsyncIterable[str], on_first: Callable[[], object]) -> None:
         self._whole = words if isinstance(words, str) else ""
         self.failed: Exception | None = None
         """Why the text ended early: its source failed, or the context is full."""
         self.ended = False
-        """Whether the context has been told the end."""
+        """True if the context has been told the end."""
         self._words = _texts(_one(words) if isinstance(words, str) else words)
         self._on_first = on_first
         self._given: list[str] = []
         self._sent = 0
         """Deltas that the context has taken."""
         self._over = False
-        """Whether nothing more is to be sent."""
+        """True if nothing more is to be sent."""
         self._refused = False
-        """Whether the context refused a delta."""
+        """True if the context refused a delta."""
         self._context: Context | None = None
 
     @property
     def text(self) -> str:
-        """Text received so far; a string is there from the beginning."""
+        """Text so far; a string is there from the beginning."""
         return "".join(self._given) or self._whole
 
     @property
@@ -38,7 +38,7 @@ class TextFeed:
         return "".join(self._given[self._sent :])
 
     async def first(self) -> bool:
-        """Wait for the first delta; False = there was none. Raises what the source raises."""
+        """Wait for the first delta; False = none. Raises the source's errors."""
         first = await anext(self._words, None)
         if first is None:
             return False
@@ -47,9 +47,7 @@ class TextFeed:
         return True
 
     async def run(self) -> None:
-        """Take the rest of the deltas. Raises SpeechError if the context failed; an error of the
-        source is in ``failed``.
-        """
+        """Take the rest. Raises SpeechError of the context; ``failed``: the source's."""
         try:
             async for delta in self._words:
                 self._given.append(delta)
@@ -65,7 +63,7 @@ class TextFeed:
         await self._send()
 
     async def into(self, context: Context) -> None:
-        """Send to this context from now on. Raises as ``run``."""
+        """Send to this context. Raises as ``run``."""
         self._context = context
         await self._send()
 

@@ -42,7 +42,7 @@ class Spoken:
 
 
 class Utterance:
-    """Utterance in progress: tasks feed the text, encode the audio and report the playout."""
+    """Utterance in progress: text feed, encoding, playout reports."""
 
     live = False
 
@@ -79,8 +79,9 @@ class Utterance:
     async def spoken(self) -> Spoken:
         """Wait until it was heard or stopped.
 
-        Raises SpeechError if the server or the engine failed: what had arrived was played, see
-        :meth:`outcome`. Raises the error of the source of the text.
+        Raises SpeechError of server or engine, after playing what had arrived (:meth:`outcome`),
+        or the text
+        source's error.
         """
         await asyncio.shield(self._task)
         return self.outcome()
@@ -115,9 +116,7 @@ class Utterance:
     def give_way(self) -> None: ...
 
     def stop(self) -> None:
-        """Stop feeding and receiving: the sink is silent already. Once, or the first stop would not
-        settle.
-        """
+        """Stop feeding and receiving, once; the sink is silent already."""
         if self._interrupted:
             return
         self._interrupted = True
@@ -233,10 +232,11 @@ class Utterance:
         return self._speaker.history_key(self._voice)
 
     async def _watch(self) -> None:
-        """Report the playout to the server, and whether it is on hold, so that it bounds its lead.
+        """Report playout and hold, which bound the server's lead.
 
-        Audio that waits here unplayed is on hold: the call is, or another utterance comes first.
-        Raises ConnectionLost when the server owes audio for too long.
+        Unplayed audio is on hold while the call is, or another utterance comes first. Raises
+        ConnectionLost
+        when the server owes audio for too long.
         """
         clock = self._speaker.clock
         origin, reports = clock.now(), 0

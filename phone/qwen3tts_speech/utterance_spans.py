@@ -1,7 +1,8 @@
-"""An utterance as stages and as OpenTelemetry spans, at the client and at the server.
+"""An utterance as stages and OpenTelemetry spans, of client and server.
 
-Stages of one side follow each other on one clock and never run backwards. The server's are mapped
-to the client's clock, give or take ``clock_error_ms``, and stand apart.
+A side's stages follow each other on one clock. The server's are mapped to the client's clock,
+give or
+take ``clock_error_ms``, and stand apart.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ WAITED_FOR: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Stage of an utterance; seconds of the client's monotonic clock."""
+    """Stage; monotonic seconds of the client."""
 
     name: str
     """Value of `WAITED_FOR`, ``speaking`` or ``falling silent``."""
@@ -86,17 +87,15 @@ class Stage:
 
 
 def client_stages(record: UtteranceRecord) -> list[Stage]:
-    """Return the stages to the first sound; a missing mark joins two."""
+    """Return stages to the first sound; a missing mark joins two."""
     return _stages(record, CLIENT)
 
 
 def server_stages(record: UtteranceRecord) -> list[Stage]:
-    """Return the stages of the server; none with fewer than two marks."""
     return _stages(record, SERVER)
 
 
 def speaking(record: UtteranceRecord) -> Stage | None:
-    """Return first frame to last frame; None = nothing was sent."""
     return _between(record, "speaking", Mark.FIRST_FRAME_WIRE, Mark.LAST_FRAME)
 
 
@@ -105,7 +104,7 @@ def falling_silent(record: UtteranceRecord) -> Stage | None:
 
 
 def began_unix_s(record: UtteranceRecord) -> float:
-    """Return the offset from the record's marks to the wall clock, seconds."""
+    """Return the marks' offset to the wall clock, seconds."""
     marks = record.marks
     return record.started_unix_s - marks.get(Mark.TEXT_IN, min(marks.values(), default=0.0))
 
@@ -157,7 +156,7 @@ class _Call:
 
 
 class Spans:
-    """Makes spans of latency records; never raises and never waits.
+    """Maker of spans; never raises or waits.
 
     Args:
         processor: receiver of spans, such as OpenTelemetry's ``BatchSpanProcessor``.
@@ -188,9 +187,12 @@ class Spans:
         attributes: Mapping[str, str | int | float | bool] | None = None,
         error: str = "",
     ) -> None:
-        """Note the end of a call, also of one without utterances.
+        """Note a call's end, also without utterances.
 
         Args:
+            call_id: as in the records.
+            began_unix_s: wall clock.
+            ended_unix_s: wall clock.
             attributes: facts of the call, prefixed by ``qwen3tts.call.``.
             error: error code; empty = none.
         """

@@ -1,10 +1,11 @@
-"""Speech server of this program's own, in a child process that ends with it. ::
+"""Speech server of this program, in a child process.
+
+::
 
     async with VoiceProcess() as voice:
         client = await SpeechClient.connect(voice.url)
 
-It listens on a port of 127.0.0.1, with a key of its own. If it ends by itself it is restarted at
-the same address.
+It listens on a port of 127.0.0.1, with its own key, and is restarted at the same address.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def on_stderr(line: str) -> None:
 async def voice_server(
     stack: contextlib.AsyncExitStack, named: str | None, announce: Callable[[str], None]
 ) -> str:
-    """Return the address of the speech server to use, started here if needed.
+    """Return a speech server's address, started here if needed.
 
     Args:
         stack: closes a voice process.
@@ -83,10 +84,9 @@ async def voice_server(
 
 
 async def found_server(named: str | None = None) -> str | None:
-    """Return the address of an existing server; None = one is to be started.
+    """Return an existing server's address, or None.
 
-    ``named`` is taken as it is, else ``MR_QWEN3TTS_SERVER``; else the default address if a server
-    answers.
+    ``named``, else ``MR_QWEN3TTS_SERVER``; else the default address if a server answers.
     """
     if named or (named := os.environ.get(SERVER_ENV, "").strip()):
         return named
@@ -102,8 +102,9 @@ async def found_server(named: str | None = None) -> str | None:
 
 
 class VoiceProcess:
-    """Speech server in a child process; an async context manager. Entering raises
-    EngineUnavailable.
+    """Speech server in a child process; an async context manager.
+
+    Entering raises EngineUnavailable.
     """
 
     def __init__(self) -> None:

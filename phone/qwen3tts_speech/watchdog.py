@@ -1,4 +1,4 @@
-"""Watchdog for a server that owes audio and sends none (pure)."""
+"""Watchdog of a server that owes audio (pure)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POLL_INTERVAL_S = 0.2
 
 
 class StallWatchdog:
-    """Counts the time in which audio is owed and none comes; to be polled ten times a second."""
+    """Timer of owed audio; poll it ten times a second."""
 
     def __init__(self, most_s: float | None) -> None:
         if most_s is not None and not most_s > 0:
@@ -26,8 +26,9 @@ class StallWatchdog:
         self._waited_s = 0.0
 
     def expired(self, now: float, *, owed: bool, sounds: int) -> bool:
-        """Return whether the limit is reached. ``sounds``: samples received, which restart the
-        count.
+        """Return whether the limit is reached.
+
+        ``sounds``: samples received, which restart the count.
         """
         passed_s, self._last = min(now - self._last, POLL_INTERVAL_S), now
         if not owed or sounds != self._sounds:

@@ -21,8 +21,6 @@ from qwen3tts_text.word_units import usual_s
 
 @dataclass(frozen=True, slots=True)
 class AlignedWord:
-    """Word and its place in the sound."""
-
     start: int
     """First sample, of those pushed."""
     end: int

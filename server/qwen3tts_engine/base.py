@@ -303,7 +303,7 @@ class LoadedVoice:
     voice_id: str
     """What a request names."""
     cached: bool
-    """Whether it was there already."""
+    """True if it was there already."""
     ref_text: str | None = None
     """What its reference says, as given or as written down here; None where it is not used."""
 

@@ -37,7 +37,6 @@ def full_scale(samples: Sound) -> float:
 
 
 def check_finite(samples: Sound) -> None:
-    """Refuse samples that are not finite numbers."""
     if np.issubdtype(samples.dtype, np.floating) and not bool(np.isfinite(samples).all()):
         raise EngineFailed(
             "The model's sound held values that are not numbers.",
@@ -83,7 +82,7 @@ class LeadingTrim:
     dropped: int = 0
     """Samples dropped; final once ``heard``."""
     heard: bool = False
-    """Whether sound has begun. False at the end: all was silence, and nothing was kept."""
+    """True if sound has begun. False at the end: all was silence, and nothing was kept."""
     _roll: Sound | None = None
 
     def push(self, samples: Sound) -> Sound:
@@ -129,7 +128,7 @@ class SilenceCut:
     """Sample from which on the text track had ended; None: text is left. May be set later, not to
     a place that has passed with another answer."""
     cut: bool = False
-    """Whether it has ended. Nothing goes out after that."""
+    """True if it has ended. Nothing goes out after that."""
     position: int = 0
     """Samples taken that counted: those that went out."""
     last_loud: int = 0
@@ -185,8 +184,6 @@ class SilenceCut:
 
 
 class SoundGuard:
-    """All guards of one utterance, in their order."""
-
     def __init__(self, trim: LeadingTrim | None = None, silence: SilenceCut | None = None) -> None:
         self.trim = trim or LeadingTrim()
         self.silence = silence or SilenceCut()

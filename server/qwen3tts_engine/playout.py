@@ -30,7 +30,7 @@ class _Listener(NamedTuple):
     """Samples played at ``at``."""
     at: float = 0.0
     moving: bool = True
-    """Whether it plays what it has."""
+    """True if it plays what it has."""
     sent: int = 0
     """Samples on the way to it or there."""
 

@@ -26,7 +26,7 @@ class TextPiece:
     """Where it begins in the text, in code points."""
     text: str
     pause: bool
-    """Whether the pause that its punctuation asks for follows."""
+    """True if the pause that its punctuation asks for follows."""
 
 
 def check_text(text: str, max_chars: int) -> None:

@@ -49,7 +49,7 @@ class Row:
     own_chunk: int | None = None
     """Frames in the first chunk as the request wants it."""
     assumed: bool = False
-    """Whether ``lead`` is the scheduler's own assumption of a listener."""
+    """True if ``lead`` is the scheduler's own assumption of a listener."""
     state: RowState = RowState.WAITING
     has_text: bool = True
     held: bool = False
@@ -72,7 +72,7 @@ class Row:
     last_step: int = -1
     """Number of its last step among all rows' steps."""
     whole: bool = False
-    """Whether the number of its frames is settled."""
+    """True if the number of its frames is settled."""
     decoding: deque[tuple[int, float]] = field(default_factory=deque)
     """Decodes under way: frames, when planned."""
 
@@ -82,10 +82,10 @@ class Row:
     ahead_s: float = 0.0
     """The same with the frames that wait for a decode."""
     rushed: bool = False
-    """Whether a job whose listener needs sound waits for a slot: this one then runs to its end,
+    """True if a job whose listener needs sound waits for a slot: this one then runs to its end,
     whatever its own lead."""
     unheard: bool = True
-    """Whether the context has made no sound at all, nor is any being decoded: a new call."""
+    """True if the context has made no sound at all, nor is any being decoded: a new call."""
 
     def look(self, now: float) -> None:
         lead = self.lead

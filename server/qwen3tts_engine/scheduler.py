@@ -38,8 +38,6 @@ Job = Hashable
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings:
-    """Bounds of slots, frames and chunks."""
-
     slots: int = 64
     """Jobs that run concurrently."""
     max_waiting: int = 64

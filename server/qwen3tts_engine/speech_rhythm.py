@@ -28,8 +28,6 @@ DECAY_DB = 0.04
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause."""
-
     start: int
     """First block."""
     voiced: int
@@ -199,8 +197,6 @@ FEWEST_SYLLABLES = 3
 
 
 class SpeechRates:
-    """LRU cache of voices' rates, seconds a unit."""
-
     def __init__(self, most: int = 1024) -> None:
         self._most = most
         self._rates: OrderedDict[Hashable, float] = OrderedDict()

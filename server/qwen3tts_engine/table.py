@@ -15,8 +15,6 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
-    """How an engine is made, and what it needs."""
-
     label: str
     """Name for people."""
     engine: str
@@ -32,7 +30,7 @@ class EngineEntry:
     requirement: str = ""
     """The required setting for people: what it is and how it is given."""
     reports_progress: bool = False
-    """Whether it is made with a ``Progress`` too."""
+    """True if it is made with a ``Progress`` too."""
 
     @property
     def extras(self) -> str:

@@ -55,8 +55,6 @@ def mode_for(engine: Engine, voice: str | None, wanted: PlanMode) -> PlanMode:
 
 @dataclass(frozen=True, slots=True)
 class GenerationText:
-    """Text of one generation."""
-
     text: str
     """All of it, or its beginning if ``more`` is there: at least one whole word then."""
     offsets: tuple[int, ...]

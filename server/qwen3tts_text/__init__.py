@@ -1,1 +1,1 @@
-"""Text on its way to speech: segmentation, speakable text, growing text. Pure."""
+"""Text on its way to speech. Pure."""

@@ -1,4 +1,4 @@
-"""Rules for where a sentence or clause ends, by one character and its neighbours."""
+"""Sentence and clause ends, by a character and its neighbours."""
 
 # Look-alike characters are meant.
 # ruff: noqa: RUF001
@@ -51,7 +51,7 @@ class Strength(IntEnum):
 
 
 class Boundary(NamedTuple):
-    """Text may be cut before ``cut``; ``resume`` is the next character to judge."""
+    """Cut before ``cut``; ``resume`` is the next character to judge."""
 
     strength: Strength
     cut: int
@@ -59,16 +59,14 @@ class Boundary(NamedTuple):
 
 
 class BoundaryRules:
-    """Rules of one language, or of all of them together."""
-
     def __init__(self, language: str | None = None) -> None:
-        """``language`` is a BCP 47 tag, or None if it is not known."""
+        """``language`` is a BCP 47 tag, or None."""
         primary = (language or "").lower().replace("_", "-").partition("-")[0]
         self._ordinals = primary in words.ORDINAL_LANGUAGES
         self._greek = primary == "el"
 
     def judge(self, text: Sequence[str], at: int, closing: bool) -> Boundary | None:
-        """Judge ``text[at]``, one of ``TRIGGERS``; None asks for more characters."""
+        """Judge ``text[at]``, of ``TRIGGERS``; None asks for more characters."""
         mark = text[at]
         if mark == " ":
             return self._space(text, at, closing)
@@ -257,7 +255,7 @@ class BoundaryRules:
         return "".join(text[first:end]).lower().replace("’", "'")
 
     def _is_item(self, text: Sequence[str], at: int) -> bool:
-        """Return whether a list item's number ends before ``text[at]``: *do this: 1. Open it*."""
+        """Return whether an item's number ends before ``text[at]``: *do this: 1. Open it*."""
         begin = at
         while begin > 0 and text[begin - 1].isdigit() and at - begin <= ITEM_DIGITS:
             begin -= 1

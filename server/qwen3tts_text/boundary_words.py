@@ -1,6 +1,6 @@
-"""Words that decide where a sentence ends: abbreviations, ordinals, and how sentences begin.
+"""Abbreviations, ordinals and sentence openers.
 
-All entries are in lower case, abbreviations without their last dot.
+Lower case; abbreviations without their last dot.
 """
 
 # Cyrillic words are meant.

@@ -1,4 +1,4 @@
-"""Character classes for segmenting and cleaning, by single code points.
+"""Character classes by code point.
 
 Ranges are of Unicode 16 (emoji-data.txt with the symbol blocks around it, Scripts.txt).
 """
@@ -108,7 +108,6 @@ def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
 
 @lru_cache(4096)
 def voiced(char: str) -> Voiced:
-    """Classify a character that is not white space."""
     code = ord(char)
     if code < 0x80:
         return Voiced.KEPT if 0x20 < code < 0x7F else Voiced.GAP
@@ -125,7 +124,7 @@ def voiced(char: str) -> Voiced:
 
 @lru_cache(4096)
 def weight(char: str) -> int:
-    """Return how much speech a character stands for; 1 is a letter of an alphabet."""
+    """Return a character's amount of speech; 1 is an alphabet's letter."""
     code = ord(char)
     if code < 0x1100:
         return 1
@@ -136,18 +135,15 @@ def weight(char: str) -> int:
 
 
 def is_cjk(char: str) -> bool:
-    """Return whether it is Han or kana."""
     code = ord(char)
     return 0x3040 <= code <= 0x9FFF or 0xF900 <= code <= 0xFAFF or 0x20000 <= code <= 0x3FFFF
 
 
 def spaces_part_phrases(char: str) -> bool:
-    """Return whether its script has spaces between phrases, not words."""
     return _within(ord(char), _NO_SPACES)
 
 
 def can_part(before: str, after: str) -> bool:
-    """Return whether text may be cut between two characters."""
     if after.isascii():
         return True
     if unicodedata.category(after)[0] == "M" or after in "\u200c\u200d\u0e33\u0eb3":
@@ -163,7 +159,6 @@ def can_part(before: str, after: str) -> bool:
 
 
 def unspaced(char: str) -> bool:
-    """Return whether its script is written without spaces between words."""
     code = ord(char)
     return (
         0x0E00 <= code <= 0x0EFF
@@ -177,7 +172,7 @@ def unspaced(char: str) -> bool:
 
 
 def joins_previous(char: str) -> bool:
-    """Return whether it belongs to the character before: marks, joiners, emoji modifiers."""
+    """Return whether it joins the character before: marks, joiners, emoji modifiers."""
     if char.isascii():
         return False
     return (

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 
 class GrowingText:
-    """Text joined only when it is read, so that each piece costs the same."""
+    """Text joined when read, so that each piece costs the same."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -62,7 +62,7 @@ class LiveText:
     # Writing
 
     def push(self, text: str, offsets: Sequence[int]) -> bool:
-        """Add text; False: the reader has closed and nothing was taken.
+        """Add text; False: the reader has closed, nothing was taken.
 
         ``offsets`` has one entry more than ``text``; the last is replaced by the first of what
         follows.
@@ -87,7 +87,7 @@ class LiveText:
         return True
 
     def end(self) -> None:
-        """End the text; idempotent, also after the reader has closed."""
+        """End the text; idempotent."""
         with self._lock:
             if self._end or self._closed:
                 return
@@ -102,9 +102,9 @@ class LiveText:
     # Reading
 
     def take(self, most: int | None = None) -> list[TextPart]:
-        """Return what was pushed since the last time, in order.
+        """Return new pieces in order.
 
-        Of more than ``most`` bytes of UTF-8 the beginning, up to a blank if there is one.
+        Beyond ``most`` bytes of UTF-8 the beginning only, up to a blank if there is one.
         """
         with self._lock:
             parts, self._parts = self._parts, []
@@ -130,12 +130,12 @@ class LiveText:
 
     @property
     def ended(self) -> bool:
-        """Whether everything was taken and nothing more can come."""
+        """True when all was taken and nothing more can come."""
         with self._lock:
             return (self._end or self._closed) and not self._parts
 
     def close(self) -> bool:
-        """Refuse text from now on, which then begins another generation; what is here stays.
+        """Refuse further text; what is here stays.
 
         Returns:
             False: the text had ended, or was closed already.
@@ -153,5 +153,5 @@ class LiveText:
 
 
 def utf8_bytes(text: str) -> int:
-    """Return the length in UTF-8; a token has one byte at least."""
+    """Return the UTF-8 length; a token has one byte at least."""
     return len(text.encode("utf-8", "surrogatepass"))

@@ -1,9 +1,10 @@
 """Incremental Markdown and HTML stripper: one reader, two writers.
 
-`MarkdownReader` recognises markup in a text that grows; how the text is cut makes no difference.
-`plain_text.PlainText` writes what is left as it stands; `speakable.Speakable` writes what is spoken
-of it. Where they differ in what markup is, they say so by their patterns: plain text must keep what
-only looks like markup, speech drops what cannot be spoken anyway.
+`MarkdownReader` recognises markup in a growing text, however it is cut. `plain_text.PlainText`
+writes
+the rest as it stands, `speakable.Speakable` as it is spoken. Their patterns differ: plain text
+must
+keep what only looks like markup, speech drops what cannot be spoken.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ SLICE = 4096
 
 
 class MarkdownReader:
-    """Recognises markup; subclasses write the rest.
+    """Reader of markup; subclasses write the rest.
 
-    What may be the beginning of markup is held back until it is known, within bounds. Each
-    ``_read`` method moves on, or returns False where it must see more.
+    A possible beginning of markup is held back, within bounds. Each ``_read`` method moves on,
+    or returns
+    False where it must see more.
     """
 
     plain = re.compile(r"(?:[^\\`*_~<\[!&\n]|!(?!\[|\Z))+")
@@ -47,7 +49,7 @@ class MarkdownReader:
         self._at = 0
         """Up to where they are read."""
         self._last = False
-        """Whether nothing follows."""
+        """True if nothing follows."""
         self._before = "\n"
         """The last character that was read."""
         self._line_start = True
@@ -56,7 +58,7 @@ class MarkdownReader:
         self._fence = ""
         """Marks that fenced the block of code being read."""
         self._target = False
-        """Whether the rest of a link's address is being left out."""
+        """True if the rest of a link's address is being left out."""
 
     @property
     def position(self) -> int:
@@ -99,7 +101,7 @@ class MarkdownReader:
         raise NotImplementedError
 
     def _stand_alone(self) -> None:
-        """Part this line from its neighbours: a heading, an item, a block of code."""
+        """Part this line: a heading, an item, a block of code."""
 
     def _read_inline(self) -> bool:
         raise NotImplementedError

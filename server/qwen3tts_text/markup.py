@@ -1,7 +1,8 @@
-"""Patterns of Markdown and HTML, and of their beginnings while a text grows.
+"""Patterns of Markdown and HTML, and of their beginnings.
 
-Each ``OPEN_`` pattern matches, in full, every beginning of what the pattern of the same name
-matches; what it no longer matches is not markup, whatever follows.
+Each ``OPEN_`` pattern fully matches every beginning of the same-named pattern's matches;
+anything
+else is not markup, whatever follows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Openings: phrases with which a text may begin, recognised while it grows.
+"""Openings: phrases that may begin a growing text.
 
 A text begins with a phrase if its spoken characters do and no later text can change that: white
-space follows, or for a script without spaces anything but a further mark; or the text is flushed or
-ends there. Only the case of the first letter is ignored.
+space
+follows, or for a script without spaces anything but a further mark; or the text is flushed or
+ends
+there. Only the case of the first letter is ignored.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ class _Node:
     def __init__(self) -> None:
         self.next: dict[str, _Node] = {}
         self.ends = False
-        """Whether a phrase ends here."""
+        """True if a phrase ends here."""
 
 
 class Phrases:
-    """Immutable set of phrases, as a trie of their spoken characters."""
+    """Immutable trie of phrases' spoken characters."""
 
     def __init__(self, phrases: Iterable[str]) -> None:
         self.texts = frozenset(map(folded, phrases)) - {""}
@@ -56,7 +58,7 @@ class Phrases:
 
 
 def folded(text: str) -> str:
-    """Fold a phrase's first letter and apostrophes; its length stays."""
+    """Fold a phrase's first letter and apostrophes; same length."""
     for index, char in enumerate(text):
         if char.isalpha():
             return (text[:index] + _small(char) + text[index + 1 :]).translate(_ALIKE)
@@ -71,17 +73,15 @@ def _small(char: str) -> str:
 class TakesText(Protocol):
     """Receiver of spoken characters: the segmenter."""
 
-    def take(self, char: str, start: int, end: int) -> None:
-        """Take one spoken character of text that is cut as always."""
-        ...
+    def take(self, char: str, start: int, end: int) -> None: ...
 
     def take_opening(self, chars: Sequence[SpokenChar], end: int) -> None:
-        """Take the characters of an opening; what follows begins at ``end`` of the original."""
+        """Take an opening; what follows begins at original ``end``."""
         ...
 
 
 class OpeningGate:
-    """Holds the beginning of a text while it may become a phrase; then passes everything on.
+    """Gate that holds a text's beginning while it may become a phrase.
 
     It holds at most the longest phrase and two characters.
     """
@@ -95,7 +95,7 @@ class OpeningGate:
         """Where phrases end in what is held, the longest last."""
         self._lettered = False
         self.open = not phrases
-        """Whether it is decided: characters go through from now on."""
+        """True if it is decided: characters go through from now on."""
 
     def feed(self, char: str, start: int, end: int) -> None:
         if self.open:

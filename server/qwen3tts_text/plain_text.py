@@ -1,4 +1,4 @@
-"""Text without its markup, for people: what only looks like markup stays."""
+"""Text for people, without its markup."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 class PlainText(MarkdownReader):
-    """Text in pieces in, the same text without markup out.
+    """Text in pieces in, the same without markup out.
 
-    Emphasis, headings, lists, quotes, rules, code, links, images and tags of HTML go; their words
-    stay. What only looks like markup stays: ``3 * 4``, ``snake_case``, ``<3``, ``a < b``, ``[1]``,
-    the underscores of an address. At most `HOLD` characters are held back, of a link twice as many.
+    Emphasis, headings, lists, quotes, rules, code, links, images and tags of HTML go; their
+    words stay.
+    What only looks like markup stays: ``3 * 4``, ``snake_case``, ``<3``, ``a < b``, ``[1]``, an
+    address's
+    underscores. At most `HOLD` characters are held back, of a link twice as many.
 
     >>> plain = PlainText()
-    >>> plain.push("It is **ve"), plain.push("ry** warm. [He"), plain.push("re](http://a.b) too. ")
+    >>> plain.push("It is **ve"), plain.push("ry** warm. [He"), plain.push("re](http://a.b) too.
+    ")
     ('It is ve', 'ry warm. ', 'Here too. ')
     """
 
@@ -32,19 +35,17 @@ class PlainText(MarkdownReader):
         super().__init__()
         self._said: list[str] = []
         self._begun = False
-        """Whether anything but white space has been written."""
+        """True if anything but white space has been written."""
         self._word = ""
         """The beginning of the word that was written last."""
         self._open = {"*": 0, "_": 0}
         """Marks of emphasis that are open."""
 
     def push(self, piece: str) -> str:
-        """Take some more text; return what is certain of it."""
         self._push(piece)
         return self._take()
 
     def finish(self) -> str:
-        """End the text; return the rest."""
         self._end()
         return self._take()
 
@@ -148,7 +149,7 @@ class PlainText(MarkdownReader):
         return True
 
     def _read_link(self) -> bool:
-        """Read a link or an image: its label stays, and is read as the rest of the text is."""
+        """Read a link or image, whose label is further text."""
         text = self._text
         start = self._at + (text[self._at] == "!")
         if not self._sees(start):

@@ -1,9 +1,11 @@
-"""Growing text cut into speakable segments, the same however the text was split into deltas.
+"""Growing text cut into speakable segments, independent of its deltas.
 
-``speakable`` drops what is not spoken, ``boundaries`` tells where a sentence or clause ends. A
-boundary is taken only when no later character can change it. Look-ahead and look-back are bounded.
+``speakable`` drops what is not spoken, ``boundaries`` finds ends. A boundary is taken only when
+no
+later character can change it. Look-ahead and look-back are bounded.
 
-What no later text can change of a *live* segment is handed out while it grows (``take_live``); one
+Of a *live* segment, what no later text can change is handed out while it grows (``take_live``);
+one
 that is too long is cut at the next place instead of one behind, which may be spoken already.
 """
 
@@ -32,7 +34,7 @@ Spelled = tuple[str, tuple[int, ...]]
 
 
 def after_strays(chars: Sequence[str], first: int, last: int) -> int:
-    """Return the first of ``chars[first:last]`` to speak where a text begins, whatever follows."""
+    """Return the first of ``chars[first:last]`` to speak in a new text."""
     while first < last and (
         chars[first] in " \n"
         or (_is_stray(chars, first, last) and (chars[first] != "." or first + 1 < last))
@@ -44,10 +46,11 @@ def after_strays(chars: Sequence[str], first: int, last: int) -> int:
 def spell(
     chars: Sequence[str], starts: Sequence[int], ends: Sequence[int], first: int, last: int
 ) -> Spelled:
-    """Join ``chars[first:last]``; a line's end within becomes a comma where no mark stands.
+    """Join ``chars[first:last]``; an inner line end without a mark becomes a comma.
 
-    Spelling two adjacent parts gives what spelling both does. Each part ends with a character that
-    is not white space; neither is ``chars[0]``.
+    Spelling two adjacent parts gives what spelling both does. Each part ends with a character
+    that is not
+    white space; neither is ``chars[0]``.
     """
     text: list[str] = []
     offsets: list[int] = []
@@ -64,7 +67,7 @@ def spell(
 
 
 def spoken(chars: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> Spelled | None:
-    """Spell a whole segment; None where there is nothing to speak."""
+    """Spell a whole segment; None without anything to speak."""
     first, last = 0, len(chars)
     while first < last and (chars[first] in " \n" or _is_stray(chars, first, last)):
         first += 1
@@ -78,7 +81,7 @@ def says(chars: Sequence[str], first: int, last: int) -> bool:
 
 
 def trimmed(text: str, offsets: tuple[int, ...]) -> Spelled | None:
-    """Trim text that was begun elsewhere to a text of its own; None if nothing is left."""
+    """Trim a continuation to a text of its own; None if nothing is left."""
     first, last = 0, len(text)
     while first < last and (text[first] == " " or _is_stray(text, first, last)):
         first += 1
@@ -116,9 +119,9 @@ class _Rank(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Piece to speak, and the span of the original text that it covers.
+    """Piece to speak, and its span of the original text.
 
-    The spans of successive segments tile the original text.
+    Successive spans tile the original text.
     """
 
     text: str
@@ -131,17 +134,18 @@ class Segment:
     end: int
     """One past the last code point that it covers."""
     final: bool = False
-    """Whether the text has ended with this segment."""
+    """True if the text has ended with this segment."""
     live: bool = False
-    """Whether its text, or its beginning, was there for ``take_live`` while it grew."""
+    """True if its text, or its beginning, was there for ``take_live`` while it grew."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmenterSettings:
     """Lengths of segments, in letters; a Han character counts 3, a kana 2.
 
-    Several values hold for the first, second, … segment since the start or the last flush, the last
-    for all later ones.
+    Several values hold for the first, second, … segment since the start or a flush, the last for
+    all
+    later ones.
     """
 
     sentence_min: tuple[int, ...] = (2, 12, 24)
@@ -157,11 +161,11 @@ class SegmenterSettings:
     """No piece is much heavier: without white space it is cut between graphemes (in scripts without
     spaces at twice ``whole_max``)."""
     speak_code: bool = False
-    """Whether blocks of code are spoken; else their span is covered without sound."""
+    """True if blocks of code are spoken; else their span is covered without sound."""
     unspaced_max: tuple[int, ...] = ()
     """Where text of scripts that need no spaces is cut at the latest; empty: see ``hard_max``."""
     opening_counts: bool = False
-    """Whether an opening counts as the first segment; else the next is a first one again."""
+    """True if an opening counts as the first segment; else the next is a first one again."""
 
     def __post_init__(self) -> None:
         for name in ("sentence_min", "clause_min", "whole_max", "unspaced_max"):
@@ -176,8 +180,6 @@ class SegmenterSettings:
 
 
 class Segmenter:
-    """Cuts one growing text into segments."""
-
     def __init__(
         self,
         settings: SegmenterSettings | None = None,
@@ -186,9 +188,9 @@ class Segmenter:
         live: Live = "none",
         openings: Phrases | None = None,
     ) -> None:
-        """Without ``language`` (BCP 47), the rules of all languages hold.
+        """Without ``language`` (BCP 47), all languages' rules hold.
 
-        One of ``openings`` that begins the text is a segment of its own, never a live one.
+        One of ``openings`` at the beginning is a segment of its own, never live.
         """
         self._settings = settings or SegmenterSettings()
         self._live_scope = live
@@ -215,23 +217,22 @@ class Segmenter:
         self._set_bounds()
 
     def push(self, delta: str) -> list[Segment]:
-        """Add text; return the segments that no later text can change. Any ``str`` is good."""
+        """Add any ``str``; return the segments that no later text can change."""
         if self._ended:
             raise ValueError("the text has ended; a Segmenter reads one text, begin another")
         self._speakable.feed(delta)
         return self._collect()
 
     def flush(self) -> list[Segment]:
-        """Commit everything pending, as at a pause in the input; the text may go on.
+        """Commit everything pending, as at a pause in the input.
 
-        The last segment's text is empty if nothing of it is spoken. The next segment is a first
-        one.
+        The last segment's text is empty if nothing of it is spoken. The next one is a first one.
         """
         self._commit()
         return self._collect()
 
     def end(self) -> list[Segment]:
-        """Commit everything pending; the last segment is final, and there always is one."""
+        """Commit everything pending; there always is a final segment."""
         if self._ended:
             raise ValueError("the text has ended already")
         self._commit()
@@ -243,9 +244,9 @@ class Segmenter:
         return segments
 
     def take_live(self) -> Spelled | None:
-        """Return more of the text of the unfinished live segment, with its offsets; None: no more.
+        """Return more of the unfinished live segment, with offsets, or None.
 
-        All that was returned of a segment is the beginning of its ``text``, whatever follows.
+        All that was returned of it is the beginning of its ``text``, whatever follows.
         """
         if not self._live:
             return None

@@ -49,7 +49,7 @@ class SpokenWriter:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self.fresh = True
-        """Whether nothing was spoken on this line yet."""
+        """True if nothing was spoken on this line yet."""
         self.last = ""
         """The last character, white space apart."""
         self._repeats = 0
@@ -168,7 +168,7 @@ class Speakable(MarkdownReader):
         self._star_open = False
         self._brackets = 0
         self._label_ended = False
-        """Whether the ``]`` of a text that may be a link's was read last."""
+        """True if the ``]`` of a text that may be a link's was read last."""
 
     @property
     def _info(self) -> re.Pattern[str]:

@@ -1,8 +1,8 @@
-"""UTF-16 surrogate halves joined across pieces of text.
+"""UTF-16 surrogate halves joined across pieces.
 
-Models that write byte-wise or in UTF-16 may cut a character between two pieces; Python does not
-join its halves when the pieces are joined. One that stays alone becomes U+FFFD (Unicode 16,
-section 3.9).
+Models that write byte-wise or in UTF-16 may cut a character; Python does not join its halves. A
+lone
+one becomes U+FFFD (Unicode 16, section 3.9).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 class WholeCharacters:
-    """Joins surrogate halves and locates each character in the original text."""
+    """Joiner of halves that locates characters in the original."""
 
     def __init__(self) -> None:
         self._high = ""
@@ -23,15 +23,15 @@ class WholeCharacters:
 
     @property
     def held(self) -> bool:
-        """Whether a half is waiting for the next piece."""
         return bool(self._high)
 
     def push(self, text: str) -> tuple[str, list[int]]:
-        """Take some more text.
+        """Take text.
 
         Returns:
-            The characters that are complete, and their positions in code points of the original:
-            one for each, and one for their end.
+            Complete characters, and their positions in code points of the original: one for
+                each, and
+            one for their end.
         """
         begin = self.position - len(self._high)
         self.position += len(text)
@@ -48,34 +48,29 @@ class WholeCharacters:
         return chars, edges
 
     def flush(self) -> tuple[str, list[int]]:
-        """Return the half that stayed alone, as `push` does."""
         begin = self.position - len(self._high)
         half, self._high = self._high, ""
         return (REPLACEMENT, [begin, self.position]) if half else ("", [begin])
 
 
 class SurrogateJoiner:
-    """Joins surrogate halves across pieces of text."""
-
     def __init__(self) -> None:
         self._whole = WholeCharacters()
 
     @property
     def held(self) -> bool:
-        """Whether a half is waiting for the next piece."""
         return self._whole.held
 
     def push(self, text: str) -> str:
-        """Return the next piece without lone halves."""
         return self._whole.push(text)[0]
 
     def finish(self) -> str:
-        """Return U+FFFD for a half that stayed alone at the end."""
+        """Return U+FFFD for a half left alone."""
         return self._whole.flush()[0]
 
 
 def clean(text: str) -> str:
-    """Join pairs of halves and replace lone ones by U+FFFD."""
+    """Join pairs of halves; lone ones become U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

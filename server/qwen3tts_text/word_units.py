@@ -1,8 +1,9 @@
-"""Words of a text and their expected duration, in syllable-like units and seconds.
+"""Words and their expected duration, in syllable-like units and seconds.
 
-A word's units are a weighted count of its syllables, consonants and further vowels, fitted to the
-word lengths of a synthesizer in seven languages (benchmarks/alignment.py). Tokens of a model say
-little about time: one may be a whole official name in Chinese or a single letter.
+Units are a weighted count of syllables, consonants and further vowels, fitted to a synthesizer's
+words in seven languages (benchmarks/alignment.py). A model's tokens say little about time: one
+may be
+a whole official name in Chinese or a single letter.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ _APOSTROPHES = "'’ʼ"  # noqa: RUF001
 
 @dataclass(frozen=True, slots=True)
 class WordSpan:
-    """Characters that stay together."""
-
     start: int
     end: int
     is_word: bool
@@ -37,7 +36,7 @@ class WordSpan:
 
 
 class WordSpans:
-    """Words, whole numbers and single symbols of a text; white space is in none."""
+    """Words, whole numbers and single symbols of a text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -48,19 +47,19 @@ class WordSpans:
         return len(self.spans)
 
     def at(self, position: int) -> int | None:
-        """Return the index of the span that holds the code point, or None."""
+        """Return the index of the span with the code point, or None."""
         index = bisect_right(self._starts, position) - 1
         if index >= 0 and position < self.spans[index].end:
             return index
         return None
 
     def after(self, position: int) -> int | None:
-        """Return the index of the first span that begins at the code point or later, or None."""
+        """Return the first span from the code point on, or None."""
         index = bisect_right(self._starts, position - 1)
         return index if index < len(self.spans) else None
 
     def words(self, first: int, following: int) -> list[tuple[int, int]]:
-        """Return the words that an event at span ``first`` stands for, up to span ``following``."""
+        """Return the words of an event at span ``first``, up to ``following``."""
         start, end = self.spans[first].start, self.spans[first].end
         found = []
         for span in self.spans[first + 1 : following]:
@@ -171,8 +170,6 @@ class SpokenWord:
 
 
 class SpokenWords:
-    """Words of a text that may grow at its end."""
-
     def __init__(self, text: str = "", *, ended: bool = False, language: str | None = None) -> None:
         self.words: list[SpokenWord] = []
         """Those that no later text can change."""
@@ -243,7 +240,7 @@ def _stop(between: str) -> int:
 
 
 def units_of(word: str, language: str | None = None) -> float:
-    """Return the length of a word in units of about a syllable."""
+    """Return a word's length in units of about a syllable."""
     letters = "".join(
         unicodedata.normalize("NFD", char)[0].lower()
         for char in word
@@ -297,7 +294,7 @@ _COMMAS = CLAUSE_MARKS | SCRIPT_CLAUSE_MARKS | frozenset("—–…()")  # noqa:
 
 @lru_cache(maxsize=256)
 def usual_s(text: str, language: str | None = None) -> float:
-    """Return the usual duration of a text in seconds, with its pauses."""
+    """Return a text's usual duration in seconds, with pauses."""
     unit_s = max(usual_unit_s(language), usual_unit_s(None))
     seconds = 0.0
     word = ""

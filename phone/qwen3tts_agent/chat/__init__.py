@@ -1,1 +1,1 @@
-"""Client of a language model: messages, streamed replies, settings and their check."""
+"""Client of a language model."""

@@ -1,4 +1,4 @@
-"""Check of a language model by one streamed request for one token, as calls make them.
+"""Check of a language model by one streamed request for one token.
 
 ``GET /models`` shows less: many servers list models without a key, list models that they cannot
 load, or have no list.
@@ -47,12 +47,12 @@ class ModelCheck:
     reason first.
     """
     streams: bool
-    """Whether it streams; else the first clause waits for the whole reply."""
+    """True if it streams; else the first clause waits for the whole reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpeed:
-    """Times of one reply, on a connection that is open."""
+    """Times of one reply on an open connection."""
 
     first_token_s: float
     """From the request to the first text."""
@@ -72,7 +72,7 @@ async def check_model(
 ) -> ModelCheck:
     """Request one token from the model.
 
-    Where the model is unknown (404), ``GET /models`` is asked besides, for the remedy.
+    An unknown model (404) makes it ask ``GET /models`` as well, for the remedy.
 
     Args:
         settings: of the model.
@@ -99,7 +99,7 @@ async def measure_model(
     limit_s: float = 4 * CHECK_S,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> ModelSpeed:
-    """Measure one reply of at most `SPEED_TOKENS` tokens. Raises as `check_model`."""
+    """Measure a reply of at most `SPEED_TOKENS` tokens. Raises as `check_model`."""
     extra = {"max_tokens": SPEED_TOKENS, **settings.extra}
     settings = replace(_for_check(settings, limit_s), extra=extra)
     try:

@@ -168,7 +168,7 @@ class ChatClient:
         )
         self._connection = ChatConnection(self._http, settings)
         self.streams = True
-        """Whether the last answer was a stream of events."""
+        """True if the last answer was a stream of events."""
 
     def prepare(self) -> None:
         """Connect ahead, if ``settings.connect_ahead``; never blocks or raises."""

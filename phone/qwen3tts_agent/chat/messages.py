@@ -1,4 +1,4 @@
-"""Messages to and from a language model: turns, tools and tool calls; and its errors."""
+"""Messages to and from a language model, tools, and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class ToolCall:
     """JSON as the model wrote it, possibly invalid."""
 
     def to_json(self) -> JSON:
-        """Return its form in an assistant's message."""
         function = {"name": clean(self.name), "arguments": clean(self.arguments)}
         return {"id": clean(self.id), "type": "function", "function": function}
 
@@ -41,7 +40,6 @@ class ChatMessage:
     """Id of the tool call that a tool's message answers."""
 
     def to_json(self) -> JSON:
-        """Return its form for the endpoint."""
         message: JSON = {"role": self.role, "content": clean(self.content)}
         if self.tool_calls:
             message["tool_calls"] = [call.to_json() for call in self.tool_calls]
@@ -62,7 +60,6 @@ class ToolSpec:
     """JSON schema of its arguments, an object's."""
 
     def to_json(self) -> JSON:
-        """Return its form for the endpoint."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -84,7 +81,7 @@ ChatEvent = str | ToolCall | Finished
 
 
 def prompt_chars(messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> int:
-    """Return the characters of a prompt: contents, tool calls, descriptions of tools."""
+    """Return a prompt's characters: contents, tool calls, tool descriptions."""
     chars = 0
     for message in messages:
         chars += len(message.content)
@@ -105,7 +102,7 @@ def request_body(
     *,
     must_speak: bool = False,
 ) -> JSON:
-    """Return the body of a streamed request; ``must_speak``: the tools may not be used."""
+    """Return a streamed request; ``must_speak``: without tools."""
     body: JSON = {
         "model": model,
         "stream": True,
@@ -119,25 +116,25 @@ def request_body(
 
 
 class ModelUnavailable(SpeechError):
-    """The language model cannot be reached, is too slow, or broke off; it may work later."""
+    """Language model unreachable, too slow, or broken off; may work later."""
 
     code = "model_unavailable"
     retryable = True
 
 
 class ModelStalled(ModelUnavailable):
-    """The language model was silent for too long; on a telephone it is not asked again."""
+    """Language model silent for too long; not retried on a telephone."""
 
     code = "model_stalled"
 
 
 class BudgetSpent(SpeechError):
-    """The requests that a call, or the process, may make to the language model are used up."""
+    """Request budget of a call or the process used up."""
 
     code = "budget_spent"
 
 
 class ModelRefused(SpeechError):
-    """The language model's server refuses the request as it is."""
+    """Refusal of the request by the language model's server."""
 
     code = "model_refused"

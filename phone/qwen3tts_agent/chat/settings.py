@@ -64,7 +64,6 @@ class ChatSettings:
 
     @property
     def models_url(self) -> str:
-        """Address of the list of models."""
         return self.base_url.rstrip("/") + "/models"
 
     @property
@@ -77,5 +76,5 @@ class ChatSettings:
 
 
 def api_key_from(variable: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return the key in an environment variable; empty where unset: local servers ask for none."""
+    """Return a variable's key; empty where unset: local servers need none."""
     return (os.environ if environ is None else environ).get(variable, "").strip()

@@ -1,4 +1,4 @@
-"""Sources of replies: a chat endpoint, or a function of the program's."""
+"""Sources of replies: chat endpoint or function."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ returns the whole text.
 
 
 class ReplySource(Protocol):
-    """Source of replies to conversations, possibly of many calls.
+    """Source of replies, possibly for many calls.
 
-    It may have a method ``prepare()``, called when a request is likely soon: as a call begins, and
-    while a caller speaks. It must not block.
+    An optional non-blocking ``prepare()`` is called when a request is likely soon: as a call
+    begins, and
+    while a caller speaks.
     """
 
     def stream(
@@ -47,9 +48,7 @@ class ReplySource(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Release its resources."""
-        ...
+    async def close(self) -> None: ...
 
 
 class FunctionSource:
@@ -65,7 +64,7 @@ class FunctionSource:
         *,
         must_speak: bool = False,
     ) -> AsyncGenerator[ChatEvent, None]:
-        """Yield its deltas, surrogate pairs joined; raises what it raises, and BadText."""
+        """Yield its deltas, surrogate pairs joined; raises its errors, and BadText."""
         words = self._function(list(messages))
         joiner = SurrogateJoiner()
         if isinstance(words, AsyncIterable):
@@ -86,8 +85,7 @@ class FunctionSource:
         if text := joiner.finish():
             yield text
 
-    async def close(self) -> None:
-        """Nothing to release."""
+    async def close(self) -> None: ...
 
 
 def _text(given: object) -> str:
@@ -106,7 +104,6 @@ async def _close(deltas: AsyncIterator[str]) -> None:
 
 
 def prepare(source: ReplySource) -> None:
-    """Let the source prepare for a request that is likely, where it can."""
     ready = getattr(source, "prepare", None)
     if ready is None:
         return
@@ -119,7 +116,6 @@ def prepare(source: ReplySource) -> None:
 
 
 def source_of(given: object) -> ReplySource:
-    """Return the source that a program gives; raises BadRequest for anything else."""
     if callable(getattr(given, "stream", None)):
         return cast(ReplySource, given)
     if inspect.isgeneratorfunction(given):

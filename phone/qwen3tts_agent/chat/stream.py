@@ -1,4 +1,4 @@
-"""Decoder of streamed chat completions: text without reasoning, tool calls, the end (pure)."""
+"""Decoder of streamed chat completions (pure)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ BEGIN, END = "<think>", "</think>"
 
 
 class ReasoningFilter:
-    """Removes what a model reasons before its answer: ``<think>…</think>`` (pure).
+    """Filter of leading reasoning: ``<think>…</think>`` (pure).
 
-    Only a reply that *begins* with the mark has reasoning. Reasoning that never ends leaves an
-    empty answer.
+    Reasoning that never ends leaves an empty answer.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class _Call:
 
 
 class ToolCalls:
-    """Assembler of tool calls from their deltas, by index, several at a time; else by id."""
+    """Assembler of tool calls from deltas, by index, else by id."""
 
     def __init__(self) -> None:
         self._calls: dict[object, _Call] = {}
@@ -72,7 +71,7 @@ class ToolCalls:
         self._given = 0
 
     def push(self, pieces: object) -> None:
-        """Take the ``tool_calls`` of one delta, or of a whole message.
+        """Take the ``tool_calls`` of a delta or a whole message.
 
         Raises ProtocolError, LimitExceeded.
         """
@@ -138,7 +137,7 @@ class ChatStream:
 
     def __init__(self) -> None:
         self.ended = False
-        """Whether the stream's end was received."""
+        """True if the stream's end was received."""
         self.failure: SpeechError | None = None
         """Error after the last event that was returned; nothing follows it."""
         self.finish_reason = ""
@@ -169,9 +168,7 @@ class ChatStream:
         return events
 
     def finish(self) -> list[ChatEvent]:
-        """Return the held events at the end of the bytes; raises ModelUnavailable if it came too
-        early.
-        """
+        """Return held events at the end; raises ModelUnavailable if too early."""
         if not self.ended and not self.finish_reason:
             raise ModelUnavailable(
                 "the language model's answer ended in mid-sentence."
@@ -212,7 +209,7 @@ class ChatStream:
 
 
 def text_of(message: JSON) -> str:
-    """Return the text of a delta or a message; raises ProtocolError."""
+    """Return a delta's or message's text; raises ProtocolError."""
     content = message.get("content")
     if content is None:
         content = message.get("refusal")  # a refusal to answer
@@ -241,7 +238,7 @@ def parsed(data: str | bytes) -> JSON:
 
 
 def whole_answer(body: bytes) -> list[ChatEvent]:
-    """Return the events of an answer that is not streamed.
+    """Return the events of an unstreamed answer.
 
     Raises ModelUnavailable, ProtocolError, LimitExceeded.
     """

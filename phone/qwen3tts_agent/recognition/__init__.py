@@ -1,1 +1,1 @@
-"""Recognisers of speech: Whisper in a process of its own, and services over HTTP or WebSocket."""
+"""Recognisers of speech: Whisper, and services over HTTP or WebSocket."""

@@ -1,4 +1,4 @@
-"""Recogniser made of a function: the samples of a turn in, its text out."""
+"""Recogniser made of a function of a turn's samples."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ MOST_TEXT = 20_000
 
 
 class CallbackRecogniser:
-    """Recogniser that calls a function with the samples of each turn.
+    """Recogniser that calls a function with each turn's samples.
 
         >>> async def ask(samples, rate_hz):
         ...     return (await my_service(samples.tobytes(), rate_hz)).text
         >>> recogniser = CallbackRecogniser(ask)
 
-    An ``async`` function is cancelled when its answer is not needed any more; any other runs in a
-    thread and may block.
+    An ``async`` function is cancelled when not needed any more; any other runs in a thread and
+    may
+    block.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class CallbackRecogniser:
         at_once: int = 8,
         waiting: int = 32,
     ) -> None:
-        """Nothing is called yet.
+        """Store the function without a call.
 
         Args:
             function: recognises the samples of a turn.
@@ -58,7 +59,7 @@ class CallbackRecogniser:
             waiting: further turns that may wait; then `RecogniserBusy`.
 
         Raises:
-            ValueError: a number is out of its range; the text begins with its name.
+            ValueError: a number out of range; the text begins with its name.
         """
         if not 4000 <= rate_hz <= 48_000:
             raise ValueError(f"rate_hz={rate_hz} is not between 4000 and 48000")
@@ -76,19 +77,16 @@ class CallbackRecogniser:
 
     @property
     def rate_hz(self) -> int:
-        """Rate of the samples that the function receives."""
         return self._rules.rate_hz
 
-    async def warm(self) -> None:
-        """Nothing needs to be loaded."""
+    async def warm(self) -> None: ...
 
     async def open(self, on_partial: PartialCallback | None = None) -> TurnRecognition:
-        """Open the recognition of one call."""
         self._open.check()
         return self._open.add(TurnRecognition(self._recognise, self._rules, on_partial))
 
     async def close(self) -> None:
-        """Close all recognitions; threads that still run are not waited for."""
+        """Close all recognitions without waiting for threads."""
         await self._open.close()
 
     async def _recognise(self, samples: Samples) -> Transcript:

@@ -52,19 +52,19 @@ _REMEDY = "Check that its address is one of Deepgram's streaming interface, /v1/
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Words of a stretch of audio; times are seconds from the connection's first sample."""
+    """Words of a stretch; seconds from the connection's first sample."""
 
     start_s: float
     end_s: float
     fixed: bool
-    """Whether they are final (``is_final``)."""
+    """True if they are final (``is_final``)."""
     flushed: bool
-    """Whether they answer a ``Finalize`` (``from_finalize``)."""
+    """True if they answer a ``Finalize`` (``from_finalize``)."""
     transcript: Transcript
 
 
 def read_message(message: str | bytes) -> Results | Failed | None:
-    """Return the content of a message; None for one without words; raises ProtocolError."""
+    """Return a message's content, if any; raises ProtocolError."""
     raw = json_message(message, _REMEDY)
     if raw["type"] == "Results":
         return _results(raw)
@@ -136,9 +136,9 @@ class _Turn:
     latest: Transcript | None = field(default=None, repr=False)
     """Interim words that follow these."""
     any: bool = False
-    """Whether there have been results."""
+    """True if there have been results."""
     closing: bool = False
-    """Whether a ``Finalize`` was sent after its end."""
+    """True if a ``Finalize`` was sent after its end."""
 
     def begin(self, first: int) -> None:
         self.first, self.sent, self.flushes = first, 0, 0
@@ -224,7 +224,7 @@ class DeepgramStream:
         return []
 
     def drop_turn(self) -> Outgoing:
-        """Drop noise; its words are made final, so that none falls into the next turn."""
+        """Drop noise; its words are finalised, out of the next turn."""
         turn, self._turn = self._turn, None
         self._audio.end()
         return self._flush(turn) if turn is not None and self.ready else []
@@ -325,7 +325,7 @@ PIECE_S = 0.1
 
 
 class DeepgramRecogniser(ServiceRecogniser):
-    """Recogniser that streams each call's turns over a WebSocket of its own.
+    """Recogniser that streams each call over its own WebSocket.
 
     >>> recogniser = DeepgramRecogniser(DeepgramSettings(languages=("en",)))
     """

@@ -1,4 +1,4 @@
-"""Kinds of recognisers that a setting can name, one row each; loaded when one is used."""
+"""Table of recognisers by setting, loaded when used."""
 
 from __future__ import annotations
 
@@ -54,11 +54,9 @@ class RecogniserKind:
             raise BadRequest(f"The recogniser's settings: {error}.") from None
 
     def recogniser(self, settings: Any) -> Recogniser:
-        """Return the recogniser with these settings; nothing is loaded or connected yet."""
         return cast("Recogniser", getattr(import_module(self.module), self.class_name)(settings))
 
     async def check(self, settings: Any) -> RecogniserReport:
-        """Try it; see `RecogniserCheck`."""
         check: RecogniserCheck = import_module(self.module).check
         return await check(settings)
 
@@ -117,7 +115,7 @@ WRITTEN = "; ".join(kind.written for kind in KINDS)
 
 
 def kind_named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]:
-    """Return the kind that a setting names, and its settings; raises BadRequest."""
+    """Return a setting's kind and options; raises BadRequest."""
     for kind in KINDS:
         if (found := kind.options(text.strip())) is not None:
             return kind, kind.settings({**found, **options})
@@ -125,17 +123,18 @@ def kind_named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]
 
 
 def recogniser_named(text: str, **options: Any) -> Recogniser:
-    """Return the recogniser that a setting names; nothing is loaded or connected yet.
+    """Return a setting's recogniser, idle.
 
-    ``text``: such as ``whisper`` or ``wss://HOST/PATH`` (docs/recognisers.md). ``options``: fields
-    of that kind's settings. Raises BadRequest.
+    ``text``: such as ``whisper`` or ``wss://HOST/PATH`` (docs/recognisers.md). ``options``:
+    fields of
+    its settings. Raises BadRequest.
     """
     kind, settings = kind_named(text, options)
     return kind.recogniser(settings)
 
 
 async def check_recogniser(text: str, **options: Any) -> RecogniserReport:
-    """Try the recogniser that a setting names; arguments as `recogniser_named`.
+    """Try a setting's recogniser; arguments as `recogniser_named`.
 
     Raises BadRequest, RecogniserUnavailable, RecognitionFailed.
     """
@@ -144,5 +143,5 @@ async def check_recogniser(text: str, **options: Any) -> RecogniserReport:
 
 
 def recogniser_of(given: str | Recognise) -> Recogniser:
-    """Return the recogniser of a name or of a function of a turn's samples; raises BadRequest."""
+    """Return the recogniser of a name or function; raises BadRequest."""
     return recogniser_named(given) if isinstance(given, str) else CallbackRecogniser(given)

@@ -1,4 +1,4 @@
-"""Queue of pieces of speech of all calls for one model, whose process is replaced when it ends."""
+"""Queue of all calls' speech for one model process, replaced at its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RecognitionWorker(Protocol):
     def alive(self) -> bool: ...
 
     async def hear(self, samples: Samples) -> Decoding:
-        """Recognise one piece; one call at a time. Raises RecognitionFailed."""
+        """Recognise one piece at a time. Raises RecognitionFailed."""
         ...
 
     async def idle(self) -> None: ...
@@ -43,7 +43,7 @@ class _Piece:
     samples: Samples
     answer: asyncio.Future[Decoding]
     spare: bool = False
-    """Whether it is a partial text, given up for any other piece."""
+    """True if it is a partial text, given up for any other piece."""
     work: asyncio.Task[Decoding] | None = None
 
     def give_up(self) -> None:
@@ -53,7 +53,7 @@ class _Piece:
 
 
 class RecognitionQueue:
-    """Queue that hands pieces to one worker, which is replaced when it ends."""
+    """Queue in front of one replaceable worker."""
 
     def __init__(
         self, start: Callable[[], Awaitable[RecognitionWorker]], clock: Clock, *, most_waiting: int
@@ -89,7 +89,6 @@ class RecognitionQueue:
         return self._starting is not None
 
     def begin(self) -> None:
-        """Start a worker if there is none; never blocks or raises."""
         if not self._closed and self._worker is None and self._starting is None:
             if self._failure is not None and self._clock.now() < self._not_before:
                 return
@@ -97,7 +96,7 @@ class RecognitionQueue:
             self._starting.add_done_callback(_looked_at)
 
     async def ready(self) -> None:
-        """Return when a worker is ready; raises RecogniserUnavailable or RecognitionFailed."""
+        """Wait for a worker; raises RecogniserUnavailable or RecognitionFailed."""
         self._awaited += 1
         try:
             await self._ready()
@@ -105,9 +104,9 @@ class RecognitionQueue:
             self._awaited -= 1
 
     async def ask(self, samples: Samples, *, spare: bool = False) -> Decoding:
-        """Recognise one piece, int16 [n], in its turn; cancellation gives it up.
+        """Recognise one piece, int16 [n], in turn; cancellation gives it up.
 
-        ``spare``: only while the worker has nothing else to do.
+        ``spare``: only while the worker is idle.
 
         Raises RecogniserBusy, RecogniserUnavailable, RecognitionFailed.
         """

@@ -1,4 +1,4 @@
-"""Settings of the recognisers: Whisper, a WebSocket, a transcription route, Deepgram."""
+"""Settings of the recognisers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DEVICE = r"auto|cpu|cuda(:[0-9]{1,2})?"
 
 @dataclass(frozen=True, slots=True)
 class WhisperSettings:
-    """Settings of Whisper: one model in a process of its own, for all calls.
+    """Settings of Whisper: one model process for all calls.
 
-    Raises ValueError whose text begins with the name of the field.
+    Raises ValueError with the field's name first.
     """
 
     model: str = AUTO
@@ -73,7 +73,6 @@ class WhisperSettings:
         return str(path.resolve()) if path.is_dir() else self.model
 
     def load_options(self) -> dict[str, Any]:
-        """Return the arguments of `WhisperModel.load`, for JSON."""
         names = ("device", "dtype", "threads", "offline")
         return {
             "model": self.folder,
@@ -85,7 +84,7 @@ class WhisperSettings:
 def check_service_url(
     url: str, schemes: tuple[str, ...], what: str, example: str, key_place: str
 ) -> SplitResult:
-    """Return the parts of a service's address; raises ValueError for another one or a password.
+    """Return the parts of an address; raises ValueError, also for a password.
 
     ``what``, ``example`` and ``key_place`` are named in the error.
     """
@@ -115,9 +114,9 @@ API_KEY_ENV = "QWEN3TTS_STT_KEY"
 
 @dataclass(frozen=True, slots=True)
 class SocketSettings:
-    """Settings of a server that speaks `qwen3tts.recogniser.v1` (docs/recognisers.md).
+    """Settings of a `qwen3tts.recogniser.v1` server (docs/recognisers.md).
 
-    Raises ValueError whose text begins with the name of the field.
+    Raises ValueError with the field's name first.
     """
 
     url: str = field(repr=False)
@@ -163,7 +162,7 @@ class SocketSettings:
         return API_KEY_ENV
 
     def headers(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the header with the key, if there is one; raises ValueError."""
+        """Return the key's header, if any; raises ValueError."""
         key = self.api_key
         if key is None:
             key = (os.environ if environ is None else environ).get(API_KEY_ENV, "").strip()
@@ -177,12 +176,11 @@ KEY_VARIABLES = {"api.openai.com": "OPENAI_API_KEY", "api.deepgram.com": "DEEPGR
 
 
 def key_variable(url: str) -> str:
-    """Return the environment variable for the key of the server at this address."""
     return KEY_VARIABLES.get((urlsplit(url).hostname or "").lower(), API_KEY_ENV)
 
 
 def key_for(url: str, given: str | None, environ: Mapping[str, str] | None = None) -> str:
-    """Return the key for this address; empty = none. A key is sent only to its own hosts.
+    """Return the key for this address, or empty; sent only to its own hosts.
 
     ``given``: of the settings; None = the environment's. Raises ValueError.
     """
@@ -203,9 +201,9 @@ FORMATS = ("json", "verbose_json", "text")
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionSettings:
-    """Settings of a server with ``POST {url}/audio/transcriptions`` (docs/recognisers.md).
+    """Settings of ``POST {url}/audio/transcriptions`` (docs/recognisers.md).
 
-    Raises ValueError whose text begins with the name of the field.
+    Raises ValueError with the field's name first.
     """
 
     url: str = OPENAI
@@ -248,7 +246,6 @@ class TranscriptionSettings:
 
     @property
     def route(self) -> str:
-        """Address that turns are sent to."""
         return self.url.rstrip("/") + "/audio/transcriptions"
 
     @property
@@ -256,7 +253,6 @@ class TranscriptionSettings:
         return self.url
 
     def form(self) -> dict[str, str]:
-        """Return the form fields of each turn."""
         fields = {"model": self.model, "response_format": self.response_format}
         if len(self.languages) == 1:
             fields["language"] = self.languages[0]
@@ -272,7 +268,7 @@ QUERY_SETTINGS = ("model", "language", "prompt", "response_format", "early")
 def openai_options(text: str) -> dict[str, Any] | None:
     """Return the fields in ``openai``, ``openai:MODEL`` or ``openai:URL?model=NAME&language=en``.
 
-    None = another kind is named. An unknown key of the query is kept, to be refused by name.
+    None = another kind. An unknown key of the query is kept, to be refused by name.
     """
     kind, colon, rest = text.partition(":")
     rest = rest.strip()
@@ -305,9 +301,9 @@ RESERVED_PARAMETERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DeepgramSettings:
-    """Settings of Deepgram's ``/v1/listen``, or a server with the same interface.
+    """Settings of Deepgram's ``/v1/listen`` or the same interface.
 
-    Raises ValueError whose text begins with the name of the field.
+    Raises ValueError with the field's name first.
     """
 
     url: str = field(default=DEEPGRAM, repr=False)
@@ -377,15 +373,12 @@ class DeepgramSettings:
         return key_variable(self.url)
 
     def headers(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the header with the key, if there is one; raises ValueError."""
         key = key_for(self.url, self.api_key, environ)
         return {"Authorization": f"Token {key}"} if key else {}
 
 
 def deepgram_options(text: str) -> dict[str, Any] | None:
-    """Return the fields in ``deepgram``, ``deepgram:MODEL`` or ``deepgram:URL``; None = another
-    kind.
-    """
+    """Return the fields in ``deepgram``, ``deepgram:MODEL`` or ``deepgram:URL``, or None."""
     kind, colon, rest = text.partition(":")
     rest = rest.strip()
     if kind.lower() != "deepgram" or (colon and not rest):

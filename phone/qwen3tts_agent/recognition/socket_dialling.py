@@ -1,4 +1,4 @@
-"""Connecting to a recogniser's server, and the errors of that."""
+"""Connecting to a recogniser's server."""
 
 from __future__ import annotations
 
@@ -44,12 +44,11 @@ class SocketAddress(Protocol):
     @property
     def open_timeout_s(self) -> float: ...
 
-    def headers(self) -> dict[str, str]:
-        """Return the headers with the key; raises ValueError for an invalid or missing one."""
+    def headers(self) -> dict[str, str]: ...
 
 
 async def dial(settings: SocketAddress, hello: Outgoing | None) -> ClientConnection:
-    """Connect; with ``hello`` send it in `SUBPROTOCOL`, and wait until the server is ready.
+    """Connect; with ``hello`` wait until the server is ready.
 
     Raises RecogniserUnavailable, RecognitionFailed.
     """

@@ -1,7 +1,8 @@
-"""`qwen3tts.recogniser.v1`, the client's side (sans-I/O); docs/recognisers.md specifies it.
+"""`qwen3tts.recogniser.v1`, client side (sans-I/O); docs/recognisers.md.
 
-What a server has not answered when its connection breaks is sent again to the next. Methods return
-the messages to send; none while no server is ready.
+What is unanswered when a connection breaks is sent again to the next. Methods return the
+messages to
+send; none while no server is ready.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Final:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Failure of one turn, or (``turn`` None) of the whole call."""
+    """Failure of one turn, or (``turn`` None) of the call."""
 
     turn: int | None
     message: str
@@ -78,7 +79,7 @@ class _Turn:
 
 
 def json_message(message: str | bytes, remedy: str) -> JSON:
-    """Return a server's message, an object with a ``type``; raises ProtocolError."""
+    """Return an object with a ``type``; raises ProtocolError."""
     if not isinstance(message, str):
         raise ProtocolError("The recogniser sent a binary message.", remedy=remedy)
     if len(message) > MOST_MESSAGE:
@@ -102,7 +103,7 @@ def clean_text(text: object, remedy: str) -> str:
 
 
 def read_answer(message: str | bytes) -> Answer | None:
-    """Return the content of a server's message; None for an unknown type, which is ignored.
+    """Return a message's content; None for an unknown, ignored type.
 
     Raises ProtocolError.
     """
@@ -121,7 +122,7 @@ def read_answer(message: str | bytes) -> Answer | None:
 
 
 class TurnStream:
-    """Turns of a call as messages of ``qwen3tts.recogniser.v1``; see `RecognitionStream`."""
+    """Turns as ``qwen3tts.recogniser.v1`` messages."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class TurnStream:
         longest_s: float = 300.0,
     ) -> None:
         self.ready = False
-        """Whether a server accepts messages now."""
+        """True if a server accepts messages now."""
         self._rate_hz = rate_hz
         self._languages = list(languages)
         self._everything = everything
@@ -258,7 +259,7 @@ class TurnStream:
         return [] if taken is None else [taken]
 
     def take(self, answer: Answer) -> Answer | None:
-        """Return what an answer means for this call; None where it means nothing any more.
+        """Return an answer's meaning for this call; None: obsolete.
 
         A final text before its turn is over is a partial one.
         """
@@ -314,12 +315,10 @@ def one_line(said: object) -> str:
 
 
 class RecognitionStream(Protocol):
-    """Turns of a call as messages of a protocol (pure)."""
+    """Turns as messages of a protocol (pure)."""
 
     def greeted(self) -> tuple[Outgoing, list[int]]:
-        """Return the messages of unfinished turns for a server that is ready, and the turns given
-        up.
-        """
+        """Return unfinished turns' messages for a ready server, and turns given up."""
 
     def lost(self) -> None: ...
 

@@ -10,11 +10,11 @@ from typing import Any
 
 
 class TooManyThreads(RuntimeError):
-    """The limit of threads is reached; those that hang count, too."""
+    """Thread limit reached; hanging ones count."""
 
 
 class BoundedThreads:
-    """At most ``most`` daemon threads, which delay neither the event loop nor the exit."""
+    """At most ``most`` daemon threads, which do not delay the exit."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name = name
@@ -22,8 +22,7 @@ class BoundedThreads:
         self.running = 0
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
-        """Return the function's result; cancelled, it leaves the thread running and drops the
-        result.
+        """Return the function's result; cancelled, leave the thread running.
 
         Raises TooManyThreads, Exception.
         """

@@ -1,4 +1,4 @@
-"""Recognition turn by turn: pieces, early texts at pauses, partial texts."""
+"""Recognition by turns: pieces, early and partial texts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ FAINT_DBFS = -60.0
 
 
 class ShortPauseDetector:
-    """Detector of short silences inside a turn, by level alone (pure)."""
+    """Detector of short silences in a turn, by level (pure)."""
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
@@ -86,7 +86,6 @@ class ShortPauseDetector:
         self._spoken = True
 
     def push(self, samples: Samples) -> None:
-        """Take samples, int16 [n]."""
         if not len(samples):
             return
         seconds = len(samples) / self._rate_hz
@@ -162,7 +161,7 @@ class _Turn:
     partial: asyncio.Task[Transcript] | None = None
     """Recognition of the rest as it was a moment ago."""
     busy: bool = False
-    """Whether a partial text is under way."""
+    """True if a partial text is under way."""
     covered: int = 0
     """Samples of the rest that the partial text covers."""
     not_before_s: float = 0.0

@@ -1,4 +1,4 @@
-"""Recogniser behind a WebSocket: any server that speaks the protocol of docs/recognisers.md."""
+"""Recogniser behind a WebSocket (docs/recognisers.md)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MAX_RECONNECT_DELAY_S = 5.0
 
 
 class ServiceRecogniser:
-    """Recogniser that sends each call's turns over a WebSocket of its own, and reconnects."""
+    """Recogniser with a reconnecting WebSocket a call."""
 
     def __init__(self, service: RecognitionService, clock: Clock | None = None) -> None:
         self._service = service
@@ -55,7 +55,6 @@ class ServiceRecogniser:
 
     @property
     def rate_hz(self) -> int:
-        """Rate of the samples that it accepts."""
         return self._service.rate_hz
 
     async def warm(self) -> None:
@@ -64,17 +63,16 @@ class ServiceRecogniser:
         await socket.close()
 
     async def open(self, on_partial: PartialCallback | None = None) -> SocketRecognition:
-        """Open the recognition of one call; connects in the background."""
+        """Open a call's recognition; connects in the background."""
         self._open.check()
         return self._open.add(SocketRecognition(self._service, self._clock, on_partial))
 
     async def close(self) -> None:
-        """Close the connections of all calls."""
         await self._open.close()
 
 
 class SocketRecogniser(ServiceRecogniser):
-    """Recogniser behind a server that speaks ``qwen3tts.recogniser.v1``.
+    """Recogniser that speaks ``qwen3tts.recogniser.v1``.
 
     >>> recogniser = SocketRecogniser(SocketSettings("ws://127.0.0.1:9000/asr"))
     """
@@ -95,7 +93,7 @@ class SocketRecogniser(ServiceRecogniser):
 
 
 async def check(settings: SocketSettings) -> RecogniserReport:
-    """Connect and wait until the server is ready; see `RecogniserCheck`."""
+    """Wait for a ready server; see `RecogniserCheck`."""
     recogniser = SocketRecogniser(settings)
     try:
         await recogniser.warm()
@@ -107,7 +105,7 @@ async def check(settings: SocketSettings) -> RecogniserReport:
 
 
 class SocketRecognition:
-    """Recognition of one call over one connection after another; see `Recognition`."""
+    """Recognition of one call over successive connections."""
 
     def __init__(
         self, service: RecognitionService, clock: Clock, on_partial: PartialCallback | None

@@ -1,4 +1,4 @@
-"""Whisper as a recogniser: turn by turn, in a process of its own, for all calls."""
+"""Whisper, turn by turn, in one process for all calls."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PARTIAL_INTERVAL_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhisperReport(RecogniserReport):
-    """Result of a check: the model in use, and its speed here."""
+    """Model in use, and its speed here."""
 
     kind: str = "whisper"
     source: str
@@ -48,7 +48,6 @@ class WhisperReport(RecogniserReport):
 
     @property
     def line(self) -> str:
-        """Model, origin and language in one line."""
         return model_line(
             {
                 "model": self.model,
@@ -61,7 +60,7 @@ class WhisperReport(RecogniserReport):
 
 
 class WhisperRecogniser:
-    """Recogniser with a Whisper model on this machine; needs the extra ``stt``.
+    """Recogniser with a local Whisper model; needs the extra ``stt``.
 
     >>> recogniser = WhisperRecogniser(WhisperSettings("small", languages=("en", "de")))
     >>> await recogniser.warm()
@@ -90,14 +89,14 @@ class WhisperRecogniser:
         self._open = OpenRecognitions[TurnRecognition]()
 
     async def warm(self) -> None:
-        """Load the model; takes seconds, or minutes where it is downloaded.
+        """Load the model: seconds, or minutes with a download.
 
         Raises RecogniserUnavailable, RecognitionFailed.
         """
         await self._queue.ready()
 
     async def check(self, speech: Samples | None = None) -> WhisperReport:
-        """Load the model, and recognise ``speech`` with it: 16 kHz, int16 [n]; None = faint noise.
+        """Recognise ``speech``: 16 kHz, int16 [n]; None = faint noise.
 
         Raises RecogniserUnavailable, RecognitionFailed.
         """
@@ -125,7 +124,7 @@ class WhisperRecogniser:
         )
 
     async def open(self, on_partial: PartialCallback | None = None) -> TurnRecognition:
-        """Open the recognition of one call; loads the model in the background if needed."""
+        """Open a call's recognition; loads the model in the background."""
         self._open.check()
         self._queue.begin()
         recognition = TurnRecognition(self._hear, self._rules, on_partial, self._hear_so_far)

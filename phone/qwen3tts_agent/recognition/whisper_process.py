@@ -1,4 +1,4 @@
-"""Whisper's process, seen from its parent: start it, have it recognise, notice its end.
+"""Whisper's process as its parent sees it.
 
 Messages (`qwen3tts_wire.child.messages`):
 
@@ -42,7 +42,7 @@ MOST_LANGUAGES = 8
 
 
 class WhisperProcess:
-    """One process, which recognises one piece of speech at a time; see `start`."""
+    """One process, one piece of speech at a time."""
 
     def __init__(self, settings: WhisperSettings) -> None:
         self.settings = settings
@@ -66,7 +66,7 @@ class WhisperProcess:
 
     @classmethod
     async def start(cls, settings: WhisperSettings) -> WhisperProcess:
-        """Start the process and load the model in it: seconds to minutes.
+        """Start the process with its model: seconds to minutes.
 
         Raises RecogniserUnavailable, RecognitionFailed.
         """
@@ -96,9 +96,9 @@ class WhisperProcess:
         return not self._child.ended and not self._child.reason
 
     async def hear(self, samples: Samples) -> Decoding:
-        """Recognise at most 30 s at 16 kHz, int16 [n]; one call at a time.
+        """Recognise at most 30 s at 16 kHz, int16 [n], one at a time.
 
-        Cancellation is sent to the process, which takes work again once `idle` returns.
+        Cancellation reaches the process, which takes work again once `idle` returns.
 
         Raises RecognitionFailed.
         """

@@ -1,4 +1,4 @@
-"""The process that runs Whisper; see `whisper_process` for its messages."""
+"""Process that runs Whisper; see `whisper_process`."""
 
 from __future__ import annotations
 

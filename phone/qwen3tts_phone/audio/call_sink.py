@@ -13,8 +13,6 @@ from qwen3tts_speech.sink import PacerSink, Played, Write
 
 @dataclass(frozen=True, slots=True)
 class SinkPacing:
-    """Pacing of a sink: see `PacerSink`."""
-
     ptime_ms: int
     queued_s: float
     lead_ms: int = 0
@@ -74,18 +72,15 @@ class PacerCallSink(PacerSink):
             self._taps.append(tap)
 
     def untap(self, tap: Tap) -> None:
-        """Remove a tap."""
         if tap in self._taps:
             self._taps.remove(tap)
 
     @property
     def skipped_slots(self) -> int:
-        """Slots that passed unsent."""
         return self._pacer.core.skipped_slots
 
     @property
     def starvations(self) -> int:
-        """Underruns."""
         return self._pacer.core.starvations
 
     def _estimated_position(self, context: int) -> int:

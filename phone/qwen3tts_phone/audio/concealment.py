@@ -44,8 +44,6 @@ MERGE_MOST_MS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class NoiseSpec:
-    """Level and spectrum of a background noise."""
-
     level_dbov: float
     """Decibels relative to full scale, 0 or less."""
     reflection: tuple[float, ...] = ()
@@ -113,8 +111,6 @@ def _response(reflection: Sequence[float]) -> Floats:
 
 
 class ComfortNoise:
-    """Generator of comfort noise."""
-
     def __init__(self, silence: NoiseSpec | None = None, *, seed: int = 1) -> None:
         self._random = np.random.default_rng(seed)
         self._white = self._random.standard_normal(RESPONSE_SAMPLES - 1)
@@ -241,7 +237,6 @@ class Concealer:
         self._noise.configure(silence)
 
     def fill(self, count: int) -> Samples:
-        """Return ``count`` concealed samples."""
         if self._gap is None:
             self._noise.configure(self._resting or self._background.silence)
             self._gap = _Gap(self.history.astype(np.float64), self.rate_hz)

@@ -31,8 +31,7 @@ class CallSink(FrameSink, Protocol):
     def last_at(self) -> float | None:
         """End of the last utterance that was played in full, seconds."""
 
-    def tap(self, tap: Tap) -> None:
-        """Pass each outbound speech frame's payload to ``tap``."""
+    def tap(self, tap: Tap) -> None: ...
 
     def untap(self, tap: Tap) -> None: ...
 
@@ -44,14 +43,12 @@ class CallSink(FrameSink, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HeardFrame:
-    """One inbound audio frame, decoded."""
-
     samples: NDArray[np.int16]
     """Linear samples at ``rate_hz``, shape [n]."""
     at: float
     """Arrival, seconds of the monotonic clock."""
     concealed: bool
-    """Whether it was synthesised here in place of a lost packet."""
+    """True if it was synthesised here in place of a lost packet."""
     rate_hz: int = 8000
     timestamp: int = 0
     """RTP ticks of ``clock_hz`` since the stream's first packet, not wrapping."""
@@ -66,8 +63,6 @@ class HeardFrame:
 
 @dataclass(frozen=True, slots=True)
 class KeyPressed:
-    """A key at the far end."""
-
     at: float
     digit: str
     duration_ms: int
@@ -86,7 +81,7 @@ class SentFrame:
     at: float
     """Sending time, or playout time where the far end keeps the clock (monotonic, s)."""
     live: bool = False
-    """Whether it is of live sound (`Call.live`), and not of what was said or played."""
+    """True if it is of live sound (`Call.live`), and not of what was said or played."""
 
     @property
     def duration_s(self) -> float:

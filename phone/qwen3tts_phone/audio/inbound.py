@@ -240,7 +240,6 @@ def _inbound_frame(
 
 
 def preload_codecs(names: Iterable[str]) -> None:
-    """Load codec libraries before the first call."""
     for name in names:
         payload = payload_by_name(name)
         payload.encoder(DEFAULT_PTIME_MS)

@@ -134,8 +134,6 @@ Samples = NDArray[np.int16]
 
 @dataclass(frozen=True, slots=True)
 class PlayoutSettings:
-    """Bounds of the delay."""
-
     min_delay_s: float = bounded(0.0, 2.0, default=0.02)
     max_delay_s: float = bounded(0.0, 2.0, default=0.4)
     """Upper bound: of a longer stall the oldest part is dropped."""
@@ -197,7 +195,6 @@ class Playout:
 
     @property
     def wanted_s(self) -> float:
-        """Target delay."""
         if self.settings.hold_s is not None:
             return self.settings.hold_s
         # A frame more than the network needs: what is played at a tick may end in any packet.

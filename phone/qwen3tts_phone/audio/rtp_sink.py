@@ -40,11 +40,11 @@ class SinkContext:
         self.over = asyncio.Event()
         """Set when nothing of it will go out any more."""
         self.finished = False
-        """Whether the speaker has written its last frame."""
+        """True if the speaker has written its last frame."""
         self.complete = False
-        """Whether all of it has gone out."""
+        """True if all of it has gone out."""
         self.cut = False
-        """Whether an interruption took it."""
+        """True if an interruption took it."""
         self.lost = 0
         """Frames that an interruption took before they were in the ring."""
         self._ptime_ms = ptime_ms
@@ -140,8 +140,6 @@ def _seconds(at_ns: int) -> float | None:
 
 
 class RtpSink:
-    """`CallSink` of a `MediaLeg`."""
-
     def __init__(self, leg: MediaLeg, ptime_ms: int, payload: Payload = PCMU) -> None:
         self._leg = leg
         self._ptime_ms = ptime_ms

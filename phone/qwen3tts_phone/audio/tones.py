@@ -157,8 +157,6 @@ def is_pair(past: Sequence[ToneSegment]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SpectrumFrame:
-    """Level and two strongest peaks of 10 ms."""
-
     at_s: float
     """Its end, seconds of sound since the beginning."""
     level_dbfs: float
@@ -264,7 +262,6 @@ class ToneDetector:
         return self._run is not None and self._run.seconds >= 0.05
 
     def push(self, samples: NDArray[np.int16]) -> list[Tone]:
-        """Take linear samples, shape [n], any n."""
         return self.follow(self._spectrum.push(samples))
 
     def follow(self, moments: list[SpectrumFrame]) -> list[Tone]:

@@ -44,7 +44,7 @@ class Track(IntEnum):
 
 
 def recording_path(path: Path, number: int) -> Path:
-    """Return the file of the ``number``-th call (from 1): ``f.wav``, ``f-2.wav``, ``f-3.wav``, …"""
+    """Return the file of the ``number``-th call (from 1): ``f.wav``, ``f-2.wav``, ``f-3.wav``."""
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
@@ -69,7 +69,7 @@ class StereoRecorder:
         self.late_samples = 0
         """Samples that came too late for the window, or before the beginning; not recorded."""
         self.truncated = False
-        """Whether something lay beyond ``max_seconds``; not recorded."""
+        """True if something lay beyond ``max_seconds``; not recorded."""
         self.error: OSError | None = None
         """Why the file is not complete; ``None`` while all is well."""
         self._save_every = max(1, round(save_s * rate_hz))

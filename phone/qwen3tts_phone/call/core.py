@@ -41,8 +41,6 @@ CLAIM_WITHIN_S = 5.0
 
 
 class BackgroundTasks:
-    """Tasks that are cancelled together."""
-
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -60,8 +58,6 @@ class BackgroundTasks:
 
 
 class ClaimableCall(Protocol):
-    """A call that follows another one."""
-
     def claim(self) -> None: ...
 
 
@@ -156,9 +152,9 @@ class CallCore:
         self.sink: CallSink | None = None
         self.speaker: Speaker | None = None
         self.held = False
-        """Whether the far end has put us on hold."""
+        """True if the far end has put us on hold."""
         self.speaks_early = False
-        """Whether something can be said before the answer."""
+        """True if something can be said before the answer."""
         self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when both ends agree."""
         self.over = asyncio.Event()
@@ -245,7 +241,6 @@ class CallCore:
         self.publish(CodecChanged(self.clock.now(), self.payload.name))
 
     def answered(self) -> None:
-        """Mark the call as answered; idempotent."""
         if self.up.done():
             return
         assert self.payload is not None

@@ -54,8 +54,6 @@ the message after its beep. With the last two, speech waits for a person's greet
 
 
 class GreetedCall(Protocol):
-    """Part of a `Call` that the greeting needs."""
-
     @property
     def facts(self) -> CallFacts: ...
 
@@ -160,7 +158,7 @@ class _Asking:
         self._utterance: Utterance | None = None
         self._keys_begun = False
         self._speaks = False
-        """Whether speech has begun that is no turn yet."""
+        """True if speech has begun that is no turn yet."""
         self._changed = asyncio.Event()
         if listening is not None:
             listening.on_event = self._on_event

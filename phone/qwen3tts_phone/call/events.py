@@ -51,8 +51,6 @@ class CallAnswered:
 
 @dataclass(frozen=True, slots=True)
 class AnswererHeard:
-    """Answering machine detection has a result."""
-
     at: float
     kind: Literal["human", "machine", "silence"]
     words: str
@@ -83,8 +81,6 @@ class CallHeld:
 
 @dataclass(frozen=True, slots=True)
 class CallResumed:
-    """The far end resumed from hold."""
-
     at: float
 
 
@@ -104,7 +100,7 @@ class MediaSilent:
     at: float
     silent_s: float
     ever: bool = True
-    """Whether anything has come on this call before."""
+    """True if anything has come on this call before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +115,6 @@ class TransferProgress:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """The call is over; the last event."""
-
     at: float
     cause: str
     """In plain words."""

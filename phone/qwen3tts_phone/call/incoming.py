@@ -62,8 +62,6 @@ class Replacements:
 
 
 class SpeechOutages:
-    """Outages of the speech server, and their announcement."""
-
     def __init__(self, link: SpeechLink, file: Path | None) -> None:
         self.announcement = read_announcement(file) if file is not None else None
         self._link = link
@@ -84,8 +82,6 @@ class SpeechOutages:
 
 
 class OutageHandler:
-    """Refusal or announcement for callers during an outage."""
-
     def __init__(
         self,
         outages: SpeechOutages,

@@ -168,8 +168,6 @@ class _KeyReader:
 
 
 class DtmfExchange:
-    """DTMF of one call in both directions."""
-
     def __init__(self, leg: MediaLeg, sip: SipCall, clock: Clock, facts: CallFacts) -> None:
         self._leg = leg
         self._sip = sip

@@ -74,7 +74,6 @@ class PhoneCall(Call):
 
     @property
     def answer_headers(self) -> CallHeaders:
-        """Header lines of the far end's answer."""
         return self._sip.answer_headers
 
     @property

@@ -64,14 +64,12 @@ class CallHost(Protocol):
 
 
 class CallTransfers:
-    """Transfers of one call."""
-
     def __init__(self, phone: CallHost, sip: SipCall, core: CallCore) -> None:
         self._phone = phone
         self._sip = sip
         self._core = core
         self._refused = False
-        """Whether the log has a refusal of theirs."""
+        """True if the log has a refusal of theirs."""
         self._under_way: set[asyncio.Task[None]] = set()
 
     # --- ours

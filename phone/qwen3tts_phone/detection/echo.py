@@ -123,7 +123,7 @@ class EchoGuard:
         """Power of what was sent and may come back now."""
         self._pieces: deque[_Piece] = deque()
         self._proved = False
-        """Whether the known path has explained an echo."""
+        """True if the known path has explained an echo."""
         self._peak = 0.0
         """Peak of the last delay searched."""
         self._sound = 0
@@ -133,7 +133,7 @@ class EchoGuard:
         self._waited = 0.0
         """Seconds of speech that wait for a decision."""
         self._callers = False
-        """Whether this speech is decided to be the caller's..."""
+        """True if this speech is decided to be the caller's..."""
         self._callers_for = 0
         """...and samples since then."""
         self._age = self._since_search = self._since_fit = 0

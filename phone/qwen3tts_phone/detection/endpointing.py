@@ -62,7 +62,7 @@ class Endpointer:
         self.ended_at = now
         """Last voiced sample."""
         self.cut_in = False
-        """Whether this turn has silenced the agent (barge-in)."""
+        """True if this turn has silenced the agent (barge-in)."""
         self._settings = settings
         self._evidence_s = 0.0
         self._run_at = now
@@ -85,7 +85,6 @@ class Endpointer:
         return self.state is not EndpointState.QUIET
 
     def agent(self, speaking: bool, now: float) -> None:
-        """Note whether the agent has something to say."""
         if speaking or self._agent:
             self._active(now)
         if not speaking:

@@ -76,7 +76,7 @@ class TurnEnded:
     """Last voiced sample."""
     why: WhyEnded
     cut_in: bool
-    """Whether it has silenced the agent."""
+    """True if it has silenced the agent."""
     speech_s: float = 0.0
     """Voiced seconds."""
 
@@ -110,7 +110,7 @@ class Turn:
     """Time when the text was there; ``decided_at`` where there is not a recogniser."""
     why: WhyEnded
     barge_in: bool = False
-    """Whether it has silenced the agent."""
+    """True if it has silenced the agent."""
     interrupted: tuple[Utterance, ...] = ()
     """Utterances that it has stopped."""
     language: str = ""

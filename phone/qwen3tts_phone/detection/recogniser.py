@@ -116,9 +116,7 @@ class Recognition(Protocol):
         """Discard what began at the pause: the caller goes on."""
         ...
 
-    def drop_turn(self) -> None:
-        """Drop the open turn as noise."""
-        ...
+    def drop_turn(self) -> None: ...
 
     async def end_turn(self, at: float) -> Transcript:
         """End the turn and return its text; raises SpeechError.
@@ -138,9 +136,7 @@ class Recogniser(Protocol):
     """Speech recogniser shared by all calls of a process."""
 
     @property
-    def rate_hz(self) -> int:
-        """Rate of the samples that it takes."""
-        ...
+    def rate_hz(self) -> int: ...
 
     async def warm(self) -> None:
         """Load or reach what is needed; may take minutes.
@@ -216,7 +212,6 @@ class RecogniserPool:
         return self._made[given]
 
     async def close(self) -> None:
-        """Close all of them."""
         made = list(self._made.values())
         self._made.clear()
         for each in made:

@@ -62,14 +62,11 @@ class DetectedCall(Protocol):
     def facts(self) -> CallFacts: ...
 
     @property
-    def speaking(self) -> bool:
-        """Whether the agent has something to say."""
+    def speaking(self) -> bool: ...
 
-    def interrupt(self) -> list[Utterance]:
-        """Fall silent immediately; return the stopped utterances."""
+    def interrupt(self) -> list[Utterance]: ...
 
-    def sent_audio(self) -> SentAudio:
-        """Return what goes out from now on."""
+    def sent_audio(self) -> SentAudio: ...
 
 
 class SpeechDetection:
@@ -132,7 +129,6 @@ class SpeechDetection:
 
     @property
     def partial(self) -> str:
-        """Partial text of the turn, or empty."""
         return self._hearer.partial
 
     # --- turns
@@ -162,18 +158,15 @@ class SpeechDetection:
         return self._ready.popleft()
 
     def start(self) -> None:
-        """Start the detection; idempotent."""
         if self._running is None and not self._over:
             self._running = asyncio.create_task(self._run(), name="listening")
 
     def stop(self) -> None:
-        """Stop the detection; idempotent."""
         if self._running is not None:
             self._running.cancel()
         self._ended()
 
     async def aclose(self) -> None:
-        """Stop the detection, and wait for its end."""
         self.stop()
         if self._running is not None:
             await asyncio.wait([self._running])

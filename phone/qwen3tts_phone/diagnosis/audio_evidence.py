@@ -23,8 +23,6 @@ _SCOPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AudioEvidence:
-    """Facts of one call and the conditions that follow."""
-
     facts: CallFacts
 
     @property

@@ -107,8 +107,6 @@ PASSWORD: Final[Group[Challenge]] = (
 
 @dataclass(frozen=True, slots=True)
 class AccountEvidence:
-    """Registration of a call's account."""
-
     facts: RegistrationFacts
 
     @property

@@ -35,7 +35,6 @@ ANY_LINE: Final[tuple[Group[CallFacts], ...]] = (
 
 
 def diagnose(facts: CallFacts) -> list[Finding]:
-    """Return a call's findings, severe ones first."""
     found = call_findings(facts)
     # A registration that failed matters where no call came about, or none could come in.
     known = {each.code for each in found}

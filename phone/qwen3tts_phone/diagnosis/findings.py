@@ -103,7 +103,7 @@ class Finding:
     remedy: str
     """Remedy; empty = nothing can be done here."""
     severe: bool = True
-    """Whether it kept the call from being set up, or the parties from hearing each other."""
+    """True if it kept the call from being set up, or the parties from hearing each other."""
 
     def __str__(self) -> str:
         return f"{self.words} {self.remedy}".rstrip()

@@ -71,15 +71,13 @@ class Notice:
     text: str | None
     """Spoken first; None = nothing is said."""
     tone: bool
-    """Whether the beep follows."""
+    """True if the beep follows."""
 
     def __bool__(self) -> bool:
         return self.tone or self.text is not None
 
 
 class ConsentSchedule:
-    """Schedule of one call's notices."""
-
     def __init__(self, settings: RecordSettings) -> None:
         self._every_s = settings.consent_every_s
         self._next: float | None = None
@@ -197,7 +195,7 @@ class CallRecordings:
         self._running: dict[Path, RecordingTracks] = {}
         self._waiting: set[Recording] = set()
         self._asked_for_notice = False
-        """Whether one waits for the answer that needs the notice."""
+        """True if one waits for the answer that needs the notice."""
         self._following = False
         self._over = False
 

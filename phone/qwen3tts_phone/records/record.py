@@ -62,7 +62,6 @@ class CallRecord:
 
     @property
     def outcome(self) -> str:
-        """Value of `qwen3tts_phone.diagnosis.outcome.Outcome`."""
         return str(self.values.get("outcome", ""))
 
     @property

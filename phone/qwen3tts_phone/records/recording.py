@@ -31,7 +31,7 @@ class _Encoder:
     codec: str
     sample_format: str
     lossy: bool = True
-    """Whether it has a bit rate."""
+    """True if it has a bit rate."""
     rates: tuple[int, ...] = ()
     """Sample rates that the codec takes, hertz; empty: all that calls have."""
     options: Mapping[str, str] = field(default_factory=dict)

@@ -37,8 +37,6 @@ def fits(codec: CodecSpec, offer: PayloadOffer) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AgreedPayload:
-    """A payload type that may arrive."""
-
     payload_type: int
     name: str
     clock_hz: int
@@ -82,9 +80,9 @@ class Negotiated:
     telephone_event_pt: int | None
     """Outbound payload type of telephone events; None = the far end takes none."""
     send: bool
-    """Whether we may send (False while the far end holds us)."""
+    """True if we may send (False while the far end holds us)."""
     receive: bool
-    """Whether the far end may send."""
+    """True if the far end may send."""
     clock_hz: int = 8000
     """RTP clock of what we send."""
     telephone_event_hz: int = 8000
@@ -128,7 +126,7 @@ class LocalSide:
     ptime_ms: int = 20
     events: bool = True
     noise: bool = False
-    """Whether comfort noise is taken where the far end has it."""
+    """True if comfort noise is taken where the far end has it."""
     rtcp_mux: bool = False
     current: str = ""
     """The codec until now; empty = none."""

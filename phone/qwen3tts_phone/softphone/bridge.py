@@ -155,12 +155,10 @@ class CallBridge(ABC):
     async def _next_call(self) -> Call | None: ...
 
     @abstractmethod
-    def _talk_in(self) -> LiveSound:
-        """Open the microphone in the other call."""
+    def _talk_in(self) -> LiveSound: ...
 
     @abstractmethod
-    async def _left(self) -> None:
-        """Handle the leaving of the page."""
+    async def _left(self) -> None: ...
 
     # --- inside
 
@@ -348,8 +346,7 @@ class MonitorBridge(CallBridge):
     def _talk_in(self) -> LiveSound:
         return self.call.live(gives_way=False)
 
-    async def _left(self) -> None:
-        """Do nothing: the call continues."""
+    async def _left(self) -> None: ...
 
 
 async def _to_the_end(call: Call) -> None:

@@ -30,8 +30,7 @@ CLOSE_S = 2.0
 
 
 class SoftphoneSessions(Protocol):
-    def admit(self, token: str, address: str) -> None:
-        """Check a token; raises BadToken, SlowDown."""
+    def admit(self, token: str, address: str) -> None: ...
 
     async def refresh(self) -> None: ...
 

@@ -127,8 +127,6 @@ class Interrupt:
 
 @dataclass(frozen=True)
 class Key:
-    """A DTMF key of the keypad."""
-
     type: ClassVar[str] = "key"
     digit: Annotated[str, OneOf(KEYS)]
 
@@ -191,8 +189,6 @@ class Leave:
 
 @dataclass(frozen=True)
 class Welcome:
-    """The answer to ``hello``."""
-
     type: ClassVar[str] = "hello"
     session: Id
     version: Name
@@ -231,8 +227,6 @@ class State:
 
 @dataclass(frozen=True)
 class Utterance:
-    """An utterance: its whole text so far."""
-
     type: ClassVar[str] = "utterance"
     id: Count
     who: Annotated[str, OneOf(("agent", "typed"))]
@@ -280,8 +274,6 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn of the caller."""
-
     type: ClassVar[str] = "turn"
     text: Prose = field(repr=False)
     barge_in: Yes
@@ -318,8 +310,6 @@ class Line:
 
 @dataclass(frozen=True)
 class Calls:
-    """The running calls, whenever the list changes."""
-
     type: ClassVar[str] = "calls"
     calls: Annotated[tuple[CallEntry, ...], Many(Record(CallEntry), 10_000)]
 
@@ -335,8 +325,6 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Pong:
-    """The answer to ``ping``."""
-
     type: ClassVar[str] = "pong"
     time: Time
     server_time: Time
@@ -392,7 +380,6 @@ SERVER_MESSAGES: dict[str, type[ServerMessage]] = {
 
 
 def read_page(text: str) -> PageMessage | DecodeError:
-    """Read a message of the page; raises `DecodeError`."""
     message = decode(text, PAGE_MESSAGES, strict=True)
     assert message is not None, "strict reading gives a message or a fault"
     page: PageMessage | DecodeError = message

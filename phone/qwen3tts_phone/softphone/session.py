@@ -97,7 +97,7 @@ class PageSession:
         self.outbox = Outbox()
         self.news = asyncio.Event()
         self.closed = False
-        """Whether it is ending: requests are ignored."""
+        """True if it is ending: requests are ignored."""
         self.over = False
         self.connection: object | None = None
         """None = the page is disconnected."""

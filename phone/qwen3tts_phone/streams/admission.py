@@ -94,7 +94,6 @@ REPORT_S = 1.0
 
 
 async def watch_event_loop(gate: StreamAdmission, clock: Clock) -> None:
-    """Report the event loop's lateness every second."""
     meter = LoadMeter(_ns(clock.now()))
     skipped = 0
     at = clock.now()

@@ -19,8 +19,6 @@ MAX_CONCEALED_MS = 200.0
 
 
 class StreamDecoder:
-    """Decoder with packet loss concealment (pure)."""
-
     def __init__(self) -> None:
         self._hearing = AudioDecoder({}, comfort_noise=frozenset())
         self._types: dict[Payload, int] = {}

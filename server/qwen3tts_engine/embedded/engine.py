@@ -48,8 +48,6 @@ def default_workers() -> int:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSettings:
-    """Settings of the engine ``embedded``."""
-
     voice: str = "en-us+f3"
     """What speaks where a request names neither voice nor language."""
     workers: int = 0
@@ -76,8 +74,6 @@ class EmbeddedSettings:
 
 
 class EmbeddedEngine(PoolEngine[EspeakCatalogue]):
-    """eSpeak NG behind the Engine protocol (base.py)."""
-
     name = "embedded"
     options = frozenset({"speed", "lead"})
 

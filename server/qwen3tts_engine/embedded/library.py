@@ -28,8 +28,7 @@ class LibraryMissing(Exception):
     """The library or its data cannot be loaded."""
 
 
-class SpeakFailed(Exception):
-    """The library refused to speak."""
+class SpeakFailed(Exception): ...
 
 
 class _EventId(ctypes.Union):
@@ -78,8 +77,6 @@ count from the start of the text. False ends the synthesis immediately."""
 
 @dataclass(frozen=True, slots=True)
 class VoiceEntry:
-    """Voice or variant as the library lists it."""
-
     name: str
     identifier: str
     """Path of its file, such as ``gmw/en-US``; for a variant the part after ``!v/``."""

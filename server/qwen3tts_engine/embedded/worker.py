@@ -46,7 +46,6 @@ def speak(library: EspeakLibrary, say: Say, inbox: Inbox[Message], out: int) -> 
 
 
 def serve(library_path: Path, data_path: Path, given: int, out: int) -> int:
-    """Serve until ``given`` ends; returns the exit status."""
     try:
         library = EspeakLibrary(library_path, data_path)
     except LibraryMissing as error:

@@ -30,8 +30,6 @@ SEX = {
 
 @dataclass(frozen=True, slots=True)
 class LoadedVoice:
-    """Voice as a worker reports it."""
-
     id: str
     rate: int
     """Hertz."""

@@ -177,8 +177,6 @@ class PiperAudio:
 
 
 class PiperEngine(PoolEngine[PiperCatalogue]):
-    """Voices in Piper's format behind the Engine protocol (base.py)."""
-
     name = "piper"
     options = frozenset({"speed", "lead", "seed"})
 

@@ -52,9 +52,9 @@ class Seam:
     constants: Mapping[str, Array]
     conditions: tuple[str, ...]
     duration_noise: bool
-    """Whether the encoder takes DURATION_NOISE [1, 2, ids]."""
+    """True if the encoder takes DURATION_NOISE [1, 2, ids]."""
     speakers: bool
-    """Whether the encoder takes ``sid``."""
+    """True if the encoder takes ``sid``."""
     channels: int
     symbols: int
     """Rows of the embedding of phonemes."""
@@ -97,7 +97,6 @@ class _Graph:
 
 
 def find_seam(model: onnx.ModelProto) -> Seam:
-    """Cut a voice's network in two."""
     graph = _Graph(model)
     if not graph.outputs or not {"input", "input_lengths", "scales"} <= set(graph.inputs):
         raise NotVits("its inputs are not input, input_lengths and scales")
@@ -260,7 +259,6 @@ def _symbols(graph: _Graph) -> int:
 
 
 def decoder_model(seam: Seam) -> onnx.ModelProto:
-    """Return the second half as a graph."""
     helper = onnx.helper
     needed = {name for node in seam.decoder for name in node.input}
     made = {name for node in seam.decoder for name in node.output}

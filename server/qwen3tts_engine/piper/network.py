@@ -47,8 +47,6 @@ Sound = NDArray[np.float32]
 
 
 class VitsNetwork:
-    """Both halves of a network, ready to run."""
-
     def __init__(self, seam: Seam, graph: StreamGraph, threads: int) -> None:
         self.seam = seam
         self.graph = graph

@@ -50,8 +50,6 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class TextWord:
-    """Word of the text and its ids."""
-
     char_start: int
     char_end: int
     first: int

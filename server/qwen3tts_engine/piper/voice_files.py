@@ -26,8 +26,6 @@ PAD, START, END = "_", "^", "$"
 
 @dataclass(frozen=True, slots=True)
 class VoiceConfig:
-    """Checked settings of a voice: its ``.onnx.json``."""
-
     sample_rate: int
     """Hertz."""
     language: str
@@ -59,7 +57,6 @@ def bad(what: str) -> BadRequest:
 
 
 def read_config(file: Path) -> VoiceConfig:
-    """Read and check a ``.onnx.json``."""
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
@@ -72,7 +69,6 @@ def read_config(file: Path) -> VoiceConfig:
 
 
 def parse_config(data: bytes) -> VoiceConfig:
-    """Check the content of a ``.onnx.json``."""
     if len(data) > MAX_BYTES:
         raise bad(f"more than {MAX_BYTES >> 20} MiB")
     try:
@@ -207,8 +203,6 @@ _CARD_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class VoiceFiles:
-    """Network and settings of one voice."""
-
     onnx: Path
     config: Path
     id: str

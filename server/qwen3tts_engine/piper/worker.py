@@ -76,7 +76,6 @@ def begun(voices: dict[str, PiperVoice], say: Say) -> _Speaking:
 
 
 def serve(files: list[VoiceFiles], given: int, out: int) -> int:
-    """Serve until ``given`` ends; returns the exit status."""
     voices: dict[str, PiperVoice] = {}
     for each in files:
         try:

@@ -62,7 +62,6 @@ class Qwen3TTS:
     """Loaded model; made by ``load``. ``close`` it, or use ``with``."""
 
     def __init__(self, settings: Qwen3Settings, progress: Progress | None = None) -> None:
-        """Load; see ``load``."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="qwen3 speech", daemon=True
@@ -107,16 +106,13 @@ class Qwen3TTS:
 
     @property
     def model(self) -> str:
-        """Display name of the model."""
         return self._engine.model
 
     @property
     def sample_rate(self) -> int:
-        """Sample rate of all audio, hertz."""
         return SAMPLE_RATE
 
     def voices(self) -> list[Voice]:
-        """Return the voices, the default first."""
         return list(self._engine.voices())
 
     def create_voice(

@@ -104,7 +104,6 @@ def check_sampling(sampling: Sampling) -> None:
 
 
 def check_whole_text(text: object) -> None:
-    """Refuse an unusable text; BadText, BadRequest, LimitExceeded."""
     if isinstance(text, str):
         check_text(text, TEXT_MAX)
         if not text.strip():
@@ -114,7 +113,6 @@ def check_whole_text(text: object) -> None:
 
 
 def not_text_error(what: str, found: object) -> BadRequest:
-    """Return the error for something that is not ``str``."""
     return BadRequest(
         f"{what} is {type(found).__name__}, not str.",
         remedy="Give a str, or what gives one after the other; decode bytes first.",
@@ -275,7 +273,6 @@ class Speech:
 
     @property
     def closed(self) -> bool:
-        """True if reading is no longer possible."""
         return self._task.done()
 
     async def next(self) -> PcmChunk | None:
@@ -379,13 +376,11 @@ class TextReader(threading.Thread):
 
 
 def speak_all(speech: Speech, text: str) -> None:
-    """Speak a whole text; on the loop."""
     speech.append(text)
     speech.end()
 
 
 def to_float(pcm: bytes) -> Samples:
-    """Convert 16-bit samples to floats in ±1."""
     return np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
 
 

@@ -15,7 +15,6 @@ Done = TypeVar("Done")
 def one_by_one(
     rows: Sequence[Row], launch: Callable[[Row], Done]
 ) -> tuple[list[tuple[Row, Done]], list[tuple[Row, Exception]]]:
-    """Launch each row alone; return successes and failures."""
     good: list[tuple[Row, Done]] = []
     bad: list[tuple[Row, Exception]] = []
     for row in rows:

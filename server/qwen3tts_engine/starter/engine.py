@@ -37,8 +37,6 @@ _HAN = weight("\u6f22")
 
 @dataclass(frozen=True)
 class StarterSettings:
-    """Settings of openings."""
-
     phrases: tuple[str, ...] = ()
     """Openings prepared for every voice of ``voices``. Write each as the texts do, with the mark
     that follows it: ``Sure,`` is not ``Sure!``."""
@@ -187,7 +185,6 @@ class StarterEngine(WrappedEngine):
     # --- what a text may begin with ---
 
     def openings(self, style: SpeechStyle) -> Phrases | None:
-        """Return a style's openings in memory, or None."""
         if task_of(self.inner) == "voice_design":
             return None  # a designed voice is that of one context
         return self._memory.phrases(self._resolved(style))

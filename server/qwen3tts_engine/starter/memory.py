@@ -48,8 +48,6 @@ class SpeechStyle:
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """Identity of a request for the cache."""
-
     style: SpeechStyle
     text: str
     """Folded (openings.py)."""
@@ -124,8 +122,6 @@ def _faded(pcm: bytes) -> bytes:
 
 
 class OpeningCache:
-    """LRU cache of sounds; pinned entries stay."""
-
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0

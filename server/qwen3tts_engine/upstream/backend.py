@@ -16,8 +16,6 @@ from qwen3tts_wire.names import near_hint, near_voices
 
 @dataclass(frozen=True, slots=True)
 class SynthesisOrder:
-    """One text to synthesize, in the server's own names."""
-
     text: str
     voice: str | None = None
     language: str | None = None
@@ -38,12 +36,8 @@ class SynthesisOrder:
 
 
 class Backend(Protocol):
-    """One protocol, as a client."""
-
     @property
-    def options(self) -> frozenset[str]:
-        """Fields of Order that it can send."""
-        ...
+    def options(self) -> frozenset[str]: ...
 
     async def probe(self) -> None:
         """Check whether speech could be requested."""
@@ -110,7 +104,7 @@ class VoiceOffer:
         self, voices: Sequence[Voice], languages: Iterable[str], *, any_voice: bool = False
     ) -> None:
         self.any_voice = any_voice or not voices
-        """Whether names are the server's to judge."""
+        """True if names are the server's to judge."""
         own = Voice(DEFAULT, "Default", MANY, None, "the upstream server's choice")
         self.voices = tuple(voices) or (own,)
         """The default first."""

@@ -32,8 +32,6 @@ from qwen3tts_wire.errors import EngineFailed, EngineUnavailable, ServerBusy, Sp
 
 
 class RequestSlots:
-    """Limit of concurrent requests, with a bounded queue."""
-
     def __init__(self, count: int, most_waiting: int, patience_s: float) -> None:
         self._count = count
         self._most_waiting = most_waiting
@@ -80,8 +78,6 @@ LONGEST_WAIT_S = 1.0
 
 
 class UpstreamEngine:
-    """Upstream server behind the Engine protocol (base.py)."""
-
     name = "upstream"
     sample_rate = SAMPLE_RATE
     alignment: Alignment = "estimated"

@@ -174,15 +174,12 @@ MAX_REFUSAL = 65_536
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """HTTP answer, read completely."""
-
     status: int
     content_type: str
     body: bytes
 
 
 def api_key(settings: UpstreamSettings) -> str:
-    """Return the key; empty: none."""
     key = settings.api_key
     if not key and settings.api_key_file:
         try:
@@ -255,7 +252,6 @@ async def bounded(response: httpx.Response, most: int) -> bytes:
 
 
 async def beginning(response: httpx.Response, most: int = MAX_REFUSAL) -> bytes:
-    """Return the first ``most`` bytes of the body."""
     body = bytearray()
     async for piece in response.aiter_raw():
         body += piece

@@ -47,9 +47,7 @@ EVENTS = "text/event-stream"
 class SpeechBody(Protocol):
     """Incremental reader of a body: bytes in, bytes of sound out."""
 
-    def push(self, data: bytes) -> bytes:
-        """Take bytes of the body."""
-        ...
+    def push(self, data: bytes) -> bytes: ...
 
     def end(self) -> None: ...
 
@@ -73,8 +71,6 @@ def body_for(content_type: str, sample_rate: str | None, max_event_chars: int) -
 
 
 class RawBody:
-    """Raw samples."""
-
     def push(self, data: bytes) -> bytes:
         return data
 
@@ -161,8 +157,7 @@ class OpenAIRest:
     async def probe(self) -> None:
         """Do nothing: a request may cost money."""
 
-    async def close(self) -> None:
-        """Do nothing: the client is not ours."""
+    async def close(self) -> None: ...
 
     def body(self, order: SynthesisOrder) -> dict[str, Any]:
         fields = {

@@ -64,7 +64,7 @@ class UpstreamServer:
         self._looked = 0.0
         self._refresh: asyncio.Task[None] | None = None
         self.lost = False
-        """Whether nothing answered there when it was last needed."""
+        """True if nothing answered there when it was last needed."""
         self._probe: asyncio.Task[None] | None = None
         self._probed = 0.0
         if not settings.tls_verify and settings.url.lower().startswith(("wss", "https")):

@@ -31,8 +31,6 @@ _KINDS = {"ws": "vllm_omni", "wss": "vllm_omni", "http": "openai", "https": "ope
 
 @dataclass(frozen=True)
 class UpstreamSettings:
-    """Settings of the engine ``upstream``."""
-
     url: str = ""
     """Of the server: ws(s)://… for vLLM-Omni's WebSocket, http(s)://… for OpenAI's REST."""
     model: str = ""
@@ -152,8 +150,6 @@ SPEECH = "/audio/speech"
 
 @dataclass(frozen=True, slots=True)
 class ServerRoutes:
-    """Routes of one server."""
-
     speech: str
     """Where speech is asked for."""
     base: str

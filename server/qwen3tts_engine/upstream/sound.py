@@ -27,7 +27,6 @@ _PCM, _EXTENSIBLE = 1, 0xFFFE
 
 
 def check_rate(rate: object, channels: object = 1) -> None:
-    """Refuse audio of another rate or with several channels."""
     for what, value, wanted in (
         ("hertz", rate, SAMPLE_RATE),
         ("channels", channels, 1),

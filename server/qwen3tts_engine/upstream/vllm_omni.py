@@ -45,15 +45,13 @@ def _frame_log() -> logging.Logger:
 
 
 class OmniConnection:
-    """One connection."""
-
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
         self.configured: dict[str, Any] | None = None
         """The last ``session.config`` sent."""
         self._watch: asyncio.Task[None] | None = None
         self._rested = False
-        """Whether its rest ended by itself."""
+        """True if its rest ended by itself."""
 
     @property
     def open(self) -> bool:
@@ -98,8 +96,6 @@ class OmniConnection:
 
 
 class OmniConnectionPool:
-    """Idle connections, the latest used first."""
-
     def __init__(
         self, url: str, settings: UpstreamSettings, key: str, context: ssl.SSLContext
     ) -> None:
@@ -184,8 +180,6 @@ Data = str | bytes
 
 
 class ExchangeState(Enum):
-    """State of an utterance."""
-
     ASKED = auto()
     """Nothing has come."""
     UNIT = auto()

@@ -49,22 +49,16 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop speaking, unless the job is over."""
-
     job: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The worker can speak."""
-
     facts: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The worker cannot speak."""
-
     reason: str
     remedy: str = ""
 
@@ -87,15 +81,11 @@ class Sound:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The job's turn is over; it waits for another."""
-
     job: int
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """End of a job: complete, or stopped."""
-
     job: int
     to_the_end: bool = True
 

@@ -317,9 +317,7 @@ def _due(speech: SpeechJob, now: float) -> tuple[float, int]:
 
 
 class JobAudio(Protocol):
-    def sound(self, pcm: bytes, words: tuple[WordNumbers, ...]) -> PcmChunk | None:
-        """Take samples and words of a worker."""
-        ...
+    def sound(self, pcm: bytes, words: tuple[WordNumbers, ...]) -> PcmChunk | None: ...
 
     def again(self) -> None: ...
 

@@ -39,8 +39,6 @@ from qwen3tts_wire.heard import Word
 
 
 class PieceAudio(JobAudio, Protocol):
-    """Audio and words of one request, piece by piece."""
-
     def begin(self, piece: TextPiece) -> None: ...
 
     def end(self) -> PcmChunk | None: ...
@@ -52,9 +50,7 @@ class VoiceCatalogue(Protocol):
     """Voices of an engine, and which of them a request means."""
 
     @property
-    def voices(self) -> Sequence[Voice]:
-        """Voices on offer, the default first."""
-        ...
+    def voices(self) -> Sequence[Voice]: ...
 
     def choose(self, voice: str | None, language: str | None) -> object: ...
 
@@ -91,8 +87,7 @@ class PoolEngine(ABC, Generic[C]):
     @abstractmethod
     def _begin(
         self, catalogue: C, request: SynthesisRequest
-    ) -> tuple[PieceAudio, Callable[[TextPiece], Mapping[str, Any]]]:
-        """Begin a request: its audio, and options a piece."""
+    ) -> tuple[PieceAudio, Callable[[TextPiece], Mapping[str, Any]]]: ...
 
     @abstractmethod
     def _refused(self, job: SpeechJob) -> SpeechError: ...

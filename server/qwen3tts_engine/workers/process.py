@@ -51,8 +51,6 @@ END_S = 2.0
 
 
 class WorkerState(Enum):
-    """State of a worker."""
-
     STARTING = auto()
     IDLE = auto()
     SPEAKING = auto()
@@ -61,8 +59,6 @@ class WorkerState(Enum):
 
 
 class JobOutcome(Enum):
-    """End of a job."""
-
     SAID = auto()
     STOPPED = auto()
     REFUSED = auto()
@@ -94,7 +90,7 @@ class SpeechJob:
         self.unread = 0
         """Bytes of them that were not read."""
         self.paused = False
-        """Whether it waits for another turn."""
+        """True if it waits for another turn."""
         self.number = 0
         """When it paused, in the order of all that wait."""
         self.on_read: Callable[[], None] = lambda: None

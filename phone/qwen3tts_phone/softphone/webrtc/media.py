@@ -71,8 +71,7 @@ class WebSink(PacerCallSink):
 
     def follow(self) -> None: ...
 
-    def gone(self) -> None:
-        """Do nothing: speakers were closed before."""
+    def gone(self) -> None: ...
 
     # --- statistics
 

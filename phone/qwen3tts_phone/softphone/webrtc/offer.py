@@ -54,7 +54,7 @@ class Offer:
     all_codecs: tuple[str, ...]
     sends: bool
     hidden: bool = False
-    """Whether the browser hides its addresses (no candidates, or mDNS names), as without a
+    """True if the browser hides its addresses (no candidates, or mDNS names), as without a
     microphone (draft-ietf-mmusic-mdns-ice-candidates)."""
 
     def chosen(self, choice: CodecChoice) -> OfferedCodec:

@@ -146,8 +146,7 @@ class RtpReceiver:
             middle = packet.sender_info.ntp_timestamp >> 16 & 0xFFFFFFFF
             self._sender_report = (middle, time.monotonic())
 
-    def _handle_disconnect(self) -> None:
-        """Do nothing: `stop` follows."""
+    def _handle_disconnect(self) -> None: ...
 
     async def _run(self) -> None:
         while True:

@@ -12,8 +12,6 @@ Number = Annotated[float, Real(0, 1e12)]
 
 @dataclass(frozen=True)
 class Report:
-    """Browser statistics (getStats), about once a second."""
-
     type: ClassVar[str] = "report"
     jitter_buffer_ms: Number | None = None
     rtt_ms: Number | None = None

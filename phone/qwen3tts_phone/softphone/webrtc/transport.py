@@ -94,11 +94,9 @@ LONG_S = 8.0
 class TransportListener(Protocol):
     def connected(self) -> None: ...
 
-    def audio(self, frame: HeardFrame) -> None:
-        """Handle decoded audio of the browser."""
+    def audio(self, frame: HeardFrame) -> None: ...
 
-    def silent(self, silent_s: float) -> None:
-        """Handle a silence of ``silent_s`` without packets."""
+    def silent(self, silent_s: float) -> None: ...
 
     def resumed(self, now: float) -> None: ...
 

@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """One line of the table."""
-
     factory: str
     """``module:function``; without arguments it takes its keys from the environment."""
     title: str
     page: str = ""
     """Name of its set-up page in ``docs/lines``; empty = that of the carrier."""
     over_tcp: bool = False
-    """Whether it has a TCP port of its own; all others share the WebSocket port."""
+    """True if it has a TCP port of its own; all others share the WebSocket port."""
     alias_of: str = ""
     """Another line that it is the same as, under a path of its own."""
 

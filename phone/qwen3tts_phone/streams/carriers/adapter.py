@@ -61,8 +61,7 @@ class StreamMark:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamCleared:
-    """The far end has cleared its queue."""
+class StreamCleared: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +114,9 @@ class StreamAdapter(ABC):
     has_marks: bool = False
     has_clear: bool = True
     has_hang_up: bool = True
-    """Whether the call ends with the stream; else `StreamKind.hang_up` ends it."""
+    """True if the call ends with the stream; else `StreamKind.hang_up` ends it."""
     ends_by_closing: bool = False
-    """Whether closing the connection is a proper end; else it is a fault without
+    """True if closing the connection is a proper end; else it is a fault without
     `StreamStopped`."""
 
     @property
@@ -153,8 +152,7 @@ class StreamAdapter(ABC):
     # --- outbound
 
     @abstractmethod
-    def audio(self, payload: bytes) -> Sequence[Message]:
-        """Return the messages of one frame, ``ptime_ms`` long."""
+    def audio(self, payload: bytes) -> Sequence[Message]: ...
 
     def flush(self) -> Sequence[Message]:
         """Return joined frames that nothing followed; about every 20 ms."""
@@ -181,8 +179,6 @@ class StreamAdapter(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """WebSocket handshake, or a webhook's request."""
-
     method: str = "GET"
     path: str = "/"
     query: str = field(default="", repr=False)

@@ -71,7 +71,7 @@ class ChanWebSocketAdapter(JsonAdapter):
         self._json = False
         self._started = False
         self._buffers = False
-        """Whether Asterisk must cut our frames into its own (START_MEDIA_BUFFERING)."""
+        """True if Asterisk must cut our frames into its own (START_MEDIA_BUFFERING)."""
 
     @property
     def payload(self) -> Payload:

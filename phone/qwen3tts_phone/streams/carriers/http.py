@@ -31,8 +31,6 @@ Answer = tuple[str, str]
 
 
 class BadSignature(SpeechError):
-    """Request that cannot be authenticated."""
-
     code = "bad_signature"
 
 
@@ -180,8 +178,7 @@ class CarrierRefused(CallError):
 
 class RestClient(Protocol):
     @property
-    def transport(self) -> httpx.AsyncBaseTransport | None:
-        """Replacement of the network, in tests."""
+    def transport(self) -> httpx.AsyncBaseTransport | None: ...
 
 
 def path_segment(text: str) -> str:

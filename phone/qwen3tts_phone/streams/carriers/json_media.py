@@ -85,11 +85,11 @@ class JsonDialect:
     mark_name: Spellings = ("mark", "name")
     ordered: bool = True
     ends_by_closing: bool = False
-    """Whether it closes the connection without ``stop`` when the caller hangs up."""
+    """True if it closes the connection without ``stop`` when the caller hangs up."""
     timed: bool = False
-    """Whether ``media.timestamp`` counts the stream's own time."""
+    """True if ``media.timestamp`` counts the stream's own time."""
     plays_what_it_sends: bool = True
-    """Whether outbound audio has the format of the inbound audio."""
+    """True if outbound audio has the format of the inbound audio."""
     join_frames: int = 1
     lead_ms: int | None = None
 

@@ -47,8 +47,6 @@ class _Decoded:
 
 
 class Batch:
-    """Generations and their rows. Belongs to the engine's thread."""
-
     def __init__(
         self,
         runner: StepRunner,
@@ -190,7 +188,6 @@ class Batch:
     # --- sound ---
 
     def decode(self, wanted: Sequence[tuple[Job, int]]) -> None:
-        """Launch codec decodes, rows grouped by number of frames."""
         by_frames: dict[int, list[tuple[Job, DecodeRow]]] = {}
         for job, frames in wanted:
             row = DecodeRow(job.slot, job.decodes_launched, frames)
@@ -294,7 +291,6 @@ class Batch:
         self.fail(job, public_error(error))
 
     def release(self, job: Job) -> None:
-        """Free the slot and forget the generation."""
         self._scheduler.remove(job)
         if job.slot >= 0:
             self._runner.free(job.slot)
@@ -313,7 +309,6 @@ class Batch:
             self.fail_row(job, each)
 
     def feed(self, job: Job) -> None:
-        """Report whether the row's next frame has its text."""
         there = job.next_text() is not None
         if there is job.has_text:
             return

@@ -28,8 +28,6 @@ MOST = 12
 
 
 class Regeneration:
-    """Sequence of generations of one request."""
-
     def __init__(self, request: SynthesisRequest) -> None:
         self.request: SynthesisRequest = request
         """Of the current generation."""

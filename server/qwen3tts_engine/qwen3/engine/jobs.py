@@ -49,8 +49,6 @@ IN_SLOT = (JobState.RUNNING, JobState.STARVED, JobState.DRAINING)
 
 
 class JobEvent(Enum):
-    """Transition of a generation."""
-
     ADMIT = auto()
     PREFILL = auto()
     STARVE = auto()
@@ -79,14 +77,10 @@ class OutputSink(Protocol):
     """Receiver of a generation's audio; called by the engine's thread."""
 
     @property
-    def unread(self) -> int:
-        """Samples put and not yet read."""
-        ...
+    def unread(self) -> int: ...
 
     @property
-    def gone(self) -> bool:
-        """True if reading is no longer possible."""
-        ...
+    def gone(self) -> bool: ...
 
     def put(self, chunk: PcmChunk) -> None: ...
 
@@ -95,8 +89,6 @@ class OutputSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class VoiceConditioning:
-    """Precomputed inputs of a generation's voice."""
-
     key: Hashable
     """Cache key of voice, language and instructions."""
     x_vector: Any | None = None
@@ -147,11 +139,11 @@ class Job:
     unsaid: int | None = None
     """First code point left unsaid, once finished; None: all is said."""
     repeat: bool = False
-    """Whether it continues the unsaid text of another generation."""
+    """True if it continues the unsaid text of another generation."""
     voiced_frames: int = 0
     """Frames up to the last voiced one, once finished."""
     has_text: bool = True
-    """Whether the next frame's text is there."""
+    """True if the next frame's text is there."""
     starved_since: float | None = None
     """Start of the text underrun."""
     held: bool = False
@@ -159,7 +151,6 @@ class Job:
     marks: dict[str, float] = field(default_factory=dict)
 
     def next_text(self) -> int | None:
-        """Return the next frame's text id; None: not arrived."""
         assert self.prompt is not None
         at = self.launched
         if not self.track.streaming:
@@ -205,8 +196,6 @@ FULL_SCALE = 32767
 
 @dataclass(frozen=True, slots=True)
 class EndLimits:
-    """Limits that end a generation without EOS."""
-
     silence_s: float = 1.2
     """Silence after its text was certainly said."""
     pause_s: float = 4.0
@@ -315,8 +304,6 @@ class SpeechPostprocessor:
 
 
 class OutputQueue:
-    """OutputSink read in the event loop that made it."""
-
     def __init__(self, bound: int, on_room: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._bound = bound
@@ -329,7 +316,7 @@ class OutputQueue:
         self._put = 0
         self._read = 0
         self.gone = False
-        """Whether the loop was closed."""
+        """True if the loop was closed."""
 
     # The engine's thread
 

@@ -70,8 +70,6 @@ def _caches(settings: Qwen3Settings, *, clones: bool) -> int:
 
 
 class LoadedModel:
-    """Checkpoint, voices and runner between ``start`` and ``close``."""
-
     def __init__(self, settings: Qwen3Settings, progress: Progress) -> None:
         """Load and allocate; blocks, for minutes if something is fetched."""
         self.settings = settings

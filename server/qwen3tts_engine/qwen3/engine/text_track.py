@@ -14,8 +14,6 @@ LAST_WORD = 8
 
 
 class TokenStream(Protocol):
-    """Incremental tokenizer; see StreamingTokenizer."""
-
     def push(self, text: str) -> list[tuple[int, int]]: ...
 
     def end(self) -> list[tuple[int, int]]: ...
@@ -50,11 +48,11 @@ class TextTrack:
         self.timed_out = False
         """Ended by a timeout of text."""
         self.speakable = False
-        """Whether it has anything to say."""
+        """True if it has anything to say."""
         self._offsets: list[int] = []
         self._tokens = tokens
         self.streaming = request.more is not None and request.layout is None and not whole
-        """Whether it grows while it is spoken, or might have: text that came early is spoken as if
+        """True if it grows while it is spoken, or might have: text that came early is spoken as if
         it had come late."""
         self._live = request.more
         offsets = request.offsets or tuple(range(len(request.text) + 1))
@@ -70,7 +68,6 @@ class TextTrack:
 
     @property
     def ready(self) -> bool:
-        """True if speech can start."""
         return self.speakable and bool(self.ids) and (self.streaming or self.ended)
 
     @property

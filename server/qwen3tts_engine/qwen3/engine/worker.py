@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Settings of the engine loop."""
-
     code_eos: int
     """EOS of code 0."""
     dry_timeout_s: float = 2.0
@@ -80,7 +78,7 @@ class Worker:
         self._over: SpeechError | None = None
         """Reason to end ``run``."""
         self._gone = False
-        """Whether the inbox is no longer read."""
+        """True if the inbox is no longer read."""
 
     @property
     def under_way(self) -> int:

@@ -26,19 +26,13 @@ StreamName = Literal["frames", "sound"]
 
 
 class StreamEvent(Protocol):
-    """Recorded position in a stream (a CUDA event)."""
-
     def query(self) -> bool: ...
 
 
 class Streams(Protocol):
-    """Streams of a device and its host transfers."""
-
     device: torch.device
 
-    def on(self, stream: StreamName) -> AbstractContextManager[object]:
-        """Launch the block's work in a stream."""
-        ...
+    def on(self, stream: StreamName) -> AbstractContextManager[object]: ...
 
     def record_event(self) -> StreamEvent: ...
 
@@ -58,8 +52,6 @@ class Streams(Protocol):
 
 
 class CpuStreams:
-    """Synchronous execution on a CPU."""
-
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
@@ -166,10 +158,8 @@ GRAPH_BYTES = 24 << 20
 
 
 class GraphBackend(Protocol):
-    """Method of running static work on a device."""
-
     captures: bool
-    """Whether ``capture`` does more than return the work."""
+    """True if ``capture`` does more than return the work."""
 
     def capture(self, works: Sequence[Work], stream: StreamName) -> tuple[Work, ...]:
         """Return the works in a faster form; runs them here, in order."""
@@ -177,8 +167,6 @@ class GraphBackend(Protocol):
 
 
 class EagerBackend:
-    """Runs work uncaptured."""
-
     captures = False
 
     def capture(self, works: Sequence[Work], stream: StreamName) -> tuple[Work, ...]:
@@ -225,8 +213,6 @@ def graph_backend(device: torch.device, graphs: bool | str) -> GraphBackend:
 
 @dataclass(frozen=True, slots=True)
 class StaticWork:
-    """Work over fixed buffers."""
-
     integers: Tensor
     """[kinds, rows] int64 inputs."""
     output: Tensor

@@ -173,7 +173,6 @@ class Runner:
 
     @property
     def captured(self) -> tuple[int, int]:
-        """Number of captured sizes, and their bytes."""
         return len(self._steps) + len(self._prefills) + len(self._decodes), self._warmup.bytes
 
     def warmup(self, progress: Progress | None = None) -> None:

@@ -32,8 +32,6 @@ SLOTS = 0
 
 
 class StepKey(NamedTuple):
-    """Size of a step."""
-
     rows: int
     kv_len: int
     """Attended positions, where attention cannot read the rows' lengths."""
@@ -41,24 +39,18 @@ class StepKey(NamedTuple):
 
 
 class PrefillKey(NamedTuple):
-    """Size of a prefill."""
-
     rows: int
     length: int
     kv_len: int
 
 
 class DecodeKey(NamedTuple):
-    """Size of a codec decode."""
-
     rows: int
     frames: int
 
 
 @dataclass(frozen=True)
 class ModelFunctions:
-    """The model's functions, eager or compiled."""
-
     sample_codes: Callable[..., SampledCodes] = sample_codes
     advance_talker: Callable[..., None] = advance_talker
     prefill: Callable[..., None] = prefill
@@ -160,7 +152,6 @@ COPIES = 4
 
 
 def workspace_bytes(model: Qwen3Model, slots: int | str, *, captures: bool) -> int:
-    """Estimate memory of steps, decodes and graphs."""
     codec = model.config.codec.decoder
     rows = slots if isinstance(slots, int) else AUTO_SLOTS.get(model.device.type, 16)
     frames = max(1, min(2 * rows, 128))
@@ -172,8 +163,6 @@ def workspace_bytes(model: Qwen3Model, slots: int | str, *, captures: bool) -> i
 
 
 class Warmup:
-    """Captures sizes, with fallbacks."""
-
     def __init__(
         self, stages: WorkBuilder, backend: GraphBackend, streams: Streams, *, compiles: bool
     ) -> None:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PrefillRow:
-    """Row admitted to a slot."""
-
     slot: int
     embeds: Any
     """Prompt embeddings [T, hidden] behind ``prefix``."""
@@ -34,8 +32,6 @@ class PrefillRow:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """Row whose next frame is sampled."""
-
     slot: int
     text_id: int
     """Text id added behind this frame."""
@@ -54,8 +50,6 @@ class DecodeRow:
 
 
 class Ticket(Protocol):
-    """Launched work."""
-
     @property
     def ready(self) -> bool:
         """True if ``wait`` returns immediately."""
@@ -67,8 +61,6 @@ class Ticket(Protocol):
 
 
 class ReadyTicket:
-    """Ticket of finished work."""
-
     ready = True
 
     def __init__(self, result: NDArray[Any]) -> None:
@@ -109,23 +101,17 @@ class StepRunner(Protocol):
 
 
 class Snapshot(Protocol):
-    """KvSnapshot or CodecSnapshot."""
-
     @property
     def bytes(self) -> int: ...
 
 
 class PrefixStore(Protocol):
-    """Store of prompt prefixes."""
-
     def get(self, key: Hashable) -> Snapshot | None: ...
 
     def put(self, key: Hashable, snapshot: Snapshot) -> None: ...
 
 
 class PrefixCache:
-    """LRU cache of prompt prefixes, bounded in bytes."""
-
     def __init__(self, bound_bytes: int) -> None:
         self.bound_bytes = bound_bytes
         self.bytes = 0
@@ -141,7 +127,6 @@ class PrefixCache:
         return found
 
     def put(self, key: Hashable, snapshot: Snapshot) -> None:
-        """Keep a snapshot, if it fits at all."""
         if key in self._kept or snapshot.bytes > self.bound_bytes:
             return
         self._kept[key] = snapshot

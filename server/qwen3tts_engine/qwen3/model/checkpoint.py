@@ -109,8 +109,6 @@ Identity = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Location of one tensor in its file."""
-
     file: Path
     identity: Identity
     """Of the file when its header was read."""

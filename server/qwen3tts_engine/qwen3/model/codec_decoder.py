@@ -42,8 +42,6 @@ ALIGN = 8
 
 @dataclass(frozen=True, slots=True)
 class WindowInputs:
-    """Inputs shared by all layers of one step."""
-
     mask: Tensor
     """Additive, [B, 1, T, ring + T]."""
     cos: Tensor
@@ -317,7 +315,6 @@ class CodecDecoder:
 
 @contextmanager
 def float32_products(device: torch.device, dtype: torch.dtype, *, tf32: bool) -> Iterator[None]:
-    """Set the process's TF32 policy within the block."""
     if device.type != "cuda" or dtype != torch.float32:
         yield
         return

@@ -64,8 +64,6 @@ class CodecStateReader:
 
 @dataclass(frozen=True, slots=True)
 class CodecSnapshot:
-    """Copy of one stream's state. Immutable."""
-
     position: Tensor
     """[] int64."""
     past: Tensor

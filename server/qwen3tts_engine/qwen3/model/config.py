@@ -45,8 +45,6 @@ class LayersConfig:
 
 @dataclass(frozen=True, slots=True)
 class ControlIds:
-    """Control ids of the codec track."""
-
     pad: int
     bos: int
     eos: int
@@ -235,8 +233,6 @@ class GenerationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Configuration of a whole checkpoint."""
-
     task: Task
     size: str
     """``0b6`` or ``1b7``."""

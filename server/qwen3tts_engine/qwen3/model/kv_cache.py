@@ -28,8 +28,6 @@ POS, FRAME, KEY_LOW, KEY_HIGH, TOP_K = range(5)
 
 @dataclass(frozen=True, slots=True)
 class KvSnapshot:
-    """Keys and values of a reusable prompt prefix."""
-
     kv: Tensor
     """[layers, length, kv_heads, 2, head_dim]."""
 
@@ -155,7 +153,6 @@ class KvCache:
         return KvSnapshot(self.kv[:, slot, :length].clone())
 
     def restore(self, slot: int, snapshot: KvSnapshot) -> None:
-        """Write a snapshot into a reset slot."""
         self.kv[:, slot, : snapshot.length].copy_(snapshot.kv)
         if self.device.type == "cpu":
             # What the next reset has to clear, if the row gets no further.
@@ -182,7 +179,6 @@ def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
 def to_device(
     values: Sequence[float] | Sequence[Sequence[int]], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Copy a few numbers to the device without synchronizing."""
     numbers = torch.tensor(values, dtype=dtype)
     if device.type == "cuda":
         numbers = numbers.pin_memory()

@@ -121,8 +121,6 @@ Codec = int | tuple[int, ...] | Literal["speaker"] | None
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Reference speech for in-context cloning."""
-
     text_ids: tuple[int, ...]
     """Its transcript."""
     codes: tuple[tuple[int, ...], ...]
@@ -131,8 +129,6 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Positions of a prefill, and the text that follows."""
-
     text: tuple[int, ...]
     """Text id at each position, or NO_TEXT."""
     codec: tuple[Codec, ...]

@@ -107,7 +107,6 @@ def stream_keys(codebooks: int, ids: int, device: torch.device) -> Tensor:
 
 
 def gumbel(uniforms: Tensor) -> Tensor:
-    """Turn uniform numbers into Gumbel noise, in place."""
     return uniforms.log_().neg_().log_().neg_()
 
 
@@ -152,8 +151,6 @@ def sample(
 
 @dataclass(frozen=True, slots=True)
 class SamplingConstants:
-    """Tensors of every step that no row changes."""
-
     barred: Tensor
     """[vocab] float32: minus infinity for control ids except EOS."""
     eos: slice

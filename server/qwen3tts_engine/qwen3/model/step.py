@@ -105,8 +105,6 @@ def frame_step(
 
 
 class SampledCodes(NamedTuple):
-    """Codes of a frame, from ``sample_codes`` to ``advance_talker``."""
-
     codes: Tensor
     """[B, 16], as ``frame_step`` returns them."""
     ids: Tensor

@@ -80,7 +80,6 @@ class TextTable:
 
     @classmethod
     def build(cls, table: Tensor, weights: Weights, config: ModelConfig) -> TextTable:
-        """Read the projection; project all rows, unless lazily."""
         if is_lazy(config, table.device):
             return cls(table, TextProjection.read(weights, config, table.device))
         fill_text_table(table, weights, config)
@@ -108,8 +107,6 @@ def fill_text_table(table: Tensor, weights: Weights, config: ModelConfig) -> Non
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRows:
-    """Offsets of the embeddings in the talker's table."""
-
     codec: int
     """Codes 0 and control ids, behind the text ids."""
     groups: tuple[int, ...]

@@ -64,7 +64,6 @@ class TextNormalizer:
         self._finish_atom()
 
     def take(self, count: int) -> None:
-        """Discard the first ``count`` of ``chars``."""
         self.chars = self.chars[count:]
         del self.ends[:count]
 
@@ -136,9 +135,7 @@ class BpeMerger(Protocol):
 
     def merge(self, piece: str) -> list[tuple[int, int]]: ...
 
-    def settled(self, piece: str) -> list[tuple[int, int]]:
-        """Return the leading ids that no continuation can change."""
-        ...
+    def settled(self, piece: str) -> list[tuple[int, int]]: ...
 
 
 class StreamingTokenizer:

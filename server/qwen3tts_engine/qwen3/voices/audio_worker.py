@@ -29,12 +29,10 @@ CONTAINERS = (
 """FFmpeg names. No playlists, image or subtitle formats."""
 
 
-class TooLong(Exception):
-    """Longer than allowed."""
+class TooLong(Exception): ...
 
 
-class NotAudio(Exception):
-    """No decodable audio."""
+class NotAudio(Exception): ...
 
 
 def decode(av: ModuleType, data: bytes, max_s: float) -> tuple[NDArray[np.float32], int]:

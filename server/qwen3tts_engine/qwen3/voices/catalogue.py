@@ -23,12 +23,8 @@ def is_voice_id(text: str) -> bool:
 
 
 class ClonedNames(Protocol):
-    """See VoiceStore."""
-
     @property
-    def names(self) -> Mapping[str, str]:
-        """Ids by name, without CLONE."""
-        ...
+    def names(self) -> Mapping[str, str]: ...
 
 
 class VoiceCatalogue:

@@ -138,8 +138,6 @@ _BYTES_PER_INT = 36
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VoiceContent:
-    """Everything derived from a voice's recording. Immutable."""
-
     x_vector: Tensor
     """Speaker embedding [hidden], float32, on the CPU."""
     reference: Reference | None = None
@@ -194,9 +192,7 @@ class VoiceEncoders(Protocol):
     """Encoders of recordings. Called in several worker threads."""
 
     @property
-    def identity(self) -> str:
-        """Identity of the weights; part of every voice's id."""
-        ...
+    def identity(self) -> str: ...
 
     def x_vector(self, samples: Samples) -> Tensor: ...
 
@@ -207,8 +203,6 @@ class VoiceEncoders(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelEncoders:
-    """Encoders of a Base checkpoint."""
-
     speaker: SpeakerEncoder
     codec: CodecEncoder
     tokenizer: Tokenizer
@@ -252,7 +246,6 @@ def content_of_prompt(
     encoders: VoiceEncoders,
     max_s: float,
 ) -> tuple[str, VoiceContent]:
-    """Return id and content of embedding, codes and transcript."""
     if not codes:
         return embedding_id(vector), VoiceContent(vector)
     words = checked_words(words)

@@ -88,8 +88,6 @@ integers at their type's full scale."""
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLimits:
-    """Limits of a reference recording."""
-
     min_s: float = 1.0
     """Seconds; less does not identify a voice."""
     max_s: float = 60.0
@@ -115,8 +113,6 @@ CODEC_LIMITS = ReferenceLimits(
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Checked recording at its own rate."""
-
     samples: Samples
     """Mono [n], finite, in ±1."""
     rate: int

@@ -201,7 +201,6 @@ class VoiceFiles:
             return None
 
     def save(self, voice_id: str, content: VoiceContent) -> bool:
-        """Write a voice; return False, and log, on failure."""
         data = _pack(content)
         try:
             with os.scandir(self.folder) as entries:

@@ -58,8 +58,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PreparedVoice:
-    """Voice that is ready to speak."""
-
     voice: ClonedVoice
     cached: bool
     """Nothing was computed."""
@@ -150,7 +148,6 @@ class VoiceStore:
         x_vector_only: bool = False,
         name: str | None = None,
     ) -> Future[PreparedVoice]:
-        """As ``prepare``, without an event loop."""
         words = None if x_vector_only else (ref_text or "").strip() or None
         if words is None and not x_vector_only and self._transcriber is None:
             raise WordsMissing(
