@@ -34,13 +34,13 @@ _text_log.setLevel(_NEVER)
 @dataclass(frozen=True)
 class LogSettings:
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least that is written."""
+    """Least level written."""
     form: Literal["text", "json"] = "text"
     """Lines for people, or one JSON object a line."""
     access: bool = True
     """A line for every request and connection."""
     log_text: bool = False
-    """Whether what is said may be written. It is what callers hear: their words, names, numbers."""
+    """True if what callers hear (words, names, numbers) may be written."""
 
 
 def configure_logs(settings: LogSettings, stream: TextIO | None = None) -> None:

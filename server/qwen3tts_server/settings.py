@@ -53,7 +53,7 @@ class AccessSettings:
     tls_key: Path | None = None
     """Its private key (PEM); None: in the same file."""
     tls_key_world_readable: bool = False
-    """Whether a private key readable by every user is accepted."""
+    """True accepts a private key readable by every user."""
     tls_min: Literal["1.2", "1.3"] = one_of(("1.2", "1.3"), default="1.2")
     """Minimum TLS version."""
 
@@ -140,8 +140,8 @@ class RunvncSettings:
     default_voice: str | None = None
     """Voice before any ``init``; None: ``init`` or ``voice_id`` is required."""
     xvector_fallback: bool = True
-    """Whether ``auto_transcribe`` without a recogniser falls back to the speaker embedding
-    (x-vector) and says so in ``ready``; else it is an error."""
+    """Fallback of ``auto_transcribe`` without a recogniser to the speaker embedding (x-vector),
+    stated in ``ready``; False: an error."""
     idle_s: float = bounded(0, default=3600.0)
     """Idle timeout while nothing is spoken; 0 is unbounded."""
 
@@ -199,8 +199,8 @@ class VoiceSettings:
     max_store_bytes: int = bounded(1, default=1 << 30)
     """Size of all recordings together."""
     keep_references: bool = True
-    """Whether unnamed recordings are stored too, so that any replica finds their voices by id; the
-    oldest are evicted first."""
+    """Storage of unnamed recordings too, so that any replica finds their voices by id; the oldest
+    are evicted first."""
     reference_days: float = bounded(above=0, default=7.0)
     """Retention of unnamed recordings."""
     max_loads: int = bounded(1, default=8)
@@ -208,7 +208,7 @@ class VoiceSettings:
     max_waiting: int = bounded(0, default=64)
     """Requests waiting for a load; further ones are refused."""
     fetch: bool = False
-    """Whether references may be web addresses; only public addresses are contacted."""
+    """References at web addresses; only public addresses are contacted."""
     fetch_hosts: tuple[str, ...] = ()
     """Allowed hosts (``*.example.com``: with all subdomains); empty: any."""
     fetch_ports: tuple[int, ...] = bounded(1, 65_535, default=(80, 443))
@@ -278,7 +278,7 @@ class ServerSettings:
     idle_s: float = bounded(0, default=600.0)
     """Idle timeout without a message or speech; 0 is unbounded."""
     profiler: bool = False
-    """Whether ``/start_profile`` and ``/stop_profile`` exist."""
+    """Routes ``/start_profile`` and ``/stop_profile``."""
     profile_folder: str = "profiles"
     """Folder of profiles."""
     access: AccessSettings = field(default_factory=AccessSettings)

@@ -24,7 +24,7 @@ from qwen3tts_server.gate import group_of
 from qwen3tts_server.settings import AccessSettings
 
 TURN_BYTES = 4096
-"""Of one connection a turn; at most some 10 ms."""
+"""Bytes of one connection a turn; at most some 10 ms."""
 
 
 class ReadGate:
@@ -104,7 +104,7 @@ class TurnedProtocol(asyncio.Protocol):
 GRACE_S = 2.0
 """Time for the last bytes."""
 HEAD_BYTES = 16 * 1024
-"""Of a request."""
+"""Size of a request's head."""
 
 
 class SocketCounter:

@@ -1,1 +1,1 @@
-"""Settings of the server and the phone, read into frozen dataclasses."""
+"""Settings of server and phone, as frozen dataclasses."""

@@ -1,4 +1,4 @@
-"""Frozen dataclasses from entries and back: types checked, unknown names refused."""
+"""Frozen dataclasses from entries and back."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from qwen3tts_settings.entries import BadConfiguration, Entry, from_text, value_
 T = TypeVar("T")
 
 INSTEAD = "Put it into the environment or into a file of its own."
-"""Remedy for a secret in a file of settings; a field's metadata may have a better one,
-as ``instead``."""
+"""Remedy for a secret in a file; metadata ``instead`` overrides it."""
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 def build(kind: type[T], entry: Entry, path: str = "") -> T:
-    """Build a dataclass from a section; raises BadConfiguration for an unknown, missing or mistyped
-    one."""
+    """Build a dataclass; raises BadConfiguration."""
     if not isinstance(entry.value, dict):
         raise _wrong(path, entry, "must be a section of settings")
     hints = _hints(kind)
@@ -71,7 +69,7 @@ def _may_hold_secrets(entry: Entry) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON holds it, without secrets: those are only counted."""
+    """Return JSON types; secrets are only counted."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             each.name: _hidden(getattr(value, each.name))
@@ -100,7 +98,7 @@ def _hidden(value: Any) -> str | None:
 
 
 def without_credentials(text: str) -> str:
-    """Return an address without user and password; any other text unchanged."""
+    """Return an address without credentials; other text unchanged."""
     if "://" not in text or "@" not in text:
         return text
     try:
@@ -239,12 +237,12 @@ def _wrong(path: str, entry: Entry, must: str, secret: bool = False) -> BadConfi
 
 
 def _needs_quotes(value: Any, must: str) -> bool:
-    """YAML takes 100 for a number and no for false; a text of these characters needs quotes."""
+    """Return whether YAML would read a text as another type, as 100 or no."""
     return must == "must be a text" and isinstance(value, (bool, int, float))
 
 
 def unknown_setting(path: str, entry: Entry, known: list[str]) -> BadConfiguration:
-    """Return the error for a name not in ``known``; ``path`` ends in it."""
+    """Return the error of an unknown name; ``path`` ends in it."""
     near = difflib.get_close_matches(path.rpartition(".")[2], known, n=3, cutoff=0.6)
     remedy = f"Did you mean {' or '.join(near)}?" if near else f"Known are: {', '.join(known)}."
     return BadConfiguration(f"The setting {path} is unknown ({entry.where}).", remedy=remedy)

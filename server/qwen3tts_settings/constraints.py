@@ -33,21 +33,21 @@ T = TypeVar("T")
 Settings = TypeVar("Settings", bound="DataclassInstance")
 
 SECRET_NAMES = frozenset({"api_key", "api_keys", "password", "secret", "token"})
-"""Fields of these names are secrets, and so are those with ``metadata={"secret": True}``."""
+"""Secret fields, besides ``metadata={"secret": True}``."""
 SHOWN_CHARS = 80
-"""An error shows this much of a value."""
+"""Characters of a value in an error."""
 
 
 class Constraint(Protocol):
-    """A condition on one value."""
+    """Condition on a value."""
 
     def expected(self, value: Any) -> str:
-        """Return what the value must be, or an empty text for one that is valid."""
+        """Return the requirement, empty for a valid value."""
         ...
 
 
 class FieldError(ValueError):
-    """A field's value violates its constraint."""
+    """A field violates its constraint."""
 
     def __init__(self, name: str, shown: str, expected: str) -> None:
         super().__init__(f"{name}{shown} must be {expected}")
@@ -58,7 +58,7 @@ class FieldError(ValueError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """A range of finite numbers; ``also`` lists values that are valid outside it."""
+    """Range of finite numbers; ``also``: valid values outside."""
 
     low: float | None = None
     high: float | None = None
@@ -95,7 +95,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few values."""
+    """Closed set of values."""
 
     values: tuple[Any, ...]
 
@@ -105,7 +105,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A text that a regular expression matches in full."""
+    """Text fully matching a regular expression."""
 
     regex: re.Pattern[str]
     noun: str
@@ -124,18 +124,16 @@ def bounded(
     also: Iterable[Any] = (),
     metadata: Mapping[str, Any] | None = None,
 ) -> T:
-    """Declare a number within bounds.
-
-    A field annotated with ``int`` and not ``float`` takes whole numbers only.
+    """Declare a number within bounds; ``int`` takes whole numbers only.
 
     Args:
-        low: least valid value.
-        high: greatest valid value.
+        low: least value.
+        high: greatest value.
         default: of the field.
-        above: the value must be greater than this; instead of ``low``.
-        unit: named behind the bounds in errors, such as ``seconds``.
-        also: values that are valid outside the bounds, such as 0 for *off*.
-        metadata: further metadata of the field.
+        above: exclusive lower bound, instead of ``low``.
+        unit: named in errors, such as ``seconds``.
+        also: valid values outside, such as 0 for *off*.
+        metadata: further metadata.
     """
     return constrained(Bounds(low, high, above, False, unit, tuple(also)), default, metadata)
 
@@ -145,7 +143,7 @@ def one_of(values: Iterable[Any], *, default: T, metadata: Mapping[str, Any] | N
 
 
 def matching(regex: str, noun: str, *, default: T, metadata: Mapping[str, Any] | None = None) -> T:
-    """Declare a text that must match ``regex`` in full; ``noun`` names such a text in errors."""
+    """Declare a text fully matching ``regex``; ``noun`` names it in errors."""
     return constrained(Pattern(re.compile(regex), noun), default, metadata)
 
 
@@ -155,10 +153,10 @@ def constrained(constraint: Constraint, default: T, metadata: Mapping[str, Any] 
 
 
 def check_fields(settings: Any) -> None:
-    """Check every constrained field of a dataclass.
+    """Check a dataclass.
 
     Raises:
-        FieldError: the first value that violates its constraint; it names field, value and bounds.
+        FieldError: the first violation, with field, value and bounds.
     """
     kind: type = type(settings)
     for name, constraint, optional, secret in _constraints(kind):
@@ -174,10 +172,10 @@ def check_fields(settings: Any) -> None:
 
 
 def check_request(request: Any) -> None:
-    """Check every constrained field of a request.
+    """Check a request.
 
     Raises:
-        BadRequest: the first value that violates its constraint, with the bounds as the remedy.
+        BadRequest: the first violation, with bounds as remedy.
     """
     try:
         check_fields(request)
@@ -188,7 +186,7 @@ def check_request(request: Any) -> None:
 
 
 def is_secret(each: dataclasses.Field[Any]) -> bool:
-    """Return whether a field's value must never be shown or stored."""
+    """Return whether a value must not be shown or stored."""
     return bool(each.metadata.get("secret")) or each.name in SECRET_NAMES
 
 

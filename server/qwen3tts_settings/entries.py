@@ -1,4 +1,4 @@
-"""Settings as they were written, each with its file and line, before they are checked."""
+"""Settings as written, with file and line, unchecked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from qwen3tts_wire.errors import BadRequest
 
 MAX_DEPTH = 16
-"""Levels of sections; more is a mistake."""
+"""Levels of sections."""
 ENV_PREFIX = "QWEN3TTS__"
 """``QWEN3TTS__SERVER__PORT`` is ``server.port``."""
 
@@ -28,19 +28,19 @@ class BadConfiguration(BadRequest):
 
 @dataclass(frozen=True)
 class Entry:
-    """One value: a scalar, a list or a section of further entries."""
+    """Scalar, list or section."""
 
     value: Any
     """None, bool, int, float, str, ``list[Entry]`` or ``dict[str, Entry]``."""
     where: str
-    """File and line, variable or option, for people."""
+    """File and line, variable or option."""
     text: bool = False
-    """A plain text that its setting's type tells how to read."""
+    """Plain text, read by its setting's type."""
     open: bool = True
-    """Whether it may hold secrets: it cannot be read by everyone who sees a process list."""
+    """True if it may hold secrets: no process list shows it."""
 
     def place(self, *path: str | int) -> str:
-        """Return where the entry at ``path`` beneath this one stands, or its nearest parent."""
+        """Return the place of ``path`` beneath, or of its nearest parent."""
         entry = self
         for step in path:
             held = entry.value
@@ -53,7 +53,7 @@ class Entry:
 
 
 def entry_of(value: Any, where: str) -> Entry:
-    """Return a plain value, with its lists and sections, as an entry that stands at ``where``."""
+    """Return a plain value as an entry at ``where``."""
     if isinstance(value, Mapping):
         return Entry({str(name): entry_of(each, where) for name, each in value.items()}, where)
     if isinstance(value, (list, tuple)):
@@ -74,8 +74,11 @@ def section(where: str) -> Entry:
 
 
 def from_yaml(text: str, name: str) -> Entry:
-    """Parse a YAML document into entries; an empty one is an empty section. Raises
-    BadConfiguration."""
+    """Parse a YAML document; empty: an empty section.
+
+    Raises:
+        BadConfiguration: it is invalid.
+    """
     try:
         entry = _parsed(text, name)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -167,7 +170,7 @@ def from_environment(env: Mapping[str, str]) -> Entry:
 
 
 def from_overrides(overrides: Iterable[str]) -> Entry:
-    """Parse ``a.b=c`` texts; a later one wins. Raises BadConfiguration."""
+    """Parse ``a.b=c``; later ones win. Raises BadConfiguration."""
     top = section("the command line")
     for each in overrides:
         name, equals, value = each.partition("=")
@@ -188,7 +191,7 @@ def _nested(path: list[str], entry: Entry) -> Entry:
 
 
 def merged(under: Entry, over: Entry) -> Entry:
-    """Merge section by section; ``over`` wins."""
+    """Merge sections; ``over`` wins."""
     if not (isinstance(under.value, dict) and isinstance(over.value, dict)):
         return over
     both = dict(under.value)
@@ -198,11 +201,14 @@ def merged(under: Entry, over: Entry) -> Entry:
 
 
 MAX_FILE_BYTES = 1 << 20
-"""No file of settings is larger."""
 
 
 def from_file(path: Path, example: str) -> Entry:
-    """Read a YAML file of settings; ``example`` is named in the remedy. Raises BadConfiguration."""
+    """Read a YAML file; the remedy names ``example``.
+
+    Raises:
+        BadConfiguration: unreadable or invalid.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

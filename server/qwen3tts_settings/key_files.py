@@ -1,4 +1,4 @@
-"""Files of keys and certificates that settings name: who may read them, and when they are valid."""
+"""Key and certificate files: permissions and validity."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 X509_NO_CHECK_TIME = 0x200000
-"""Flag of OpenSSL: the caller compares the dates, so that it can name them."""
+"""OpenSSL flag: the caller compares the dates, to name them."""
 MAX_FLIGHTS = 8
-"""Flights of a TLS handshake; TLS 1.2 has four."""
+"""TLS handshake flights; TLS 1.2 has four."""
 
 
 def readable_by_others(path: Path) -> str:
-    """Return who besides its owner may read a file, with its mode; empty: only the owner."""
+    """Return the others who may read a file, with its mode; empty: only its owner."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except (OSError, ValueError):
@@ -26,7 +26,7 @@ def readable_by_others(path: Path) -> str:
 
 
 def is_world_readable(path: Path) -> bool:
-    """Return whether every user of the machine may read a file; False where there is no file."""
+    """Return whether every user may read a file; False without one."""
     try:
         return bool(path.stat().st_mode & stat.S_IROTH)
     except (OSError, ValueError):
@@ -40,18 +40,19 @@ def certificate_fields(
     *,
     of_server: bool = True,
 ) -> dict[str, Any]:
-    """Shake hands in memory and return the peer certificate's fields (``SSLSocket.getpeercert``).
+    """Return the peer certificate's fields by an in-memory handshake.
 
-    Dates are not checked.
+    Dates are not checked (``SSLSocket.getpeercert``).
 
     Args:
-        serving: context of the server; its chain is loaded where ``of_server``.
-        calling: context of the client, without a check of the host name; likewise.
-        certificate: PEM file of the chain; it is its own trust anchor here.
-        of_server: whether the server's certificate is meant, else the client's.
+        serving: server context; loads its chain if ``of_server``.
+        calling: client context without host name check; likewise.
+        certificate: PEM chain, its own trust anchor here.
+        of_server: inspect the server's, else the client's.
 
     Raises:
-        ssl.SSLError: the chain cannot be used; ValueError: OpenSSL could not read a field.
+        ssl.SSLError: unusable chain.
+        ValueError: an unreadable field.
     """
     looking = calling if of_server else serving
     looking.verify_mode = ssl.CERT_REQUIRED

@@ -1,1 +1,1 @@
-"""``qwen3tts.speech.v1``: the protocol between a call and the synthesis server, for both ends."""
+"""``qwen3tts.speech.v1``, the protocol between a call and the synthesis server."""

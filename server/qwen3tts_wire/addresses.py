@@ -1,4 +1,4 @@
-"""Addresses of speech servers: validation, errors of dialling, API keys."""
+"""Speech server addresses: validation, dial errors, API keys."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, ProtocolError, ServerBusy, SpeechError
 
 HEAD_START_S = 0.25
-"""Seconds that an address has before the next one is asked as well: a machine that has vanished
-does not even refuse."""
+"""Delay before the next address is dialled too: a vanished machine does not refuse."""
 
 T = TypeVar("T")
 
@@ -30,13 +29,12 @@ async def first_connected(
     *,
     head_start_s: float = HEAD_START_S,
 ) -> T:
-    """Dial addresses in order until one answers; the next is dialled after ``head_start_s``.
+    """Dial addresses in order until one answers; the next follows after ``head_start_s``.
 
-    Args:
-        leave: closes a connection that came too late to be used.
+    ``leave`` closes a connection that came too late.
 
     Raises:
-        SpeechError: the first address's error, when none answers.
+        SpeechError: the first address's, when none answers.
     """
     dials: dict[asyncio.Task[T], str] = {}
     left = list(addresses)
@@ -77,14 +75,14 @@ async def first_connected(
 
 
 API_KEY_ENV = "QWEN3TTS_API_KEY"
-"""The key of the server that a client connects to; a server's own are in ``QWEN3TTS_API_KEYS``."""
+"""Client's key; a server's own are in ``QWEN3TTS_API_KEYS``."""
 
 _own_keys: dict[str, str] = {}
-"""Those of the servers that this process has started, by address."""
+"""Keys of servers started by this process, by address."""
 
 
 def know_key(url: str, key: str) -> None:
-    """Have this process's clients show ``key`` to the server at ``url``; empty: no longer."""
+    """Use ``key`` for the server at ``url`` in this process; empty: no longer."""
     if key:
         _own_keys[url] = key
     else:
@@ -92,12 +90,12 @@ def know_key(url: str, key: str) -> None:
 
 
 def key_for(url: str) -> str | None:
-    """Return the API key for ``url``: that of ``know_key``, else the environment's."""
+    """Return the key for ``url``: of ``know_key``, else the environment's."""
     return _own_keys.get(url) or os.environ.get(API_KEY_ENV)
 
 
 def check_address(url: str) -> None:
-    """Raise BadRequest unless ``url`` is a speech server's address."""
+    """Raise BadRequest for an invalid server address."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
@@ -118,7 +116,7 @@ def frame_log() -> logging.Logger:
 
 
 def close_error(socket: ClientConnection) -> SpeechError:
-    """Return the server's close as an error with its remedy."""
+    """Return a server's close as an error."""
     code, reason = socket.close_code, socket.close_reason or ""
     said = f" ({code} {reason})".rstrip() if code not in (None, 1005, 1006) else ""
     if code == 1013:
@@ -133,7 +131,7 @@ def close_error(socket: ClientConnection) -> SpeechError:
 
 
 def key_headers(api_key: str | None) -> dict[str, str]:
-    """Return the headers for a key; BadRequest where no header can hold it."""
+    """Return a key's headers; raises BadRequest."""
     if not api_key:
         return {}
     if not all("!" <= char <= "~" for char in api_key):
@@ -145,7 +143,7 @@ def key_headers(api_key: str | None) -> dict[str, str]:
 
 
 def handshake_error(url: str, status: int) -> SpeechError:
-    """Return the error for an HTTP answer that opened no WebSocket."""
+    """Return the error of a failed WebSocket handshake."""
     if status == 401:
         return BadRequest(
             f"{url} asks for an API key, or for another one.",
@@ -174,7 +172,7 @@ def tls_error(url: str, error: ssl.SSLError) -> SpeechError:
 
 # websockets 15 and later would take a proxy from the environment.
 DIRECT: dict[str, Any] = {"proxy": None} if "proxy" in inspect.signature(connect).parameters else {}
-"""Options that make a connection direct."""
+"""Options of a connection without proxies."""
 
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -196,12 +194,14 @@ _NEVER = tuple(
         ),
     )
 )
-"""Some of these are global for older versions of the standard library."""
+"""Some are global in older standard libraries."""
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IP address is public: not of this machine, a private network, a link,
-    multicast, a cloud's metadata, nor one of these within an IPv6 address.
+    """Return whether an IP address is public.
+
+    Not public: this machine, private networks, links, multicast, cloud metadata, and these
+    within IPv6.
     """
     try:
         ip = ipaddress.ip_address(address)

@@ -43,15 +43,15 @@ log = logging.getLogger(__name__)
 
 
 class SpeechClient:
-    """Client connection to a speech server, with any number of contexts.
+    """Client connection with any number of contexts.
 
-    With ``resume`` the client reconnects when the connection is lost or the server drains: to the
-    same address, then to those of ``Resume.elsewhere``; contexts under way go on there.
+    With ``resume`` it reconnects on a lost connection or a drain: to the same address, then to
+    ``Resume.elsewhere``; contexts go on.
 
-    >>> client = await SpeechClient.connect("ws://127.0.0.1:8765/v1/speech")
-    >>> context = await client.open(voice="en")
-    >>> await context.append("Good morning."); await context.end()
-    >>> async for event in context: ...
+        >>> client = await SpeechClient.connect("ws://127.0.0.1:8765/v1/speech")
+        >>> context = await client.open(voice="en")
+        >>> await context.append("Good morning."); await context.end()
+        >>> async for event in context: ...
     """
 
     def __init__(
@@ -64,29 +64,28 @@ class SpeechClient:
         resume: Resume | None = None,
         api_key: str | None = None,
     ) -> None:
-        """Prepare a client; ``connect`` makes a connected one."""
+        """Prepare a client; use ``connect``."""
         self.url = url
         self.resume = resume
         self.draining = asyncio.Event()
-        """Set when the server drains: open new contexts on another connection. Never
-        set with ``resume``, where this is done here."""
+        """Set when the server drains: open new contexts elsewhere. Never set with ``resume``."""
         self.error: SpeechError | None = None
-        """Error that ended this client; None while it is connected."""
+        """Error that ended the client, or None."""
         self._connection: ServerConnection
         self._clock = clock
         self._ping_interval = ping_interval
         self._open_timeout = open_timeout
         self._api_key = api_key
         self._leaving: set[ServerConnection] = set()
-        """Connections that are left, with contexts on them still."""
+        """Left connections that still have contexts."""
         self._waiting: dict[Context, str] = {}
-        """Contexts without a server, and the address where each had one."""
+        """Contexts without a server, with their last address."""
         self._moving: dict[asyncio.Task[None], Context] = {}
-        """Tasks that move a context to another server after a wait."""
+        """Tasks moving a context after a wait."""
         self._last: str | None = None
-        """Address that is tried last in the next search: its server has stalled."""
+        """Address of a stalled server, tried last."""
         self._search: asyncio.Task[SpeechError | None] | None = None
-        """Looks for a server; None or done while there is one."""
+        """Search of a server; None or done while connected."""
         self._closing: set[asyncio.Task[None]] = set()
         self._load_numbers = itertools.count(1)
 
@@ -101,26 +100,22 @@ class SpeechClient:
         resume: Resume | bool | None = None,
         api_key: str | None = None,
     ) -> SpeechClient:
-        """Connect, and wait for the server's greeting and its first clock answer.
-
-        Proxies of the environment are not used.
+        """Connect; wait for greeting and first clock answer. Ignores proxies.
 
         Args:
             url: ``ws://`` or ``wss://`` address.
             open_timeout: seconds.
             ping_interval: seconds.
             clock: monotonic seconds.
-            resume: policy after a lost connection; True is ``Resume()``, without it contexts then
-            end
-                with ConnectionLost.
-            api_key: None is the key of a server that this process started, else the environment's
-                ``QWEN3TTS_API_KEY``.
+            resume: policy after a loss; True is ``Resume()``; else contexts end with
+                ConnectionLost.
+            api_key: None: of a server started here, else ``QWEN3TTS_API_KEY``.
 
         Raises:
-            BadRequest: ``url`` is not such an address, or the API key is wrong.
-            ConnectionLost: nothing answers there in time.
-            ProtocolError: what answers does not speak this protocol.
-            ServerBusy: the server takes no connection now.
+            BadRequest: invalid ``url`` or key.
+            ConnectionLost: nothing answers in time.
+            ProtocolError: the answer is another protocol's.
+            ServerBusy: no connection is free.
         """
         check_address(url)
         client = cls(
@@ -165,28 +160,28 @@ class SpeechClient:
 
     @property
     def connected(self) -> bool:
-        """Whether a context can be opened without looking for a server first."""
+        """True if a context opens without a search."""
         return self.error is None and self._connection.usable
 
     @property
     def elsewhere(self) -> bool:
-        """Whether it is connected to an address of ``Resume.elsewhere``."""
+        """True if connected to an address of ``Resume.elsewhere``."""
         return self._connection.url != self.url
 
     @property
     def idle(self) -> bool:
-        """Whether no context brings audio and no voice is being loaded."""
+        """True if no context brings audio and no voice loads."""
         connections = (self._connection, *self._leaving)
         return not (self._waiting or self._moving) and all(
             connection.idle for connection in connections
         )
 
     async def ready(self) -> None:
-        """Wait until it is connected; raises what ``connect`` raises."""
+        """Wait until connected; raises as ``connect``."""
         await self._usable()
 
     async def away(self) -> None:
-        """Wait until it is not connected to its own address."""
+        """Wait until not connected to its own address."""
         while self.connected and not self.elsewhere:
             await self._connection.left.wait()
 
@@ -196,7 +191,7 @@ class SpeechClient:
 
     @property
     def rtt_s(self) -> float:
-        """Round trip time of the ping that the offset comes from, in seconds."""
+        """Round trip of the clock's ping, seconds."""
         return self._connection.rtt_s
 
     async def open(
@@ -207,12 +202,11 @@ class SpeechClient:
         format: AudioFormat | None = None,  # noqa: A002 - the field's name on the wire
         **options: Any,
     ) -> Context:
-        """Open a context, without waiting for the server unless one must be found again.
+        """Open a context, waiting only where a server must be found.
 
-        ``options`` are further fields of ``context.open``: ``speed``, ``instructions``,
-        ``sampling``, ``seed``, ``initial_codec_chunk_frames``, ``lead_ms``, ``window_ms``,
-        ``pause_flush_ms``, ``context_id``. A server's refusal (an unknown voice) comes out of the
-        context.
+        ``options`` are fields of ``context.open``: ``speed``, ``instructions``, ``sampling``,
+        ``seed``, ``initial_codec_chunk_frames``, ``lead_ms``, ``window_ms``, ``pause_flush_ms``,
+        ``context_id``. A server's refusal (an unknown voice) comes out of the context.
 
         Raises:
             BadRequest: an option is unknown or out of bounds.
@@ -239,21 +233,19 @@ class SpeechClient:
         voice_id: str | None = None,
         x_vector_only: bool = False,
     ) -> VoiceReady:
-        """Load a voice from a sound file's bytes, or a stored one by its id.
-
-        The answer's ``voice_id`` is what ``open`` takes as ``voice``.
+        """Load a voice from a sound file or a stored one; its ``voice_id`` is for ``open``.
 
         Args:
-            ref_audio: the sound file.
-            ref_text: its transcript; None: the server transcribes, where it can.
+            ref_audio: sound file.
+            ref_text: transcript; None: the server transcribes, if it can.
             voice_id: of a stored voice.
-            x_vector_only: use only the speaker embedding (x-vector).
+            x_vector_only: only the speaker embedding (x-vector).
 
         Raises:
-            BadRequest: the engine clones no voices, or not from this.
-            UnknownVoice: the server knows no voice of that id.
+            BadRequest: the engine cannot clone from this.
+            UnknownVoice: no such id.
             LimitExceeded: the file is too large.
-            ServerBusy: too many are being loaded.
+            ServerBusy: too many loads.
             ConnectionLost: the connection is over.
         """
         connection = self._connection if self.resume is None else await self._usable()
@@ -276,7 +268,7 @@ class SpeechClient:
             connection.loads.pop(message.request_id, None)
 
     async def close(self) -> None:
-        """Close the connection; open contexts end with ConnectionLost."""
+        """Close; open contexts end with ConnectionLost."""
         if self.error is None:
             self.error = ConnectionLost("This side closed the connection.")
         if self._search is not None:
@@ -304,8 +296,7 @@ class SpeechClient:
         await self.close()
 
     def reroute(self, context: Context) -> bool:
-        """Move a context to another address, as its server has stalled; False without another
-        address."""
+        """Move a context off a stalled server; False without another address."""
         connection = next(
             (each for each in (self._connection, *self._leaving) if each.has(context)), None
         )

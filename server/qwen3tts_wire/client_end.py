@@ -34,16 +34,16 @@ class ClientProtocol(Endpoint[ClientEvent]):
     """The client's end of one connection."""
 
     def __init__(self, last_no: int = 0) -> None:
-        """Number contexts from the one after ``last_no``."""
+        """Number contexts from ``last_no`` + 1."""
         super().__init__()
         self.session: SessionCreated | None = None
-        """Greeting of the server."""
+        """Server's greeting."""
         self.strays = 0
-        """Messages dropped because their context was over: none, when the server keeps its word."""
+        """Dropped messages of finished contexts; 0 with a correct server."""
         self._contexts: dict[int, ContextRecord] = {}
         self._numbers: dict[str, int] = {}
         self.last_no = last_no
-        """The number of the last context."""
+        """Last context number."""
 
     # --- sending ---
 
@@ -54,7 +54,7 @@ class ClientProtocol(Endpoint[ClientEvent]):
         format: AudioFormat | None = None,  # noqa: A002 - the field's name on the wire
         **options: Any,
     ) -> ContextOpen:
-        """Open a context and choose its number; options are the fields of ``context.open``."""
+        """Open a context with the fields of ``context.open``."""
         known = [name for name in kinds(ContextOpen) if name != "context_no"]
         unknown = options.keys() - set(known)
         if unknown:
@@ -85,7 +85,7 @@ class ClientProtocol(Endpoint[ClientEvent]):
         return message
 
     def send_append(self, context_no: int, text: str) -> str:
-        """Send text in pieces; return what was sent, with surrogates joined."""
+        """Send text in pieces; return it with surrogates joined."""
         if not isinstance(text, str):
             raise BadRequest(f"Text must be a str, not {type(text).__name__}.")
         context = self._move(context_no, TextAppend.type)
@@ -109,7 +109,7 @@ class ClientProtocol(Endpoint[ClientEvent]):
         self.outbox.put(encode(TextFlush(context.opened.context_id)))
 
     def send_end(self, context_no: int) -> str:
-        """End the text; return what this adds for an unpaired surrogate."""
+        """End the text; return the addition for an unpaired surrogate."""
         context = self._move(context_no, TextEnd.type)
         rest = context.joiner.finish()
         if rest:
@@ -128,13 +128,12 @@ class ClientProtocol(Endpoint[ClientEvent]):
         self.outbox.put(encode(AudioCredit(context.opened.context_id, window_ms)))
 
     def send_cancel(self, context_no: int, played: int | None = None) -> None:
-        """Cancel a context; its audio is dropped from now on."""
+        """Cancel a context; its audio is dropped."""
         context = self._move(context_no, ContextCancel.type)
         self.outbox.put(encode(ContextCancel(context.opened.context_id, played)))
 
     def send_voice_load(self, request_id: str, **options: Any) -> VoiceLoad:
-        """Load a voice; options are the fields of ``voice.load``. Raises BadRequest or
-        LimitExceeded."""
+        """Send ``voice.load``; raises BadRequest or LimitExceeded."""
         unknown = options.keys() - kinds(VoiceLoad).keys()
         if unknown:
             raise BadRequest(f"voice.load takes no option {', '.join(sorted(unknown))}.")
@@ -159,7 +158,7 @@ class ClientProtocol(Endpoint[ClientEvent]):
         return ContextState.NEW if context is None else context.state
 
     def forget(self, context_no: int) -> None:
-        """Forget a context; messages of it that still arrive are dropped."""
+        """Forget a context; its late messages are dropped."""
         context = self._contexts.pop(context_no, None)
         if context is not None:
             self._numbers.pop(context.opened.context_id, None)

@@ -1,4 +1,4 @@
-"""One connection to a speech server, with its contexts and its clock offset."""
+"""Connection to a speech server: contexts and clock offset."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ class OffsetSample:
 
 
 class ClockOffset:
-    """Server's monotonic clock minus ours, from the ping with the least round trip of the last few.
+    """Server's monotonic clock minus ours, from the recent ping of least round trip.
 
-    A sample's error is at most half its round trip (RFC 5905 section 8 uses the same rule).
+    Its error is at most half the round trip (as RFC 5905 section 8).
     """
 
     def __init__(self, keep: int = 8) -> None:
         self._samples: deque[OffsetSample] = deque(maxlen=keep)
 
     def add(self, sent: float, received: float, answered: float, returned: float) -> None:
-        """Add one exchange: sent, received there, sent there, received; in seconds."""
+        """Add times sent, received there, sent there, received; seconds."""
         rtt = max(0.0, (returned - sent) - (answered - received))
         offset = ((received - sent) + (answered - returned)) / 2
         self._samples.append(OffsetSample(offset, rtt))
@@ -74,26 +74,26 @@ class ClockOffset:
 
     @property
     def best(self) -> OffsetSample:
-        """The sample to trust; zero offset before the first ping."""
+        """Best sample; zero before the first ping."""
         return min(self._samples, key=lambda each: each.rtt_s, default=OffsetSample(0.0, 0.0))
 
 
 log = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 4 << 20
-"""A cancelled context's text, or a long list of voices, fits; nothing larger is ever sent."""
+"""Holds a cancelled context's text, or a long list of voices."""
 OUT_HIGH_BYTES = 64 << 10
-"""Size of the outbox above which ``append`` waits (backpressure)."""
+"""Outbox size at which ``append`` waits (backpressure)."""
 PEER_PING_S = 5.0
 PEER_TIMEOUT_S = 10.0
-"""A server that does not answer a WebSocket ping within this time is gone."""
+"""Timeout of a WebSocket ping."""
 SAME_VERSION = "Look at the server's log, and run the same version at both ends."
 DONE_KEPT = 64
-"""Contexts that are done and whose cancel still goes to the server."""
+"""Done contexts that can still be cancelled."""
 
 
 class ConnectionOwner(Protocol):
-    """Receives what becomes of a connection."""
+    """Receiver of a connection's events."""
 
     def lost(
         self, connection: ServerConnection, contexts: list[Context], error: SpeechError
@@ -103,7 +103,7 @@ class ConnectionOwner(Protocol):
 
 
 class ServerConnection:
-    """A WebSocket to a server: the protocol on it, its contexts and pending voice loads."""
+    """WebSocket to a server: protocol, contexts, voice loads."""
 
     def __init__(
         self,
@@ -119,9 +119,9 @@ class ServerConnection:
         self.protocol = ClientProtocol(last_no)
         self.draining = asyncio.Event()
         self.left = asyncio.Event()
-        """Set once no context can be opened on it."""
+        """Set once no context can be opened."""
         self.error: SpeechError | None = None
-        """Error that ended the connection; None while it is open."""
+        """Error that ended it, or None."""
         self.loads: dict[str, asyncio.Future[VoiceReady]] = {}
         """Pending voice loads, by request."""
         self.socket = socket
@@ -150,7 +150,7 @@ class ServerConnection:
         last_no: int = 0,
         api_key: str | None = None,
     ) -> ServerConnection:
-        """Connect; wait for the greeting and the first clock answer; see SpeechClient."""
+        """Connect, greeting and clock included; see SpeechClient."""
         try:
             async with asyncio.timeout(open_timeout):
                 socket = await connect(
@@ -247,7 +247,7 @@ class ServerConnection:
         return context
 
     def reopen(self, context: Context, opened: ContextOpen, window_ms: float) -> ContextOpen:
-        """Open a context again for what was ``opened`` elsewhere."""
+        """Reopen a context ``opened`` elsewhere."""
         options = {each.name: getattr(opened, each.name) for each in fields(opened)}
         del options["context_no"]
         options["window_ms"] = max(MIN_WINDOW_MS, window_ms)
@@ -259,7 +259,7 @@ class ServerConnection:
         self._wake.set()
 
     async def flush_out(self) -> None:
-        """Have the outbox written; wait while too much is queued (backpressure)."""
+        """Write the outbox; wait while it is full (backpressure)."""
         self._wake.set()
         if self.error is None and self.protocol.outbox.size > OUT_HIGH_BYTES:
             self.room.clear()
@@ -273,7 +273,7 @@ class ServerConnection:
         self.protocol.forget(context.context_no)
 
     def keep_done(self, context: Context) -> None:
-        """Keep a done context so that it can be cancelled; the oldest are forgotten."""
+        """Keep a done context for a cancel; the oldest are forgotten."""
         self._done.append(context)
         if len(self._done) > DONE_KEPT:
             self.forget(self._done.popleft())
@@ -399,7 +399,7 @@ class ServerConnection:
         context.fail(event.error)
 
     def lose(self, error: SpeechError) -> None:
-        """End the connection; every open context fails, or goes on elsewhere."""
+        """End it; open contexts fail or go elsewhere."""
         if self.error is not None:
             return
         self.error = error

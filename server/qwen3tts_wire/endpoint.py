@@ -1,11 +1,9 @@
-"""Base of both ends of ``qwen3tts.speech.v1``: protocol without I/O.
+"""Base of both ends of ``qwen3tts.speech.v1``, without I/O.
 
-Each end has four verbs: ``receive_data`` takes one WebSocket message, ``events_received`` returns
-what it meant, the ``send_*`` methods say something, ``data_to_send`` returns the WebSocket messages
-to write, in order. Nothing here waits, reads a clock or opens a socket.
-
-Bad input never raises. The server answers it with an ``error`` message; the client reports a
-``Violation``. The ``send_*`` methods raise ProtocolError when *this* side breaks the rules.
+``receive_data`` takes a WebSocket message, ``events_received`` returns its meaning, ``send_*``
+speak, ``data_to_send`` returns messages in order. Bad input never raises: the server answers
+``error``, the client reports a ``Violation``. ``send_*`` raise ProtocolError for this side's
+mistakes.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ Data = str | bytes
 
 
 class Outbox:
-    """Queue of WebSocket messages to write."""
+    """Queue of messages to write."""
 
     def __init__(self) -> None:
         self._data: list[Data] = []
         self.size = 0
-        """Bytes and characters that wait."""
+        """Waiting bytes and characters."""
 
     def put(self, data: Data) -> None:
         self._data.append(data)
@@ -60,7 +58,7 @@ class Outbox:
 
 @dataclass(frozen=True)
 class ContextBroken:
-    """Server side: the protocol itself ended a context; free what it holds."""
+    """Server side: the protocol ended a context; free its resources."""
 
     context_id: str
     error: SpeechError
@@ -68,7 +66,7 @@ class ContextBroken:
 
 @dataclass(frozen=True)
 class Violation:
-    """Client side: the server broke the protocol; the context, or all of it, is over."""
+    """Client side: protocol violation; the context, or all, is over."""
 
     error: ProtocolError
     context_no: int | None = None
@@ -110,20 +108,19 @@ class Endpoint(Generic[Event]):
     def __init__(self) -> None:
         self._events: list[Event] = []
         self.outbox = Outbox()
-        """Messages that ``data_to_send`` will return."""
 
     def data_to_send(self) -> list[Data]:
-        """Return the WebSocket messages to write, in order; each once."""
+        """Return the messages to write, in order, once."""
         return self.outbox.take()
 
     def events_received(self) -> list[Event]:
-        """Return what the received messages meant, in order; each once."""
+        """Return the received events, in order, once."""
         events, self._events = self._events, []
         return events
 
 
 class ContextRecord:
-    """State of one context at either end."""
+    """Context state at either end."""
 
     def __init__(self, opened: ContextOpen) -> None:
         self.opened = opened
@@ -131,7 +128,7 @@ class ContextRecord:
         self.joiner = SurrogateJoiner()
         self.chars = 0
         self.offset = 0
-        """Position after the last audio, in samples."""
+        """Position after the last audio, samples."""
 
     @property
     def no(self) -> int:

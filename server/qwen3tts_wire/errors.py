@@ -23,7 +23,7 @@ class SpeechError(Exception):
     code: ClassVar[str] = "internal_error"
     """Name of the error on the wire; stable."""
     retryable: ClassVar[bool] = False
-    """Whether the same request may succeed later."""
+    """True if the same request may succeed later."""
 
     def __init__(self, message: str, *, remedy: str = "", context_id: str | None = None) -> None:
         super().__init__(message)

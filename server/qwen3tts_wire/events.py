@@ -1,4 +1,4 @@
-"""Events of a context, and the bounded queue that holds them until they are read."""
+"""Context events and their bounded queue."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ class Started:
     """The server has accepted the context."""
 
     mode: str
-    """The mode really used."""
+    """Effective mode."""
     format: AudioFormat
     voice: str | None
     language: str | None
     ignored: tuple[str, ...]
-    """Options that the engine does not know."""
+    """Options unknown to the engine."""
     marks: Mapping[str, float]
     """Server-monotonic milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """Samples that follow on those before."""
+    """Consecutive samples."""
 
     pcm: bytes
     """In the context's format."""
     offset: int
-    """Position of the first sample in the context."""
+    """First sample's position in the context."""
     received_at: float = 0.0
-    """The client's monotonic clock, seconds."""
+    """Client's monotonic seconds."""
     clause_start: bool = False
-    """The first sample is the first of a clause."""
+    """True if it begins a clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Words of the audio that follows."""
+    """Words of the following audio."""
 
     words: tuple[Word, ...]
 
@@ -66,31 +66,28 @@ class Cancelled:
     """The answer to a cancel."""
 
     sent: int
-    """Samples that the server sent (received, where the server did not answer)."""
+    """Samples sent by the server (received, without its answer)."""
     generated: int
-    """Samples that the engine made (received, where the server did not answer)."""
+    """Samples made by the engine (likewise)."""
     text_heard: str
     text_remaining: str
     played: int = 0
-    """The position that the text was cut at."""
+    """Position of the text's cut."""
     confirmed: bool = True
-    """The server's answer; False: worked out here, because the server is gone or had forgotten."""
+    """False: computed here, without the server's answer."""
     marks: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The server was lost; following audio comes from another connection.
-
-    Positions go on. Words behind ``offset`` are sent again.
-    """
+    """Server change; positions go on, words behind ``offset`` are sent again."""
 
     offset: int
-    """Position at which the sound goes on."""
+    """Position where audio goes on."""
     char: int
-    """Position in the text where it goes on, in code points."""
+    """Text position where it goes on, code points."""
     gap_s: float
-    """Seconds from the last sound received to this."""
+    """Seconds without audio."""
     reason: str
     """Reason of the loss."""
 
@@ -99,14 +96,13 @@ Event = Started | Audio | Alignment | Done | Resumed
 
 
 class EventQueue:
-    """Queue of events for one reader."""
+    """Bounded queue of events, one reader."""
 
     def __init__(self, form: AudioFormat) -> None:
         self._width = form.bytes_per_sample
         self._events: deque[Event] = deque()
         self._arrived = asyncio.Event()
         self.samples = 0
-        """Samples that wait in it."""
 
     def __bool__(self) -> bool:
         return bool(self._events)
@@ -124,7 +120,7 @@ class EventQueue:
         return event
 
     def take_back(self, samples: int) -> int:
-        """Drop up to so many of the last samples; return how many were dropped."""
+        """Drop up to so many last samples; return the count."""
         back = 0
         kept: list[Event] = []
         while back < samples and self._events:

@@ -1,7 +1,7 @@
-"""Kinds of message fields, and messages as JSON text.
+"""Kinds of message fields, and messages as JSON.
 
-A field is declared once, as ``Annotated[str, Text(1, 128)]``; reader, writer, errors and, through a
-test, ``docs/protocol.md`` follow from that.
+A field is declared once, as ``Annotated[str, Text(1, 128)]``: reader, writer, errors and
+(tested) ``docs/protocol.md`` follow.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ JSON = dict[str, Any]
 
 
 class Kind(Protocol):
-    """A kind of field: its check and its description."""
+    """Kind of field: check and description."""
 
     def check(self, value: object, where: str) -> Any:
-        """Return the value as Python holds it; BadRequest or LimitExceeded names ``where``."""
+        """Return the Python value; BadRequest or LimitExceeded names ``where``."""
 
     def describe(self) -> str:
-        """Return the kind and its bounds, as the documentation prints them."""
+        """Return kind and bounds for the documentation."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A string of ``low`` to ``high`` code points."""
+    """String of ``low`` to ``high`` code points."""
 
     low: int
     high: int
     printable: bool = False
-    """Refuse control characters, line breaks and lone surrogates: for names, not for speech."""
+    """Refuse control characters, line breaks, lone surrogates: for names."""
 
     def check(self, value: object, where: str) -> str:
         if not isinstance(value, str):
@@ -62,7 +62,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Whole:
-    """A whole number from ``low`` to ``high``, both included."""
+    """Whole number from ``low`` to ``high``."""
 
     low: int
     high: int
@@ -80,7 +80,7 @@ class Whole:
 
 @dataclasses.dataclass(frozen=True)
 class Real:
-    """A finite number from ``low`` to ``high``, both included."""
+    """Finite number from ``low`` to ``high``."""
 
     low: float
     high: float
@@ -126,7 +126,7 @@ class OneOf:
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """An object of names and finite numbers, such as the timing marks."""
+    """Object of names and finite numbers."""
 
     def check(self, value: object, where: str) -> dict[str, float]:
         if not isinstance(value, dict) or len(value) > 64:
@@ -140,7 +140,7 @@ class Numbers:
 
 @dataclasses.dataclass(frozen=True)
 class Many:
-    """A list of at most ``high`` items of one kind."""
+    """List of at most ``high`` items."""
 
     item: Kind
     high: int
@@ -162,7 +162,7 @@ class Record:
 
     of: type
     strict: bool = True
-    """Refuse unknown fields by name (what a server reads) or ignore them (what a client reads)."""
+    """Refuse unknown fields (server) or ignore them (client)."""
 
     def check(self, value: object, where: str) -> Any:
         if not isinstance(value, dict):
@@ -187,7 +187,7 @@ class OrNull:
 
 
 def kinds(of: type) -> Mapping[str, tuple[Kind, bool]]:
-    """Return each field's kind, and whether it is required."""
+    """Return each field's kind and whether it is required."""
     return _kinds(of)
 
 
@@ -214,7 +214,7 @@ def _kind(hint: Any) -> Kind:
 
 
 def read(of: type, fields: Mapping[str, object], *, where: str, strict: bool) -> Any:
-    """Build the dataclass ``of`` from an object read; errors name the field."""
+    """Build the dataclass ``of``; errors name the field."""
     known = kinds(of)
     if strict:
         for name in fields:
@@ -233,7 +233,7 @@ def read(of: type, fields: Mapping[str, object], *, where: str, strict: bool) ->
 
 
 def write(value: Any) -> Any:
-    """Return a dataclass, tuple or dictionary as JSON holds it; None fields are left out."""
+    """Return JSON types, without None fields."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             name: write(item)
@@ -256,21 +256,21 @@ def _json_type(value: object) -> str:
 
 @dataclass(frozen=True)
 class DecodeError:
-    """A message that could not be read."""
+    """Unreadable message."""
 
     error: SpeechError
     type: str | None = None
-    """Its type, where it could be read."""
+    """Type, where readable."""
     context_id: str | None = None
-    """The context it names, where that much could be read."""
+    """Context, where readable."""
     request_id: str | None = None
 
 
 def decode(text: str, kinds: Mapping[str, type], *, strict: bool) -> Any | DecodeError | None:
-    """Decode one JSON message of the given types.
+    """Decode a JSON message of the given types.
 
-    ``strict`` (a server) refuses unknown types and fields by name; otherwise (a client) unknown
-    fields are ignored and an unknown type gives None.
+    ``strict`` (server) refuses unknown types and fields by name; else unknown fields are ignored
+    and an unknown type gives None.
     """
     try:
         fields = json.loads(
@@ -306,7 +306,7 @@ def decode(text: str, kinds: Mapping[str, type], *, strict: bool) -> Any | Decod
 
 
 def encode(message: Any) -> str:
-    """Return a message as JSON text that is valid Unicode."""
+    """Return valid-Unicode JSON text."""
     text = json.dumps(
         {"type": message.type, **write(message)}, ensure_ascii=False, separators=(",", ":")
     )

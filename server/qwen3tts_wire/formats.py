@@ -1,4 +1,4 @@
-"""Audio formats, audio frames and the loudness of their samples."""
+"""Audio formats, frames and levels."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ RATE_MIN, RATE_MAX = 8000, 48_000
 
 @dataclass(frozen=True)
 class AudioFormat:
-    """Encoding and rate of samples. Our own protocol serves the pairs in ``FORMATS``."""
+    """Encoding and rate; our protocol serves ``FORMATS``."""
 
     encoding: Annotated[str, Text(1, 64, printable=True)] = "pcm_s16le"
-    """``pcm_s16le``: two bytes a sample, little-endian; ``mulaw``, ``alaw``: one (ITU-T G.711)."""
+    """``pcm_s16le`` (little-endian), or ``mulaw``, ``alaw`` (ITU-T G.711)."""
     sample_rate: Annotated[int, Whole(RATE_MIN, RATE_MAX)] = 24000
     """Hertz."""
 
@@ -33,12 +33,12 @@ class AudioFormat:
 
     @property
     def producible(self) -> bool:
-        """Whether a server can make it: those in ``FORMATS``, and linear PCM at any rate."""
+        """True for ``FORMATS``, and linear PCM at any rate."""
         linear = self.encoding == "pcm_s16le" and RATE_MIN <= self.sample_rate <= RATE_MAX
         return linear or self in FORMATS
 
     def checked(self) -> AudioFormat:
-        """Return the format if it is served; else raise BadRequest."""
+        """Return it if served; raises BadRequest."""
         if self not in FORMATS:
             raise BadRequest(
                 f"The format {self.encoding} at {self.sample_rate} Hz is not served.",
@@ -59,19 +59,19 @@ FORMATS = (
 DEFAULT_FORMAT = FORMATS[0]
 
 HEADER = struct.Struct("<BBHIQ")
-"""Header version, flags, reserved (0), context_no, offset: 16 bytes, little-endian."""
+"""Version, flags, reserved (0), context_no, offset: 16 bytes, little-endian."""
 HEADER_VERSION = 1
 CLAUSE_START = 0x01
-"""Flag: the first sample of this frame is the first of a clause."""
+"""Flag: the frame begins a clause."""
 
 
 @dataclass(frozen=True)
 class AudioFrame:
-    """A binary message: consecutive samples of one context."""
+    """Binary message: consecutive samples of a context."""
 
     context_no: int
     offset: int
-    """Position of the first sample in the context, in samples of its rate."""
+    """First sample's position in the context, samples."""
     data: bytes
     flags: int = 0
 
@@ -81,7 +81,7 @@ class AudioFrame:
 
     @classmethod
     def from_bytes(cls, message: bytes) -> AudioFrame:
-        """Parse a binary message; raises ProtocolError."""
+        """Parse a message; raises ProtocolError."""
         if len(message) < HEADER.size:
             raise ProtocolError(
                 f"A binary message of {len(message)} bytes is shorter than its header."
@@ -93,13 +93,13 @@ class AudioFrame:
 
 
 AUDIBLE = 327
-"""1 % of full scale, as for the mark ``first_audible``; less is a pause."""
+"""1 % of full scale, as for ``first_audible``."""
 BLOCK_S = 0.0025
-"""Quiet places are looked for in steps of this length."""
+"""Step of the search for quiet places."""
 
 
 def levels(data: bytes, form: AudioFormat) -> array[int]:
-    """Return the distance of each sample from zero, 0 to 32768; shape [samples]."""
+    """Return absolute samples, 0 to 32768; shape [samples]."""
     if form.encoding == "pcm_s16le":
         samples = array("h", data[: len(data) // 2 * 2])
         if sys.byteorder == "big":
@@ -110,13 +110,13 @@ def levels(data: bytes, form: AudioFormat) -> array[int]:
 
 
 def audible(data: bytes, form: AudioFormat) -> tuple[int, int]:
-    """Return the first audible sample and the one after the last; both 0 where all is silent."""
+    """Return the first audible sample and the end of the last; 0, 0: silent."""
     loud = bytes(level > AUDIBLE for level in levels(data, form))
     return max(0, loud.find(1)), loud.rfind(1) + 1
 
 
 def quietest(data: bytes, form: AudioFormat) -> int:
-    """Return the quietest sample, at which a cut is least audible; the last of equals."""
+    """Return the quietest sample, the last of equals."""
     height = levels(data, form)
     step = max(1, int(BLOCK_S * form.sample_rate))
     best, place = 1 << 16, len(height)

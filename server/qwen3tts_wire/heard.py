@@ -1,4 +1,4 @@
-"""Text heard: words on the audio timeline, cut at a playout position."""
+"""Text heard at a playout position."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ class Word:
     """A spoken word."""
 
     text: str
-    """The word as it was given to the engine."""
+    """As given to the engine."""
     start: int
-    """First sample, counted at the context's rate from the context's first sample."""
+    """First sample at the context's rate."""
     end: int
-    """First sample after the word."""
+    """First sample after it."""
     char_start: int
-    """Offset of the word in the context's original text, in code points."""
+    """Offset in the context's text, code points."""
     char_end: int
-    """Offset of the first code point after the word."""
+    """Offset after it."""
     precision: str = "exact"
-    """Precision of ``start`` and ``end``: ``exact`` or ``estimated``."""
+    """``exact`` or ``estimated``."""
     precision_ms: float | None = None
-    """Error bound of 95 of 100 words, where it was measured."""
+    """Error bound of 95 of 100 words, if measured."""
 
     def moved(self, samples: int) -> Word:
         return replace(self, start=self.start + samples, end=self.end + samples)
@@ -34,7 +34,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Heard:
-    """A text cut at a playout position; ``text_heard + text_remaining`` is the whole text."""
+    """Text cut at a playout position; both parts are all text."""
 
     text_heard: str
     text_remaining: str
@@ -42,11 +42,11 @@ class Heard:
 
 
 def heard(text: str, words: Sequence[Word], position: int, *, total: int | None = None) -> Heard:
-    """Cut ``text`` at the playout position ``position``, in samples.
+    """Cut ``text`` at the playout position ``position``, samples.
 
-    A word is heard when half of it was played: an engine may count the pause after a word as part
-    of it, and a barge-in reacts to a word begun. Closing punctuation belongs to its word. ``total``
-    is the length of a done context: a listener who reached it has heard everything.
+    A word is heard when half was played: engines may count its pause, and barge-in reacts to a
+    begun word. Closing punctuation belongs to it. ``total``: length of a done context; a
+    listener there heard everything.
     """
     if total is not None and position >= total:
         return Heard(text, "", len(words))

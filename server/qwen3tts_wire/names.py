@@ -1,4 +1,4 @@
-"""Names of languages, and the nearest known names to a mistyped one."""
+"""Language names, and known names near a mistyped one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ yue=Cantonese zh=Chinese zu=Zulu
 _LANGUAGES: Mapping[str, str] = MappingProxyType(
     dict(each.split("=", 1) for each in _TABLE.split())
 )
-"""By the primary subtag; an underscore is a blank."""
+"""By primary subtag; underscore for blank."""
 
 _SUBTAGS: Mapping[str, str] = MappingProxyType(
     {
@@ -73,7 +73,7 @@ _SUBTAGS: Mapping[str, str] = MappingProxyType(
         "za": "South Africa",
     }
 )
-"""Regions, scripts and variants of the tags that the voices have."""
+"""Regions, scripts and variants of voices' tags."""
 _PRIVATE: Mapping[str, str] = MappingProxyType(
     {
         "balear": "Balearic",
@@ -89,7 +89,7 @@ _PRIVATE: Mapping[str, str] = MappingProxyType(
         "west": "Western",
     }
 )
-"""Subtags behind ``x``, as the voices of eSpeak NG have them."""
+"""Subtags behind ``x`` of eSpeak NG's voices."""
 _WHOLE: Mapping[str, str] = MappingProxyType(
     {
         "art-x-pyash": "Pyash",
@@ -102,7 +102,7 @@ _WHOLE: Mapping[str, str] = MappingProxyType(
 
 
 def language_name(tag: str) -> str:
-    """Return a language's English name, such as ``English (United States)``; else the tag."""
+    """Return an English name, as ``English (United States)``; else the tag."""
     key = tag.strip().lower().replace("_", "-")
     if whole := _WHOLE.get(key):
         return whole
@@ -124,7 +124,7 @@ def language_name(tag: str) -> str:
 
 
 def tag_of(name: str) -> str | None:
-    """Return a language's tag by its English name, in any case; None: unknown."""
+    """Return an English name's tag, or None."""
     return _BY_NAME.get(" ".join(name.lower().split()))
 
 
@@ -145,14 +145,14 @@ _BY_NAME: Mapping[str, str] = MappingProxyType(
 
 MOST = 3
 LONGEST_CHARS = 64
-"""A longer name is compared by its beginning: the distance costs the product of both lengths."""
+"""Compared beginning: the distance costs both lengths' product."""
 WORST_SHARE = 0.5
-"""A name is near while fewer than this share of the longer one's characters must change."""
+"""Share of changed characters below which a name is near."""
 _PART = re.compile(r"[^\W_]+")
 
 
 class NamedVoice(Protocol):
-    """A voice as a list of voices has it."""
+    """Listed voice."""
 
     @property
     def id(self) -> str: ...
@@ -165,7 +165,7 @@ class NamedVoice(Protocol):
 
 
 def edit_distance(first: str, second: str) -> int:
-    """Return the optimal string alignment distance: insert, delete, replace, swap neighbours."""
+    """Return the optimal string alignment distance (insert, delete, replace, swap)."""
     before: list[int] = []
     last = list(range(len(second) + 1))
     for row, char in enumerate(first, 1):
@@ -185,9 +185,9 @@ def edit_distance(first: str, second: str) -> int:
 
 
 def nearest(wanted: str, known: Iterable[str], most: int = MOST) -> list[str]:
-    """Return up to ``most`` known names, nearest first; case is ignored.
+    """Return up to ``most`` near names, nearest first, in any case.
 
-    A name with ``wanted`` as one of its parts (``joe`` in ``en_US-joe-medium``) is near.
+    A name with ``wanted`` as a part (``joe`` in ``en_US-joe-medium``) is near.
     """
     key = wanted.casefold()[:LONGEST_CHARS]
     found = []
@@ -213,11 +213,10 @@ def _distance(key: str, name: str) -> int | None:
 def near_voices(
     wanted: str, voices: Sequence[NamedVoice], language: str | None = None, most: int = MOST
 ) -> list[str]:
-    """Return the ids of up to ``most`` voices that may be meant, nearest first.
+    """Return up to ``most`` near voice ids, nearest first.
 
-    Only of one language, where it is known: ``language``, else the one ``wanted`` begins with
-    (``en-uk``); without a near name, its first voices. An id found by its voice's name is followed
-    by that name in brackets.
+    Of one language if known: ``language``, else ``wanted``'s beginning (``en-uk``); without a
+    near name its first voices. An id found by name has it in brackets.
     """
     within = _primary(language or "") or _primary(wanted)
     same = [each for each in voices if _primary(each.language) == within]
@@ -240,7 +239,7 @@ def _near_of(wanted: str, voices: Sequence[NamedVoice], most: int) -> list[str]:
 
 
 def near_hint(near: Sequence[str]) -> str:
-    """Return the sentence that suggests near names; empty without any."""
+    """Return a sentence with near names, or empty."""
     return f"Near it: {', '.join(near)}." if near else ""
 
 

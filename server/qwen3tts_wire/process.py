@@ -1,4 +1,4 @@
-"""The process: garbage collection, descriptors, children's environment, files replaced whole."""
+"""Process-wide: garbage collection, descriptors, child environment, atomic files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 DUE = 10
-"""After so many full collections a sweep is due: 700,000 objects at least have come."""
+"""Full collections between sweeps: at least 700,000 objects."""
 
 
 class Heap:
-    """Garbage collector, frozen while it has holders; restored when the last one leaves."""
+    """Garbage collector, frozen while held."""
 
     def __init__(self) -> None:
         self.holders = 0
@@ -31,16 +31,14 @@ class Heap:
 
     @property
     def due(self) -> bool:
-        """Whether enough garbage may have come for a sweep while no sound plays."""
+        """True if enough garbage may have come for a sweep."""
         return self.held and _full_collections() - self._swept >= DUE
 
     def hold(self, *, collect: bool = True) -> None:
-        """Freeze everything allocated so far; `release` as often.
+        """Freeze all allocated so far; `release` as often.
 
         Args:
-            collect: collect garbage first, which stops the process once; without it that garbage
-            stays
-                until a `sweep`.
+            collect: collect first, which stops the process once; else a `sweep` does.
         """
         self.holders += 1
         if collect:
@@ -50,11 +48,11 @@ class Heap:
 
     @contextlib.contextmanager
     def held_by(self, busy: Callable[[], bool], *, collect: bool = False) -> Iterator[None]:
-        """Hold it for the duration of the block.
+        """Hold it in the block.
 
         Args:
-            busy: whether the holder plays sound now; `sweep_if_idle` then does nothing.
-            collect: as for `hold`; not while another holder may play sound.
+            busy: returns whether audio plays; `sweep_if_idle` then waits.
+            collect: as `hold`; not while another holder may play.
         """
         with self.heeds(busy):
             self.hold(collect=collect)
@@ -65,7 +63,7 @@ class Heap:
 
     @contextlib.contextmanager
     def heeds(self, busy: Callable[[], bool]) -> Iterator[None]:
-        """Have `sweep_if_idle` do nothing while ``busy``, without holding it."""
+        """Block `sweep_if_idle` while ``busy``, without holding."""
         self._busy.append(busy)
         try:
             yield
@@ -73,12 +71,12 @@ class Heap:
             self._busy.remove(busy)
 
     def sweep_if_idle(self) -> None:
-        """`sweep` if it is due and no holder is busy. Call it when a call has ended."""
+        """Sweep if due and no holder is busy, at a call's end."""
         if self.due and not any(busy() for busy in self._busy):
             self.sweep()
 
     def sweep(self) -> None:
-        """Collect everything and freeze again. Call it while no sound plays."""
+        """Collect and freeze again; not while audio plays."""
         if self.held:
             gc.unfreeze()
             gc.collect()
@@ -97,7 +95,7 @@ def _full_collections() -> int:
 
 
 heap = Heap()
-"""There is one collector in a process."""
+"""The process's collector."""
 
 
 ALLOWED: Final = frozenset(
@@ -113,13 +111,13 @@ ALLOWED: Final = frozenset(
         *("MALLOC_ARENA_MAX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
     )
 )
-"""Variables that every child may have; and those of the locale, ``LC_…``."""
+"""Variables of every child, besides the locale's ``LC_…``."""
 PLAYING: Final = (
     *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"),
     *("PULSE_SERVER", "PULSE_SINK", "PULSE_COOKIE", "PULSE_RUNTIME_PATH", "PIPEWIRE_REMOTE"),
     *("PIPEWIRE_RUNTIME_DIR", "ALSA_CARD", "ALSA_CONFIG_PATH", "AUDIODEV", "SDL_AUDIODRIVER"),
 )
-"""Further ones of a program that plays sound."""
+"""More for a program that plays audio."""
 
 
 def child_environment(
@@ -128,12 +126,12 @@ def child_environment(
     roots: Iterable[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the environment of a child process.
+    """Return a child's environment.
 
     Args:
-        also: further variables that it may have.
-        roots: folders put before Python's import path.
-        environ: the parent's; None: that of this process.
+        also: further variables.
+        roots: folders before the import path.
+        environ: the parent's; None: this process's.
     """
     parent = os.environ if environ is None else environ
     allowed = ALLOWED | set(also)
@@ -151,19 +149,19 @@ def child_environment(
 log = logging.getLogger(__name__)
 
 OTHER_FILES = 512
-"""Pipes to workers, files of voices, of records and of the libraries."""
+"""Pipes, voices, records and libraries."""
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Write a file of mode 0600 beside its place, then rename it: readers see all of it or none.
+    """Replace a file (mode 0600) atomically.
 
     Args:
-        path: place of the file; its folder exists.
-        data: the whole content.
-        durable: whether content and name survive a power cut when this returns.
+        path: in an existing folder.
+        data: content.
+        durable: survive a power cut.
 
     Raises:
-        OSError: it cannot be written; the old file stays.
+        OSError: the old file stays.
     """
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
@@ -189,10 +187,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def raise_descriptor_limit(wanted: int) -> int:
-    """Raise the soft limit of open descriptors as far as the hard one allows; return it.
+    """Raise the soft descriptor limit up to the hard one; return it.
 
     Args:
-        wanted: sockets and files that this process needs.
+        wanted: sockets and files needed.
     """
     wanted += OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -19,7 +19,11 @@ from qwen3tts_wire.states import CLIENT, ContextState, move
 
 @dataclass(frozen=True)
 class Resume:
-    """How a client reconnects after a lost connection. Raises ValueError for an invalid setting."""
+    """Policy of reconnecting after a lost connection.
+
+    Raises:
+        ValueError: an invalid setting.
+    """
 
     within_s: float = 10.0
     """Time to reconnect; then the contexts end with ConnectionLost."""

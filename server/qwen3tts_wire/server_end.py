@@ -40,18 +40,18 @@ class ServerProtocol(Endpoint[ServerEvent]):
     """The server's end of one connection."""
 
     KEPT_FAILED = 256
-    """Failed contexts remembered, so that what crossed the error is not an error again."""
+    """Failed contexts remembered: messages crossing the error are no errors."""
 
     def __init__(
         self, limits: Limits | None = None, on_error: Callable[[str], None] | None = None
     ) -> None:
-        """Call ``on_error`` with the code of every error that is answered."""
+        """``on_error`` gets each answered error's code."""
         super().__init__()
         self.limits = limits or Limits()
         self._on_error = on_error or (lambda _code: None)
         self._contexts: dict[str, ContextRecord] = {}
         self._failed: OrderedDict[str, None] = OrderedDict()
-        """Ids of the contexts that an error ended or refused, the latest last."""
+        """Ids of failed or refused contexts, latest last."""
         self._highest_no = 0
 
     # --- receiving ---
@@ -216,7 +216,7 @@ class ServerProtocol(Endpoint[ServerEvent]):
         self.outbox.put(encode(AlignmentInfo(context_id, tuple(words))))
 
     def send_audio(self, context_id: str, data: bytes, *, flags: int = 0) -> AudioFrame:
-        """Send the next samples; the offset is counted here."""
+        """Send samples; counts the offset."""
         context = self._move(context_id, AUDIO)
         frame = AudioFrame(context.no, context.offset, data, flags)
         context.offset += len(data) // context.opened.format.bytes_per_sample
@@ -228,7 +228,7 @@ class ServerProtocol(Endpoint[ServerEvent]):
         self.outbox.put(encode(message))
 
     def send_cancelled(self, message: ContextCancelled) -> None:
-        """Answer a cancel; audio of the context still in the outbox is dropped."""
+        """Answer a cancel; queued audio is dropped."""
         self._move(message.context_id, message.type)
         self.outbox.put(encode(message))
         self.forget(message.context_id)
@@ -261,7 +261,7 @@ _CARRIES_TEXT = frozenset({TextAppend.type, TextFlush.type, TextEnd.type, Contex
 
 
 def _may_be_voice(data: str) -> bool:
-    """Return whether a long message parses quickly: few fields, one long. Base64 has no commas."""
+    """Return whether a long message parses quickly: few fields, one long (base64 has no commas)."""
     return VoiceLoad.type in data and sum(map(data.count, ",[{\\")) <= 16_384
 
 
@@ -271,13 +271,12 @@ _REMEDIES = {
     "protocol_error": "docs/protocol.md has what each state of a context allows.",
     "server_busy": "Connect again, or try again later.",
 }
-"""Remedies for errors without one."""
+"""Default remedies."""
 
 
 def error_info(
     error: SpeechError, *, ends: str = "none", request_id: str | None = None
 ) -> ErrorInfo:
-    """Return the message for an error."""
     return ErrorInfo(
         code=error.code,
         message=error.message[:4096],

@@ -1,4 +1,4 @@
-"""Server-sent events, as a parser without I/O (WHATWG HTML, section 9.2.6)."""
+"""Server-sent events parser (WHATWG HTML, section 9.2.6), without I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from qwen3tts_wire.errors import LimitExceeded
 
 MAX_EVENT_CHARS = 1 << 20
-"""Bound on one event, its longest line included."""
+"""Event bound, longest line included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +16,14 @@ class SseEvent:
     """An event with data."""
 
     event: str
-    """Its type; ``message`` by default."""
+    """Type, by default ``message``."""
     data: str
 
 
 class SseParser:
-    """Parser of server-sent events; lines end with CR, LF or both, wherever the bytes were cut.
+    """Incremental parser; lines end with CR, LF or both.
 
-    Broken UTF-8 is replaced, as the standard asks; an event without its empty line was cut off.
+    Broken UTF-8 is replaced, as the standard asks; an unterminated event is dropped.
     """
 
     def __init__(self, max_event_chars: int = MAX_EVENT_CHARS) -> None:
@@ -36,7 +36,7 @@ class SseParser:
         self._after_cr = False
 
     def push(self, data: bytes) -> list[SseEvent]:
-        """Return the events complete by now; LimitExceeded above ``max_event_chars``."""
+        """Return the complete events; LimitExceeded above ``max_event_chars``."""
         text = self._decoder.decode(data)
         if not text:
             return []

@@ -1,15 +1,9 @@
-"""Life of a context as two state tables: the server's view and the client's.
+"""Context states as two tables, the server's and the client's view.
 
-Both ends see the same messages in different orders, because they cross on the way; therefore two
-tables.
-
-- The server decides. An end on its way while the engine fails arrives in FAILED, where everything
-  from the client is ignored.
-- From the moment the client cancels, audio on its way is dropped (CANCELLING), until the server's
-  answer ends the context.
-- ``context.cancel`` is legal after ``context.done``, because a client still plays then.
-
-A missing pair is illegal: it is answered with an error, and nothing changes.
+Messages cross, so both ends see different orders. The server decides: in FAILED all from the
+client is ignored. After the client's cancel audio is dropped (CANCELLING) until the answer.
+``context.cancel`` is legal after ``context.done``, as a client still plays. A missing pair is
+illegal: answered with an error, without effect.
 """
 
 from __future__ import annotations
@@ -23,19 +17,18 @@ class ContextState(Enum):
     """State of a context."""
 
     NEW = auto()
-    """Not yet opened."""
     OPEN = auto()
-    """Text may come, audio may go."""
+    """Text and audio flow."""
     ENDING = auto()
-    """All text is there; audio may go."""
+    """Text ended; audio flows."""
     DONE = auto()
-    """All audio was sent; it may still be playing."""
+    """All audio sent; it may still play."""
     CANCELLING = auto()
-    """``context.cancel`` is under way; no audio counts any more."""
+    """Cancel pending; no audio counts."""
     CANCELLED = auto()
-    """Over, by ``context.cancelled``."""
+    """Ended by ``context.cancelled``."""
     FAILED = auto()
-    """Over, by ``error``."""
+    """Ended by ``error``."""
 
     __hash__ = object.__hash__
     """States are looked up for each message; ``Enum`` hashes their names in Python."""
@@ -44,9 +37,9 @@ class ContextState(Enum):
 NEW, OPEN, ENDING, DONE, CANCELLING, CANCELLED, FAILED = ContextState
 
 AUDIO = "audio"
-"""The binary message, in the tables."""
+"""Binary message."""
 FAILURE = "error"
-"""An error that ends the context."""
+"""Error ending the context."""
 
 Table = dict[tuple[ContextState, str], ContextState]
 
@@ -100,11 +93,11 @@ CLIENT: Table = {
 }
 
 OVER = frozenset({CANCELLED, FAILED})
-"""States after which nothing of the context comes."""
+"""Final states."""
 
 
 def move(table: Table, state: ContextState, message: str) -> ContextState:
-    """Return the state after ``message``; ProtocolError where the table has none."""
+    """Return the next state; ProtocolError without one."""
     try:
         return table[state, message]
     except KeyError:

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 CLOSE_WITHIN_S = 2.0
 """Timeout of BYE and REGISTER responses on ``close``."""
 DRAIN_WITHIN_S = 5.0
-"""How long ``drain`` waits for the registrars."""
+"""Timeout of the registrars' answers in ``drain``."""
 
 
 class SipEndpoint:
@@ -277,7 +277,7 @@ class SipEndpoint:
 
     @property
     def draining(self) -> bool:
-        """Whether new calls are refused."""
+        """True while new calls are refused."""
         return bool(self.agent.draining)
 
     async def drain(self) -> None:

@@ -55,7 +55,7 @@ class SipCall:
         self._answered: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
         self.ended: Ended | None = None
-        """How the call ended, once it has."""
+        """End of the call, once reached."""
         self.remote_sdp: str | None = core.offer if isinstance(core, IncomingCall) else None
         """The far end's last SDP."""
         core.notify = self._notify

@@ -131,7 +131,7 @@ class StoredVoice:
     created: float
     """Seconds since 1970."""
     bytes: int
-    """Of recording or embedding."""
+    """Size of recording or embedding."""
     seconds: float | None
     """Duration; None: unknown, or an embedding."""
     ref_text: str | None

@@ -1,4 +1,4 @@
-"""Child processes: their messages, the parent's side and the child's side.
+"""Child processes: messages, parent's and child's side.
 
-Nothing is imported here, so that a child starts quickly.
+Imports nothing, so that a child starts quickly.
 """

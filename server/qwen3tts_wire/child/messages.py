@@ -1,7 +1,7 @@
-"""Messages between a program and its child process, over the child's standard input and output.
+"""Messages with a child process over its standard input and output.
 
-A message is the lengths of its two parts (u32, big-endian), a JSON object with its ``kind`` and
-fields, and binary data, such as samples. Never pickles: children work on data of strangers.
+Two lengths (u32, big-endian), a JSON object with ``kind`` and fields, and binary data. Never
+pickles: children process strangers' data.
 """
 
 from __future__ import annotations
@@ -13,37 +13,36 @@ from typing import Any, NoReturn
 
 HEAD = struct.Struct("!II")
 MAX_JSON = 1 << 20
-"""Bytes; the longest real one lists the voices of an engine."""
+"""Bytes; the longest real one lists an engine's voices."""
 MAX_DATA = 1 << 22
 """Bytes: 65 s of 16-bit sound at 32 kHz."""
 
 
 class BadMessage(ValueError):
-    """The bytes are not a message; nothing after them can be read."""
+    """The bytes are not a message; the stream is unusable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A kind, fields that JSON can hold, and data."""
+    """Kind, JSON fields and binary data."""
 
     kind: str
     fields: dict[str, Any] = field(default_factory=dict, repr=False)
     data: bytes = field(default=b"", repr=False)
 
     def encode(self) -> bytes:
-        """Encode for the pipe."""
         head = json.dumps({"kind": self.kind, **self.fields}).encode()
         return HEAD.pack(len(head), len(self.data)) + head + self.data
 
 
 class Decoder:
-    """Incremental decoder: bytes in, messages out, however the bytes were cut."""
+    """Incremental decoder of messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def push(self, data: bytes) -> list[Message]:
-        """Return the messages that are complete with ``data``.
+        """Return the messages complete by now.
 
         Raises:
             BadMessage: the bytes are not a message.

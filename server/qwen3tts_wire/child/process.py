@@ -1,7 +1,7 @@
-"""A child process that exchanges messages with this one: the parent's side.
+"""Child process exchanging messages: the parent's side.
 
-The child's first answer is ``ready`` with its facts, or ``missing`` with a reason and a remedy. It
-ends when its standard input ends, so it never outlives its parent.
+Its first answer is ``ready`` with facts, or ``missing`` with reason and remedy. It ends with its
+standard input, so never outlives its parent.
 """
 
 from __future__ import annotations
@@ -33,23 +33,20 @@ class StartTimeout(StartFailed):
 
 
 class ChildUnable(StartFailed):
-    """The child said itself why it cannot work, in a sentence, and the remedy."""
+    """The child cannot work, with its own reason and remedy."""
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command line that runs ``module`` as a child.
-
-    ``-P``: nothing is imported from the current folder.
-    """
+    """Return the command line of ``module``; ``-P`` imports nothing from the current folder."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def environment(module: str, *, also: Iterable[str] = ()) -> dict[str, str]:
-    """Return the environment of a child that runs ``module``: no key of ours, our import roots.
+    """Return a child's environment: none of our keys, our import roots.
 
     Args:
-        module: of one of our packages, installed or not.
-        also: further variables that it may have.
+        module: of our packages, installed or not.
+        also: further variables.
     """
     package = import_module(module.partition(".")[0])
     roots = [str(Path(each.__path__[0]).resolve().parent) for each in (package, qwen3tts_wire)]
@@ -57,17 +54,17 @@ def environment(module: str, *, also: Iterable[str] = ()) -> dict[str, str]:
 
 
 class ChildProcess:
-    """One child process, from its start to its end.
+    """One child process.
 
     Args:
         command: starts it.
-        environment: its environment variables.
-        on_message: receives each message except the first answer; may raise BadMessage, for which
-            the child is killed.
-        on_end: called once, when the process that was started has ended; ``reason`` says why.
-        name: of its tasks, for debugging.
-        end_s: how long it may take to end by itself once its standard input is closed.
-        keep_errors: characters of its standard error to keep; 0: it is discarded.
+        environment: its variables.
+        on_message: receives messages after the first; may raise BadMessage, which kills the
+            child.
+        on_end: called once with the ``reason``.
+        name: of its tasks.
+        end_s: time to end once its standard input is closed.
+        keep_errors: characters of standard error to keep; 0: none.
     """
 
     def __init__(
@@ -89,11 +86,11 @@ class ChildProcess:
         self._end_s = end_s
         self._keep_errors = keep_errors
         self.errors = ""
-        """End of what it wrote to its standard error."""
+        """End of its standard error."""
         self.reason = ""
-        """Why it ended, or is about to; empty while it works."""
+        """Reason of its end; empty while it works."""
         self.lost = False
-        """Whether it was ready and then ended while this process goes on."""
+        """True if it ended after ready while this process goes on."""
         self.ended = False
         self._process: asyncio.subprocess.Process | None = None
         self._ready: asyncio.Future[dict[str, Any]] | None = None
@@ -101,16 +98,15 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         if self._process is None:
             raise RuntimeError("the process has not been started")
         return self._process.pid
 
     async def start(self, timeout_s: float) -> dict[str, Any]:
-        """Start the process, wait until it is ready, and return its facts.
+        """Start, wait until ready, return its facts.
 
         Raises:
-            StartFailed: it did not become ready; nothing of it is left.
+            StartFailed: it did not become ready; nothing is left.
         """
         keep = self._keep_errors > 0
         try:
@@ -145,19 +141,19 @@ class ChildProcess:
                 await asyncio.wait(self._readers)
 
     def send(self, message: Message) -> None:
-        """Send a message; to a process that is ending it is dropped."""
+        """Send a message; dropped once it is ending."""
         stdin = None if self._process is None else self._process.stdin
         if stdin is not None and not stdin.is_closing():
             stdin.write(message.encode())
 
     def kill(self, reason: str) -> None:
-        """Kill the process, unless it has ended."""
+        """Kill it if it has not ended."""
         self.reason = self.reason or reason
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
     async def close(self) -> None:
-        """Close its standard input, at which it ends; kill it if it does not."""
+        """Close its standard input; kill it if it does not end."""
         process = self._process
         if process is None or process.stdin is None:
             return
@@ -199,14 +195,12 @@ class ChildProcess:
                 ready.set_exception(ChildUnable(str(reason or ""), str(remedy or "")))
 
     async def _read_errors(self) -> None:
-        """Keep the end of what it writes; a full pipe would block it."""
         assert self._process is not None
         assert self._process.stderr is not None
         while data := await self._process.stderr.read(1 << 12):
             self.errors = (self.errors + data.decode("utf-8", "replace"))[-self._keep_errors :]
 
     async def _reap(self, process: asyncio.subprocess.Process) -> int:
-        """Wait for the end of a process that has closed its standard output."""
         try:
             async with asyncio.timeout(self._end_s):
                 return await process.wait()

@@ -1,7 +1,4 @@
-"""The child's side of the pipes: messages on standard input, answers on standard output.
-
-A child ends when its standard input ends, that is, with its parent.
-"""
+"""Child's side of the pipes; it ends with its standard input, that is, with its parent."""
 
 from __future__ import annotations
 
@@ -18,15 +15,15 @@ from typing import Generic, TypeVar
 
 M = TypeVar("M")
 PIPE_BYTES = 1 << 20
-"""Room on standard output: some 23 s of sound."""
+"""Buffer of standard output: some 23 s of audio."""
 
 
 class Inbox(Generic[M]):
     """Messages from the parent.
 
     Args:
-        fd: descriptor to read them from.
-        decode: takes bytes and returns the messages that are complete, as ``Decoder.push``.
+        fd: descriptor to read.
+        decode: as ``Decoder.push``.
     """
 
     def __init__(self, fd: int, decode: Callable[[bytes], list[M]]) -> None:
@@ -38,13 +35,13 @@ class Inbox(Generic[M]):
         self.ended = False
 
     def next(self) -> M | None:
-        """Wait for the next message and return it; None when the parent is gone."""
+        """Wait for a message; None when the parent is gone."""
         while not self._messages and not self.ended:
             self._read()
         return self._messages.popleft() if self._messages and not self.ended else None
 
     def has(self, wanted: Callable[[M], bool]) -> bool:
-        """Return whether such a message waits, or the parent is gone; never blocks."""
+        """Return whether a message waits, or the parent is gone; never blocks."""
         while not self.ended and self._poll.poll(0):
             self._read()
         return self.ended or any(map(wanted, self._messages))
@@ -58,9 +55,9 @@ class Inbox(Generic[M]):
 
 
 class BackgroundInbox(Inbox[M]):
-    """Inbox read by a thread that ends the process as soon as the parent is gone.
+    """Inbox whose thread ends the process with the parent.
 
-    For a child whose main thread may compute for minutes without a look at its messages.
+    For a main thread that may compute for minutes.
     """
 
     def __init__(self, fd: int, decode: Callable[[bytes], list[M]]) -> None:
@@ -69,13 +66,12 @@ class BackgroundInbox(Inbox[M]):
         threading.Thread(target=self._read_all, name="inbox", daemon=True).start()
 
     def next(self) -> M:
-        """Wait for the next message and return it."""
         with self._arrived:
             self._arrived.wait_for(lambda: self._messages)
             return self._messages.popleft()
 
     def has(self, wanted: Callable[[M], bool]) -> bool:
-        """Return whether such a message waits; never blocks."""
+        """Return whether a message waits; never blocks."""
         with self._arrived:
             return any(map(wanted, self._messages))
 
@@ -90,14 +86,13 @@ class BackgroundInbox(Inbox[M]):
 
 
 def write(fd: int, message: bytes) -> None:
-    """Write the whole of an encoded message."""
     data = memoryview(message)
     while data:
         data = data[os.write(fd, data) :]
 
 
 def main(serve: Callable[[int, int], int]) -> int:
-    """Run ``serve`` with the descriptors of messages and answers; returns the exit status."""
+    """Run ``serve`` with both descriptors; return the exit status."""
     # The terminal's interrupt goes to the whole group; the parent decides when to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a library prints must not come between the messages.
@@ -110,7 +105,6 @@ def main(serve: Callable[[int, int], int]) -> int:
 
 
 def _widen(pipe: int) -> None:
-    """Make room for a whole clause, so that a busy parent does not hold up the next job."""
     # Linux only, up to what the system allows.
     if (set_size := getattr(fcntl, "F_SETPIPE_SZ", None)) is not None:
         with contextlib.suppress(OSError):

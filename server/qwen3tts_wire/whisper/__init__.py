@@ -1,1 +1,1 @@
-"""Whisper on CTranslate2: for callers' turns and for recordings without a transcript."""
+"""Whisper on CTranslate2, for turns and recordings."""

@@ -1,7 +1,7 @@
-"""Detection of text that Whisper hallucinates. Pure.
+"""Detection of Whisper's hallucinations. Pure.
 
-Trained on subtitles, Whisper may write *Thanks for watching!* for silence or noise, or repeat
-itself without end; on the telephone that would be answered as the caller's words.
+Trained on subtitles, it writes *Thanks for watching!* for silence or noise, or repeats without
+end.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from numpy.typing import NDArray
 Samples = NDArray[np.int16]
 
 SILENT_DBFS = -65.0
-"""A turn no 20 ms of which are louder is silence: a quiet line's noise, idle code words."""
+"""Silence: no 20 ms are louder."""
 DOUBTS = ((0.6, -1.0), (0.7, -0.5), (0.9, -0.3))
-"""A piece is taken for one without speech when the model's probability of that is above the first
-of a pair, and the mean log probability of its words below the second. The first pair is that of
-openai/whisper's ``transcribe``; the others are for what comes over a telephone: whisper-tiny.en
-made *you* of nearly all noises (white, pink, street, hum, music, keys, coughs, clicks) with 0.75 to
-0.95 and -1.45 to -0.37. Of its answers to speech 20 to 3 dB above noise only wrong ones lie in
-there."""
+"""No speech: probability above the first and mean log probability below the second of a pair.
+
+The first is openai/whisper's ``transcribe``; the others are for telephones: whisper-tiny.en made
+*you* of nearly all noises (white, pink, street, hum, music, keys, coughs, clicks) with 0.75 to
+0.95 and -1.45 to -0.37. Of its answers to speech 20 to 3 dB above noise only wrong ones lie
+there.
+"""
 FASTEST_CHARS_S = 45.0
-"""No caller says more letters in a second: fast readers reach 25."""
+"""Fastest speech, letters a second: fast readers reach 25."""
 SPARE_CHARS = 40
-"""Added to that, for the words of a turn that was cut short."""
+"""Allowance for a turn cut short."""
 
 TWICE_CHARS_S = 18.0
-"""A text that is one phrase again and again is believed up to this many letters a second: people
-who repeat a phrase say it at an ordinary rate, of 12 to 16."""
+"""The same for a repeated phrase, which people say at an ordinary 12 to 16."""
 TWICE_LETTERS = 12
-"""Letters of a phrase from which that is asked: *no, no* may be quick."""
+"""Least letters of such a phrase: *no, no* may be quick."""
 WIDE_LETTERS = 2.5
-"""Letters of an alphabet for one Han, kana or Hangul sign."""
+"""Letters for one Han, kana or Hangul sign."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Output of the model for one piece of audio."""
+    """Model output of one piece."""
 
     text: str = field(repr=False)
     language: str = ""
     logprob: float = 0.0
-    """Mean log probability of its tokens."""
+    """Mean log probability of tokens."""
     no_speech: float = 0.0
-    """Probability of no speech, from the model before its first token; 0 to 1."""
+    """Probability of no speech, 0 to 1."""
 
     @property
     def confidence(self) -> float:
@@ -64,7 +64,7 @@ def silent(samples: Samples, rate_hz: int, threshold_dbfs: float = SILENT_DBFS) 
 
 
 def is_plausible(answer: Decoding, seconds: float) -> bool:
-    """Return whether a decoding can be the speech of audio of this length."""
+    """Return whether a decoding fits audio of this length."""
     text = answer.text.strip()
     no_speech = any(
         answer.no_speech > likely and answer.logprob < doubtful for likely, doubtful in DOUBTS
@@ -74,19 +74,19 @@ def is_plausible(answer: Decoding, seconds: float) -> bool:
 
 
 def token_limit(seconds: float) -> int:
-    """Return how many tokens this much audio can need.
+    """Return the most tokens of this much audio.
 
-    Fast speech has 5 words a second; scripts that Whisper's tokenizer knows badly need up to 3
-    tokens a letter.
+    Fast speech has 5 words a second; scripts that the tokenizer knows badly need up to 3 tokens
+    a letter.
     """
     return 32 + math.ceil(20 * seconds)
 
 
 def repeated_tail(tokens: Sequence[int]) -> int:
-    """Return how many tokens at the end only repeat what precedes them.
+    """Return the number of tokens at the end that only repeat.
 
-    A phrase of one or two tokens eight times in a row, a longer one (up to 32) four times: callers
-    repeat figures or *no*.
+    One or two tokens eight times, a longer phrase (up to 32) four: callers repeat figures or
+    *no*.
     """
     for period in range(1, 33):
         times = 8 if period <= 2 else 4
@@ -100,7 +100,7 @@ def repeated_tail(tokens: Sequence[int]) -> int:
 
 
 def without_repetition(tokens: Sequence[int]) -> list[int]:
-    """Return the tokens up to a repeating loop, with one round of it."""
+    """Return the tokens with one round of a final loop."""
     for end in range(1, len(tokens) + 1):
         if again := repeated_tail(tokens[:end]):
             return list(tokens[: end - again])
@@ -108,10 +108,10 @@ def without_repetition(tokens: Sequence[int]) -> list[int]:
 
 
 def without_repeated_words(text: str, seconds: float) -> str:
-    """Return the first round of a text that repeats one phrase faster than it can be said.
+    """Return one round of a phrase repeated too fast to be said.
 
-    whisper-base wrote a prompt of 4 s twice, at 24 letters a second; whisper-tiny.en a sentence of
-    2 s three and a half times.
+    whisper-base wrote a prompt of 4 s twice, at 24 letters a second; whisper-tiny.en a sentence
+    of 2 s three and a half times.
     """
     places = [place for place, char in enumerate(text) if char.isalnum()]
     letters = [text[place].lower() for place in places]
@@ -145,16 +145,16 @@ _NAMES = (
 BY_NAME: dict[str, str] = {
     name: code for code, _, name in (each.partition(" ") for each in _NAMES.split(","))
 }
-"""English names, in lower case, to codes."""
+"""English names, lower case, to codes."""
 CODES = frozenset(BY_NAME.values())
 
 
 class UnknownLanguage(ValueError):
-    """A language unknown to Whisper; the text is its name as given."""
+    """A language unknown to Whisper, by its given name."""
 
 
 def code_of(language: str) -> str:
-    """Return a language's code by its English name, code or BCP 47 tag; raises UnknownLanguage."""
+    """Return the code of a name, code or BCP 47 tag; raises UnknownLanguage."""
     wanted = language.strip().lower()
     code = BY_NAME.get(wanted, wanted.partition("-")[0].partition("_")[0])
     if code not in CODES:
@@ -163,5 +163,5 @@ def code_of(language: str) -> str:
 
 
 def codes_of(languages: Sequence[str]) -> tuple[str, ...]:
-    """Return the distinct codes of languages; raises UnknownLanguage."""
+    """Return distinct codes; raises UnknownLanguage."""
     return tuple(dict.fromkeys(map(code_of, languages)))

@@ -1,7 +1,7 @@
-"""A loaded Whisper model: callers' turns in one greedy pass, recordings by faster-whisper.
+"""Whisper model: turns in one greedy pass, recordings by faster-whisper.
 
-`WhisperModel.hear` gives the encoder a window of about the turn's length and decodes greedily;
-`transcribe` of faster-whisper always encodes 30 s. Its features, tokens and weights are used.
+`WhisperModel.hear` encodes about the turn's length; faster-whisper's `transcribe` always 30 s.
+Its features, tokens and weights are used.
 """
 
 from __future__ import annotations
@@ -35,25 +35,21 @@ from qwen3tts_wire.whisper.models import (
 Samples = NDArray[np.int16]
 
 RATE_HZ = 16_000
-"""Sample rate of every Whisper model."""
 WINDOW_S = 30
-"""Longest window of the model, seconds."""
 LEAST_WINDOW_S = 8
-"""Shortest window of the encoder, seconds."""
 SPARE_S = 2.0
-"""Silence that the window has after the sound at least, seconds. With 1 s and windows below 8 s
-texts loop: 24 % of the words of recorded prompts are wrong, instead of 3 %."""
+"""Least silence after the audio in the window: with 1 s and windows below 8 s texts loop, and 24 %
+of recorded prompts' words are wrong instead of 3 %."""
 FRAMES_S = 100
-"""Frames of features in a second."""
+"""Feature frames a second."""
 FLOOR = 2.0
-"""Silence in the features is this much below their loudest value: the dynamic range that Whisper's
-features keep."""
+"""Dynamic range of Whisper's features below the loudest."""
 DTYPES = ("auto", "int8", "float32", "float16", "bfloat16", "int8_float16")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment of a transcript."""
+    """Transcript segment."""
 
     start_s: float
     end_s: float
@@ -63,7 +59,7 @@ class Segment:
 
 
 class WhisperModel:
-    """A loaded model; `load` makes one. Not thread-safe."""
+    """Loaded model; use `load`. Not thread-safe."""
 
     def __init__(self, model: Any, found: FoundModel, languages: Sequence[str], place: Any) -> None:
         self.found = found
@@ -103,18 +99,18 @@ class WhisperModel:
         threads: int = 0,
         offline: bool = False,
     ) -> WhisperModel:
-        """Find and load a model; takes seconds, or minutes where it is downloaded.
+        """Load a model; takes seconds, with a download minutes.
 
         Args:
             model: see `find_model`.
-            languages: codes or English names that may be spoken; () = any it knows.
+            languages: codes or English names; () = any.
             device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-            dtype: one of DTYPES; ``auto`` = int8 on a CPU, float16 on a GPU.
+            dtype: of DTYPES; ``auto`` = int8 on a CPU, float16 on a GPU.
             threads: of the CPU; 0 = all but one.
             offline: download nothing.
 
         Raises:
-            ModelMissing: software, model, language or device are not there.
+            ModelMissing: software, model, language or device is missing.
         """
         try:
             codes = codes_of(languages)
@@ -203,9 +199,12 @@ class WhisperModel:
         return Decoding(text, language, logprob, float(result.no_speech_prob))
 
     def recording(self, samples: NDArray[np.float32], language: str = "") -> Iterator[Segment]:
-        """Yield the segments of a recording, 16 kHz, full scale 1, shape [n].
+        """Yield segments of audio at 16 kHz, full scale 1, shape [n].
 
-        ``language``: a code; "" = detected. Raises UnknownLanguage.
+        ``language``: code; "" = detected.
+
+        Raises:
+            UnknownLanguage: not Whisper's.
         """
         if language and language not in (self._languages or {"en"}):
             raise UnknownLanguage(language)
@@ -248,5 +247,5 @@ class WhisperModel:
 
 
 def window_s(seconds: float) -> int:
-    """Return the encoder's window for audio of this length, in seconds."""
+    """Return the encoder's window for this length, seconds."""
     return min(WINDOW_S, max(LEAST_WINDOW_S, math.ceil(seconds + SPARE_S)))

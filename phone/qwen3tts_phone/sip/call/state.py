@@ -72,7 +72,7 @@ class TransferProgress:
     status: int
     reason: str
     final: bool = False
-    """Whether no more will follow."""
+    """True for the last notice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class DnsSettings:
-    """How the servers of a domain are found (RFC 3263)."""
+    """Look-up of a domain's servers (RFC 3263)."""
 
     nameservers: tuple[str, ...] = ()
     """``address`` or ``address:port``, IPv6 as ``[address]:port``; empty = the system's."""
@@ -189,7 +189,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class SipSettings:
-    """Where an endpoint listens and how it names itself."""
+    """Addresses, names and limits of an endpoint."""
 
     host: str | tuple[str, ...] = "127.0.0.1"
     """Address to bind, or several: ``("0.0.0.0", "::")`` is all of both families."""

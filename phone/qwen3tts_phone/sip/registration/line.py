@@ -148,7 +148,7 @@ class Line:
 
     @property
     def ready(self) -> bool:
-        """Whether a call can go out by it, as far as known."""
+        """True if calls can go out, as far as known."""
         if self.core is not None and not self.core.is_bound(self._now()):
             return False
         return self.reachable is not False

@@ -141,7 +141,7 @@ class ClientRequest:
         self.request = request
         """The request as last sent."""
         self.hop = hop
-        """Where it was last sent."""
+        """Hop of the last transmission."""
         self.cause: CallError | None = None
         """Transport's reason of a failure."""
         self.sent_at = 0.0

@@ -52,7 +52,7 @@ class Challenge:
     opaque: str | None
     stale: bool
     proxy: bool
-    """Whether it is a proxy's (407)."""
+    """True for a proxy's (407)."""
     algorithm_text: str | None = None
     """Algorithm as spelt, to be echoed."""
     uses: int = 0

@@ -39,7 +39,7 @@ class TransactionEvent(Enum):
     SEND_2XX = auto()
     SEND_FAILURE = auto()
     TRANSPORT_ERROR = auto()
-    """Of requests only; a lost response follows the retransmitted request."""
+    """For requests only; a lost response follows the retransmitted request."""
     TIMER_A = auto()
     TIMER_B = auto()
     TIMER_D = auto()
@@ -203,7 +203,7 @@ class Timers:
     t2: float = 4.0
     """Longest wait between retransmissions."""
     t4: float = 5.0
-    """How long a message may stay in the network."""
+    """Lifetime of a message in the network."""
 
     def __post_init__(self) -> None:
         for name in ("t1", "t2", "t4"):

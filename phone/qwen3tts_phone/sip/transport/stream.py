@@ -36,9 +36,9 @@ class Connection:
     heard_at: float = 0.0
     """Last reception or opening, seconds."""
     heard: bool = False
-    """Whether it ever received anything."""
+    """True once something was received."""
     ours: bool = False
-    """Whether it is outbound."""
+    """True if outbound."""
 
     def hop(self, transport: str) -> Hop:
         return Hop(transport, self.host, self.port, self.flow, name=self.name)
@@ -59,7 +59,7 @@ MAX_UNSENT_BYTES = 1 << 20
 """Unsent bytes that close a connection."""
 MAX_NAMES = 1000
 CONNECT_TIMEOUT_S = 5.0
-"""Of connecting and of the TLS handshake."""
+"""Timeout of connecting, and of the TLS handshake."""
 CLOSE_TIMEOUT_S = 0.5
 IDLE_LIMIT_S = 900.0
 """Silence that closes a connection."""

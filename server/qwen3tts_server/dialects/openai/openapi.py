@@ -264,7 +264,7 @@ class BatchResults(BaseModel):
 ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ErrorAnswer, "description": "Any error."}
 }
-"""What every route may answer."""
+"""Error responses of every route."""
 SPEECH: dict[str, Any] = {
     "responses": {
         200: {
