@@ -51,7 +51,7 @@ class Sound:
         self._interrupted = self._running = False
         self._writer = FrameWriter(speaker, self, rate_hz, UtteranceRecord("", str(number)))
         self._task = asyncio.create_task(self._run(), name=f"sound {number}")
-        # Nobody needs to ask how it ended.
+        # Else asyncio logs an error that no caller retrieved.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def played(self) -> bool:
