@@ -1,3 +1,5 @@
+"""What ``doctor --server-config`` says of a speech server's files."""
+
 from __future__ import annotations
 
 import json
@@ -12,9 +14,11 @@ import pytest
 from qwen3tts_cli.doctor import checks, targets
 from qwen3tts_cli.doctor import command as doctor
 from qwen3tts_cli.doctor.checks import EXTRAS, Check, Level
+from qwen3tts_cli.doctor.targets import server_checks
 from qwen3tts_cli.doctor.weight_files import weight_faults, weight_file_fault
 from qwen3tts_cli.main import run
 from tests.conftest import require_package
+from tests.sip.certificates import DAY, Authority, Pair
 
 
 def test_an_old_python_is_named_with_its_remedy() -> None:
@@ -271,3 +275,63 @@ def test_an_address_that_this_machine_does_not_have_is_a_failure_and_no_busy_por
     for found in (checks.sip_port("192.0.2.77", 5060), checks.tcp_port("192.0.2.77", 5061, "TLS")):
         assert found.level is Level.FAIL
         assert "listen.host" in found.remedy
+
+
+def settings_file(folder: Path, pair: Pair, keys: Path) -> Path:
+    file = folder / "server.yaml"
+    file.write_text(
+        f"server: {{access: {{tls_cert: {pair.certificate}, tls_key: {pair.key},"
+        f" api_key_file: {keys}}}}}\n",
+        "utf-8",
+    )
+    return file
+
+
+def found(folder: Path, pair: Pair, keys: Path) -> dict[str, Check]:
+    return {each.name: each for each in server_checks(settings_file(folder, pair, keys))}
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    file = tmp_path / "keys"
+    file.write_text("a-key", "utf-8")
+    file.chmod(0o600)
+    return file
+
+
+def test_files_that_can_be_used_are_named(tmp_path: Path, keys: Path) -> None:
+    pair = Authority(tmp_path).sign("live", "127.0.0.1")
+    checks = found(tmp_path, pair, keys)
+    assert {each.level for each in checks.values()} == {Level.OK}
+    assert set(checks) == {"server settings", "server certificate", "API keys"}
+
+
+def test_files_that_others_may_read_are_told_with_path_and_mode(tmp_path: Path, keys: Path) -> None:
+    pair = Authority(tmp_path).sign("live", "127.0.0.1")
+    pair.key.chmod(0o640)
+    keys.chmod(0o644)
+    checks = found(tmp_path, pair, keys)
+    assert checks["server certificate"].level is Level.WARN
+    assert f"{pair.key} can be read by its group (mode 0640)" in checks["server certificate"].found
+    assert checks["API keys"].level is Level.WARN
+    assert "everybody on this machine (mode 0644)" in checks["API keys"].found
+    pair.key.chmod(0o644)
+    refused = found(tmp_path, pair, keys)["server certificate"]
+    assert refused.level is Level.FAIL
+    assert "chmod 600" in refused.remedy
+
+
+def test_what_cannot_be_used_is_a_failure(
+    tmp_path: Path, keys: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expired = Authority(tmp_path).sign("old", "127.0.0.1", begins=-9 * DAY, ends=-DAY)
+    keys.write_text("# none\n", "utf-8")
+    checks = found(tmp_path, expired, keys)
+    assert "has expired" in checks["server certificate"].found
+    assert checks["API keys"].level is Level.FAIL
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("server: {prot: 1}\n", "utf-8")
+    assert [each.level for each in server_checks(wrong)] == [Level.FAIL]
+    assert [each.level for each in server_checks(tmp_path / "none.yaml")] == [Level.FAIL]
+    assert run(["doctor", "--server-config", str(wrong), "--json", "--stt", "none"]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["name"] == "server settings"

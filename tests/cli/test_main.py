@@ -1,15 +1,20 @@
+"""The phone's unit for systemd starts what there is, and stops it no sooner than it drains."""
+
 from __future__ import annotations
 
 import builtins
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import typer
 
-from qwen3tts_cli.main import run
+from qwen3tts_cli.main import app, run
 from qwen3tts_cli.output import console as output
 from qwen3tts_cli.output import exits
 from qwen3tts_cli.output.exits import ExitCode, MissingExtra, exit_code, first_error, require_extra
@@ -257,3 +262,25 @@ def test_a_terminal_gets_no_advice_about_http(
     output.print_speech_error(UnknownVoice("There is no voice 'x'.", remedy=remedy))
     told = " ".join(capsys.readouterr().err.split())
     assert told == f"Error: There is no voice 'x'. Remedy: {shown}"
+
+
+UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "mr-qwen3tts-phone.service"
+
+
+def test_the_unit_answers_with_options_that_there_are_and_waits_for_the_drain() -> None:
+    entries = dict(
+        line.split("=", 1) for line in UNIT.read_text("utf-8").splitlines() if "=" in line
+    )
+    command = entries["ExecStart"]
+    assert re.search(r"/bin/mr-qwen3tts answer ", command)
+    known = {
+        option
+        for each in cast(Any, typer.main.get_command(app)).commands["answer"].params
+        for option in each.opts
+    }
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", command)) <= known
+    drain = re.search(r"--drain-seconds (\d+)", command)
+    assert drain is not None
+    assert int(entries["TimeoutStopSec"]) > int(drain[1]) + 10
+    assert entries["KillMode"] == "mixed"
+    assert int(entries["RestartPreventExitStatus"]) == ExitCode.USAGE

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 import typer
 
+from qwen3tts_cli import call
+from qwen3tts_cli.calls import answering
 from qwen3tts_cli.calls.phone import (
     Telephone,
+    local_address,
     parsed_codecs,
     parsed_headers,
     read_config,
@@ -120,6 +123,7 @@ def test_without_a_file_tls_is_there_where_the_address_asks_for_it() -> None:
     ("changes", "told"),
     [
         ({"account": "office"}, "--account needs --config"),
+        ({"registrar": "sip:pbx.test"}, "--registrar needs --user"),
         ({"config": config(), "registrar": "sip:x", "user": "a"}, "conflict with --config"),
         ({"config": config(), "account": "ofice"}, "it has office, home"),
         ({"call_log": Path("/nowhere/x")}, "--call-log"),
@@ -183,3 +187,42 @@ def test_doctor_looks_at_a_file_and_says_what_is_probably_not_meant(
     assert f"without a notice ({file}:2)" in out
     assert "free for UDP and TCP" in out
     assert "RTP ports" in out
+
+
+def test_the_password_comes_from_the_environment_and_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SIP_PASSWORD", "secret")
+    made = settings(registrar="sip:pbx.test", user="200", password_env="SIP_PASSWORD")
+    assert [each.password for each in made.accounts] == ["secret"]
+    assert "secret" not in repr(made)
+
+
+@pytest.mark.parametrize("option", ["record", "latency_log"])
+def test_a_file_that_cannot_be_written_is_known_before_the_call(
+    option: str, tmp_path: Path
+) -> None:
+    telephone(**{option: tmp_path / "new.wav"}).check()
+    with pytest.raises(typer.BadParameter, match="there is no folder"):
+        telephone(**{option: tmp_path / "nowhere" / "new.wav"}).check()
+
+
+def test_an_address_is_checked_before_the_call() -> None:
+    assert call.host_of("sip:bob@pbx.test:5070") == "pbx.test"
+    assert call.host_of("sip:[::1]") == "::1"
+    with pytest.raises(typer.BadParameter, match="sip:USER@HOST"):
+        call.host_of("bob")
+
+
+def test_a_phone_on_all_addresses_is_shown_with_one_that_can_be_dialled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answering, "local_address", lambda: "198.51.100.7")
+    bound = "sip:agent@127.0.0.1:5060"
+    assert answering.shown_uri(bound, "127.0.0.1") == bound
+    assert answering.shown_uri(bound, "0.0.0.0") == "sip:agent@198.51.100.7:5060"
+
+
+def test_a_call_leaves_from_the_address_that_leads_there() -> None:
+    assert local_address("127.0.0.1") == "127.0.0.1"
+    assert local_address("nowhere.invalid") == "127.0.0.1"

@@ -202,7 +202,7 @@ async def test_when_the_time_is_over_it_hangs_up() -> None:
         (("--say", "Hello.", "--stt", "ws://127.0.0.1:1/"), "--listen SECONDS"),
         (
             ("--llm", "http://127.0.0.1:1/v1", "--stt", "ws://127.0.0.1:1/", "--listen", "5"),
-            "an agent listens already",
+            "the agent listens already",
         ),
     ],
 )

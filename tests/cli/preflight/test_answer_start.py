@@ -12,7 +12,7 @@ import pytest
 
 from qwen3tts_cli.main import run
 from qwen3tts_cli.output.exits import ExitCode
-from tests.cli.readiness.servers import Servers
+from tests.cli.preflight.servers import Servers
 from tests.e2e.test_agent_command import running
 
 pytestmark = pytest.mark.network

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import typer
 
 from qwen3tts_agent.chat.client import ChatSettings
-from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.calls.words import TextOptions, TextSource
 from qwen3tts_cli.doctor.preflight import check_words, is_speakable
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_phone.call.text_sources import MAX_CHARS
@@ -144,3 +145,49 @@ def test_a_pipe_is_not_waited_for() -> None:
     finally:
         os.close(read)
         os.close(write)
+
+
+def chosen(**options: object) -> TextSource:
+    given: dict[str, object] = {
+        "say": None,
+        "token_ms": 0.0,
+        "file": None,
+        "stdin": False,
+        "by_key": False,
+        "llm": None,
+        "model": "default",
+        "system": "",
+        "prompt": "Hello?",
+        "key_env": "LLM_KEY",
+    }
+    made = TextOptions(**{**given, **options})  # type: ignore[arg-type]
+    made.check()
+    return made.words()
+
+
+async def test_each_source_of_words_opens_anew_for_each_call(tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("Good morning.", "utf-8")
+    for words in (chosen(say="Good morning."), chosen(say="Good morning.", token_ms=0.001)):
+        for _ in range(2):
+            assert "".join([delta async for delta in words.open()]) == "Good morning."
+    words = chosen(file=path)
+    for _ in range(2):
+        assert [delta async for delta in words.open()] == ["Good morning."]
+    assert not words.once
+    assert chosen(stdin=True).once
+
+
+def test_a_file_that_is_not_there_is_known_before_the_call(tmp_path: Path) -> None:
+    with pytest.raises(typer.BadParameter, match="is not a file"):
+        chosen(file=tmp_path)
+
+
+def test_the_key_of_the_model_comes_from_the_environment_and_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LLM_KEY", "sk-1")
+    words = chosen(llm="http://model.test/v1")
+    assert words.chat is not None
+    assert words.chat.api_key == "sk-1"
+    assert "sk-1" not in repr(words)

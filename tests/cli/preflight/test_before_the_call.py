@@ -18,7 +18,7 @@ from qwen3tts_cli.main import run
 from qwen3tts_cli.output.exits import ExitCode
 from tests.agent.endpoint import Answer, Breaks, Hangs
 from tests.agent.recognition.real_whisper import real_whisper
-from tests.cli.readiness.servers import Servers
+from tests.cli.preflight.servers import Servers
 from tests.engine.piper.tiny_vits import write_voice
 
 pytestmark = pytest.mark.network

@@ -8,14 +8,11 @@ from typing import cast
 import pytest
 import typer
 
-from qwen3tts_cli import call as call_command
 from qwen3tts_cli.calls import answering as reception
 from qwen3tts_cli.calls import call_run as talk
 from qwen3tts_cli.calls.call_run import CallPlan, checked_digits
-from qwen3tts_cli.calls.phone import Telephone, local_address
-from qwen3tts_cli.calls.words import TextOptions, TextSource
+from qwen3tts_cli.calls.words import TextSource
 from qwen3tts_cli.options.listening import ListenOptions
-from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.exits import CutShort
 from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.call import Call, CallEvent
@@ -447,107 +444,3 @@ def test_digits_are_checked_before_the_call() -> None:
     assert checked_digits(None) == ""
     with pytest.raises(typer.BadParameter, match=r"'x' \(at 2\)"):
         checked_digits("1x")
-
-
-def telephone(**changes: object) -> Telephone:
-    options: dict[str, object] = {
-        "host": "127.0.0.1",
-        "port": 0,
-        "user": None,
-        "password_env": "SIP_PASSWORD",
-        "registrar": None,
-        "record": None,
-        "latency_log": None,
-        "speech_options": SpeechOptions(),
-    }
-    return Telephone(**{**options, **changes})  # type: ignore[arg-type]
-
-
-def test_the_password_comes_from_the_environment_and_is_not_shown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("SIP_PASSWORD", "secret")
-    settings = telephone(registrar="sip:pbx.test", user="200").settings("ws://x")
-    assert [each.password for each in settings.accounts] == ["secret"]
-    assert "secret" not in repr(settings)
-
-
-def test_a_registrar_needs_a_user() -> None:
-    with pytest.raises(typer.BadParameter, match="--user"):
-        telephone(registrar="sip:pbx.test").check()
-
-
-@pytest.mark.parametrize("option", ["record", "latency_log"])
-def test_a_file_that_cannot_be_written_is_known_before_the_call(
-    option: str, tmp_path: Path
-) -> None:
-    telephone(**{option: tmp_path / "new.wav"}).check()
-    with pytest.raises(typer.BadParameter, match="there is no folder"):
-        telephone(**{option: tmp_path / "nowhere" / "new.wav"}).check()
-
-
-def test_an_address_is_checked_before_the_call() -> None:
-    assert call_command.host_of("sip:bob@pbx.test:5070") == "pbx.test"
-    assert call_command.host_of("sip:[::1]") == "::1"
-    with pytest.raises(typer.BadParameter, match="sip:USER@HOST"):
-        call_command.host_of("bob")
-
-
-def test_a_phone_on_all_addresses_is_shown_with_one_that_can_be_dialled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reception, "local_address", lambda: "198.51.100.7")
-    bound = "sip:agent@127.0.0.1:5060"
-    assert reception.shown_uri(bound, "127.0.0.1") == bound
-    assert reception.shown_uri(bound, "0.0.0.0") == "sip:agent@198.51.100.7:5060"
-
-
-def test_a_call_leaves_from_the_address_that_leads_there() -> None:
-    assert local_address("127.0.0.1") == "127.0.0.1"
-    assert local_address("nowhere.invalid") == "127.0.0.1"
-
-
-def chosen(**options: object) -> TextSource:
-    given: dict[str, object] = {
-        "say": None,
-        "token_ms": 0.0,
-        "file": None,
-        "stdin": False,
-        "by_key": False,
-        "llm": None,
-        "model": "default",
-        "system": "",
-        "prompt": "Hello?",
-        "key_env": "LLM_KEY",
-    }
-    made = TextOptions(**{**given, **options})  # type: ignore[arg-type]
-    made.check()
-    return made.words()
-
-
-async def test_each_source_of_words_opens_anew_for_each_call(tmp_path: Path) -> None:
-    path = tmp_path / "letter.txt"
-    path.write_text("Good morning.", "utf-8")
-    for words in (chosen(say="Good morning."), chosen(say="Good morning.", token_ms=0.001)):
-        for _ in range(2):
-            assert "".join([delta async for delta in words.open()]) == "Good morning."
-    words = chosen(file=path)
-    for _ in range(2):
-        assert [delta async for delta in words.open()] == ["Good morning."]
-    assert not words.once
-    assert chosen(stdin=True).once
-
-
-def test_a_file_that_is_not_there_is_known_before_the_call(tmp_path: Path) -> None:
-    with pytest.raises(typer.BadParameter, match="is not a file"):
-        chosen(file=tmp_path)
-
-
-def test_the_key_of_the_model_comes_from_the_environment_and_is_not_shown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("LLM_KEY", "sk-1")
-    words = chosen(llm="http://model.test/v1")
-    assert words.chat is not None
-    assert words.chat.api_key == "sk-1"
-    assert "sk-1" not in repr(words)

@@ -1,4 +1,8 @@
+"""The list of voices, in columns."""
+
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -7,8 +11,23 @@ from rich.cells import cell_len
 
 from qwen3tts_cli.output.columns import columns
 from qwen3tts_cli.voices import listing, speaks
-from qwen3tts_wire.messages import VoiceInfo
-from tests.cli.shown.sessions import session_of
+from qwen3tts_wire.formats import FORMATS
+from qwen3tts_wire.messages import PROTOCOL, Limits, SessionCreated, VoiceInfo
+
+
+def session_of(voices: Sequence[VoiceInfo], engine: str = "embedded") -> SessionCreated:
+    """A session with these voices."""
+    return SessionCreated(
+        protocol=PROTOCOL,
+        engine=engine,
+        model="a model",
+        voices=tuple(voices),
+        formats=FORMATS,
+        limits=Limits(),
+        modes=("clause",),
+        features=(),
+    )
+
 
 VOICES = (
     VoiceInfo("en_US-joe-medium", "Joe", "en-US", "male"),

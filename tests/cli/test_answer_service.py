@@ -157,7 +157,9 @@ async def test_the_command_drains_at_sigterm_and_ends_with_0(tmp_path: object) -
             call = await caller.dial(uri)
             await call.answered()
             process.send_signal(signal.SIGTERM)
-            while "under way" not in (shown := (await process.stderr.readline()).decode()):
+            while "No new calls are accepted" not in (
+                shown := (await process.stderr.readline()).decode()
+            ):
                 assert shown, "it ended"
             assert process.returncode is None
             await call.hangup()

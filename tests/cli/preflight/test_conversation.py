@@ -33,7 +33,7 @@ from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import EngineFailed
 from tests.agent.endpoint import Answer, writes
 from tests.agent.recognition.real_whisper import real_whisper
-from tests.cli.readiness.servers import Servers
+from tests.cli.preflight.servers import Servers
 from tests.engine.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.network
@@ -197,7 +197,7 @@ def test_a_real_whisper_hears_the_natural_voice(
         line,
     )
     assert shown is not None
-    assert heard.startswith(f"“{SENTENCE}” it heard “")
+    assert heard.startswith(f"“{SENTENCE}” it recognised “")
     assert words_in(heard) & words_in(SENTENCE)
     figures = recogniser["figures"]
     assert figures["real_time_factor"] > 0
@@ -208,7 +208,7 @@ def test_a_real_whisper_hears_the_natural_voice(
 
 
 def words_in(text: str) -> set[str]:
-    return set(re.findall(r"[a-z]{4,}", text.lower().partition("it heard")[2] or text.lower()))
+    return set(re.findall(r"[a-z]{4,}", text.lower().partition("it recognised")[2] or text.lower()))
 
 
 @pytest.mark.usefixtures("alone")
@@ -229,7 +229,7 @@ def test_what_is_missing_is_told_and_the_wait_is_not_guessed(
         ("recogniser", "warn"),
         ("language model", "fail"),
     ]
-    assert "it heard nothing" in found[1]["found"]
+    assert "it recognised nothing" in found[1]["found"]
     assert "(401)" in found[2]["found"]
     assert "key" in found[2]["remedy"]
 
@@ -249,7 +249,7 @@ def test_without_a_voice_the_rest_is_told(
     assert code == ExitCode.FAILED
     assert "fail voice: No voice 'nobody'" in told
     assert f"warn recogniser: ws {servers.recogniser.rstrip('/')}" in told
-    assert "without a voice it heard nothing" in told
+    assert "not tested without a voice" in told
     assert "ok   language model: default at" in told
     assert "voice to voice" not in told
 
