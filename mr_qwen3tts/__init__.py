@@ -1,7 +1,7 @@
-"""MindRoot plugin: speak what agents write while they write it.
+"""MindRoot plugin: speaks agents' text while they write it.
 
-The host imports this package by the name of its folder and calls ``on_load(app)``; it can be
-imported only there.
+The host imports the package by its folder's name and calls ``on_load(app)``; it can be imported
+only there.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from .voices.selection import VoiceSelection
 SILENCE = PCMU.silent_frame(20)
 """20 ms of silence."""
 TOLD_MOST = 3
-"""Distinct mistakes reported to a model in one session; each costs another turn."""
+"""Mistakes reported to a model in a session; each costs a turn."""
 
 
 class Caller:
@@ -34,8 +34,8 @@ class Caller:
     Args:
         log_id: the session's name.
         context: the host's context; `met` brings later ones.
-        settings_of: the settings for a context, read at each reply.
-        desk: our own telephone, if there is one.
+        settings_of: settings of a context, read at each reply.
+        desk: our own telephone, if any.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Caller:
             self._sink.context = context
 
     def to_tell(self, error: SpeechError) -> bool:
-        """Return whether the model gets this error: each mistake once, and few in all."""
+        """Return whether the model gets this error: each once, few in all."""
         if error.message in self._told or len(self._told) >= TOLD_MOST:
             return False
         self._told.add(error.message)
@@ -91,7 +91,7 @@ class Caller:
             await self._sink.close()
 
     async def say_nothing(self) -> None:
-        """Send one silent frame: the SIP side regenerates a turn that sent none."""
+        """Send a silent frame: the SIP side regenerates a turn without frames."""
         if self._host.has_sip and not (self._sink is not None and self._sink.open):
             # It opens a response by itself, or one is opened for it; and is the end of it.
             await self._host.chunk(self._context, SILENCE)

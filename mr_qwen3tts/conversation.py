@@ -1,7 +1,7 @@
-"""One caller: what is being said, what stops it, and what waits for its end.
+"""Conversation with one caller: speech, stops, waits.
 
-The host speaks through partial commands, the complete command, hooks and flags, and the SIP
-service's False for a refused frame; all of them end here, and every stop is the same.
+Partials, commands, hooks, flags and the SIP service's False all end here; every stop is the
+same.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .settings import Settings
 log = logging.getLogger(__name__)
 
 WATCH_S = 0.01
-"""Polling interval of the host's flags during speech."""
+"""Polling interval of the host's flags."""
 SLICE_S = 0.05
-"""Polling interval of a command that waits for its audio."""
+"""Polling interval of a waiting command."""
 OVER_KEPT = 64
-"""Finished commands remembered, to recognise late partials."""
+"""Finished commands, to recognise late partials."""
 
 Ended = Callable[[Reply, Utterance, SpeechError | None], None]
 
@@ -41,15 +41,13 @@ class Conversation:
     """Speech to one caller.
 
     Args:
-        log_id: the call's name in the host.
-        clock: of all deadlines.
-        speaker: returns the speaker to use; read for each reply, as a call may have begun
-            meanwhile.
-        halted: whether the SIP side refuses audio now.
-        ended: called with each utterance that has ended and its outcome.
-        hold_open: called with whether more may follow soon, so that the audio response stays
-            open.
-        waiting: called where a server has text and has sent no audio for long.
+        log_id: call name in the host.
+        clock: of deadlines.
+        speaker: returns the speaker, at each reply.
+        halted: whether the SIP side refuses audio.
+        ended: gets each ended utterance and outcome.
+        hold_open: gets whether more may follow: the audio response stays open.
+        waiting: called where a server has text and stays silent.
     """
 
     def __init__(
@@ -66,9 +64,9 @@ class Conversation:
     ) -> None:
         self.log_id = log_id
         self.used_at = clock.now()
-        """Clock seconds of the last speech or stop."""
+        """Time of last speech or stop."""
         self.last: Spoken | None = None
-        """Outcome of the utterance that ended last, and of all stopped with it."""
+        """Last outcome, and of all stopped with it."""
         self._clock = clock
         self._speaker = speaker
         self._halted = halted
@@ -77,12 +75,12 @@ class Conversation:
         self._hold_open = hold_open
         self._waiting = waiting
         self._writing: Reply | None = None
-        """The reply whose text still grows."""
+        """Reply under growth."""
         self._live: list[Reply] = []
         self._turn: list[Reply] = []
-        """All replies of the last turn."""
+        """Last turn's replies."""
         self._told: Reply | None = None
-        """End of the last turn that `cut_chars` reported."""
+        """End of the turn that `cut_chars` reported."""
         self._over: OrderedDict[str, None] = OrderedDict()
         self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._watching: asyncio.Task[None] | None = None
@@ -91,11 +89,11 @@ class Conversation:
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._before: tuple[asyncio.Task[Any] | None, str] = (None, "")
-        """Turn and text of the last complete command: the host may show it again."""
+        """Turn and text of the last command, which the host may repeat."""
         self._said: tuple[asyncio.Task[Any] | None, str] = (None, "")
-        """Turn, and text said of a command that never came."""
+        """Turn and text of a command that never came."""
         self._commands = 0
-        """Running speak commands."""
+        """Running commands."""
         self._stops = 0
         """Number of stops."""
         self._last_stop = 0
@@ -103,7 +101,7 @@ class Conversation:
         self._interrupted = InterruptedTurn()
         self._gate = SpeechGate()
         self._waited_for: str | None = None
-        """Command that has waited for the end of playback."""
+        """Command that has waited for playback."""
 
     @property
     def speaking(self) -> bool:
@@ -115,7 +113,7 @@ class Conversation:
 
     @property
     def unplayed_s(self) -> float:
-        """Audio ready and not yet played, seconds."""
+        """Ready, unplayed audio, seconds."""
         return sum(map(unheard_s, self._live))
 
     # --- what the host says
@@ -129,7 +127,7 @@ class Conversation:
         settings: Settings,
         task: asyncio.Task[Any] | None = None,
     ) -> None:
-        """Send the text so far to the server. ``task``: the host's task that reads the model."""
+        """Send the text so far; ``task``: the host's model reader."""
         self.used_at = self._clock.now()
         if self._is_over(cmd_id):
             self._count("stale_partials")
@@ -156,11 +154,12 @@ class Conversation:
         settings: Settings,
         task: asyncio.Task[Any] | None = None,
     ) -> bool:
-        """Say what the partials have not, and wait until nearly all is played. ``cmd_id`` is None
-        where another plugin speaks.
+        """Say the rest and wait until nearly all is played.
+
+        ``cmd_id`` is None from another plugin.
 
         Returns:
-            Whether there was text; the outcome goes to ``ended``.
+            Whether there was text; ``ended`` gets the outcome.
         """
         self.used_at = self._clock.now()
         self._commands += 1
@@ -241,7 +240,7 @@ class Conversation:
     async def other(
         self, cmd_id: str | None, task: asyncio.Task[Any] | None, wait_s: float | None
     ) -> None:
-        """Note another command; with ``wait_s`` wait once for the end of playback."""
+        """Note another command; ``wait_s``: wait once for playback."""
         if self._writing is not None:
             self._leave(self._writing, task, whole=True)
         again = cmd_id is not None and cmd_id == self._waited_for
@@ -256,12 +255,12 @@ class Conversation:
         self._waited_for = cmd_id
 
     async def finished(self, most_s: float) -> bool:
-        """Wait for the end of playback; False after ``most_s``."""
+        """Wait for playback; False after ``most_s``."""
         await _first_of(self._quiet.wait(), self._sleep(most_s))
         return not self._live
 
     def stop(self, why: str) -> bool:
-        """Stop synchronously; return whether anything was stopped."""
+        """Stop synchronously; False: nothing to stop."""
         self.used_at = self._clock.now()
         self._stops += 1
         self._gate.open()
@@ -282,7 +281,7 @@ class Conversation:
         return bool(stopped)
 
     def hold(self, *, cut_in: bool) -> None:
-        """Hold new speech until `go_on` or `stop`; ``cut_in``: also stop what is being said."""
+        """Hold new speech until `go_on` or `stop`; ``cut_in``: current too."""
         self._gate.hush()
         if not cut_in:
             return
@@ -293,7 +292,7 @@ class Conversation:
             reply.pause()
 
     def go_on(self) -> None:
-        """Resume stopped speech from the first word that was not heard."""
+        """Resume at the first unheard word."""
         if self._gate.open():
             for reply in list(self._live):
                 reply.go_on()
@@ -302,13 +301,13 @@ class Conversation:
                     self._drop(reply)
 
     def answered(self) -> bool:
-        """Drop the rest of a finished turn: the caller has answered."""
+        """Drop a finished turn's rest: the caller answered."""
         if not self._live or any(each.task is None or not each.task.done() for each in self._live):
             return False
         return self.stop("the caller has answered")
 
     def interrupt(self, context: Any) -> bool:
-        """Stop the turn, with its further commands."""
+        """Stop the turn with its further commands."""
         self._interrupted.note(context)
         return self.stop("the host's on_interrupt")
 
@@ -319,7 +318,7 @@ class Conversation:
         return "".join(each.outcome().heard for reply in self._turn for each in reply.utterances)
 
     def cut_chars(self) -> int | None:
-        """Return characters heard of a turn that was cut short; once."""
+        """Return the heard characters of a cut turn, once."""
         if not self._turn or self._turn[-1] is self._told:
             return None
         said = [
@@ -331,7 +330,7 @@ class Conversation:
         return self.heard_chars()
 
     async def close(self) -> None:
-        """Stop, and wait until all is settled."""
+        """Stop and settle."""
         self.stop("the conversation is over")
         tasks = [*self._following, *([self._watching] if self._watching is not None else [])]
         if self._watching is not None:
@@ -496,10 +495,9 @@ class Conversation:
             self.stop("its turn is over, and the command never ran")
 
     def _break_off(self, writing: Reply, *, whole: bool) -> None:
-        """Finish a reply whose command will not come.
+        """Finish a reply without its command.
 
-        ``whole``: its text is complete; otherwise the model writes it again from the word that was
-        cut.
+        ``whole``: complete text; else the model rewrites from the cut word.
         """
         self._count("unfinished")
         self._forget(writing.cmd_id)

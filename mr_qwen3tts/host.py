@@ -1,7 +1,9 @@
-"""The host's services by name: both generations of the SIP plugin, and the provider of a command.
-Nothing here imports the host: `mod.py` passes its managers. Every call has ``context=`` and named
-arguments: the host takes a call without a context to belong to the latest call, and text in first
-place for a model's name."""
+"""Host services by name: both SIP plugins, command providers.
+
+`mod.py` passes the managers; nothing imports the host. Calls use ``context=`` and named
+arguments: without a context the host takes the latest call, and the first text for a model's
+name.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 PROVIDER = "mr_qwen3tts"
-"""Name of our commands' provider: the folder that holds mod.py."""
+"""Provider of our commands: the folder of mod.py."""
 
 CHUNK = "sip_audio_out_chunk"
 START = "sip_start_audio_response"
@@ -22,31 +24,29 @@ HALTED = "sip_is_audio_halted"
 PERSONA = "get_persona_data"
 AGENT = "get_agent_data"
 PERSONAS = Path("personas/local")
-"""Folder of personas, below the host's working directory."""
+"""Below the host's working directory."""
 
 log = logging.getLogger(__name__)
 
 
 class Manager(Protocol):
-    """A registry of the host: functions by name, each an attribute to call."""
+    """Host registry: functions by name."""
 
     @property
     def functions(self) -> Mapping[str, list[dict[str, Any]]]:
-        """Implementation, docstring, flags, provider, in order of registration."""
+        """Implementation, docstring, flags, provider, as registered."""
         ...
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return the service or command of this name."""
-        ...
+    def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
 
 class _Shape(NamedTuple):
-    """Signature of one implementation of the chunk service."""
+    """Signature of a chunk service."""
 
     implementation: object
     audio: str
     timestamp: bool
-    """Whether it takes one; none is passed, so the receiver keeps its own pace."""
+    """True if it takes one; none is passed, for the receiver's own pace."""
 
 
 def _logged(what: str, error: BaseException) -> None:
@@ -54,29 +54,26 @@ def _logged(what: str, error: BaseException) -> None:
 
 
 class Host:
-    """What the plugin asks of the host."""
+    """Host services of the plugin."""
 
     def __init__(self, services: Manager, commands: Manager) -> None:
         self._services = services
         self._commands = commands
         self._shape: _Shape | None = None
         self.problem: Callable[[str, BaseException], None] = _logged
-        """Called with an error of a service that is optional."""
+        """Called with an optional service's error."""
 
     def offers(self, service: str) -> bool:
-        """Return whether a plugin has registered this service."""
         return bool(self._services.functions.get(service))
 
     @property
     def has_sip(self) -> bool:
-        """Return whether a SIP plugin takes audio."""
         return self.offers(CHUNK)
 
     def speaks_here(self, context: Any, command: str = "speak") -> bool:
-        """Return whether the host would choose our ``command`` for this context.
+        """Return whether the host chooses our ``command`` here.
 
-        Its order of choice: the agent's required plugins, preferred providers, the session's
-        preference, first registered.
+        Its order: required plugins, preferred providers, session's preference, first registered.
         """
         providers = [each["provider"] for each in self._commands.functions.get(command, [])]
         if len(providers) < 2 or PROVIDER not in providers:
@@ -99,7 +96,7 @@ class Host:
         return bool(providers[0] == PROVIDER)
 
     async def halted(self, context: Any) -> bool:
-        """Return whether the SIP plugin refuses audio because the caller talks."""
+        """Return whether the SIP plugin refuses audio."""
         if not self.offers(HALTED):
             return False
         try:
@@ -109,7 +106,7 @@ class Host:
             return False
 
     async def start_response(self, context: Any) -> bool:
-        """Open an audio response; False: there is no call. It drops frames not yet played."""
+        """Open a response, dropping unplayed frames; False: no call."""
         if not self.offers(START):
             return True
         try:
@@ -119,7 +116,7 @@ class Host:
             return True
 
     async def chunk(self, context: Any, audio: bytes) -> bool:
-        """Send PCMU at 8 kHz; False: refused (halted, or no call)."""
+        """Send PCMU at 8 kHz; False: halted, or no call."""
         shape = self._chunk_shape()
         arguments: dict[str, Any] = {shape.audio: audio, "context": context}
         if shape.timestamp:
@@ -127,12 +124,12 @@ class Host:
         return await self._services.sip_audio_out_chunk(**arguments) is not False
 
     async def end_response(self, context: Any) -> None:
-        """Close the audio response; queued frames are still played."""
+        """Close the response; queued frames play."""
         if self.offers(END):
             await self._services.sip_end_audio_response(context=context)
 
     async def persona(self, context: Any) -> Mapping[str, Any]:
-        """Return the persona of the context's agent with ``voice_samples``, or {}."""
+        """Return the agent's persona with ``voice_samples``, or {}."""
         agent = getattr(context, "agent", None)
         try:
             if not agent and self.offers(AGENT) and getattr(context, "agent_name", None):
@@ -151,7 +148,6 @@ class Host:
         return persona
 
     async def personas(self) -> list[Mapping[str, Any]]:
-        """Return all readable personas."""
         found = []
         for name in await asyncio.to_thread(_names, PERSONAS):
             try:

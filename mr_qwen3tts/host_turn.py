@@ -1,4 +1,4 @@
-"""The host's turn: its flags in a context's `data`, and what it says before a command runs."""
+"""The host's turn: its flags (`data`), and speech before a command runs."""
 
 from __future__ import annotations
 
@@ -10,32 +10,31 @@ from typing import Any
 
 @dataclass(slots=True)
 class Turn:
-    """The last partial command of this task."""
+    """Last partial command of a task."""
 
     context: Any
-    """The host's ChatContext of its call."""
+    """The call's ChatContext."""
     command: str
     cmd_id: str | None
     task: asyncio.Task[Any] | None = None
-    """The task in which the host reads the model's stream."""
+    """Task that reads the model."""
     words: str = ""
-    """Text so far; all of it when the command runs."""
+    """Text so far, or whole."""
     taken: bool = False
-    """Whether the command has run; a later caller is another plugin."""
+    """True after the command ran; a later caller is another plugin."""
 
 
 _turn: ContextVar[Turn | None] = ContextVar("qwen3tts_turn", default=None)
 
 
 def enter(turn: Turn) -> None:
-    """Keep it for the command that follows."""
     _turn.set(turn)
 
 
 def take(commands: frozenset[str], words: str | None = None) -> Turn | None:
-    """Return what the pipe left for one of these commands, once.
+    """Return the pipe's turn for these commands, once.
 
-    With ``words`` only if they match: another plugin may speak while the model writes.
+    With ``words`` only a match: another plugin may speak meanwhile.
     """
     turn = _turn.get()
     if turn is None or turn.taken or turn.command not in commands:
@@ -52,7 +51,7 @@ def _same(shown: str, said: str) -> bool:
 
 
 def log_id_of(context: Any) -> str:
-    """Return the call's name in the host, or an empty string."""
+    """Return the call's host name, or empty."""
     found = getattr(context, "log_id", None)
     return found if isinstance(found, str) else ""
 
@@ -62,37 +61,34 @@ FINISHED = "finished_conversation"
 
 
 def data_of(context: Any) -> dict[str, Any] | None:
-    """Return the mapping with the flags, or None."""
+    """Return the flags, or None."""
     data = getattr(context, "data", None)
     return data if isinstance(data, dict) else None
 
 
 def cancelled(context: Any) -> bool:
-    """Return whether the turn is being stopped."""
     return bool((data_of(context) or {}).get(CANCEL))
 
 
 def finishing(context: Any) -> bool:
-    """Return whether no further command of this turn will run."""
+    """Return whether the turn runs no further command."""
     return cancelled(context) or bool((data_of(context) or {}).get(FINISHED))
 
 
 class InterruptedTurn:
-    """The interrupted turn.
+    """Interrupted turn.
 
-    In JSON mode the host clears its flag at the next token and runs the turn's further commands.
+    In JSON mode the host clears its flag at the next token and runs further commands.
     """
 
     def __init__(self) -> None:
         self._data: dict[str, Any] | None = None
 
     def note(self, context: Any) -> None:
-        """Mark the current turn."""
         if cancelled(context):
             self._data = data_of(context)
 
     def goes_on(self, context: Any) -> bool:
-        """Return whether the marked turn speaks."""
         data = data_of(context)
         if data is None or data is not self._data:
             return False

@@ -1,7 +1,7 @@
-"""Latency log, SIP plugin log and spans of utterances, written by a thread of its own.
+"""Latency log, SIP plugin log and spans, by a writer thread.
 
-A disk that hangs must not delay a frame: utterances pass a bounded queue. A file is opened for each
-utterance, so moving it away starts a new one.
+A hanging disk must not delay frames: the queue is bounded. Files are opened an utterance: moving
+one away starts another.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from qwen3tts_speech.record_sinks import Spans, open_spans
 from qwen3tts_wire.errors import SpeechError
 
 MAX_WAITING = 1_000
-"""Utterances queued for the disk; further ones are dropped and reported."""
+"""Queued utterances; more are dropped and reported."""
 CLOSE_S = 1.0
-"""Timeout of the disk when the host stops."""
+"""Disk timeout at the host's stop."""
 MAX_COLLECTORS = 8
 """Distinct OpenTelemetry collectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One utterance and its destinations."""
+    """Utterance with destinations."""
 
     log_id: str
     number: int
     record: UtteranceRecord
-    """A copy of the writer's own."""
+    """The writer's own copy."""
     latency_log: str | None
     e2e_log: str | None
     with_text: bool
-    """Whether the latency log may hold text."""
+    """True if the latency log may hold text."""
     otel: str | None = None
-    """OpenTelemetry collector; the record holds text where spans may."""
+    """Collector; its record holds text where spans may."""
 
 
 class LogFiles:
     """Writer thread.
 
     Args:
-        problem: called by the thread with kind and error of a failed write.
-        perf_offset_s: ``time.perf_counter`` minus the clock of the marks.
+        problem: gets kind and error of a failure, in the thread.
+        perf_offset_s: ``time.perf_counter`` minus the marks' clock.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LogFiles:
         perf_offset_s: float | None = None,
     ) -> None:
         self.lost = 0
-        """Utterances dropped from a full queue."""
+        """Dropped utterances."""
         self._problem = problem
         if perf_offset_s is None:  # the loop's clock is time.monotonic
             perf_offset_s = time.perf_counter() - time.monotonic()
@@ -67,10 +67,9 @@ class LogFiles:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._spans: dict[str, Spans | None] = {}
-        """By settings; None where spans cannot be made."""
+        """By settings; None: impossible."""
 
     def write(self, line: LogLine) -> None:
-        """Queue it."""
         if self._closed:
             return
         if self._waiting.qsize() >= MAX_WAITING:
@@ -84,7 +83,7 @@ class LogFiles:
             self._thread.start()
 
     def close(self) -> None:
-        """Write the queue, for at most `CLOSE_S`."""
+        """Write the queue within `CLOSE_S`."""
         self._closed = True
         if self._thread is not None:
             self._waiting.put(None)
@@ -136,10 +135,9 @@ class LogFiles:
 
 
 def append(path: str, lines: str) -> None:
-    """Append lines in one write; a new file has mode 0600.
+    """Append in one write, with mode 0600; raises ``OSError``.
 
-    Raises ``OSError``. Links are not followed and special files not written: the folder may be
-    writable by all users.
+    No links or special files: the folder may be world-writable.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     file = os.open(path, flags, 0o600)

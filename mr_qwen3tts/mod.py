@@ -63,13 +63,13 @@ def stream_tts(
 
 @service()
 async def qwen3tts_heard(context: Any = None) -> dict[str, Any] | None:
-    """What the caller has heard of what was said last, and what not, right to the word."""
+    """Return the text heard and not heard of the last turn, to the word."""
     return plugin.heard(context)
 
 
 @pipe(name="partial_command", priority=10)
 async def partial_command(data: dict[str, Any], context: Any = None) -> dict[str, Any]:
-    """The words of a command, while the model writes them."""
+    """Take a command's text while the model writes it."""
     await plugin.partial(data, context)
     return data
 
@@ -88,9 +88,9 @@ async def user_utterance_complete(*args: Any, context: Any = None, **kwargs: Any
 
 @service()
 async def qwen3tts_caller_said(text: Any = "", context: Any = None) -> bool:
-    """A recogniser has understood this from the caller of one of our own calls.
+    """Take recognised text of a caller of our own calls.
 
-    Stops what is being said, and gives the agent its turn. False where no agent takes it.
+    Stops the speech and gives the agent its turn; False without a call.
     """
     desk = plugin.desk
     return desk is not None and await desk.caller_said(text, context)
@@ -138,8 +138,10 @@ async def send_dtmf(digits: Any = "", context: Any = None, **kwargs: Any) -> str
 
 
 def _cut_in_mid_command(message: dict[str, Any]) -> bool:
-    """Whether the host has recorded a command whose text it had not read to its end: it writes the
-    command as Python shows it, and a remark behind, which is not JSON."""
+    """Return whether the host recorded a command whose text it had not read to its end.
+
+    It then writes the command as Python shows it with a remark behind, which is not JSON.
+    """
     content = message.get("content")
     if isinstance(content, list) and content and isinstance(content[-1], dict):
         content = content[-1].get("text")

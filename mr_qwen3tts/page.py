@@ -1,7 +1,7 @@
-"""The admin page: connection, last utterances, problems.
+"""Admin page: connection, utterances, problems.
 
-The host loads routers and templates only from a ``src/`` layout, so the plugin includes this router
-itself. All text is inserted as text, never as markup.
+The host loads routers only from a ``src/`` layout: the plugin includes this one. All text is
+inserted as text.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .settings import Settings
 HERE = Path(__file__).parent
 PATH = "/mr_qwen3tts"
 MEDIA_TYPES = {"page.css": "text/css", "page.js": "text/javascript"}
-"""Files beside the page; the host serves them without a login."""
+"""Public files beside the page."""
 MAX_SHOWN = 100
-"""Conversations and voices shown; the rest is counted."""
+"""Conversations and voices shown."""
 MAX_LABEL_CHARS = 200
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -91,40 +91,39 @@ SETTINGS = {
     "freeze_heap": "Loaded modules are exempt from garbage collection",
     "ignored": "Old variables without a meaning here",
 }
-"""Labels of settings; others are shown by name."""
+"""Labels, by default names."""
 SECRETS = frozenset(each.name for each in fields(Settings) if each.metadata.get("secret")) - {
     "otel"
 }
-"""Settings shown as set or not set. Keys within addresses are removed from all values."""
+"""Shown as set or not; keys in addresses are always removed."""
 
 
 class PluginView(Protocol):
-    """What the page reads of the plugin."""
+    """Plugin as the page reads it."""
 
     @property
     def link(self) -> Any:
-        """Has ``state``."""
+        """With ``state``."""
 
     @property
     def records(self) -> Records: ...
 
     @property
     def voices(self) -> Any:
-        """Has ``known`` and ``problems``."""
+        """With ``known`` and ``problems``."""
 
     @property
     def conversations(self) -> Mapping[str, Any]:
-        """By the host's log_id; each has ``speaking`` and ``unplayed_s``."""
+        """By log_id, with ``speaking`` and ``unplayed_s``."""
 
     def settings_of(self, context: Any) -> Any:
-        """Return the settings in force; the plugin's where ``context`` is None."""
+        """Return the settings; None: the plugin's."""
 
 
 def make_router(plugin: PluginView, admin: Any) -> APIRouter:
     """Return the page and its state at `PATH`.
 
-    Args:
-        admin: the host's ``requires_role("admin")``, a FastAPI dependency.
+    ``admin`` is the host's ``requires_role("admin")``, a FastAPI dependency.
     """
     router = APIRouter(prefix=PATH, include_in_schema=False)
     static = {name: (HERE / "static" / name).read_bytes() for name in MEDIA_TYPES}
@@ -163,7 +162,7 @@ def make_router(plugin: PluginView, admin: Any) -> APIRouter:
 
 
 def own_version() -> str:
-    """Return the installed version, or an empty string."""
+    """Return the version, or empty."""
     try:
         return version("mr_qwen3tts")
     except PackageNotFoundError:
@@ -171,10 +170,7 @@ def own_version() -> str:
 
 
 def state_of(plugin: PluginView) -> dict[str, Any]:
-    """Return the page's state in JSON types.
-
-    A part that fails is named in ``unread``: the page is for broken systems, too.
-    """
+    """Return the state as JSON; failed parts are in ``unread``."""
     parts: dict[str, Callable[[], Any]] = {
         "connection": lambda: _connection(plugin),
         "voices": lambda: _voices(plugin),

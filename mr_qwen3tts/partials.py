@@ -1,8 +1,7 @@
-"""From the host's partial commands to text that is certain.
+"""Certain text of the host's partial commands.
 
-The host parses the model's unfinished JSON again and again; the end of ``text`` may be wrong: half
-an emoji, a ``]`` of the host's own list, a piece of the marker ``END_RAW``. :class:`Growth` passes
-only what is certain.
+The host reparses the model's unfinished JSON: ``text`` may end wrongly in half an emoji, a ``]``
+of its own, a piece of ``END_RAW``.
 """
 
 from __future__ import annotations
@@ -14,33 +13,32 @@ from qwen3tts_text.characters import UNSPACED
 from qwen3tts_text.surrogates import clean
 
 TEXT_NAMES = ("text", "markdown", "output")
-"""Names of the argument with the text in the host's speech commands."""
+"""Text arguments of speech commands."""
 DEEPEST = 8
 """Nesting depth."""
 WINDOW = 1024
-"""Characters searched for the end of a word."""
+"""Characters searched for a word's end."""
 ECHO_WORDS = 3
-"""Equal words in a row that are not a coincidence."""
+"""Equal words that are no coincidence."""
 ECHO_SLACK = 200
-"""Characters by which they may be displaced."""
+"""Their displacement, characters."""
 
 _SURE = re.compile(rf"(?s:.*)(?:\s(?=\S)|[{UNSPACED}])")
 """Up to the last certain place."""
 _WORD_START = re.compile(rf"(?s:.*)(?:\s|[{UNSPACED}])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKER = re.compile(r"(?<![A-Za-z0-9_])(?:START_RAW(?![A-Za-z0-9_])\s*|END_RAW(?![A-Za-z0-9_]))")
-"""The host's marks of a block of plain text."""
+"""The host's marks of plain text."""
 _LEAK = re.compile(r'"\s*[}\]]')
 """JSON behind a text that ends in a quotation mark: the host takes ``\\""`` for one mark and reads
 on."""
 
 
 def words_of(params: object, kwargs: Mapping[str, object] | None = None) -> str:
-    """Return the text of a command's arguments, or "".
+    """Return a command's text, or ""; never raises.
 
-    Never raises. Without ``kwargs``, ``params`` is a partial: text, mapping, or a list of
-    positional arguments. With ``kwargs``, ``params`` is the argument ``text`` of ``speak``, and a
-    list is several pieces of text.
+    Without ``kwargs``, ``params`` is a partial: text, mapping or positional list. With, it is
+    ``speak``'s ``text``, a list being pieces.
     """
     if kwargs is None:
         if isinstance(params, list):
@@ -69,7 +67,7 @@ def _words(value: object, depth: int = 0) -> str:
 
 
 class Growth:
-    """Turns a text that grows into the words that are new; each is given once.
+    """Splits a growing text into new, certain words.
 
     >>> growth = Growth()
     >>> growth.update("Good mor"), growth.update("Good morning, all]")
@@ -79,24 +77,21 @@ class Growth:
     """
 
     def __init__(self, *, before: str = "", said: str = "") -> None:
-        """Nothing has been given yet.
+        """Begin.
 
         Args:
-            before: the final text of the command before this one in the same turn. The host may
-                show it once more under the name of this one (after a text with raw line ends).
-            said: what a command has said that was never run, and that this one repeats: the host
-                asks the model again when it cannot read its JSON.
+            before: the turn's last command; the host may repeat it here (after raw line ends).
+            said: text of a command never run, repeated when the host asks the model again.
         """
         self._before = _unmarked(before)
         self._said_before = self._taken = said
-        """``_taken`` is the beginning of the host's text of which all has been given."""
+        """True once ``_taken`` begins the host's text and all of it was given."""
         self._shown = ""
         self._pieces: list[str] = []
 
     @property
     def shown(self) -> str:
-        """The text as shown last, without the host's additions; all there is of a command that
-        never runs."""
+        """Last shown text without the host's additions."""
         text = self._shown[: _limit(self._shown, min(len(self._taken), len(self._shown)))]
         closed_twice = text.endswith("]") and text.count("]") > text.count("[")
         return text[:-1] if closed_twice else text
@@ -106,10 +101,10 @@ class Growth:
         return "".join(self._pieces)
 
     def update(self, text: str) -> str:
-        """Take the text so far; return what is new and certain.
+        """Return the new, certain part.
 
-        A word is certain when whitespace and another character follow; a character of an unspaced
-        script immediately. Other text than before gives nothing.
+        A word is certain before white space and another character; a character of an unspaced
+        script immediately. Changed text gives nothing.
         """
         text = _unmarked(text)
         self._check_repeat(text)
@@ -121,10 +116,7 @@ class Growth:
         return "" if sure is None else self._give(text, taken, sure.end())
 
     def finish(self, text: str) -> str:
-        """Take the final text; return all that was not given.
-
-        If it differs, continue after the common words.
-        """
+        """Return the rest of the final text, after the common words if it differs."""
         text = _unmarked(text)
         self._check_repeat(text)
         return self._give(text, self._said(text), len(text))

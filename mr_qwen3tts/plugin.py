@@ -1,7 +1,4 @@
-"""The plugin as one object: connections, voices and callers.
-
-``mod.py`` passes it everything that the host calls.
-"""
+"""The plugin: connections, voices, callers; driven by ``mod.py``."""
 
 from __future__ import annotations
 
@@ -36,11 +33,11 @@ from .voices.selection import VoiceSelection
 log = logging.getLogger(__name__)
 
 NOBODY = "local"
-"""Caller id of speech without a session."""
+"""Caller id without a session."""
 SWEEP_AFTER_S = 2.0
-"""Silence before a full garbage collection."""
+"""Silence before a garbage collection."""
 SAID_OTHERWISE = "Your words were said, in the agent's own voice: do not repeat them."
-"""Prefix of a voice's refusal, for the model."""
+"""Prefix of a voice's refusal."""
 
 
 class Plugin:
@@ -56,13 +53,13 @@ class Plugin:
         self.voices = PluginVoices(problem=self.records.problem)
         self.links = Connections(self.clock, self._link_changed, connect)
         self.callers: dict[str, Caller] = {}
-        """By the host's ``log_id``."""
+        """By ``log_id``."""
         self.desk: PluginCalls | None = None
-        """Our own telephone, where the host has none."""
+        """Our own telephone."""
         self._starting = False
         self._warming: asyncio.Task[None] | None = None
         self._warm_since = 0.0
-        """Wall clock of the connection for which voices were prepared."""
+        """Wall clock of the connection with warmed voices."""
         self._leaving: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
         self._holds_heap = False
@@ -71,7 +68,7 @@ class Plugin:
     # --- what the host calls
 
     async def partial(self, data: Mapping[str, Any], context: Any) -> None:
-        """Take a partial command (the ``partial_command`` pipe)."""
+        """Run the ``partial_command`` pipe."""
         try:
             await self._partial(data, context)
         except Exception as error:
@@ -111,13 +108,13 @@ class Plugin:
     async def speak(
         self, text: object, voice_id: object, context: Any, more: Mapping[str, object]
     ) -> str | None:
-        """Run the ``speak`` command; return when at most ``return_ahead_ms`` are unplayed.
+        """Run ``speak`` until at most ``return_ahead_ms`` are unplayed.
 
         Returns:
-            None; or, once for each caller and voice, why its ``voice_id`` is ignored.
+            None; or once a caller and voice, why ``voice_id`` is ignored.
 
         Raises:
-            asyncio.CancelledError: the host cancelled it; playback has stopped.
+            asyncio.CancelledError: the host cancelled; playback has stopped.
         """
         try:
             return await self._speak(text, voice_id, context, more)
@@ -167,7 +164,7 @@ class Plugin:
             self.records.problem("interrupt", error, turn.log_id_of(context))
 
     def cut_short(self, context: Any) -> int | None:
-        """Stop; return characters heard of the turn, None for all."""
+        """Stop; return the turn's heard characters, None: all."""
         conversation = self._known(turn.log_id_of(context))
         if conversation is None:
             return None
@@ -175,7 +172,7 @@ class Plugin:
         return conversation.cut_chars()
 
     def hold(self, context: Any, *, cut_in: bool) -> None:
-        """Hold new speech; ``cut_in``: also what is being said."""
+        """Hold new speech; ``cut_in``: current too."""
         if turn.log_id_of(context):
             caller = self._caller(context, self.settings_of(context))
             caller.conversation.hold(cut_in=cut_in)
@@ -189,7 +186,7 @@ class Plugin:
         return "" if conversation is None else conversation.heard_text()
 
     def open_desk(self, host: CallHost) -> bool:
-        """Start a telephone where the host has none; return whether one is there."""
+        """Start a telephone if the host has none; False: no telephone."""
         if self.host.has_sip:
             return False
         settings = self.settings_of(None)
@@ -217,7 +214,7 @@ class Plugin:
         return False
 
     async def at_desk(self, command: str, what: object, context: Any) -> str | None:
-        """Run ``call``, ``hangup`` or ``send_dtmf``; return a failure for the model."""
+        """Run ``call``, ``hangup`` or ``send_dtmf``; return a failure."""
         if self.desk is None:
             return "There is no telephone here."
         context, _ = self._rightly(context, frozenset({command}))
@@ -228,10 +225,10 @@ class Plugin:
         return await self.desk.send_dtmf(what, context)
 
     def stream(self, text: object, voice_id: object, output_format: str, context: Any) -> TtsStream:
-        """Run the ``stream_tts`` service, unpaced.
+        """Run ``stream_tts``, unpaced.
 
         Raises:
-            BadRequest: unknown format; or a ``voice_id`` that is a path or an address.
+            BadRequest: unknown format, or ``voice_id`` is a path or address.
         """
         settings = self.settings_of(context)
         if (refusal := self._refusal(voice_id, settings)) is not None:
@@ -249,7 +246,7 @@ class Plugin:
         )
 
     def heard(self, context: Any) -> dict[str, Any] | None:
-        """Return what was heard of the last turn; None without one."""
+        """Return the last turn's text heard, or None."""
         conversation = self._known(turn.log_id_of(context))
         if conversation is None or (last := conversation.last) is None:
             return None
@@ -260,16 +257,13 @@ class Plugin:
         }
 
     def expect(self, context: Any) -> None:
-        """Prepare the connection: the caller has spoken, text will follow."""
+        """Prepare the connection: text will follow."""
         if (conversation := self._known(turn.log_id_of(context))) is not None:
             conversation.answered()
         self.links.of(self.settings_of(context)).keep()
 
     def start(self) -> None:
-        """Connect in the background and prepare the personas' voices.
-
-        Freezes the heap: the host is loaded now.
-        """
+        """Connect, warm voices, freeze the loaded heap."""
         self._starting = True
         self._hold_heap(collect=True)
         self.links.of(self.settings_of(None))
@@ -293,7 +287,7 @@ class Plugin:
 
     @property
     def conversations(self) -> dict[str, Conversation]:
-        """Open conversations by ``log_id``."""
+        """Open ones by ``log_id``."""
         return {log_id: each.conversation for log_id, each in self.callers.items()}
 
     @property
@@ -301,7 +295,7 @@ class Plugin:
         return self.links.of(self.settings_of(None))
 
     def settings_of(self, context: Any) -> Settings:
-        """Return the settings of now; invalid ones are replaced by defaults and reported."""
+        """Return the current settings; invalid ones are defaults, reported."""
         settings, wrong = Settings.usable(context)
         for error in wrong:
             self.records.problem("settings", error, turn.log_id_of(context))

@@ -1,6 +1,6 @@
-"""The last utterances, counts and problems, for admin page and logs; in memory and bounded.
+"""Last utterances, counts and problems, bounded, in memory.
 
-Text heard is kept only with ``MR_QWEN3TTS_LOG_TEXT``; secrets in addresses are removed first.
+Text needs ``MR_QWEN3TTS_LOG_TEXT``; secrets in addresses are removed.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ logger = getLogger(__name__)
 LAST = 50
 """Utterances shown."""
 MAX_PROBLEMS = 20
-"""Distinct problems kept."""
+"""Distinct problems."""
 MAX_KINDS = 200
-"""Bound on names of counts and logged problems."""
+"""Names of counts and logged problems."""
 MAX_NAME_CHARS = 120
 MAX_ERROR_CHARS = 500
 MAX_TEXT_CHARS = 2_000
-"""Bound on each text kept."""
+"""Characters a text."""
 MAX_CALLS = 4_096
-"""Conversations whose utterances are numbered; the longest silent is forgotten."""
+"""Numbered conversations; the longest silent is forgotten."""
 LOG_AGAIN_S = 60.0
-"""Interval of log lines of one kind of problem."""
+"""Interval of a problem's log lines."""
 WAITED_MS = 20.0
-"""Wait beyond which an utterance came behind another and is left out of statistics."""
+"""Wait of queued utterances, left out of statistics."""
 STAGES = {
     "first_delta": Mark.FIRST_DELTA,
     "request_sent": Mark.REQUEST_SENT,
     "first_sound": Mark.RECEIVED,
     "first_frame": Mark.FIRST_FRAME_WIRE,
 }
-"""Stages to the first frame, after `Mark.TEXT_IN`."""
+"""Stages from `Mark.TEXT_IN` to the first frame."""
 COUNTED = ("utterances", "interrupted", "failed", "starved", "mixups", "stale_partials", "halts")
-"""Counts shown at 0."""
+"""Shown at 0, too."""
 
 
 class LogChoices(Protocol):
@@ -56,26 +56,23 @@ class LogChoices(Protocol):
     def log_text(self) -> bool: ...
 
     @property
-    def latency_log(self) -> str | None:
-        ...
+    def latency_log(self) -> str | None: ...
 
     @property
-    def e2e_log(self) -> str | None:
-        ...
+    def e2e_log(self) -> str | None: ...
 
     @property
-    def otel(self) -> str | None:
-        ...
+    def otel(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ShownUtterance:
-    """One utterance as the page shows it."""
+    """Utterance on the page."""
 
     at_unix_s: float
     log_id: str
     number: int
-    """Within its conversation, from 1."""
+    """From 1 in its conversation."""
     agent: str
     voice: str
     engine: str
@@ -84,9 +81,9 @@ class ShownUtterance:
     interrupted: bool
     chars: int
     stages_ms: dict[str, float | None]
-    """By `STAGES`: milliseconds after its text; None: did not happen."""
+    """By `STAGES`, milliseconds after the text, or None."""
     waited_ms: float
-    """Wait of its first frame for earlier utterances."""
+    """Wait for earlier utterances."""
     silence_ms: float | None
     """Interruption to silence."""
     starvations: int
@@ -95,7 +92,7 @@ class ShownUtterance:
     heard_s: float
     generated_s: float
     heard: str | None = None
-    """Text heard; None where text is not kept."""
+    """None: text is not kept."""
     remaining: str | None = None
     """Text not heard."""
 
@@ -111,15 +108,15 @@ class Problem:
     last_unix_s: float
     times: int = 1
     log_id: str = ""
-    """Conversation that met it last, or empty."""
+    """Last conversation, or empty."""
 
 
 class Records:
     """Bounded memory; thread-safe, never raises.
 
     Args:
-        choices: returns the settings, read at each utterance.
-        unix_s: the wall clock.
+        choices: settings, read at each utterance.
+        unix_s: wall clock.
     """
 
     def __init__(
@@ -137,7 +134,7 @@ class Records:
         self._counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self._problems: OrderedDict[tuple[str, str], Problem] = OrderedDict()
         self._logged: OrderedDict[str, tuple[float, int]] = OrderedDict()
-        """Time of the last log line of a kind, and lines suppressed since."""
+        """Last log time by kind, and suppressed lines."""
         self._numbers: OrderedDict[str, int] = OrderedDict()
         self._began_unix_s = unix_s()
 
@@ -155,10 +152,8 @@ class Records:
     ) -> None:
         """Note a finished utterance.
 
-        Args:
-            outcome: ``spoken``, ``interrupted``, ``no_text``, or an error's code.
-            heard: text heard; kept only where text is.
-            choices: the conversation's settings, else the plugin's.
+        ``outcome``: ``spoken``, ``interrupted``, ``no_text``, or an error's code; ``choices``:
+        the conversation's settings, else the plugin's.
         """
         try:
             choices = choices or (self._choices() if self._choices is not None else None)
@@ -203,9 +198,7 @@ class Records:
     def problem(self, what: str, error: BaseException | str, log_id: str = "") -> None:
         """Note and log a failure.
 
-        Args:
-            what: its kind, constant text.
-            error: the error; a `SpeechError`'s remedy is kept.
+        ``what``: its kind, constant text; a `SpeechError`'s remedy is kept.
         """
         what = what[:MAX_NAME_CHARS]
         message, remedy = _told(error)
@@ -242,7 +235,7 @@ class Records:
         )
 
     def count(self, name: str, n: int = 1) -> None:
-        """Count an event, such as ``mixups``, ``stale_partials``, ``halts`` or ``fallbacks``."""
+        """Count ``mixups``, ``stale_partials``, ``halts``, ``fallbacks`` or another event."""
         name = re.sub(r"\W+", "_", name[:MAX_NAME_CHARS]).lower()
         with self._lock:
             if name in self._counts or len(self._counts) < MAX_KINDS:
@@ -252,7 +245,7 @@ class Records:
         return self._counts[name]
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all in JSON types, latest first."""
+        """Return JSON types, latest first."""
         with self._lock:
             problems = [_as_dict(each) for each in reversed(self._problems.values())]
             counts = dict(self._counts)
@@ -292,7 +285,7 @@ _BEARER = re.compile(r"\b(bearer)\s+\S+", re.I)
 
 
 def without_secrets(text: str) -> str:
-    """Remove user, password, query and fragment of addresses; hide named keys."""
+    """Remove user, password, query, fragment; hide named keys."""
     return _BEARER.sub(r"\1 …", _ADDRESS.sub(r"\1\2", text[: 4 * MAX_ERROR_CHARS]))
 
 
@@ -342,7 +335,7 @@ def _rounded(ms: float | None) -> float | None:
 
 
 def _spread(utterances: list[ShownUtterance]) -> dict[str, Any]:
-    """Count, p50 and p95 (nearest rank) of utterances that came behind no other."""
+    """Return count, p50 and p95 (nearest rank) of unqueued utterances."""
     sorted_ms = sorted(
         at
         for each in utterances

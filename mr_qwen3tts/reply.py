@@ -1,4 +1,4 @@
-"""One `speak` command: its text as it grows, and the utterances that say it."""
+"""One `speak` command: growing text and its utterances."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from qwen3tts_text.plain_text import PlainText
 from .partials import Growth
 
 MAX_CHARS = 20_000
-"""Of one utterance; longer text continues in the next without a gap."""
+"""Utterance length; the next continues without a gap."""
 AT_ONCE_CHARS = 4_096
-"""Characters processed before yielding to others; a few ms."""
+"""Characters between yields; a few ms."""
 CUT_CHARS = 1_000
-"""Characters searched back for a sentence end."""
+"""Range of a sentence end's search."""
 
 
 class Deltas:
-    """Growing text as the asynchronous iterator of an utterance."""
+    """Growing text as an asynchronous iterator."""
 
     def __init__(self) -> None:
         self.chars = 0
@@ -43,7 +43,7 @@ class Deltas:
         self._changed.set()
 
     def again(self) -> Deltas:
-        """Return the same text from its beginning; further text goes there."""
+        """Return the text from its beginning; more goes there."""
         new = Deltas()
         new.push("".join(self._all))
         if self.ended:
@@ -75,55 +75,53 @@ class Reply:
 
     cmd_id: str | None
     context: Any
-    """The host's context; its flags report a cancel."""
+    """Its flags report a cancel."""
     begin: Callable[[Deltas], Utterance]
-    """Begins an utterance of these deltas."""
+    """Begins an utterance."""
     choose: ChooseVoice
     """Chooses the voice."""
     also: Any = None
-    """Another context object of the same call."""
+    """Another context of the call."""
     stall_s: float = 10.0
     """Timeout of partials."""
     task: asyncio.Task[Any] | None = None
-    """The host's task of the turn."""
+    """The turn's task."""
     plain: PlainText | None = None
     growth: Growth = field(default_factory=Growth)
     utterances: list[Utterance] = field(default_factory=list)
     pending: set[Utterance] = field(default_factory=set)
     """Open utterances."""
     changed_at: float = 0.0
-    """Clock seconds of the last partial."""
+    """Time of the last partial."""
     complete: bool = False
-    """Whether the text is complete."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when stopped or ended."""
     wait_s: float = 1.2
-    """Silence after which the SIP side takes the turn for a failure."""
+    """Silence that fails the turn at the SIP side."""
     consoled: bool = False
-    """Whether a silent frame was sent for it."""
+    """True after a silent frame."""
     deaf: bool = False
-    """Whether the host's flags were set at its beginning and mean something else."""
+    """True if the host's flags were set before and mean something else."""
     retried: bool = False
     continued: list[Utterance] = field(default_factory=list)
-    """Stopped utterances whose rest another one says."""
+    """Stopped utterances said elsewhere."""
     _given: list[Deltas] = field(default_factory=list)
-    """Deltas of each utterance."""
+    """Deltas an utterance."""
     _deltas: Deltas | None = None
-    """Deltas of the last utterance while it grows."""
+    """Growing deltas."""
     _last: Deltas | None = None
-    """Deltas of the last utterance."""
+    """Last deltas."""
 
     def update(self, text: str) -> None:
         """Take a partial: all text so far."""
         self._give(self.growth.update(text), last=False)
 
     def finish(self, text: str) -> None:
-        """Take the whole text."""
         self.complete = True
         self._give(self.growth.finish(text), last=True)
 
     async def finish_gently(self, text: str) -> None:
-        """Take the whole text, yielding to other calls; ends where it is stopped."""
+        """Take the whole text, yielding; ends when stopped."""
         words = self.growth.finish(text)
         while len(words) > AT_ONCE_CHARS:
             self._give(words[:AT_ONCE_CHARS], last=False)
@@ -135,13 +133,13 @@ class Reply:
         self._give(words, last=True)
 
     def pause(self) -> None:
-        """Finish what was given; more may follow."""
+        """Finish the given text; more may follow."""
         if self._deltas is not None:
             self._deltas.end()
             self._deltas = None
 
     def go_on(self) -> None:
-        """Say what was not heard of stopped utterances, each once."""
+        """Say stopped utterances' unheard rest, once."""
         for stopped, deltas in list(zip(self.utterances, self._given, strict=True)):
             outcome = stopped.outcome()
             if stopped not in self.pending or not outcome.interrupted:
@@ -158,7 +156,7 @@ class Reply:
                 self._begin(again)
 
     def again(self, failed: Utterance) -> bool:
-        """Repeat an utterance without any audio; return whether that is possible."""
+        """Repeat an utterance without audio; False: impossible."""
         if self.retried or self._last is None or failed is not self.utterances[-1]:
             return False
         self.retried = True
@@ -171,7 +169,6 @@ class Reply:
 
     @property
     def silent(self) -> bool:
-        """Whether there was nothing to say."""
         return not self.utterances
 
     def _begin(self, deltas: Deltas) -> None:
@@ -200,7 +197,7 @@ class Reply:
 
 
 def cut(words: str, room: int) -> tuple[str, str]:
-    """Split off at most ``room`` characters, at a sentence end if there is one."""
+    """Split off ``room`` characters, at a sentence end if possible."""
     if len(words) <= room:
         return words, ""
     window = words[max(0, room - CUT_CHARS) : room]
@@ -213,19 +210,17 @@ def cut(words: str, room: int) -> tuple[str, str]:
 
 
 def left_s(utterance: Utterance, rate_hz: int = 24_000) -> float:
-    """Return audio at the sink not yet played, seconds."""
+    """Return unplayed audio at the sink, seconds."""
     queued = utterance.record.generated_samples or 0
     return max(0, queued - utterance.position) / rate_hz
 
 
 def unheard_s(reply: Reply) -> float:
-    """Return the same of a whole reply."""
     return sum(left_s(each) for each in reply.utterances if each not in reply.continued)
 
 
 def heard_chars(reply: Reply) -> int:
-    """Return characters of the command's text that were heard, counted in letters and digits, which
-    removed markup hardly has."""
+    """Return the heard characters, by letters and digits (removed markup has few)."""
     outcomes = [each.outcome() for each in reply.utterances]
     heard = sum(map(str.isalnum, "".join(each.heard for each in outcomes)))
     if not heard:
@@ -240,35 +235,32 @@ def heard_chars(reply: Reply) -> int:
 
 
 class SpeechGate:
-    """Gate of one conversation: open unless the caller speaks."""
+    """Gate, closed while the caller speaks."""
 
     def __init__(self) -> None:
         self.held = False
-        """Whether barge-in also holds what was begun."""
+        """True if begun speech is held too."""
         self._hushed = False
         self._open = asyncio.Event()
         self._open.set()
 
     def hush(self) -> None:
-        """Hold new speech."""
         self._hushed = True
         self._open.clear()
 
     def hold(self) -> None:
-        """Hold all speech."""
         self.held = True
         self._open.clear()
 
     def open(self) -> bool:
-        """Release; return whether anything was held."""
+        """Release; False: nothing was held."""
         held, self.held, self._hushed = self.held, False, False
         self._open.set()
         return held
 
     def blocks(self, *, begun: bool) -> bool:
-        """Return whether text waits; ``begun``: it continues what is being said."""
+        """Return whether text waits; ``begun``: of begun speech."""
         return self.held or (self._hushed and not begun)
 
     async def wait(self) -> None:
-        """Wait until open."""
         await self._open.wait()

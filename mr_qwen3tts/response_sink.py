@@ -1,4 +1,4 @@
-"""Sinks whose frames belong to responses, opened by a first frame and closed after the last one."""
+"""Sinks with responses, from the first frame to after the last."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .host import Host
 log = logging.getLogger(__name__)
 
 PTIME_MS = 20
-"""Frame duration, fixed by the receiver: 160 bytes of PCMU."""
+"""Fixed by the receiver: 160 bytes of PCMU."""
 
 
 class ResponseSink(PacerSink, ABC):
-    """Opens, fills and closes audio responses; subclasses deliver them.
+    """Opens, fills and closes responses.
 
     Args:
-        context: the host's context of this call.
-        payload: codec of the frames.
+        context: the call's.
+        payload: codec.
         lead_ms: playout lead.
-        linger_ms: time a response stays open after its last frame was played.
+        linger_ms: time open after the last frame.
         queued_s: receiver's buffer, seconds.
-        clock: of the pacing.
-        on_halted: called when a frame is refused; playback has stopped by then.
-        policy: filling policy.
+        clock: of pacing.
+        on_halted: called at a refused frame, playback stopped.
+        policy: of filling.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class ResponseSink(PacerSink, ABC):
             policy=policy,
         )
         self.context = context
-        """Replaceable by another one of the same call."""
+        """Replaceable within the call."""
         self.payload = payload
         self.frames = 0
-        """Frames accepted."""
+        """Accepted frames."""
         self.hold_open = False
-        """Whether more follows soon."""
+        """True if more follows soon."""
         self._linger_s = max(linger_ms, PTIME_MS) / 1000
         self._lock = asyncio.Lock()
-        """Held while a response is opened, filled or closed."""
+        """Held by response operations."""
         self._opened = False
         self._cut = False
-        """Interrupted: close before the next frame."""
+        """Close before the next frame."""
         self._lingering: asyncio.Task[None] | None = None
-        """Task that closes a silent response."""
+        """Closes a silent response."""
         self._cutting: set[asyncio.Task[None]] = set()
 
     @abstractmethod
@@ -93,12 +93,11 @@ class ResponseSink(PacerSink, ABC):
         return self._opened
 
     def interrupt(self) -> None:
-        """Stop synchronously and close the response."""
+        """Stop synchronously and close."""
         super().interrupt()
         self._cut_response()
 
     async def close(self) -> None:
-        """Stop for good."""
         await super().close()
         async with self._lock:
             await self._shut(cut=True)
@@ -185,10 +184,9 @@ PREBUFFER_S = 0.02
 
 
 class SipSink(ResponseSink):
-    """Sink of ``sip_audio_out_chunk``, one a call.
+    """``sip_audio_out_chunk``, one a call.
 
-    The response stays open across utterances: another start would drop unplayed frames. Older SIP
-    plugins take frames only.
+    The response spans utterances: a start drops unplayed frames. Older plugins take frames only.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Audio of the service ``stream_tts``, unpaced."""
+"""Unpaced audio of ``stream_tts``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Choose = Callable[[SpeechClient], Awaitable[VoiceOptions]]
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """Format of the audio."""
+    """Audio format."""
 
     audio: AudioFormat
     chunk_bytes: int
     """20 ms."""
     silence: bytes = b""
-    """Padding of the last chunk; empty: it may be short."""
+    """Last chunk's padding; empty: it may be short."""
 
 
 FORMATS = {
@@ -39,14 +39,13 @@ FORMATS = {
     "pcm_16000": OutputFormat(AudioFormat("pcm_s16le", 16000), 640),
     "pcm_24000": OutputFormat(AudioFormat("pcm_s16le", 24000), 960),
 }
-"""By the names that ``stream_tts`` takes."""
+"""By ``stream_tts``'s names."""
 
 
 class TtsStream:
     """Chunks of 20 ms, synthesised when iterated.
 
-    ``async for chunk in stream`` and ``async for chunk in await stream`` are equal: the host awaits
-    what a service returns. Leaving the loop cancels at the server.
+    Awaiting it gives itself: the host awaits services. Leaving the loop cancels.
     """
 
     def __init__(
@@ -59,13 +58,13 @@ class TtsStream:
         stall_s: float = 4.0,
         clock: Clock | None = None,
     ) -> None:
-        """Make the stream; nothing is requested yet.
+        """Prepare; nothing is requested yet.
 
         Args:
-            link: connection to the server.
-            words: text; markup is said as it is.
-            choose: chooses the voice once connected.
-            output_format: a name of `FORMATS`.
+            link: connection.
+            words: text, markup said as it is.
+            choose: voice, once connected.
+            output_format: of `FORMATS`.
             stall_s: watchdog timeout.
             clock: of the watchdog.
 
@@ -89,7 +88,7 @@ class TtsStream:
         return self._itself().__await__()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Begin synthesis. The iterator raises ConnectionLost and other SpeechErrors."""
+        """Begin; raises ConnectionLost and other SpeechErrors."""
         # Kept nowhere here: so it is closed when the loop over it is left.
         return self._chunks()
 

@@ -1,6 +1,6 @@
-"""Blocking work in a thread of its own.
+"""Blocking work in its own thread.
 
-Not in asyncio's pool: a file system that hangs would fill it for the whole host and delay its stop.
+A hanging file system would fill asyncio's pool and delay the host's stop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 
 async def in_thread(work: Callable[[], Value]) -> Value:
-    """Run ``work``; return or raise as it does. A cancelled caller leaves the thread behind."""
+    """Run ``work``; a cancelled caller leaves the thread behind."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Value] = loop.create_future()
 

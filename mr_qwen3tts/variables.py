@@ -1,4 +1,4 @@
-"""Settings in environment variables: sources, kinds of values, bounds."""
+"""Environment variables: sources, kinds, bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO = ("0", "false", "no", "off", "n", "f", "disabled")
 SHOWN_CHARS = 60
 """Characters of a value in an error."""
 SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-"""WebSocket scheme by the written one."""
+"""WebSocket by written scheme."""
 SPEECH_PATH = "/v1/speech"
 
 
@@ -36,14 +36,14 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Kind and bounds of a setting."""
+    """Kind and bounds."""
 
     wanted: str
-    """The valid form as a request: ``Write a whole number …``."""
+    """Valid form as a request: ``Write a whole number …``."""
     read: Callable[[str], Any]
-    """Parses the text; raises ValueError."""
+    """Parser; raises ValueError."""
     good: Callable[[Any], bool]
-    """Whether a value is valid."""
+    """Test of a value."""
 
 
 def flag() -> Rule:
@@ -57,7 +57,7 @@ def flag() -> Rule:
 
 
 def whole(low: int, high: int, step: int = 1) -> Rule:
-    """A whole number from ``low`` to ``high``, a multiple of ``step``."""
+    """Take ``low`` to ``high`` in multiples of ``step``."""
 
     def read(text: str) -> int:
         # "60.0" is what a number of an agent's file may have become.
@@ -90,7 +90,7 @@ def one_of(*words: str) -> Rule:
 
 
 def words(most: int, *, lines: bool = False) -> Rule:
-    """Text of 1 to ``most`` characters; with ``lines`` it may have line breaks."""
+    """Take 1 to ``most`` characters; ``lines``: with line breaks."""
 
     def good(value: Any) -> bool:
         fits = isinstance(value, str) and 0 < len(value) <= most
@@ -103,7 +103,7 @@ def words(most: int, *, lines: bool = False) -> Rule:
 
 
 def address() -> Rule:
-    """Address of a speech server, completed by scheme, port and path."""
+    """Take a server address; complete scheme, port, path."""
 
     def read(text: str) -> str:
         scheme, separator, rest = text.partition("://")
@@ -137,7 +137,7 @@ def collector() -> Rule:
 
 
 def listening() -> Rule:
-    """Where to listen: ``HOST``, ``HOST:PORT`` or ``:PORT``."""
+    """Take ``HOST``, ``HOST:PORT`` or ``:PORT``."""
 
     def good(value: Any) -> bool:
         host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
@@ -160,7 +160,7 @@ def host_name() -> Rule:
 
 
 def ports() -> Rule:
-    """A range of ports, ``LOW-HIGH``; (0, 0) lets the system choose."""
+    """Take ``LOW-HIGH``; (0, 0): any."""
 
     def read(text: str) -> tuple[int, int]:
         low, _, high = text.partition("-")
@@ -173,7 +173,7 @@ def ports() -> Rule:
 
 
 def budget() -> Rule:
-    """Limits of turns a minute, turns, characters a minute, characters."""
+    """Take turns a minute, turns, characters a minute, characters."""
 
     def read(text: str) -> tuple[int, ...]:
         return tuple(int(each) for each in text.split(","))
@@ -218,7 +218,7 @@ def codes() -> Rule:
 
 
 def names() -> Rule:
-    """Names between commas or blanks; ``none``: empty."""
+    """Take names between commas or blanks; ``none``: empty."""
 
     def read(text: str) -> frozenset[str]:
         found = frozenset(text.replace(",", " ").split())
@@ -240,7 +240,7 @@ def wrong(variable: str, rule: Rule, value: object, *, secret: bool = False) -> 
 
 
 def server_of(address: str) -> str | None:
-    """Return the address of our protocol at the server of another protocol's address."""
+    """Return our protocol's address at another protocol's server."""
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         host, port = parts.hostname, parts.port
@@ -254,8 +254,7 @@ def server_of(address: str) -> str | None:
 
 
 def near(name: str, known: Collection[str], prefix: str) -> str:
-    """Return an unknown name with the most similar known one; all begin with ``prefix``, which is
-    not compared."""
+    """Return a name with its nearest; the shared ``prefix`` is not compared."""
     ends = [each.removeprefix(prefix) for each in sorted(known)]
     close = difflib.get_close_matches(name.removeprefix(prefix), ends, n=1, cutoff=0.7)
     return f"{name} (did you mean {prefix}{close[0]}?)" if close else name
@@ -263,20 +262,20 @@ def near(name: str, known: Collection[str], prefix: str) -> str:
 
 PREFIX = "MR_QWEN3TTS_"
 HOSTS = frozenset({"MR_SPEAK_CMD"})
-"""Variables of the host that count here."""
+"""Variables of the host."""
 COMMAND_LINE = frozenset(
     {"MR_QWEN3TTS_SERVER", "MR_QWEN3TTS_CONFIG", "MR_QWEN3TTS_CHECKPOINT", "MR_QWEN3TTS_LLM_KEY"}
 )
-"""Variables of ``mr-qwen3tts``, ignored here."""
+"""Variables of ``mr-qwen3tts``, ignored."""
 Getenv = Callable[[str], str | None]
 
 
 def environment(context: Any = None) -> dict[str, str]:
-    """Return every variable of ours that is set.
+    """Return our set variables.
 
     Args:
-        context: the host's ChatContext with a mapping ``env``, a mapping, or None. Its values go
-            first; an empty one means unset.
+        context: ChatContext with ``env``, mapping, or None; goes first, an empty value means
+            unset.
     """
     held = _ours(os.environ.copy())
     own = context if isinstance(context, Mapping) else getattr(context, "env", None)
@@ -308,7 +307,7 @@ _ADDRESSES: dict[str, Callable[[Getenv], str | None]] = {
     "vllm": lambda getenv: getenv("MR_QWEN3TTS_API_URL"),
     "websocket": lambda getenv: getenv("MR_QWEN3TTS_WS_URL"),
 }
-"""Address variable of each backend; ``openai`` is the default backend."""
+"""By backend, default ``openai``."""
 _MEANINGLESS: tuple[Callable[[Getenv], str | None], ...] = (
     lambda getenv: getenv("MR_QWEN3TTS_BACKEND"),
     lambda getenv: getenv("MR_QWEN3TTS_MODEL"),
@@ -322,7 +321,7 @@ _REPLACED: tuple[tuple[Callable[[Getenv], str | None], str], ...] = (
     (lambda getenv: getenv("MR_QWEN3TTS_REALTIME_STREAM"), "live"),
     (lambda getenv: getenv("MR_QWEN3TTS_INITIAL_TOKENS"), "initial_codec_chunk_frames"),
 )
-"""Older names of settings."""
+"""Older names."""
 
 
 OLDER = frozenset(
@@ -333,11 +332,11 @@ OLDER = frozenset(
 
 
 def take_older(getenv: Getenv, written: dict[str, tuple[str, str]]) -> tuple[str, ...]:
-    """Add settings that only an older variable sets; return the other older names.
+    """Add settings of older variables; return the other older names.
 
     Args:
         getenv: reads a variable.
-        written: variable and text of each setting.
+        written: variable and text by setting.
     """
     ignored = {ask(str) or "" for ask in _MEANINGLESS if ask(getenv)}
     for ask, name in _REPLACED:

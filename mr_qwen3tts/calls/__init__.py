@@ -1,1 +1,1 @@
-"""Telephone calls of the plugin's own, where the host has no telephone plugin."""
+"""Calls of our own telephone, where the host has none."""

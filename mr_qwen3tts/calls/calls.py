@@ -1,15 +1,9 @@
 """Calls of chat sessions, where the host has no telephone plugin.
 
-``call``, ``hangup`` and ``send_dtmf`` are for the agent; an incoming call begins a chat session
-of its
-own. Calls run over our own SIP endpoint and media process, and what the agent speaks in such a
-session
-goes into its call (:meth:`PluginCalls.speaker_of`).
-
-With ``sip_stt`` the caller's speech is recognised and becomes the agent's turns. It may also go
-to the
-host's pipe ``sip_audio_in``, whose recogniser passes its text to
-:meth:`PluginCalls.caller_said`.
+Agents use ``call``, ``hangup`` and ``send_dtmf``; an incoming call begins a session. Speech goes
+into the session's call (:meth:`PluginCalls.speaker_of`). ``sip_stt`` makes the caller's speech
+the agent's turns, as does a recogniser behind the host's pipe ``sip_audio_in``
+(:meth:`PluginCalls.caller_said`).
 """
 
 from __future__ import annotations
@@ -51,11 +45,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READY_S = 15.0
-"""Timeout of the phone's start at the first call: a registrar may challenge."""
+"""Timeout of the phone's start: a registrar may challenge."""
 SESSION_S = 15.0
-"""Timeout of the host's chat session, while the call rings."""
+"""Timeout of a chat session's creation while ringing."""
 REMEMBERED = 1000
-"""Sessions whose call is known to be over."""
+"""Sessions with an ended call."""
 UNAVAILABLE = 480
 """Temporarily unavailable (RFC 3261 section 21.4.18)."""
 BUSY = 486
@@ -65,13 +59,13 @@ LinkOf = Callable[[Any], SpeechLink]
 
 
 class PluginCalls:
-    """Calls of chat sessions, at most one each.
+    """Calls of chat sessions, one each.
 
     Args:
         host: the host's services.
-        link_of: the connection to the speech server of a context's agent; shared.
-        settings_of: the settings of a context, read at each use; None: the process's.
-        clock: for timeouts here; the phone itself runs in real time.
+        link_of: shared speech connection of a context's agent.
+        settings_of: settings of a context, read at use; None: the process's.
+        clock: of timeouts; the phone itself runs in real time.
     """
 
     def __init__(
@@ -95,7 +89,7 @@ class PluginCalls:
         """Turns of all calls."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._all: set[CallLine] = set()
-        """Also ended calls whose last message is with the agent."""
+        """Ended calls too, until their last message is read."""
         self._recogniser = CallRecogniser(lambda: settings_of(None), host.problem)
         self._keeper = PhoneSupervisor(
             lambda: settings_of(None),
@@ -108,21 +102,18 @@ class PluginCalls:
     # --- its life
 
     def start(self) -> None:
-        """Start the phone where calls may come in or an account registers; load the recogniser.
-
-        Returns immediately.
-        """
+        """Start phone and recogniser in the background, if used."""
         settings = self._settings_of(None)
         self._recogniser.start()
         if settings.sip_agent or settings.sip_listen or (settings.sip_server and settings.sip_user):
             self._keeper.start()
 
     async def ready(self, most_s: float = READY_S) -> str:
-        """Wait until the phone is up; return its address. Raises NotReady."""
+        """Wait for the phone; return its address. Raises NotReady."""
         return (await self._keeper.phone(most_s)).uri
 
     async def close(self) -> None:
-        """Hang up everything, without messages to agents."""
+        """Hang up all, without messages to agents."""
         lines, self._all = self._all, set()
         self._lines.clear()
         for task in list(self._tasks):
@@ -139,7 +130,7 @@ class PluginCalls:
         """Place a call and wait for its answer.
 
         Returns:
-            None once it is answered, else the cause as a sentence for the model.
+            None once answered, else the cause for the model.
         """
         log_id = log_id_of(context)
         settings = self._settings_of(context)
@@ -166,11 +157,10 @@ class PluginCalls:
         return failed_call(cause)
 
     async def hangup(self, context: Any) -> str | None:
-        """End the call of this session.
+        """End the session's call.
 
         Returns:
-            None: a result would give the model another turn. A sentence where the session never
-                had a call.
+            None (a result would give the model a turn), or a sentence without any call.
         """
         log_id = log_id_of(context)
         line = self._lines.get(log_id)
@@ -181,10 +171,10 @@ class PluginCalls:
         return None
 
     async def send_dtmf(self, digits: object, context: Any) -> str | None:
-        """Press keys (RFC 4733); return once the last one is sent.
+        """Press keys (RFC 4733) until the last is sent.
 
         Returns:
-            None, or the cause as a sentence for the model.
+            None, or the cause for the model.
         """
         line = self._lines.get(log_id_of(context))
         if line is None:
@@ -200,7 +190,7 @@ class PluginCalls:
     # --- for the plugin
 
     async def caller_said(self, text: object, context: Any) -> bool:
-        """Take recognised text: silence, then the agent's turn. False without text or call."""
+        """Interrupt with recognised text; False without text or call."""
         line = self._lines.get(log_id_of(context))
         if line is None or not isinstance(text, str) or not text.strip():
             return False
@@ -208,7 +198,7 @@ class PluginCalls:
         return True
 
     def speaker_of(self, log_id: str) -> Speaker | None:
-        """Return the speaker of this session's call ; None without a call."""
+        """Return the speaker of the session's call, or None."""
         line = self._lines.get(log_id)
         speaker = line.call.speaker if line is not None else None
         if line is None or speaker is None:

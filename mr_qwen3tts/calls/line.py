@@ -1,4 +1,4 @@
-"""One call of a chat session: its events become messages to the agent."""
+"""Call of a chat session; its events become messages to the agent."""
 
 from __future__ import annotations
 
@@ -34,26 +34,25 @@ TRANSFERRED = (
     " speak."
 )
 DISCONNECTED = "SYSTEM: -- CALL DISCONNECTED --"
-"""Wording of the host's telephone plugin, which agents' instructions name."""
+"""The host's telephone plugin's wording, named in agents' instructions."""
 FRAME_SAMPLES = 160
-"""20 ms at 8 kHz, as recognisers behind the host's pipe take them."""
+"""20 ms at 8 kHz, as behind the host's pipe."""
 CANCEL_S = 10.0
-"""Timeout of a turn's cancellation; the host's own is 7.5 s."""
+"""Timeout of a cancellation; the host's is 7.5 s."""
 MAX_WAITING = 500
-"""Messages waiting for the budget; the oldest beyond it are dropped and counted."""
+"""Messages waiting for the budget; older ones are dropped."""
 SAY_S = 20.0
-"""Timeout of a sentence of our own."""
+"""Timeout of our own sentence."""
 LAST_WORDS_S = 3.0
-"""Timeout of the last transcript at the end of a call."""
+"""Timeout of a call's last transcript."""
 BYE_S = 2.0
-"""Timeout of ``hangup`` for the BYE's answer."""
+"""Timeout of a BYE's answer."""
 
 
 class CallLine:
-    """A call and the chat session it belongs to.
+    """Call with its chat session.
 
-    Messages go to the agent one after the other, each ending the turn under way; waiting ones are
-    joined.
+    Each message ends the turn under way; waiting ones are joined.
     """
 
     def __init__(
@@ -84,20 +83,17 @@ class CallLine:
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
         self._turn: asyncio.Task[None] | None = None
         self._heard: int | None = None
-        """Characters heard of the turn that was cut, until reported to the host."""
+        """Characters heard of a cut turn, until reported."""
         self._left = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def caller(self) -> str:
-        """The far end's address, as far as it may be shown."""
+        """The far end's address, where it may be shown."""
         return caller_shown(self.call.remote_uri)
 
     def begin(self, *, audio_in: bool, recogniser: CallRecogniser | None = None) -> None:
-        """Follow the call.
-
-        ``audio_in``: its audio goes to the host's pipe. ``recogniser``: transcribes the caller.
-        """
+        """Follow the call; ``audio_in``: feed the host's pipe."""
         self._sound_to_host = audio_in
         if recogniser is not None and recogniser.hears:
             self._turns = CallerTurns(recogniser, self._host, self.context, self._said)
@@ -108,7 +104,7 @@ class CallLine:
         self._waiting.put_nowait(message)
 
     async def barge_in(self, message: str = "") -> None:
-        """Stop playback synchronously; then end the turn and send the message, if any."""
+        """Stop playback synchronously, then end the turn and send the message."""
         try:
             heard = await self._host.interrupt(self.log_id, self.context)
         except Exception as error:
@@ -119,13 +115,13 @@ class CallLine:
         self.tell(message)
 
     async def hang_up(self) -> None:
-        """End the call; wait briefly for the far end."""
+        """End the call; wait briefly for the answer."""
         self._left = True
         ending = self._start(self._hang_up(), "hangup")
         await asyncio.wait([ending], timeout=BYE_S)
 
     async def settled(self) -> None:
-        """Wait until the last messages are with the agent and its turn is over."""
+        """Wait for the end of messages and turn."""
         while others := self._tasks - {asyncio.current_task()}:
             await asyncio.wait(others)
 
@@ -250,8 +246,10 @@ class CallLine:
                 return
 
     async def _admitted(self, texts: list[str]) -> bool:
-        """Wait until the budget admits a turn, and add further messages to ``texts``; True: the
-        call has ended. Without any budget left the call is ended and ``texts`` emptied."""
+        """Wait for the budget, adding messages to ``texts``; True: the call has ended.
+
+        Without budget the call is ended and ``texts`` emptied.
+        """
         budget = self._allowance.budget
         while texts and budget is not None:
             now = self._clock.now()

@@ -1,4 +1,4 @@
-"""Options of calls that agents place and take, their allowances, and the host's services."""
+"""Call options, allowances and host services."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ if TYPE_CHECKING:
 
 
 class CallSettings(Protocol):
-    """The telephone's part of the plugin's settings; `settings` has the variables."""
+    """Telephone settings; `settings` has the variables."""
 
     @property
     def sip_listen(self) -> str | None:
-        """``HOST``, ``HOST:PORT`` or ``:PORT``; None: chosen by `phone.listen_at`."""
+        """``HOST``, ``HOST:PORT`` or ``:PORT``; None: see `phone.listen_at`."""
 
     @property
-    def sip_advertised(self) -> str | None:
-        ...
+    def sip_advertised(self) -> str | None: ...
 
     @property
     def sip_rtp_ports(self) -> tuple[int, int]:
-        """Lowest and highest RTP port; (0, 0): any."""
+        """RTP port range; (0, 0): any."""
 
     @property
     def sip_server(self) -> str | None:
-        """Registrar or gateway, host or SIP URI, for numbers without a host."""
+        """Registrar or gateway of bare numbers."""
 
     @property
     def sip_user(self) -> str | None: ...
@@ -38,108 +37,102 @@ class CallSettings(Protocol):
 
     @property
     def sip_agent(self) -> str | None:
-        """Agent that answers calls; None: calls are refused."""
+        """Answering agent; None: refuse."""
 
     @property
     def sip_allow(self) -> Collection[str]:
-        """Patterns of numbers that may be called; empty: all but emergency numbers."""
+        """Allowed number patterns; empty: all but emergency numbers."""
 
     @property
     def sip_transfers(self) -> str:
-        """Reaction to a REFER: ``refuse`` or ``accept`` within the allow list."""
+        """REFER: ``refuse`` or ``accept`` within the allow list."""
 
     @property
     def sip_answer_s(self) -> float:
-        """Timeout of an outbound call's answer, seconds."""
+        """Answer timeout, seconds."""
 
     @property
     def sip_max_calls(self) -> int:
-        """Concurrent calls, both directions."""
+        """Concurrent calls."""
 
     @property
     def sip_unavailable_file(self) -> str | None:
-        """WAV file for callers while no speech server is up; None: 503."""
+        """WAV file without a speech server; None: 503."""
 
     @property
     def sip_call_budget(self) -> tuple[int, int, int, int]:
-        """Limits of one call: turns a minute, turns, characters a minute, characters; 0: none."""
+        """A call's turns a minute, turns, characters a minute, characters; 0: unlimited."""
 
     @property
-    def sip_process_budget(self) -> tuple[int, int, int, int]:
-        ...
+    def sip_process_budget(self) -> tuple[int, int, int, int]: ...
 
     @property
     def sip_too_many(self) -> str | None:
-        """Sentence when a minute's turns are used up; None: silence."""
+        """Sentence at a minute's limit; None: silence."""
 
     @property
     def sip_used_up(self) -> str | None:
-        """Sentence before a call without turns left is ended; None: silence."""
+        """Sentence before an exhausted call ends; None: silence."""
 
     @property
     def sip_audio_in_pipeline(self) -> bool:
-        """Whether audio goes to the host's pipe ``sip_audio_in``."""
+        """True if audio goes to the pipe ``sip_audio_in``."""
 
     @property
     def sip_stt(self) -> str | None:
-        """Recogniser by name (docs/recognisers.md); None: none."""
+        """Recogniser's name (docs/recognisers.md), or None."""
 
     @property
     def sip_stt_languages(self) -> Collection[str]:
-        """Language codes; empty: detected."""
+        """Codes; empty: detected."""
 
     @property
-    def sip_pause_ms(self) -> int:
-        ...
+    def sip_pause_ms(self) -> int: ...
 
     @property
     def stall_ms(self) -> int:
-        """Watchdog timeout of a server that has text and sends no audio."""
+        """Watchdog timeout of a silent server with text."""
 
 
 class CallHost(Protocol):
-    """Services of the host that calls use, by the host's names."""
+    """Host services by the host's names."""
 
     async def init_chat_session(self, user: str, agent: str, log_id: str) -> Any:
-        """Create a chat session of this agent; return its context."""
+        """Create an agent's session; return its context."""
 
     async def send_message_to_agent(self, log_id: str, message: str, context: Any) -> None:
-        """Send a user message; return at the end of the agent's turn."""
+        """Send a user message; return at the turn's end."""
 
-    async def cancel_and_wait(self, log_id: str, context: Any) -> None:
-        ...
+    async def cancel_and_wait(self, log_id: str, context: Any) -> None: ...
 
-    async def backend_user_message(self, message: str, context: Any) -> None:
-        ...
+    async def backend_user_message(self, message: str, context: Any) -> None: ...
 
     async def interrupt(self, log_id: str, context: Any) -> int | None:
-        """Stop playback; return the characters heard of a turn that was cut short, else None."""
+        """Stop playback; return the characters heard of a cut turn, else None."""
 
     def hold(self, context: Any, *, cut_in: bool) -> None:
-        """Hold speech until `go_on`; ``cut_in``: also the utterance under way."""
+        """Hold speech; ``cut_in``: the current utterance too."""
 
-    def go_on(self, context: Any) -> None:
-        ...
+    def go_on(self, context: Any) -> None: ...
 
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
-        """Cut the agent's last turn after these characters of speech."""
+        """Cut the last turn after these characters."""
 
     async def sip_audio_in(self, data: dict[str, Any], context: Any) -> None:
-        """Pipe: ``audio_bytes`` (PCMU, 160 bytes), ``timestamp`` (monotonic seconds)."""
+        """Pipe of ``audio_bytes`` (PCMU, 160 bytes) and ``timestamp`` (monotonic seconds)."""
 
-    def problem(self, what: str, error: BaseException | str, log_id: str = "") -> None:
-        ...
+    def problem(self, what: str, error: BaseException | str, log_id: str = "") -> None: ...
 
 
 GAP_S = 2.0
-"""Pause after a key that completes a number."""
+"""Pause that completes a number of keys."""
 MAX_KEYS = 64
 MAX_WAITING_CHARS = 8_000
-"""Characters of messages that wait for the budget."""
+"""Characters waiting for the budget."""
 
 
 def key_turns() -> KeyTurns:
-    """Return the keys of one call, joined to numbers."""
+    """Return a call's keys, joined to numbers."""
     from qwen3tts_phone.detection.endpointing import KeyTurns
     from qwen3tts_phone.detection.settings import ListenSettings
 
@@ -148,7 +141,7 @@ def key_turns() -> KeyTurns:
 
 @dataclass(frozen=True, slots=True)
 class TurnAllowance:
-    """Budget of one call, and the sentences when it is used up."""
+    """Call budget with its sentences."""
 
     budget: CallBudget | None = None
     """None: unlimited."""
@@ -163,7 +156,7 @@ def process_meter() -> RequestMeter:
 
 
 def allowance(settings: CallSettings, process: RequestMeter) -> TurnAllowance:
-    """Return the allowance of a new call; ``process`` counts all calls."""
+    """Return a call's allowance; ``process`` counts all calls."""
     from qwen3tts_agent.budget import CallBudget, RequestLimits
 
     budget = CallBudget(
@@ -175,7 +168,7 @@ def allowance(settings: CallSettings, process: RequestMeter) -> TurnAllowance:
 
 
 def joined(messages: list[str]) -> tuple[str, int]:
-    """Join waiting messages; return them with the number of old ones dropped."""
+    """Join messages; return the number of dropped ones too."""
     chars, kept = 0, 0
     for message in reversed(messages):
         chars += len(message)

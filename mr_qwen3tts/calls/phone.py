@@ -1,4 +1,4 @@
-"""The plugin's phone: started in the background, and again after a failure."""
+"""The plugin's phone, restarted after failures."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ SIP_PORT = 5060
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 CLOSE_S = 5.0
-"""Timeout of BYEs when the host stops."""
+"""Timeout of BYEs at the host's stop."""
 NO_HOME = "no-server.invalid"
-"""Placeholder server for telephone numbers (RFC 2606)."""
+"""Placeholder server of bare numbers (RFC 2606)."""
 ELSEWHERE = "192.0.2.1"
-"""Placeholder for another machine (RFC 5737); nothing is sent."""
+"""Unreached placeholder (RFC 5737)."""
 
 
 class NotReady(Exception):
-    """The phone is not up; the message has the cause."""
+    """The phone is down, with the cause."""
 
 
 def phone_extra_missing() -> str | None:
-    """Return the missing or broken package; None where all are there."""
+    """Return the missing or broken package, or None."""
     try:
         import qwen3tts_phone.phone  # noqa: F401
     except ImportError as error:
@@ -50,9 +50,10 @@ def phone_extra_missing() -> str | None:
 
 
 def phone_settings(settings: CallSettings) -> PhoneSettings:
-    """Return the phone's settings.
+    """Return the settings; blocks on name lookups.
 
-    Blocks on name lookups. Raises ValueError or SpeechError for invalid ones.
+    Raises:
+        ValueError, SpeechError: invalid ones.
     """
     from qwen3tts_phone.phone import Account, PhoneSettings
     from qwen3tts_phone.sip.message.fields import parse_uri
@@ -80,7 +81,7 @@ def phone_settings(settings: CallSettings) -> PhoneSettings:
 
 
 def transfer_guard(settings: CallSettings) -> GuardSettings:
-    """Return the rules of `rules.check` for transfers."""
+    """Return `rules.check` for transfers."""
     from qwen3tts_phone.dialling.guard import GuardSettings
     from qwen3tts_phone.sip.message.fields import parse_uri
 
@@ -90,9 +91,9 @@ def transfer_guard(settings: CallSettings) -> GuardSettings:
 
 
 def listen_at(settings: CallSettings) -> tuple[str, int]:
-    """Return host and port to bind; an empty host means the local address towards the server.
+    """Return host and port to bind; empty host: towards the server.
 
-    Unset: 5060 on loopback where calls come in without a server, else any port.
+    Unset: 5060 on loopback for incoming calls without a server, else any port.
     """
     if settings.sip_listen:
         host, colon, port = settings.sip_listen.strip().rpartition(":")
@@ -105,13 +106,13 @@ def listen_at(settings: CallSettings) -> tuple[str, int]:
 
 
 class PhoneSupervisor:
-    """Starts the phone, restarts it and hands over incoming calls.
+    """Start and restart of the phone.
 
     Args:
-        settings: returns the settings, at each attempt.
-        link: the plugin's speech connection; calls share it.
+        settings: read at each attempt.
+        link: speech connection, shared by calls.
         on_call: takes an incoming call.
-        problem: reports each distinct cause of a failure once.
+        problem: reports each distinct failure once.
     """
 
     def __init__(
@@ -131,11 +132,11 @@ class PhoneSupervisor:
         self._changed = asyncio.Condition()
         self._phone: Phone | None = None
         self.trouble = ""
-        """Cause of the failure; empty while up or starting."""
+        """Failure, empty while up or starting."""
 
     @property
     def uri(self) -> str:
-        """Address of the phone; empty while down."""
+        """Address; empty while down."""
         return self._phone.uri if self._phone is not None else ""
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Speech recognition of a call: turns become messages, barge-in stops the agent."""
+"""Recognition: turns become messages, barge-in stops the agent."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ DEAF = "Callers are not understood, and the telephone works without that: "
 
 
 class CallRecogniser:
-    """The recogniser that ``sip_stt`` names, shared by all calls.
+    """Recogniser of ``sip_stt``, shared by calls.
 
     Args:
-        settings: the settings, read once by `start`.
-        problem: reports each distinct cause of a failure once.
+        settings: read by `start`.
+        problem: reports each distinct failure once.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class CallRecogniser:
         problem: Callable[[str, BaseException | str], None],
     ) -> None:
         self.trouble = ""
-        """Cause of missing recognition; empty: it works or is off."""
+        """Failure; empty if it works or is off."""
         self._settings = settings
         self._problem = problem
         self._recogniser: Recogniser | None = None
@@ -49,7 +49,7 @@ class CallRecogniser:
         return self._recogniser is not None
 
     def start(self) -> None:
-        """Load in the background; report what is missing, raise nothing."""
+        """Load in the background; raises nothing."""
         settings = self._settings()
         if not settings.sip_stt or self._recogniser is not None:
             return
@@ -65,7 +65,7 @@ class CallRecogniser:
         )
 
     def listening(self, call: Any) -> SpeechDetection | None:
-        """Return the turns of this call without keys; None without recognition."""
+        """Return a call's turns without keys, or None."""
         if self._recogniser is None:
             return None
         from qwen3tts_phone.detection.settings import ListenSettings
@@ -81,7 +81,7 @@ class CallRecogniser:
         return listening
 
     def failed(self, error: SpeechError) -> None:
-        """Report a failed turn, once a cause."""
+        """Report a failed turn, each cause once."""
         if str(error) != self.trouble:
             self.trouble = str(error)
             self._problem("telephone", error)
@@ -140,14 +140,15 @@ NOT_UNDERSTOOD = (
 
 
 class CallerTurns:
-    """Turns of one call: to ``said``; the agent is silent while the caller speaks. Barge-in stops
-    the agent; its reply resumes after noise and is dropped after text.
+    """Turns of one call; the agent is silent meanwhile.
+
+    Barge-in stops the agent; its reply resumes after noise and is dropped after text.
 
     Args:
-        recogniser: shared by all calls.
+        recogniser: shared by calls.
         host: stops and resumes the agent.
-        context: the chat session's context.
-        said: takes recognised text, or `NOT_UNDERSTOOD`.
+        context: the session's.
+        said: takes the text, or `NOT_UNDERSTOOD`.
     """
 
     def __init__(
@@ -162,10 +163,10 @@ class CallerTurns:
         self._context = context
         self._said = said
         self._unknown = 0
-        """Ended turns without a transcript yet."""
+        """Turns without a transcript yet."""
 
     async def follow(self, call: Any) -> None:
-        """Follow to the end of the call; raises SpeechError where recognition fails to start."""
+        """Follow the call; raises SpeechError where recognition fails to start."""
         listening = self._recogniser.listening(call)
         if listening is None:
             return

@@ -1,4 +1,4 @@
-"""Destinations, allow list and keys of calls, and the causes of calls that fail (pure)."""
+"""Destinations, allow list, keys and failure causes (pure)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_CAUSE_CHARS = 200
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the cause after a colon, without the far end's own words."""
+    """Return the cause after a colon, not in the far end's words."""
     from qwen3tts_phone.errors import CalleeUnreachable, CallRefused
     from qwen3tts_wire.errors import SpeechError
 
@@ -66,14 +66,14 @@ def _clause(message: str) -> str:
 
 
 MAX_CHARS = 256
-"""Of a destination."""
+"""Destination length."""
 KEYS = frozenset("0123456789*#ABCD")
 """Telephone keys (RFC 4733 section 3.2)."""
 MAX_KEYS = 64
-"""Keys in one command; a card number has 19."""
+"""Keys a command; a card number has 19."""
 
 USER_CHARS = "-_.!~*'()&=+$,"
-"""Unescaped characters of a user part (RFC 3261 section 25.1)."""
+"""Unescaped user characters (RFC 3261 section 25.1)."""
 
 _SEPARATORS = str.maketrans("", "", " -./()\u00a0")
 
@@ -85,7 +85,7 @@ _HINTS = {
 
 
 class Refused(Exception):
-    """The call is not allowed; the message is a sentence for the model."""
+    """The call is not allowed, as a sentence for the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,13 @@ class Destination:
     """Target of a call."""
 
     uri: str
-    """SIP URI: user, host, port and transport only."""
+    """SIP URI of user, host, port and transport."""
     number: str
-    """The number without separators; empty for a name."""
+    """Number without separators; empty for a name."""
     at_home: bool
-    """Whether the configured server routes it."""
+    """True if the configured server routes it."""
     names: tuple[str, ...]
-    """Lower-case forms for the allow list."""
+    """Lower-case forms of the allow list."""
 
     @property
     def key(self) -> str:
@@ -107,10 +107,10 @@ class Destination:
 
 
 def destination(text: object, server: str | None = None) -> Destination:
-    """Parse a number, a name at the server or a SIP address.
+    """Parse a number, name or SIP address.
 
     Raises:
-        Refused: no destination, or a number without a server.
+        Refused: invalid, or a number without a server.
     """
     from qwen3tts_phone.dialling.numbers import number_of
 
@@ -136,7 +136,7 @@ def destination(text: object, server: str | None = None) -> Destination:
 
 
 def check(there: Destination, allow: Collection[str]) -> None:
-    """Raise Refused for what the dialling guard or the allow list forbids."""
+    """Raise Refused by dialling guard or allow list."""
     from qwen3tts_phone.dialling.guard import Callee, CallNotAllowed, GuardSettings, check_callee
 
     patterns = tuple(pattern for pattern in allow if pattern.strip())
@@ -156,10 +156,10 @@ def server_uri(server: str) -> str:
 
 
 def keys_of(digits: object) -> str:
-    """Return the keys, without spaces and dashes.
+    """Return keys without spaces and dashes.
 
     Raises:
-        Refused: a character without a key, or no key.
+        Refused: no keys, or another character.
     """
     if isinstance(digits, bool) or not isinstance(digits, str | int):
         raise Refused("No keys were given; they are 0 to 9, * and #.")
@@ -173,14 +173,14 @@ def keys_of(digits: object) -> str:
 
 
 def caller_shown(uri: str) -> str:
-    """Return a caller's address for the model; the far end wrote it: address characters only."""
+    """Return an address for the model; the far end wrote it: address characters only."""
     shown = re.sub(r"[^A-Za-z0-9@:.+*#_-]", "?", uri.partition(";")[0])
     return shown[:80] or "an unknown caller"
 
 
 @dataclass
 class Redials:
-    """Limit of repeated calls to a number that does not answer."""
+    """Limit of calls to a number without answer."""
 
     most: int = 3
     within_s: float = 600.0

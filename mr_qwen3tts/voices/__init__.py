@@ -1,1 +1,1 @@
-"""Voices that agents, personas and settings request."""
+"""Voices of agents, personas and settings."""

@@ -1,8 +1,8 @@
-"""The voice that speaks: the requested one, prepared at the server once, or the next best.
+"""Voices prepared at the server, or the next best.
 
-A request is a chain: the call's voice, the persona's voice and recordings, the settings' recording
-and voice, the server's own. The first one available speaks: a misspelt name costs a log line, never
-the sentence.
+A request is a chain: call's voice, persona's voice and recordings, settings' recording and
+voice, server's own. The first available speaks: a misspelt name costs a log line, never the
+sentence.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 RETRY_S = 30.0
 """Interval of retries."""
 BUSY_RETRY_S = 2.0
-"""The same where the server was busy or lost."""
+"""After a busy or lost server."""
 KEPT = 256
-"""Voices and problems kept a connection; a model may invent names."""
+"""Voices and problems a connection; a model may invent names."""
 Value = TypeVar("Value")
 Problem = Callable[[str, BaseException | str], None]
 
@@ -47,9 +47,9 @@ class _Search:
     """Preparation of a voice."""
 
     task: asyncio.Task[str | None] = field(init=False)
-    """Returns the id at the server."""
+    """Returns the server's id."""
     stamp: Stamp | None = None
-    """State of its file."""
+    """File state."""
     failed_at: float = 0.0
     retry_s: float = 0.0
 
@@ -59,14 +59,14 @@ class _Shelf:
     """Voices of one connection."""
 
     listed: dict[str, str]
-    """Voice ids by case-folded id and name."""
+    """Ids by case-folded id and name."""
     used: OrderedDict[VoiceRequest, str] = field(default_factory=OrderedDict)
-    """Those requested."""
+    """Requested ones."""
     searches: OrderedDict[VoiceRequest, _Search] = field(default_factory=OrderedDict)
     pairs: OrderedDict[tuple[str | None, str], asyncio.Task[VoiceOptions | None]] = field(
         default_factory=OrderedDict
     )
-    """Voice and language, and what the server takes of both."""
+    """Accepted voice and language."""
 
     def request_of(self, voice: str | None) -> VoiceRequest:
         found = self.used | {request: _result(each.task) for request, each in self.searches.items()}
@@ -76,11 +76,7 @@ class _Shelf:
 
 
 class PluginVoices:
-    """Voices of all calls.
-
-    Args:
-        problem: called once for a voice that is unavailable.
-    """
+    """Voices of all calls; ``problem`` reports an unavailable one once."""
 
     def __init__(
         self, problem: Problem = lambda what, error: None, *, clock: Clock | None = None
@@ -91,10 +87,10 @@ class PluginVoices:
         self._shelves: WeakKeyDictionary[ClientProtocol, _Shelf] = WeakKeyDictionary()
         self._finder = VoiceFinder()
         self._looking: set[str] = set()
-        """File checks under way."""
+        """File checks."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late: WeakSet[asyncio.Task[Any]] = WeakSet()
-        """Those a sentence did not wait for."""
+        """Voices too late for a sentence."""
 
     @property
     def known(self) -> tuple[VoiceRequest, ...]:
@@ -109,9 +105,10 @@ class PluginVoices:
     async def options(
         self, client: SpeechClient, request: VoiceRequest, settings: Settings
     ) -> VoiceOptions:
-        """Return the options of an utterance at ``client``'s server, within
-        ``settings.voice_wait_ms``; a late voice is prepared for the next one. Raises only
-        CancelledError."""
+        """Return an utterance's options within ``settings.voice_wait_ms``.
+
+        A late voice is prepared for the next one. Raises only CancelledError.
+        """
         deadline = self._clock.now() + settings.voice_wait_ms / 1000
         if not client.connected:
             # It looks for a server, and another one may not know a voice that this one knew.
@@ -137,7 +134,7 @@ class PluginVoices:
     async def warm(
         self, client: SpeechClient, requests: Iterable[VoiceRequest], settings: Settings
     ) -> None:
-        """Prepare voices one by one. Raises only CancelledError."""
+        """Prepare voices; raises only CancelledError."""
         shelf = self._shelf(client)
         for request in requests:
             voice = await self._first(shelf, client, request, None)

@@ -1,6 +1,6 @@
-"""Voices at a server, by name or by recording.
+"""Voices at a server, by name or recording.
 
-A recording is sent once a server; at another connection its id is tried first.
+A recording is sent once a server; elsewhere its id is tried first.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .recordings import Access, Recording, RecordingError, Stamp, fitting, is_re
 from .request import VoiceRequest
 
 RECORDINGS_KEPT = 32
-"""At most 2 MB each."""
+"""Recordings of up to 2 MB."""
 IDS_KEPT = 256
 LOADS_AT_ONCE = 2
-"""Concurrent loads a connection; the server takes four."""
+"""A connection; the server takes four."""
 ENVELOPE_BYTES = 40_960
-"""Message size beside a recording."""
+"""Message besides a recording."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -37,26 +37,26 @@ class VoiceFinder:
 
     def __init__(self) -> None:
         self._recordings: OrderedDict[tuple[str, Access], Recording] = OrderedDict()
-        """By path or address and access."""
+        """By place and access."""
         self._ids: OrderedDict[tuple[str, str | None], str] = OrderedDict()
-        """Server ids by recording content and text."""
+        """By content and text."""
         self._turns: WeakValueDictionary[tuple[str, str | None], asyncio.Lock] = (
             WeakValueDictionary()
         )
-        """Locks of voices being prepared."""
+        """Locks of preparations."""
         self._loads: WeakKeyDictionary[ClientProtocol, asyncio.Semaphore] = WeakKeyDictionary()
 
     def stamp_of(self, request: VoiceRequest) -> Stamp | None:
-        """Return the state of the file when it was read; None without one."""
+        """Return the file's state when read, or None."""
         recording = self._recordings.get((request.name or "", request.access))
         return None if recording is None else recording.stamp
 
     async def find(self, client: SpeechClient, request: VoiceRequest) -> str:
-        """Return the server's id of one requested voice, prepared.
+        """Prepare a voice; return the server's id.
 
         Raises:
-            RecordingError: its recording is unavailable.
-            SpeechError: the server lacks the voice or cannot make it.
+            RecordingError: no recording.
+            SpeechError: the server cannot.
         """
         try:
             return await self._find(client, request)
@@ -144,7 +144,7 @@ class VoiceFinder:
 
 
 async def ask(client: SpeechClient, voice: str | None, language: str | None) -> None:
-    """Raise BadRequest unless the server takes these options; nothing is said."""
+    """Raise BadRequest for unusable options, saying nothing."""
     context = await client.open(voice=voice, language=language)
     try:
         await anext(context)
@@ -153,7 +153,7 @@ async def ask(client: SpeechClient, voice: str | None, language: str | None) -> 
 
 
 def keep(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
-    """Insert as most recent; evict the least recent."""
+    """Insert as recent; evict the oldest."""
     kept[key] = value
     kept.move_to_end(key)
     while len(kept) > most:

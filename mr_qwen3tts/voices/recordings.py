@@ -1,9 +1,8 @@
-"""Reference recordings from files and web addresses, read within bounds.
+"""References from files and web addresses, bounded. Blocking.
 
-All functions may block and run in threads. Errors name a kind, a size or a status, never content.
-Files are read below the folders of an `Access` only, links resolved. Every name of a web address is
-resolved once, every IP address checked, and the connection made to a checked one (no DNS
-rebinding); so is each redirect. No proxy is used.
+Errors name kind, size or status, never content. Files lie below an `Access`'s folders, links
+resolved. A name is resolved once, each IP address checked, and a checked one connected (no DNS
+rebinding), redirects too. No proxy is used.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from qwen3tts_codecs.wav import HEADER_BYTES, DamagedWav, NotWav, WavFile, wav_b
 from qwen3tts_wire.addresses import is_public
 
 MAX_BYTES: Final = 20 * 1024 * 1024
-"""Of a file or an answer."""
+"""Size of a file or answer."""
 FETCH_S: Final = 10.0
-"""Deadline of a download, redirects included."""
+"""Deadline with redirects."""
 MAX_REDIRECTS: Final = 3
 MAX_WORDS: Final = 4096
-"""Characters of the transcript; the server's bound."""
+"""Transcript characters, as the server's."""
 VOICE_HZ: Final = 24_000
-"""Rate of a recording that would not fit otherwise."""
+"""Rate of a reduced recording."""
 _BEGINNINGS: Final = (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"\x1aE\xdf\xa3", b"FORM")
 """WAV, FLAC, Ogg, MP3 with ID3, Matroska and WebM, AIFF."""
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 Stamp = tuple[int, int, int]
-"""File identity: inode, bytes, time of change in ns."""
+"""Inode, bytes, change time in ns."""
 
 
 class RecordingError(Exception):
-    """A recording is unavailable or invalid."""
+    """Unavailable or invalid recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +54,13 @@ class Access:
     """Permissions of reads."""
 
     folders: tuple[str, ...] | None = None
-    """Allowed folders, relative to the working directory; None: any file."""
+    """Relative to the working directory; None: any file."""
     private: bool = False
-    """Whether addresses may lead to private networks."""
+    """True if private networks are allowed."""
 
 
 ANY_FILE = Access()
-"""For names that the operator has written."""
+"""For the operator's names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +71,9 @@ class Recording:
     content: str
     """SHA-256, hexadecimal."""
     words: str | None
-    """Transcript from the ``.txt`` file beside it."""
+    """Transcript of the ``.txt`` file."""
     stamp: Stamp | None
-    """State when read; None for an address."""
+    """None for an address."""
 
 
 def is_recording(name: str) -> bool:
@@ -84,12 +83,12 @@ def is_recording(name: str) -> bool:
 
 
 def without_query(where: str) -> str:
-    """Return path or address for a log: a query may be a key."""
+    """Return a place for logs: a query may be a key."""
     return where.partition("?")[0].partition("#")[0] if "://" in where else where
 
 
 def read(where: str, access: Access) -> Recording:
-    """Read a recording from path or address.
+    """Read a recording.
 
     Raises:
         RecordingError: missing, too large, not audio, too slow, or outside ``access``.
@@ -104,7 +103,7 @@ def read(where: str, access: Access) -> Recording:
 
 
 def stamp(where: str, access: Access) -> Stamp | None:
-    """Return a file's state; None where it may not be read, and for addresses."""
+    """Return a file's state; None: unreadable, or an address."""
     if where.lower().startswith(("http://", "https://")):
         return None
     try:
@@ -114,8 +113,9 @@ def stamp(where: str, access: Access) -> Stamp | None:
 
 
 def fitting(data: bytes, most: int, *, cut: bool) -> bytes:
-    """Return the recording within ``most`` bytes. A WAV file is reduced to mono, 16 bits and 24
-    kHz; ``cut``: truncated.
+    """Return it within ``most`` bytes.
+
+    A WAV file becomes mono, 16 bits, 24 kHz; ``cut``: truncated.
 
     Raises:
         RecordingError: still too long.
@@ -221,7 +221,7 @@ def _mono(data: bytes) -> tuple[Pcm, int]:
 
 
 class _Fetch:
-    """One download, cut off after ``FETCH_S``."""
+    """Download of at most ``FETCH_S``."""
 
     def __init__(self, *, private: bool) -> None:
         self._private = private

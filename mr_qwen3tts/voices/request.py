@@ -1,4 +1,4 @@
-"""The voice that a command requests, and its search once a server can be asked."""
+"""The requested voice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..settings import Settings
 from .recordings import ANY_FILE, Access, without_query
 
 PERSONAS = "personas"
-"""Folder of personas, below the host's working directory."""
+"""Below the host's working directory."""
 LISTED = 20
 """Voices named to a model."""
 
@@ -23,17 +23,16 @@ SHOWN_CHARS = 120
 
 @dataclass(frozen=True, slots=True)
 class VoiceRequest:
-    """A name, or recordings of which the first usable one counts."""
+    """Name, or recordings of which the first usable counts."""
 
     name: str | None = None
-    """At the server, ``clone:NAME``, or a recording's place; None without samples: the server's
-    own."""
+    """At the server, ``clone:NAME``, or a recording's place; None: the server's own."""
     samples: tuple[str, ...] = ()
-    """Paths or addresses of recordings."""
+    """Recordings."""
     ref_text: str | None = None
-    """Transcript; None: the ``.txt`` file, or the server's."""
+    """Transcript; None: the ``.txt`` file's, or the server's."""
     otherwise: VoiceRequest | None = None
-    """Next best; None: the server's own."""
+    """Next best; None: the server's."""
     access: Access = ANY_FILE
 
     def __str__(self) -> str:
@@ -54,10 +53,12 @@ class VoiceRequest:
 def requested_voice(
     voice_id: object, persona: Mapping[str, Any] | None, settings: Settings
 ) -> VoiceRequest:
-    """Return the chain of a call: argument, persona's ``voice_id`` and ``voice_samples``, settings'
-    ``ref_audio`` and ``voice``; never raises. ``ref_text`` of the settings belongs to
-    ``ref_audio``, a persona's to its voice. The argument is the model's: only a name counts, see
-    `refusal_of`. A persona's files lie in its folders; the settings may name any file."""
+    """Return a call's chain; never raises.
+
+    Argument, persona's ``voice_id`` and ``voice_samples``, settings' ``ref_audio`` (with
+    ``ref_text``) and ``voice``. The argument is the model's: names only, see `refusal_of`.
+    Persona files lie in its folders; settings may name any.
+    """
     private = settings.private_recordings
     folders = (PERSONAS, *([settings.recordings_dir] if settings.recordings_dir else []))
     theirs, ours = Access(folders, private), Access(None, private)
@@ -80,11 +81,9 @@ def requested_voice(
 
 
 def refusal_of(voice_id: object, voices: Sequence[str] = ()) -> BadRequest | None:
-    """Return why a ``voice_id`` is ignored; None for a name. A model's text may be a stranger's, so
-    it names no file and no address.
+    """Return why a ``voice_id`` is ignored; None for a name.
 
-    Args:
-        voices: ids at the server, named to the model.
+    A stranger may have dictated it: no file, no address. ``voices``: ids named to the model.
     """
     name = _name(voice_id)
     if name is None or _NAME.fullmatch(name):
@@ -100,7 +99,7 @@ def refusal_of(voice_id: object, voices: Sequence[str] = ()) -> BadRequest | Non
 
 
 _NAME = re.compile(r"(clone:)?\w[\w .+'()-]{0,119}", re.IGNORECASE)
-"""A name or id; no path, no address."""
+"""No path, no address."""
 
 
 def _shown(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Selection of the voice of one command, once a server can be asked."""
+"""Voice selection of a command, once connected."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from .request import requested_voice
 
 
 class VoiceSelection:
-    """Voice of one command, selected once an utterance has a connection."""
-
     def __init__(
         self,
         context: Any,
@@ -48,6 +46,6 @@ class VoiceSelection:
         return options
 
     def refused(self) -> None:
-        """Prepare the voice again: the server has refused it."""
+        """Prepare the refused voice again."""
         if self._asked is not None and self._asked[1] is not None:
             self._voices.refused(*self._asked)
