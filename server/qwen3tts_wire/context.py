@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import fields, replace
 from typing import Protocol
 
-from qwen3tts_wire.attempt import ContextAttempt
 from qwen3tts_wire.client_end import ClientProtocol
+from qwen3tts_wire.context_status import ContextStatus
 from qwen3tts_wire.errors import BadRequest, ProtocolError, SpeechError
 from qwen3tts_wire.events import (
     Alignment,
@@ -20,8 +20,8 @@ from qwen3tts_wire.events import (
     Resumed,
     Started,
 )
-from qwen3tts_wire.formats import CLAUSE_START, AudioFormat, AudioFrame
-from qwen3tts_wire.heard import Heard, Word, heard
+from qwen3tts_wire.formats import CLAUSE_START, AudioFrame
+from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import (
     MAX_SAMPLES,
     MAX_TEXT_CHARS,
@@ -32,7 +32,7 @@ from qwen3tts_wire.messages import (
     ContextStarted,
     Limits,
 )
-from qwen3tts_wire.resume import ReplayBuffer, UnalignedTail
+from qwen3tts_wire.resume import UnalignedTail
 from qwen3tts_wire.states import ContextState
 
 STOPPABLE = frozenset({ContextState.OPEN, ContextState.ENDING, ContextState.DONE})
@@ -59,7 +59,7 @@ class ContextConnection(Protocol):
     def reopen(self, context: Context, opened: ContextOpen, window_ms: float) -> ContextOpen: ...
 
 
-class Context:
+class Context(ContextStatus):
     """One utterance: text in (``append``, ``flush``, ``end``), events out (``async for``).
 
     The queue holds at most the window's audio: an unread context stalls alone. A resuming client
@@ -69,72 +69,27 @@ class Context:
     def __init__(
         self, connection: ContextConnection, opened: ContextOpen, *, resumable: bool = False
     ) -> None:
+        super().__init__(opened)
         self._connection: ContextConnection | None = connection
         """None while it waits for another server."""
-        self._opened = opened
-        self._attempt = ContextAttempt(opened)
         self._tail = UnalignedTail(opened.format) if resumable else None
         self._events = EventQueue(opened.format)
         self._taken = 0
         """Samples taken and not yet credited."""
         self._started = False
         """True once ``Started`` was given."""
-        self._replay = ReplayBuffer()
         self._limits = (
             Limits() if connection.protocol.session is None else connection.protocol.session.limits
         )
         self._reported = 0
-        self._finished = False
-        self._cancelled: asyncio.Future[Cancelled] | None = None
-        self.words: list[Word] = []
-        """Words received so far."""
-        self.received = 0
-        """Samples received so far."""
-        self.resumed = 0
-        """Number of changes of its server."""
-        self.done: Done | None = None
-        """Set on arrival, before the iterator reaches it."""
-        self.error: SpeechError | None = None
-        """Error that ended the context."""
         self.revoice: Callable[[], Awaitable[tuple[str | None, str | None]]] | None = None
         """Called for voice and language at another address; None: the same."""
-
-    @property
-    def context_id(self) -> str:
-        return self._opened.context_id
-
-    @property
-    def context_no(self) -> int:
-        return self._attempt.opened.context_no
-
-    @property
-    def format(self) -> AudioFormat:
-        return self._opened.format
-
-    @property
-    def text(self) -> str:
-        return str(self._replay)
-
-    @property
-    def over(self) -> bool:
-        """True once the server sends nothing more."""
-        return self._finished or self.done is not None or self.error is not None
-
-    @property
-    def cancelling(self) -> bool:
-        return self._cancelled is not None and not self._cancelled.done()
 
     @property
     def _stoppable(self) -> bool:
         return (
             self._connection is not None
             and self._connection.protocol.state(self.context_no) in STOPPABLE
-        )
-
-    def heard(self, position: int) -> Heard:
-        """Return the text cut at a playout position, samples."""
-        return heard(
-            self.text, self.words, position, total=self.done.samples if self.done else None
         )
 
     # --- text ---
