@@ -19,7 +19,7 @@ from qwen3tts_cli.calls.phone import (
     requires_tls,
     telephone_of,
 )
-from qwen3tts_cli.calls.words import TextOptions
+from qwen3tts_cli.calls.text import TextOptions
 from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import option_groups
 from qwen3tts_cli.options.listening import ListenOptions

@@ -11,6 +11,7 @@ import typer
 
 from qwen3tts_cli.calls.agent import RECOGNISER, check_agent, whisper_available, with_agent
 from qwen3tts_cli.calls.call_run import CallPlan, OnMachine, checked_digits, handle_call
+from qwen3tts_cli.calls.event_output import print_events
 from qwen3tts_cli.calls.listening_page import ListeningPageOptions, open_listening_page
 from qwen3tts_cli.calls.phone import (
     CallOptions,
@@ -23,8 +24,7 @@ from qwen3tts_cli.calls.phone import (
     requires_tls,
     telephone_of,
 )
-from qwen3tts_cli.calls.watch import print_events
-from qwen3tts_cli.calls.words import TextOptions, TextSource
+from qwen3tts_cli.calls.text import TextOptions, TextSource
 from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import option_groups, speech_server

@@ -14,7 +14,7 @@ import typer
 
 from qwen3tts_cli.calls.agent import make_agent
 from qwen3tts_cli.calls.call_run import CallPlan, raise_model_error
-from qwen3tts_cli.calls.words import TextSource, chat_of
+from qwen3tts_cli.calls.text import TextSource, chat_of
 from qwen3tts_cli.doctor.preflight import NAME, PreflightChecks, check_chat, check_words
 from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import option_groups, speech_server

@@ -16,7 +16,7 @@ import typer
 from qwen3tts_cli.calls.agent import check_agent, with_agent
 from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.phone import Telephone, local_address, print_config_warnings, read_config
-from qwen3tts_cli.calls.words import TextSource, chat_of
+from qwen3tts_cli.calls.text import TextSource, chat_of
 from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import option_groups, speech_server

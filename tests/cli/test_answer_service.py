@@ -16,7 +16,7 @@ import pytest
 from qwen3tts_cli.calls import answering as reception
 from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.phone import Telephone
-from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.calls.text import TextSource
 from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_phone.errors import CallRefused
 from qwen3tts_phone.phone import Phone, PhoneSettings

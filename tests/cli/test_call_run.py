@@ -11,7 +11,7 @@ import typer
 from qwen3tts_cli.calls import answering as reception
 from qwen3tts_cli.calls import call_run as talk
 from qwen3tts_cli.calls.call_run import CallPlan, checked_digits
-from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.calls.text import TextSource
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.output.exits import CutShort
 from qwen3tts_phone.audio.frames import KeyPressed

@@ -18,7 +18,7 @@ from qwen3tts_cli.calls import answering as reception
 from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.lines import LineOptions
 from qwen3tts_cli.calls.phone import Telephone
-from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.calls.text import TextSource
 from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.exits import CutShort
 from qwen3tts_phone.dialling.retries import RedialResult, place_with_retries
@@ -161,7 +161,7 @@ async def test_a_busy_line_is_called_again_as_the_file_says(
     assert seen == ["7", "7"]
     assert [round(each) for each in waited] == [60]
     told = capsys.readouterr().err
-    assert "the line is busy. The next try is in 60 s." in told
+    assert "the line is busy. Next attempt in 60 s." in told
     assert "Heard: Good" in told
 
 

@@ -22,7 +22,7 @@ from qwen3tts_cli.calls.agent import (
 )
 from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.phone import check_target
-from qwen3tts_cli.calls.words import DEFAULT_PROMPT, TextSource
+from qwen3tts_cli.calls.text import DEFAULT_PROMPT, TextSource
 from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_cli.main import run
 from qwen3tts_cli.options.listening import Detector, ListenOptions

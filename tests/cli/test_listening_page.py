@@ -16,7 +16,7 @@ from qwen3tts_cli.calls import answering as reception
 from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.lines import LineOptions
 from qwen3tts_cli.calls.listening_page import ListeningPageOptions, page_settings
-from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.calls.text import TextSource
 from qwen3tts_cli.options.page import TOKEN_ENV
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings

@@ -19,7 +19,7 @@ from qwen3tts_cli.call import Attempts
 from qwen3tts_cli.calls.answering import converse
 from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.phone import Telephone
-from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.calls.text import TextSource
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.call import core, transfers
 from qwen3tts_phone.call.call import CallTransferred

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from qwen3tts_cli.calls.call_run import CallPlan, shortened
-from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.calls.text import TextSource
 from qwen3tts_cli.doctor.preflight import NAME, PreflightChecks, check_chat, check_words
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.output.console import note

@@ -13,7 +13,7 @@ from qwen3tts_cli.calls.call_run import CallPlan, handle_call
 from qwen3tts_cli.calls.lines import SIP, LineOptions, Ports
 from qwen3tts_cli.calls.listening_page import ListeningPageOptions, open_listening_page
 from qwen3tts_cli.calls.phone import Telephone, local_address
-from qwen3tts_cli.calls.words import TextSource
+from qwen3tts_cli.calls.text import TextSource
 from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_cli.options.common import speech_server
 from qwen3tts_cli.options.speech import SpeechOptions, note_ignored_options

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
-from qwen3tts_cli.calls.watch import print_audio_failures, print_events
-from qwen3tts_cli.calls.words import SourceReader, TextSource
+from qwen3tts_cli.calls.event_output import print_audio_failures, print_events
+from qwen3tts_cli.calls.text import SourceReader, TextSource
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.output.console import note, result
 from qwen3tts_cli.output.exits import CutShort

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qwen3tts_cli.calls.words import chat_of
+from qwen3tts_cli.calls.text import chat_of
 from qwen3tts_cli.doctor.checks import Check, Level
 from qwen3tts_cli.doctor.options import NONE, ConversationOptions
 from qwen3tts_cli.options.common import speech_server

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qwen3tts_cli.calls.words import KEY_ENV
+from qwen3tts_cli.calls.text import KEY_ENV
 
 PANEL = "Conversation"
 NONE = "none"

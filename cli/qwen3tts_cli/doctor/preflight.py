@@ -14,7 +14,7 @@ from qwen3tts_wire.errors import BadText, SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_agent.chat.settings import ChatSettings
-    from qwen3tts_cli.calls.words import TextSource
+    from qwen3tts_cli.calls.text import TextSource
     from qwen3tts_cli.options.listening import ListenOptions
 
 

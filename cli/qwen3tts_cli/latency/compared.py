@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_cli.latency.columns import Columns, InMemory, NameColumn
-from qwen3tts_cli.latency.comparison import (
+from qwen3tts_cli.latency.bootstrap import (
     Difference,
     Sample,
     Verdict,
     percentile_differences,
     share_difference,
 )
+from qwen3tts_cli.latency.columns import Columns, InMemory, NameColumn
 from qwen3tts_cli.latency.hops import hops_of, names_of
 from qwen3tts_cli.latency.tables import RowNumbers, headline_times, percentile
 from qwen3tts_cli.output.console import printable

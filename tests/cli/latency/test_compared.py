@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from qwen3tts_cli.latency.bootstrap import Verdict
 from qwen3tts_cli.latency.columns import Columns, columns_of
 from qwen3tts_cli.latency.compared import (
     ComparedQuantity,
@@ -19,7 +20,6 @@ from qwen3tts_cli.latency.compared import (
     notes_of,
     print_comparison,
 )
-from qwen3tts_cli.latency.comparison import Verdict
 from qwen3tts_cli.latency.reading import find_logs, read_columns
 from qwen3tts_cli.latency.stages import FIRST_SOUND, SILENCE
 from qwen3tts_speech.latency import UtteranceRecord

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student_t
 
-from qwen3tts_cli.latency.comparison import (
+from qwen3tts_cli.latency.bootstrap import (
     MAX_BINS,
     MAX_GROUPS,
     MIN_CALLS,

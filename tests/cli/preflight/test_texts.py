@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from qwen3tts_agent.chat.client import ChatSettings
-from qwen3tts_cli.calls.words import TextOptions, TextSource
+from qwen3tts_cli.calls.text import TextOptions, TextSource
 from qwen3tts_cli.doctor.preflight import check_words, is_speakable
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_phone.call.text_sources import MAX_CHARS
