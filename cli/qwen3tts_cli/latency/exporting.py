@@ -13,7 +13,7 @@ from qwen3tts_cli.output.exits import MissingExtra
 from qwen3tts_wire.errors import BadRequest
 
 if TYPE_CHECKING:
-    from qwen3tts_cli.latency.compared import Comparison
+    from qwen3tts_cli.latency.comparison import Comparison
     from qwen3tts_cli.latency.reading import LogFile
 
 

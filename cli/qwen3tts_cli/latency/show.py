@@ -25,7 +25,7 @@ from qwen3tts_cli.output.console import printable
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 
 if TYPE_CHECKING:
-    from qwen3tts_cli.latency.compared import Comparison
+    from qwen3tts_cli.latency.comparison import Comparison
 
 
 NAME_WIDTH = 20
@@ -111,7 +111,7 @@ def chosen_rows(columns: Columns, views: Views, found: int | None) -> list[int]:
 
 
 def compared(before: Columns, after: Columns) -> Comparison:
-    from qwen3tts_cli.latency.compared import compare
+    from qwen3tts_cli.latency.comparison import compare
 
     return compare(before, after)
 
@@ -137,7 +137,7 @@ def print_report(
     for line in sentences(tables.summary(columns)):
         console.print(line, markup=False)
     if comparison is not None:
-        from qwen3tts_cli.latency.compared import print_comparison
+        from qwen3tts_cli.latency.comparison import print_comparison
 
         console.print()
         print_comparison(console, comparison)

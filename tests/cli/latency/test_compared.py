@@ -11,7 +11,7 @@ from rich.console import Console
 
 from qwen3tts_cli.latency.bootstrap import Verdict
 from qwen3tts_cli.latency.columns import Columns, columns_of
-from qwen3tts_cli.latency.compared import (
+from qwen3tts_cli.latency.comparison import (
     ComparedQuantity,
     Comparison,
     RowKind,

@@ -11,7 +11,7 @@ import pytest
 
 from qwen3tts_cli.latency import tables
 from qwen3tts_cli.latency.columns import Columns, columns_of
-from qwen3tts_cli.latency.compared import compare
+from qwen3tts_cli.latency.comparison import compare
 from qwen3tts_cli.latency.hops import hops_of, mean_paths
 from qwen3tts_cli.latency.html.page import page
 from qwen3tts_cli.latency.live import line_of

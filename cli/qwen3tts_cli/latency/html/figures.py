@@ -12,7 +12,7 @@ import numpy as np
 
 from qwen3tts_cli.latency.bootstrap import Verdict
 from qwen3tts_cli.latency.columns import Floats
-from qwen3tts_cli.latency.compared import ComparedQuantity, RowKind
+from qwen3tts_cli.latency.comparison import ComparedQuantity, RowKind
 from qwen3tts_cli.latency.hops import Hops, names_of
 from qwen3tts_cli.latency.html.breakdown import Timeline
 from qwen3tts_cli.latency.stages import FIRST_SOUND, WAIT

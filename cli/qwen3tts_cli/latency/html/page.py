@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from qwen3tts_cli.latency.columns import Columns, Floats
-from qwen3tts_cli.latency.compared import Comparison, compare
+from qwen3tts_cli.latency.comparison import Comparison, compare
 from qwen3tts_cli.latency.findings import Findings
 from qwen3tts_cli.latency.hops import BEGINNINGS, Hops, hops_of, mean_paths, starting_mark
 from qwen3tts_cli.latency.html import breakdown, figures, sections
