@@ -203,7 +203,7 @@ class AnswerService:
             return
         count = len(self._under_way)
         calls = "one call" if count == 1 else f"{count} calls"
-        note(f"No new calls are accepted; {calls} active may end within {drain_s:.0f} s.")
+        note(f"No new calls are accepted; {calls} may still run for {drain_s:.0f} s.")
         await asyncio.wait(self._under_way, timeout=drain_s)
         if self._under_way:
             note("Drain timeout: the remaining calls are hung up.")

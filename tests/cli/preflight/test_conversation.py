@@ -170,7 +170,7 @@ def test_the_whole_conversation_is_measured(
     ]
     voice, recogniser, model, wait = found
     assert servers.recogniser.rstrip("/") in recogniser["found"]
-    assert "it heard “good morning”" in recogniser["found"]
+    assert "it recognised “good morning”" in recogniser["found"]
     assert model["found"].startswith(f"tiny at {url}: first token after ")
     assert "tokens a second" in model["found"]
     assert wait["figures"]["pause_ms"] == 300
