@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -18,6 +19,7 @@ from qwen3tts_engine.workers.process import (
     UNREAD_S,
     JobOutcome,
     SpeechJob,
+    Worker,
     WorkerState,
 )
 from qwen3tts_wire.child.process import StartFailed
@@ -389,3 +391,20 @@ async def test_a_saying_that_is_stopped_gives_nothing_more() -> None:
     assert await saying.next() is None
     assert told == [saying]
     assert saying.outcome is JobOutcome.STOPPED
+
+
+@pytest.mark.parametrize("fields", [{}, {"facts": []}, {"facts": None}])
+async def test_a_worker_that_is_ready_without_facts_is_ended(fields: dict[str, object]) -> None:
+    told: list[Worker] = []
+    script = (
+        "import sys\nfrom qwen3tts_wire.child.messages import Message\n"
+        f"sys.stdout.buffer.write(Message('ready', {fields}).encode())\n"
+        "sys.stdout.flush()\nsys.stdin.read()"
+    )
+    worker = Worker(
+        [sys.executable, "-P", "-c", script], stall_s=1.0, on_idle=told.append, on_gone=told.append
+    )
+    with pytest.raises(StartFailed, match="without its facts"):
+        await worker.start(10.0)
+    assert worker.state is WorkerState.GONE
+    assert not told

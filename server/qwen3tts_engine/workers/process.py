@@ -30,7 +30,7 @@ from qwen3tts_engine.workers.messages import (
 )
 from qwen3tts_wire.child.messages import BadMessage
 from qwen3tts_wire.child.messages import Message as ChildMessage
-from qwen3tts_wire.child.process import ChildProcess, environment
+from qwen3tts_wire.child.process import ChildProcess, StartFailed, environment
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +41,13 @@ TOGETHER = 16_000
 """Bytes of sound, some 0.36 s: what comes after costs little more to carry than one message of the
 worker's (60 ms), so a busy server catches up."""
 GRACE_S = 0.25
-"""How long a silent worker is given beyond its time, in case it was this process that was busy."""
+"""Extra time of a silent worker, in case this process was busy."""
 BYTES_PER_S = 44_100
-"""Of a voice at 22.05 kHz; near enough for those at other rates."""
+"""Bytes a second of a voice at 22.05 kHz; near enough for other rates."""
 UNREAD_S = 2.0
 """Seconds of sound that wait for a reader before a job that pauses gets no turn."""
 END_S = 2.0
-"""How long a worker may take to end by itself once its standard input is closed."""
+"""Time limit of a worker's end once its standard input is closed."""
 
 
 class WorkerState(Enum):
@@ -92,14 +92,14 @@ class SpeechJob:
         self.paused = False
         """True if it waits for another turn."""
         self.number = 0
-        """When it paused, in the order of all that wait."""
+        """Order of its pause among all that wait."""
         self.on_read: Callable[[], None] = lambda: None
         """Called when a paused job may have a turn again."""
         self.outcome: JobOutcome | None = None
         """None while it goes on."""
         self.reason = ""
         self.code = ""
-        """Of the SpeechError for which it was refused; empty: none."""
+        """Code of the SpeechError for which it was refused, or empty."""
         self.remedy = ""
 
     @property
@@ -180,6 +180,7 @@ class Worker:
             name="speech worker",
             end_s=END_S,
         )
+        self._refused = False
         self.state = WorkerState.STARTING
         self._job = 0
         self._turn = 0
@@ -195,12 +196,17 @@ class Worker:
 
     async def start(self, timeout_s: float) -> Ready:
         try:
-            facts = await self._child.start(timeout_s)
+            facts = (await self._child.start(timeout_s)).get("facts")
+            if not isinstance(facts, dict):
+                self._refused = True
+                self._child.kill("it has no facts")
+                await self._child.close()
+                raise StartFailed("a worker was ready without its facts")
         finally:
             self.state = WorkerState.GONE if self._child.ended else WorkerState.IDLE
         if self.state is WorkerState.IDLE:
             self._on_idle(self)
-        return Ready(facts["facts"])
+        return Ready(facts)
 
     def say(self, say: Say, lead: PlayoutLead | None = None) -> SpeechJob:
         self._job = (self._job + 1) & 0xFFFFFFFF
@@ -282,7 +288,7 @@ class Worker:
         for speech in self.jobs.values():
             speech.end(JobOutcome.LOST, self._child.reason)
         self.jobs.clear()
-        if self._child.lost:
+        if self._child.lost and not self._refused:
             log.debug("speech worker %d is gone: %s", self.pid, self._child.reason)
             self._on_gone(self)
 
