@@ -44,7 +44,7 @@ CODECS: Final[dict[str, CodecSpec]] = {
 SDP_CODECS: Final[dict[str, CodecSpec]] = {
     name: spec for name, spec in CODECS.items() if spec.in_sdp
 }
-"""Those that telephone calls can negotiate."""
+"""Codecs that telephone calls can negotiate."""
 
 BROWSER_CODECS: Final = tuple(
     spec.name

@@ -47,7 +47,6 @@ class WavFile:
     channels: int
     """At least 1."""
     bits: int
-    """Of one sample."""
     tag: int
     """PCM, float, mu-law or A-law."""
     data: memoryview

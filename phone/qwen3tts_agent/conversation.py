@@ -42,7 +42,6 @@ class HistoryEntry:
 
     @property
     def unsaid(self) -> str:
-        """Our settled text that the caller did not hear."""
         return "" if self.heard is None else self.written[len(self.heard) :]
 
 
@@ -65,7 +64,6 @@ class History:
 
     @property
     def heard(self) -> str:
-        """All our settled text that the caller heard."""
         return _joined(entry.heard or "" for entry in self.entries if entry.ours)
 
     def messages(self, most_chars: int | None = None) -> list[ChatMessage]:

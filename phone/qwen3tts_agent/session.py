@@ -159,7 +159,7 @@ class AgentSession:
         self._deferred: list[Turn] = []
         """Turns that wait for the end of a reply which the caller cannot interrupt."""
         self._decided_at: float | None = None
-        """When the last turn ended whose text is still being recognised."""
+        """End of the last turn whose text is still being recognised."""
         self._caller_speaks = False
         self._continued: list[asyncio.Future[bool]] = []
         self._changed = asyncio.Event()

@@ -52,7 +52,7 @@ class AgentSettings:
     """Silence of the caller before a reprompt; 0 = never."""
     reprompts: int = bounded(0, 100, default=2)
     hang_up_when_quiet: bool = False
-    """Whether the call is ended when the caller says nothing after the last ``reprompt`` either."""
+    """End the call when the caller says nothing after the last ``reprompt`` either."""
     goodbye: str = ""
     """Spoken before the agent ends a call for silence or the time limit."""
     max_minutes: float = bounded(0.001, 1_440.0, default=60.0)
@@ -61,7 +61,7 @@ class AgentSettings:
     """Retries of a request that failed before its first word, if the failure is retryable."""
     retry_wait_s: float = bounded(0.0, 60.0, default=0.4)
     hang_up_tool: bool = False
-    """Whether the model gets the tool ``hang_up``; what it has written is heard before."""
+    """Offer the model the tool ``hang_up``; what it has written is heard before."""
     transfers: Mapping[str, str] = field(default_factory=dict)
     """Targets of the tool ``transfer``: names and addresses. The model sees the names alone, and
     can call no other number.
@@ -103,7 +103,7 @@ class AgentSettings:
     used_up: str = "I am sorry, I cannot answer any more in this call. Thank you for calling."
     """Spoken when the requests of a call, or of the process, are used up; then the call ends."""
     log_words: bool = False
-    """Whether the conversation log holds the texts, too."""
+    """Write the texts into the conversation log, too."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transfers", dict(self.transfers))

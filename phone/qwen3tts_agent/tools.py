@@ -1,4 +1,4 @@
-"""What a model may do on a call beside talking: functions of Python with a description.
+"""Tools of a model on a call: Python functions with a description.
 
     @tool
     async def opening_hours(day: str) -> str:
@@ -147,7 +147,6 @@ def tool(
 
 
 def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
-    """Return the tools by name; raises BadRequest for a name given twice."""
     found: dict[str, Tool] = {}
     for each in given:
         made = each if isinstance(each, Tool) else tool(each)
@@ -324,7 +323,6 @@ TRANSFER_TIMEOUT_S = 90.0
 
 
 def check_tool_names(tools: Mapping[str, Tool], settings: AgentSettings) -> None:
-    """Raise BadRequest for a built-in tool's name."""
     ours = {"hang_up": settings.hang_up_tool, "transfer": bool(settings.transfers)}
     for name, asked in ours.items():
         if asked and name in tools:

@@ -123,7 +123,7 @@ class MediaFacts:
     their_codecs: tuple[str, ...] = ()
     """Codecs of its description; empty = not known."""
     source: Address | None = None
-    """Where its packets come from (`MediaStarted.source`)."""
+    """Source of its packets (`MediaStarted.source`)."""
     sources: list[SourceChange] = field(default_factory=list)
     """Sources that were taken and refused, in their order; the first `SOURCES_KEPT` of them."""
     refused: SourceChange | None = None
@@ -216,7 +216,7 @@ class CallFacts:
     unrecorded: str = ""
     """Why it was to be recorded and was not; empty = it was, or was not to be."""
     transferred_to: str = ""
-    """Where the call was handed on; empty = it was not."""
+    """Target to which the call was handed on, or empty."""
     continues: str = ""
     """Id of the call whose place this one has, after a transfer or a replacement; empty = none."""
     continued_by: str = ""
@@ -228,7 +228,7 @@ class CallFacts:
     keep_transcript: bool = False
     """True if what was said is kept in ``transcript``."""
     transcript: list[TranscriptLine] = field(default_factory=list, repr=False)
-    """What was said, in the order of its end: of ours what the far end has heard; of theirs what a
+    """Lines in the order of their end: of ours what the far end has heard; of theirs what a
     host with speech recognition hands to `note_heard`."""
 
     @property

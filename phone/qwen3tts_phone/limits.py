@@ -89,7 +89,7 @@ class PendingLimits:
     wait_s: float
     """Seconds from the acceptance on."""
     is_proxy: Callable[[str], bool] = lambda host: False
-    """Whether an address stands for many others: ``per_host`` is not asked of it."""
+    """True if an address stands for many others: ``per_host`` is not asked of it."""
 
 
 class PendingConnections:

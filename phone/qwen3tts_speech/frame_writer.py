@@ -126,7 +126,7 @@ class FrameWriter:
         self._former: FrameTranscoder | None = None
         """Frames of before a change of the codec; they go first."""
         self._transcoded: list[Frame] = []
-        """Those of them that were transcoded."""
+        """Transcoded ones of these."""
         self._in_one_go = 0
         """Bytes encoded since other tasks ran."""
         self._finished = False

@@ -112,7 +112,7 @@ class UtteranceRecord:
     codec: str = ""
     """Encoding name, such as ``PCMU``."""
     kind: str = ""
-    """Of an agent's words: ``greeting``, ``answer``, ``prompt`` (unasked, in a silence),
+    """Kind of an agent's words: ``greeting``, ``answer``, ``prompt`` (unasked, in a silence),
     ``filler``; else empty."""
     end_reason: str = ""
     """``text_end``, ``interrupted``, ``no_text``, ``failed``; empty = in progress."""

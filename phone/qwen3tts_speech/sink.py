@@ -38,9 +38,9 @@ class Interruption:
     """Result of an interruption."""
 
     at: float
-    """When it took effect, seconds, monotonic."""
+    """Time of effect, seconds, monotonic."""
     silent_at: float | None = None
-    """When the first silent frame was sent."""
+    """Time of the first silent frame."""
     played: Mapping[int, Played] = field(default_factory=dict)
 
 
@@ -153,7 +153,7 @@ class PacerSink:
         """Error of the last ``write`` that failed."""
         self.interruptions = 0
         self.quiet_at = self.clock.now()
-        """When the last frame handed over has been played, seconds of the clock."""
+        """Playout end of the last frame handed over, seconds of the clock."""
         self.closed = False
         self._write_frame = write
         self._on_refused = on_refused

@@ -152,7 +152,7 @@ class LiveSound:
         self._resampler: Resampler | None = None
         self._level = 0.0
         self._cut: Pcm | None = None
-        """What was left out just before what waits."""
+        """Sound left out just before what waits."""
         self._made: deque[tuple[bytes, bytes | None, bytes | None]] = deque(maxlen=REMEMBERED)
         if not gives_way:
             self._claim()

@@ -30,7 +30,7 @@ class AlignedWord:
     char_end: int
     """Code point after it."""
     precision_ms: float
-    """How far off ``start`` and ``end`` usually are at most."""
+    """Usual bound of the error of ``start`` and ``end``."""
 
 
 class WordAligner(Protocol):

@@ -14,15 +14,15 @@ from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import Sampling
 
 Mode = Literal["clause", "live"]
-"""How one generation gets its text: all of it first, or while it speaks."""
+"""Text intake of a generation: all first, or while it speaks."""
 Layout = Literal["full", "streaming"]
-"""How a model reads text that is all there: before it speaks, or one token with each frame."""
+"""Reading of complete text: before speech, or one token with each frame."""
 EndReason = Literal["text_end", "frame_cap", "silence", "dry", "regenerated"]
 """Why a generation ended: its text was spoken; it ran past the length that its text can have; it
 went on in silence after its text; no text came for too long (later text begins another); it ended
 with words left, and another generation spoke them."""
 Alignment = Literal["exact", "estimated", "none"]
-"""How well an engine knows where its words sound: the synthesis says so; found in the sound,
+"""Source of an engine's word times: the synthesis says so; found in the sound,
 each word with its stated precision; not at all."""
 
 SAMPLE_RATE = 24_000
@@ -40,7 +40,7 @@ class Voice:
     """Voice offered by an engine."""
 
     id: str
-    """What a request names."""
+    """Id in requests."""
     name: str
     """For people."""
     language: str
@@ -151,10 +151,10 @@ class SynthesisRequest:
     ``live``; None: ``text`` is all. Of either text, what the engine has no room for is left in
     it, for another generation."""
     layout: Layout | None = None
-    """How the text is read, for an engine whose ``options`` have it; all of the text, that of
+    """Reading of the text, for an engine whose ``options`` have it; all of the text, that of
     ``more`` too, is there then. None: the engine's choice; ``more`` is read while it grows."""
     instructions: str | None = None
-    """How to speak, in words."""
+    """Speaking style, in words."""
     sampling: Sampling | None = None
     """Sampling of a model's tokens; what is left out is the checkpoint's."""
     seed: int | None = None
@@ -212,7 +212,7 @@ class PcmChunk:
     end: EndReason | None = None
     """With the last chunk of an engine that can end for several reasons: why."""
     marks: Mapping[str, float] = field(default_factory=dict)
-    """When something happened first in this request, by the names of docs/protocol.md (``slot``,
+    """First time of each event in this request, by the names of docs/protocol.md (``slot``,
     ``prefill``, ``first_codes``), in seconds of ``time.monotonic``."""
 
     @property
@@ -301,11 +301,11 @@ class LoadedVoice:
     """Voice ready to be named in a request."""
 
     voice_id: str
-    """What a request names."""
+    """Id in requests."""
     cached: bool
     """True if it was there already."""
     ref_text: str | None = None
-    """What its reference says, as given or as written down here; None where it is not used."""
+    """Transcript of its reference, given or recognised here; None where unused."""
 
 
 class WordsMissing(BadRequest):

@@ -32,7 +32,6 @@ Sound = NDArray[Any]
 
 
 def full_scale(samples: Sound) -> float:
-    """Return 0 dBFS in an array of this type."""
     return 1.0 if np.issubdtype(samples.dtype, np.floating) else INT16
 
 

@@ -47,7 +47,7 @@ PATIENCE = (0.0, 1.5, 2.0)
 """The same where a stop follows, by its kind (none, comma, end of a sentence): its pause is worth
 waiting for."""
 HEARD = 0.6
-"""How far a word is moved from where an even rate has it to where its syllables are."""
+"""Share by which a word moves from its even-rate place to its syllables' place."""
 FIT = 16.0
 """A pause fits a stop if its cost, in squared deviations, is below this."""
 SKIPPED = (0.0, 1.5, 5.0)
@@ -115,7 +115,7 @@ class PauseAligner:
         self._reported = 0
         """Words reported."""
         self._reported_end = 0.0
-        """Where the last one ends, in all time,"""
+        """End of the last one, in all time,"""
         self._reported_voiced = 0.0
         """and in voiced time."""
         self._anchor = 0.0

@@ -23,7 +23,7 @@ class TextPiece:
     """Part of a text that is spoken in one go."""
 
     start: int
-    """Where it begins in the text, in code points."""
+    """Beginning in the text, code points."""
     text: str
     pause: bool
     """True if the pause that its punctuation asks for follows."""

@@ -135,7 +135,6 @@ class Row:
         )
 
     def wants_step(self) -> bool:
-        """Return whether it needs a frame, not only may have one."""
         return self.ahead_s <= self.low_s + EPSILON_S or self._gathers()
 
     def hurries(self, hurry_s: float) -> bool:

@@ -124,7 +124,7 @@ class Scheduler:
         self._running: dict[Job, Row] = {}
         self._hurry_s = self.settings.hurry_ms / 1000
         self._calm_until = 0.0
-        """When rows that do not hurry may step next."""
+        """Next step of rows that do not hurry."""
         self._room = self.settings.ring - self.settings.unreported
         self._admissions = 0
         self._steps_told = 0

@@ -20,7 +20,7 @@ PAUSE_BLOCKS = 12
 DEPTH_DB = 28.0
 """Silence lies this far below the loudest of late."""
 FLOOR_DB = -58.0
-"""What is softer than this is silence in any case, and what is louder than CEILING_DB never."""
+"""Level below which all is silence; above CEILING_DB nothing is."""
 CEILING_DB = -38.0
 DECAY_DB = 0.04
 """By how much the loudest is forgotten with each block."""
@@ -41,7 +41,7 @@ class Pauses:
         self.blocks = 0
         """Blocks judged."""
         self.voiced = 0
-        """Of these, voiced ones: short silences too."""
+        """Voiced ones of these, with short silences."""
         self.last_voice = 0
         """Block after the last that was not silent."""
         self.found: list[Pause] = []
@@ -113,7 +113,6 @@ class Pauses:
         return self.found[index].start + self.length_of(index)
 
     def length_of(self, index: int) -> int:
-        """Return a pause's blocks so far; -1: the last pause."""
         index %= len(self.found)
         return self._skipped[index + 1] - self._skipped[index]
 
@@ -138,14 +137,13 @@ class Syllables:
 
     def __init__(self) -> None:
         self.peaks: list[float] = []
-        """Where each syllable was loudest, in voiced blocks."""
+        """Loudest place of each syllable, in voiced blocks."""
         self._last: deque[float] = deque([SILENT_DB] * SMOOTH_BLOCKS)
         self._sum = SILENT_DB * SMOOTH_BLOCKS
         self._rising = True
         self._extreme_db = SILENT_DB
-        """Of the smoothed level: the highest while it rises, the lowest while it falls."""
+        """Extreme of the smoothed level: highest while rising, lowest while falling."""
         self._at = 0.0
-        """Where that was."""
         self._peak_db = -30.0
 
     @property
@@ -177,17 +175,17 @@ class Syllables:
 
 
 USUAL_SD = 0.3
-"""Of a voice's rate from its language's usual one."""
+"""Deviation of a voice's rate from its language's usual one."""
 KNOWN_SD = 0.15
-"""Of a clause's rate from that of the voice's last clause."""
+"""Deviation of a clause's rate from the voice's last clause."""
 SYLLABLES_SD = 0.1
-"""Of syllables heard from units of the text, in an utterance as a whole,"""
+"""Deviation of syllables heard from text units, in a whole utterance,"""
 SYLLABLE_SD = 0.4
 """and for a single one."""
 WORDS_SD = 0.3
-"""Of the length of words of one unit from their units."""
+"""Deviation of one-unit words' length from their units."""
 ANCHORS_SD = 0.02
-"""Of a rate found between anchors, however many words lie there."""
+"""Deviation of a rate between anchors, for any number of words."""
 SLOWEST = 3.0
 """No voice is believed to be slower, in times the usual, however few its syllables."""
 FASTEST = 0.5

@@ -32,7 +32,7 @@ PlanMode = Literal["auto", "clause", "live", "whole", "whole_streaming"]
 LAYOUTS: Mapping[PlanMode, Layout] = MappingProxyType(
     {"whole": "full", "whole_streaming": "streaming"}
 )
-"""How the text of a piece is read, in the modes whose pieces are whole texts."""
+"""Layout of a piece in the modes whose pieces are whole texts."""
 
 LIVE_MAX = 600
 """Weight (letters) from which the end of a sentence ends a live piece, so that the generation stays
@@ -62,7 +62,7 @@ class GenerationText:
     final: bool = False
     """Nothing of the text follows. False for a piece that grows when it is given out."""
     more: LiveText | None = None
-    """What follows; of a live piece only, and of each of them, also where its text has ended."""
+    """Further text; of a live piece only, and of each of them, also where its text has ended."""
 
 
 class TextPlan:
@@ -99,7 +99,7 @@ class TextPlan:
         self._out: GenerationText | None = None
         """The piece given out last, until it has been generated."""
         self._writing: LiveText | None = None
-        """Of the piece that grows: where the text of the live segment goes."""
+        """Receiver of the live segment's text, for the growing piece."""
         self._taken = 0
         """Characters of the live segment's text that came here before its end."""
         self._held: Spelled = ("", (0,))

@@ -97,7 +97,6 @@ def recogniser_of(engine: Engine) -> Recogniser | None:
 
 
 def healthy(engine: Engine) -> bool:
-    """Return whether the engine can speak; True without a report."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return engine.healthy() if isinstance(engine, ReportsHealth) else True
@@ -119,7 +118,6 @@ def task_of(engine: Engine) -> str | None:
 
 
 def model_ids_of(engine: Engine) -> tuple[str, ...]:
-    """Return the model's further names, the first its own."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return tuple(getattr(engine, "model_ids", ()))

@@ -121,7 +121,7 @@ STARTERS = _words(
 """Words that sentences often begin with."""
 
 ELIDED = _words("c d j l m n qu s t i he she it we you they that there what who let")
-"""What stands before an apostrophe where a sentence begins: *c'est*, *it's*."""
+"""Text before an apostrophe where a sentence begins: *c'est*, *it's*."""
 
 ORDINAL_LANGUAGES = _words("de da nb nn no fi is et lv cs sk pl hu hr sr bs sl tr eu lb fo")
 """Write ordinal numbers with a dot: *der 2. Weltkrieg*."""

@@ -30,7 +30,7 @@ class MarkdownReader:
     """
 
     plain = re.compile(r"(?:[^\\`*_~<\[!&\n]|!(?!\[|\Z))+")
-    """What markup does not begin with."""
+    """Text with which markup does not begin."""
     rule = re.compile(r"[-*_=|:][-*_=|: \t]*")
     """A line of these separates parts, or the head of a table from its rows."""
     quote = re.compile(r">")

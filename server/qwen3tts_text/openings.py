@@ -89,10 +89,10 @@ class OpeningGate:
     def __init__(self, phrases: Phrases, to: TakesText) -> None:
         self._to = to
         self._node: _Node | None = phrases._root
-        """How far the text is a phrase's beginning; None: it is not one."""
+        """Node of the phrase's beginning; None: it is not one."""
         self._held: list[SpokenChar] = []
         self._ends: list[int] = []
-        """Where phrases end in what is held, the longest last."""
+        """Ends of phrases in what is held, the longest last."""
         self._lettered = False
         self.open = not phrases
         """True if it is decided: characters go through from now on."""

@@ -149,7 +149,6 @@ class PlainText(MarkdownReader):
         return True
 
     def _read_link(self) -> bool:
-        """Read a link or image, whose label is further text."""
         text = self._text
         start = self._at + (text[self._at] == "!")
         if not self._sees(start):

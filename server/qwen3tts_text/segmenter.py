@@ -67,7 +67,6 @@ def spell(
 
 
 def spoken(chars: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> Spelled | None:
-    """Spell a whole segment; None without anything to speak."""
     first, last = 0, len(chars)
     while first < last and (chars[first] in " \n" or _is_stray(chars, first, last)):
         first += 1
@@ -81,7 +80,6 @@ def says(chars: Sequence[str], first: int, last: int) -> bool:
 
 
 def trimmed(text: str, offsets: tuple[int, ...]) -> Spelled | None:
-    """Trim a continuation to a text of its own; None if nothing is left."""
     first, last = 0, len(text)
     while first < last and (text[first] == " " or _is_stray(text, first, last)):
         first += 1
@@ -95,7 +93,7 @@ def _is_stray(chars: Sequence[str], index: int, last: int) -> bool:
 
 
 Live = Literal["none", "first", "all"]
-"""Which segments are live: none, the first since the start or a flush, or all."""
+"""Live segments: none, the first since the start or a flush, or all."""
 
 _JOINTS = frozenset("/?&=_-")
 """In a long address, where to cut if it must be."""
@@ -163,7 +161,7 @@ class SegmenterSettings:
     speak_code: bool = False
     """True if blocks of code are spoken; else their span is covered without sound."""
     unspaced_max: tuple[int, ...] = ()
-    """Where text of scripts that need no spaces is cut at the latest; empty: see ``hard_max``."""
+    """Latest cut of text in scripts without spaces; empty: see ``hard_max``."""
     opening_counts: bool = False
     """True if an opening counts as the first segment; else the next is a first one again."""
 

@@ -120,7 +120,6 @@ class SpokenWriter:
             self._gap = at
 
     def cell(self, at: int) -> None:
-        """Part two table cells, if a word follows on the line."""
         self._cell = at
 
     def newline(self, at: int, *, firm: bool = False) -> None:
@@ -136,7 +135,6 @@ class SpokenWriter:
             self._space = at
 
     def stand_alone(self) -> None:
-        """Part this line from its neighbours: a heading, an item, a row."""
         self._firm = True
         self._alone = True
 

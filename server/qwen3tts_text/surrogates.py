@@ -65,7 +65,6 @@ class SurrogateJoiner:
         return self._whole.push(text)[0]
 
     def finish(self) -> str:
-        """Return U+FFFD for a half left alone."""
         return self._whole.flush()[0]
 
 

@@ -47,14 +47,12 @@ class WordSpans:
         return len(self.spans)
 
     def at(self, position: int) -> int | None:
-        """Return the index of the span with the code point, or None."""
         index = bisect_right(self._starts, position) - 1
         if index >= 0 and position < self.spans[index].end:
             return index
         return None
 
     def after(self, position: int) -> int | None:
-        """Return the first span from the code point on, or None."""
         index = bisect_right(self._starts, position - 1)
         return index if index < len(self.spans) else None
 
@@ -164,20 +162,20 @@ class SpokenWord:
     end: int
     """Code point after it."""
     units: float
-    """How long it is, at least a little."""
+    """Length, above 0."""
     stop: int
-    """What stands between it and the next word: 0 nothing, 1 a comma, 2 the end of a sentence."""
+    """Stop before the next word: 0 nothing, 1 a comma, 2 the end of a sentence."""
 
 
 class SpokenWords:
     def __init__(self, text: str = "", *, ended: bool = False, language: str | None = None) -> None:
         self.words: list[SpokenWord] = []
-        """Those that no later text can change."""
+        """Words that no later text can change."""
         self.ended = False
         self._text = ""
         self._language = language
         self._from = 0
-        """Where the first word that is not certain begins."""
+        """Beginning of the first uncertain word."""
         self.append(text)
         if ended:
             self.end()

@@ -31,7 +31,7 @@ class ChatSettings:
     max_chars: int = 20_000
     """Bound on one reply, about twenty minutes of speech."""
     connect_ahead: bool = True
-    """Whether the connection is opened before the first request, and again while the caller speaks
+    """Open the connection before the first request, and again while the caller speaks
     where it was idle for some seconds, by ``GET /models``, whose answer is ignored.
     """
     extra: Mapping[str, Any] = field(default_factory=dict)

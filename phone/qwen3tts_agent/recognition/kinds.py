@@ -143,5 +143,4 @@ async def check_recogniser(text: str, **options: Any) -> RecogniserReport:
 
 
 def recogniser_of(given: str | Recognise) -> Recogniser:
-    """Return the recogniser of a name or function; raises BadRequest."""
     return recogniser_named(given) if isinstance(given, str) else CallbackRecogniser(given)

@@ -344,8 +344,7 @@ class RecognitionStream(Protocol):
 
     def known(self, number: int) -> Transcript | None: ...
 
-    def read(self, message: str | bytes) -> list[Answer]:
-        """Return the answers in a message; raises ProtocolError."""
+    def read(self, message: str | bytes) -> list[Answer]: ...
 
 
 @dataclass(frozen=True, slots=True)

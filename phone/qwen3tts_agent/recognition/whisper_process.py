@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 WORKER = "qwen3tts_agent.recognition.whisper_worker"
 END_S = 5.0
-"""How long the process may take to end before it is killed."""
+"""Time limit of the process's end before it is killed."""
 KEPT_ERRORS = 2000
 """Characters of its standard error that are kept."""
 MOST_LANGUAGES = 8

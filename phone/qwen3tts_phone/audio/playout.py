@@ -28,7 +28,7 @@ BINS = 128
 BUCKET_S = 0.5
 """The latest packet of each half second counts: a single stall is one event."""
 FORGET = 0.97
-"""What a half second weighs after each that follows: half after 11 s (NetEQ's 0.983 keeps the delay
+"""Decay of a half second's weight by each later one: half after 11 s (NetEQ's 0.983 keeps the delay
 of ten bad seconds for a minute)."""
 QUANTILE = 0.95
 """Share of half seconds without a late packet (NetEQ's figure)."""

@@ -242,8 +242,6 @@ class Tone:
 
 
 class ToneDetector:
-    """Detector of call progress tones, fax tones and beeps; each once."""
-
     def __init__(self, rate_hz: int = 8000) -> None:
         self._spectrum = Spectrum(rate_hz)
         self._run: ToneSegment | None = None

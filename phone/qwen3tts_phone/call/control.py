@@ -126,8 +126,8 @@ class CallControl:
             if self.sip.direction == "in":
                 self.core.start(self._await_caller(), "wait for the caller")
 
+    # Pauses media to a caller without ACK: its source may be forged.
     async def _await_caller(self) -> None:
-        """Pause media to a caller without ACK: its source may be forged."""
         await self._phone.clock.sleep_until(self._now() + CALLER_WITHIN_S)
         if self.core.up.done() or self.core.speaks_early or self._leg.stats().received:
             return

@@ -48,7 +48,7 @@ class Gathered:
 
 
 OnMachine = Literal["speak", "hang-up", "after-beep"]
-"""Where an answering machine takes a call: speak nevertheless, without detection; hang up; leave
+"""Reaction to an answering machine: speak nevertheless, without detection; hang up; leave
 the message after its beep. With the last two, speech waits for a person's greeting, too.
 """
 

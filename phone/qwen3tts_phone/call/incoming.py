@@ -68,7 +68,6 @@ class SpeechOutages:
         self._turned_away = 0
 
     async def now(self) -> SpeechError | None:
-        """Return why no server is reachable, or None; log a recovery."""
         outage = await self._link.outage()
         if outage is None and self._turned_away:
             logger.warning("the speech server is back; %d callers missed it", self._turned_away)

@@ -186,13 +186,9 @@ def _key_by_key(fd: int) -> ExitStack:
     return stack
 
 
+# The shell and a terminal's output share the descriptor's mode, so it stays blocking; a reading
+# thread would keep the program from ending.
 async def _read_when_ready(fd: int) -> bytes:
-    """Read once without blocking the loop or changing the descriptor's mode.
-
-    The shell and a terminal's output share that mode; a reading thread would keep the program
-    from
-    ending.
-    """
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:

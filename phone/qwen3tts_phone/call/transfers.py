@@ -32,7 +32,7 @@ PROGRESS = {CallRinging: (180, "Ringing"), CallForwarded: (181, "Call Is Being F
 """NOTIFY of a transfer's progress (RFC 3515)."""
 PROGRESS_QUEUED = (182, "Queued")
 NOT_DIALLED = (CallError, OSError, ValueError)
-"""What the call that they ask for may fail with: also for want of descriptors, or by a header of
+"""Errors of the call that they ask for: also for want of descriptors, or by a header of
 theirs that cannot be sent on."""
 MAX_CHAIN = 10
 """Most transfers by far ends in a row, each of the call that the one before has led to."""

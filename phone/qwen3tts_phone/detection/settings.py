@@ -35,7 +35,7 @@ class ListenSettings:
     onset_ms: int = bounded(10, 1000, default=30)
     """Speech within a short time that is an onset: a turn begins. 10 to 1000."""
     barge_in: bool = True
-    """Whether an onset silences the agent."""
+    """Silence the agent at an onset."""
     barge_in_ms: int = bounded(10, 3000, default=60)
     """Speech that silences the agent; not below ``onset_ms``. More lets a cough or a "mhm" pass,
     and delays the silence by as much.
@@ -60,14 +60,14 @@ class ListenSettings:
     max_turn_s: float = bounded(1.0, 600.0, default=60.0)
     """Longest turn; it ends even in mid-word, and the next begins immediately. 1 to 600."""
     echo_guard: bool = True
-    """Whether the echo of what we have sent is removed before detection."""
+    """Remove the echo of what we have sent before detection."""
     quiet_s: float = bounded(0.0, 3600.0, default=0.0)
     """Silence of both caller and agent that is reported (`CallerQuiet`), once each time; 0 = never.
     """
     keys: bool = True
-    """Whether pressed keys make turns (``Turn.keys``)."""
+    """Make turns of pressed keys (``Turn.keys``)."""
     keys_interrupt: bool = True
-    """Whether a key silences the agent."""
+    """Silence the agent at a key."""
     keys_pause_ms: int = bounded(100, 30_000, default=1500)
     """Time after the last key that ends a turn of keys alone. 100 to 30000."""
     keys_until: str = matching("[0-9*#A-D]?", "a key (0-9, *, #, A-D), or empty", default="#")

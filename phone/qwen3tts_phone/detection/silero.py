@@ -60,9 +60,9 @@ class Weights:
     basis: Floats
     """Cosines and sines, shape [128, 2 * 129]."""
     layers: tuple[tuple[Floats, Floats], ...]
-    """Of each convolution [3 * in, out] and [out]; the last one's side columns see only zeros."""
+    """Each convolution [3 * in, out] and [out]; the last one's side columns see only zeros."""
     gates: Floats
-    """Of the LSTM: shape [128 + 128, 4 * 128]; input, forget, cell, output."""
+    """Weights of the LSTM: shape [128 + 128, 4 * 128]; input, forget, cell, output."""
     gates_bias: Floats
     last: Floats
     """Shape [128]."""

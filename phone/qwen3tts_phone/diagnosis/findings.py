@@ -133,7 +133,6 @@ Group = tuple[Rule[EvidenceT], ...]
 
 
 def findings_of(groups: Iterable[Group[EvidenceT]], evidence: EvidenceT) -> Iterator[Finding]:
-    """Yield the finding of each group of which a rule applies."""
     for group in groups:
         rule = next((each for each in group if each.when(evidence)), None)
         if rule is not None:

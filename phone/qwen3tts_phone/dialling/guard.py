@@ -53,9 +53,9 @@ class GuardSettings:
     denied: tuple[str, ...] = matching(NOT_EMPTY, "a pattern", default=())
     """Patterns of which none may fit; they hold at any host, and over ``allowed``."""
     emergency: bool = False
-    """Whether emergency numbers may be called: only where the line's place is known to them."""
+    """Allow emergency numbers: only where they know the line's place."""
     premium: bool = False
-    """Whether premium-rate and satellite numbers may be called. A pattern in ``allowed`` that
+    """Allow premium-rate and satellite numbers. A pattern in ``allowed`` that
     writes such a prefix out (``+4990012345``) allows what it fits."""
     home: tuple[str, ...] = matching(NOT_EMPTY, "a host", default=())
     """Hosts at which numbers are telephone numbers: the servers of our accounts; empty = all."""
@@ -87,7 +87,7 @@ class Callee:
     names: tuple[str, ...]
     """User, ``user@host`` and ``user@host:port``, in lower case."""
     at_home: bool = True
-    """Whether a number is called where numbers are telephone numbers."""
+    """True if a number is called where numbers are telephone numbers."""
 
 
 class Admission:

@@ -102,7 +102,7 @@ class RedialResult:
     outcomes: list[Outcome] = field(default_factory=list)
     """Outcome of each call, in order."""
     limited: bool = False
-    """Whether the bound for this number ended it."""
+    """True if the bound for this number ended it."""
 
     @property
     def attempts(self) -> int:

@@ -234,7 +234,6 @@ class Recording(os.PathLike[str]):
 
 
 def wav_path(path: Path) -> Path:
-    """Return the WAV written during the call, for a recording into ``path``."""
     return path.with_name(f"{path.name}.wav") if path.suffix.lower() in ENCODED else path
 
 

@@ -56,7 +56,7 @@ class Media:
     kind: str
     """``audio``, ``video``, ..."""
     host: str
-    """Where the describer wants to receive; ``0.0.0.0`` = nowhere (hold of RFC 2543)."""
+    """Describer's receiving address; ``0.0.0.0`` = nowhere (hold of RFC 2543)."""
     port: int
     """0 = this stream is refused or over."""
     protocol: str
@@ -77,7 +77,7 @@ class Media:
     rtcp_mux: bool = False
     """RTCP on the RTP port (RFC 5761)."""
     rtcp_port: int | None = None
-    """Where RTCP goes if not to the port above (RFC 3605)."""
+    """RTCP port if not the one above (RFC 3605)."""
 
     @property
     def telephone_event_pt(self) -> int | None:

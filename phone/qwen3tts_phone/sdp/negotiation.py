@@ -69,7 +69,7 @@ class Negotiated:
     """Agreement of both ends, for our sender and receiver."""
 
     host: str
-    """Where to send to."""
+    """Destination."""
     port: int
     payload_type: int
     """Outbound payload type."""
@@ -98,7 +98,7 @@ class Negotiated:
     rtcp_mux: bool = False
     """RTCP on the RTP port, both ways (RFC 5761)."""
     rtcp_port: int | None = None
-    """Where RTCP goes; None = the port above."""
+    """RTCP destination; None = the port above."""
     maxptime_ms: int | None = None
     parameters: str = ""
     """The far end's fmtp of the codec that we send with."""
@@ -120,7 +120,7 @@ class LocalSide:
     """In order of preference."""
     host: str
     peer: str = ""
-    """Where their signalling comes from; empty = not known."""
+    """Source of their signalling; empty = unknown."""
     direction: Direction = "sendrecv"
     """Direction that we want."""
     ptime_ms: int = 20

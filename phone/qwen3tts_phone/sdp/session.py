@@ -74,7 +74,7 @@ class SdpOptions:
     ptime_ms: int = 20
     """Packet time that we ask for, and send where the far end asks for none."""
     telephone_event: bool = True
-    """Whether RFC 4733 events are offered."""
+    """True if RFC 4733 events are offered."""
     srtp: str = one_of(("off", "accept", "require"), default="off")
     """``accept``: where the far end offers a key; ``require``: SRTP alone."""
     srtp_suites: Sequence[str] = SUITES
@@ -161,7 +161,6 @@ class SdpSession:
         return copy.copy(self)
 
     def restore(self, saved: SdpSession) -> None:
-        """Undo a change of which nothing was sent."""
         self.__dict__.update(saved.__dict__)
 
     def accept(self, text: str | SessionDescription) -> Negotiated:

@@ -30,14 +30,14 @@ SECTIONS = (
 )
 """Sections of a file."""
 PORT = 5060
-"""Where SIP is spoken if the file names no port."""
+"""Default SIP port of a file."""
 IN_THE_FILE = {
     "port_range": ("media", "rtp_ports"),
     "media_silent_s": ("media", "silent_s"),
     "transfers": ("safety", "transfers"),
     "unavailable_file": ("speech", "unavailable_file"),
 }
-"""Where settings of the phone stand that have another name there."""
+"""Places in the file of phone settings under another name."""
 
 
 def load_phone_config(

@@ -83,7 +83,7 @@ class PhoneSettings:
     dtmf: str = one_of(("auto", "rfc4733", "info"), default="auto")
     """Transport of DTMF: ``rfc4733``, ``info``, or ``auto`` = as the far end takes it."""
     transfers: str = one_of(("refuse", "ask", "accept"), default="refuse")
-    """What becomes of a transfer that the far end asks for: ``refuse``, ``ask`` (an event) or
+    """Reaction to a transfer request of the far end: ``refuse``, ``ask`` (an event) or
     ``accept``; always within the guard's rules."""
     media_silent_s: float = bounded(0, unit="seconds", default=20.0)
     """Time without packets of the far end until an event and a warning; 0 = never."""
@@ -93,17 +93,17 @@ class PhoneSettings:
     """WAV file that callers hear while no speech server can be reached; then their call ends. None:
     they are refused with 503 and Retry-After."""
     require_registration: bool = True
-    """Whether entering the phone waits for the accounts to be registered, and fails without."""
+    """Wait on entering until the accounts are registered, and fail without."""
     continuous: bool = True
-    """Whether silence is sent between utterances, where no comfort noise is agreed."""
+    """Send silence between utterances, where no comfort noise is agreed."""
     symmetric: bool = True
-    """Whether media goes to where media comes from (NAT)."""
+    """Send media where it comes from (NAT)."""
     third_hosts: str = one_of(("pause", "trusted", "send"), default="trusted")
     """Sound to a host that the far end describes, that is not where its SIP comes from, and that
     sends nothing: ``pause`` = it ends after 5 s; ``trusted`` = it goes on for the accounts' servers
     and the gate's trusted networks alone; ``send`` = for all."""
     freeze_heap: bool = True
-    """Whether objects loaded before the phone's start are excluded from garbage collection, which
+    """Exclude objects loaded before the phone's start from garbage collection, which
     interrupts audio. Later ones are collected when no call is up."""
     jitter_max_s: float = 0.2
     """Longest wait for a packet that is missing."""

@@ -25,12 +25,12 @@ class RecordSettings:
     log_keep_days: float = bounded(0.0, 100_000.0, default=0.0)
     """Rotated logs are deleted when their last call is older than this; 0 = never."""
     parties: bool = True
-    """Whether records name caller and callee."""
+    """Name caller and callee in records."""
     keys: bool = False
-    """Whether records hold the digits that were pressed; else their number only. They may be
+    """Keep the pressed digits in records; else their number only. They may be
     somebody's PIN."""
     transcript: bool = False
-    """Whether records hold what was said: of ours what the caller has heard, of the caller's what
+    """Keep what was said in records: of ours what the caller has heard, of the caller's what
     the host has recognised."""
     audio: Path | None = None
     """Folder for recordings of both sides (0700, each file 0600). None = no recordings."""
@@ -43,9 +43,9 @@ class RecordSettings:
     audio_max_bytes: int = bounded(0, default=0)
     """The oldest are deleted while all together are larger than this; 0 = no bound."""
     name_with_party: bool = False
-    """Whether a recording's file name holds the other party's user part."""
+    """Put the other party's user part into a recording's file name."""
     consent: str = one_of(CONSENTS, default="none")
-    """What the other side hears before recording begins: ``none``, ``tone`` (a beep) or
+    """Notice that the other side hears before recording begins: ``none``, ``tone`` (a beep) or
     ``announcement`` (``consent_text``, spoken, then the beep)."""
     consent_text: str = ANNOUNCEMENT
     """Text of ``announcement``."""

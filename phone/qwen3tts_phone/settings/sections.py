@@ -18,7 +18,7 @@ from qwen3tts_settings.constraints import bounded, check_fields
 from qwen3tts_speech.record_sinks import endpoint_of
 
 _PHONE = PhoneSettings()
-"""Where the defaults stand."""
+"""Source of the defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ class MediaConfig:
     host: str | None = None
     """Address that RTP is bound to; the one of ``listen`` if left out."""
     continuous: bool = _PHONE.continuous
-    """Whether silence is sent between utterances; some firewalls and PBXs hang up without."""
+    """Send silence between utterances; some firewalls and PBXs hang up without."""
     symmetric: bool = _PHONE.symmetric
-    """Whether RTP goes where it comes from (RFC 4961): what makes NAT work."""
+    """Send RTP where it comes from (RFC 4961), as NAT requires."""
     third_hosts: Literal["pause", "trusted", "send"] = "trusted"
     """Sound to a host that the far end describes, that is not where its SIP comes from, and that
     sends nothing. ``pause``: it ends after 5 s. ``trusted``: it goes on for accounts' servers and
     ``safety.gate.trusted``. ``send``: for all."""
     freeze_heap: bool = _PHONE.freeze_heap
-    """Whether the garbage collector leaves alone what the process has loaded before the phone."""
+    """Exclude objects loaded before the phone from garbage collection."""
     jitter_max_s: float = _PHONE.jitter_max_s
     """Longest wait for a missing packet of the caller."""
     silent_s: float = _PHONE.media_silent_s
@@ -119,7 +119,7 @@ class SafetyConfig:
     gate: GateSettings = field(default_factory=GateSettings)
     """Limits of each source of SIP messages."""
     guard: GuardSettings = field(default_factory=GuardSettings)
-    """Which numbers are dialled, how often and how long."""
+    """Numbers that may be dialled, how often and how long."""
     transfers: Literal["refuse", "ask", "accept"] = "refuse"
     """Handling of a transfer by the far end; the guard applies to accepted ones."""
 
@@ -127,7 +127,7 @@ class SafetyConfig:
 @dataclass(frozen=True)
 class OutboundConfig:
     retry: RetryPolicy | None = None
-    """Which outcomes are retried, when and how often; none if left out."""
+    """Outcomes that are retried, when and how often; none if left out."""
     on_machine: Literal["speak", "hang-up", "after-beep"] = "speak"
     """Action of `call` when an answering machine takes it."""
     answering: AnsweringSettings = field(default_factory=AnsweringSettings)
@@ -139,11 +139,11 @@ class PhoneConfig:
     """A whole settings file. Raises ValueError."""
 
     listen: SipSettings = field(default_factory=SipSettings)
-    """Where SIP is spoken, under which names and with which certificate."""
+    """Addresses, names and certificate of SIP."""
     accounts: tuple[Account, ...] = ()
     """Accounts to register, then trunks; the first one is used where a call names none."""
     require_registration: bool = _PHONE.require_registration
-    """Whether the phone ends at the start when a registrar does not take it; False: it keeps
+    """End the phone at the start when a registrar does not take it; False: keep
     trying."""
     media: MediaConfig = field(default_factory=MediaConfig)
     speech: SpeechConfig = field(default_factory=SpeechConfig)

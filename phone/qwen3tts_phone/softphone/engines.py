@@ -168,7 +168,6 @@ class ReferenceVoice:
 
 
 async def clone_voice(engine: SpeechEngine, voice: ReferenceVoice, max_s: float) -> VoiceEntry:
-    """Clone a voice; raises CannotClone, LimitExceeded, SpeechError."""
     await engine.query()
     if engine.session is not None and not engine.can_clone:
         raise CannotClone(engine.name)
@@ -187,7 +186,6 @@ async def clone_voice(engine: SpeechEngine, voice: ReferenceVoice, max_s: float)
 
 
 def check_reference(voice: ReferenceVoice, max_bytes: int, max_s: float) -> None:
-    """Raise BadRequest for an empty, LimitExceeded for a large or long recording."""
     if not voice.audio:
         raise BadRequest("The recording is empty.", remedy="Choose or record another one.")
     if len(voice.audio) > max_bytes:

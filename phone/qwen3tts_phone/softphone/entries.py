@@ -62,7 +62,7 @@ class LimitsEntry:
     upload_bytes: Count
     upload_s: Number
     resume_ms: Number
-    """How long a call outlives its page's connection."""
+    """Time for which a call outlives its page's connection."""
     calls: Count
 
 

@@ -49,7 +49,7 @@ def default_workers() -> int:
 @dataclass(frozen=True, slots=True)
 class EmbeddedSettings:
     voice: str = "en-us+f3"
-    """What speaks where a request names neither voice nor language."""
+    """Voice where a request names neither voice nor language."""
     workers: int = 0
     """Number of processes; 0 for ``default_workers()``."""
     max_chars: int = 5000
@@ -59,7 +59,7 @@ class EmbeddedSettings:
     stall_s: float = 5.0
     """A worker silent for longer within a job is replaced."""
     start_s: float = 20.0
-    """How long a worker may take to get ready."""
+    """Time limit of a worker's start."""
     library: Path | None = None
     """The eSpeak NG library; None: the one of ``espeakng-loader``."""
     data: Path | None = None

@@ -21,7 +21,7 @@ EVENT_WORD = 1
 GENDERS = {1: "male", 2: "female"}
 
 VOLUME = 80
-"""Of 100. The library holds itself just below full scale; at 100 the loudest variants clip."""
+"""Volume, of 100. The library stays just below full scale; at 100 the loudest variants clip."""
 
 
 class LibraryMissing(Exception):

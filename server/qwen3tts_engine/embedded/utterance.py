@@ -21,11 +21,11 @@ from qwen3tts_engine.workers.pool_engine import Pcm, ResampledOutput
 from qwen3tts_text.word_units import WordSpans
 
 TAIL_S = 0.015
-"""How much of what was given out is compared: more than a period of the lowest voice."""
+"""Compared length of given-out sound: more than a period of the lowest voice."""
 REACH_S = 0.012
-"""How far from the same place the best likeness is looked for."""
+"""Search range around the same place."""
 FADE_S = 0.005
-"""How long the rest of the step takes to vanish."""
+"""Fade of the remaining step."""
 
 
 def entry(tail: NDArray[np.int16], again: NDArray[np.int16], near: int, reach: int) -> int:
@@ -80,7 +80,7 @@ class _Attempt:
     events: int = 0
     """Words that came."""
     held: list[Pcm] = field(default_factory=list)
-    """What came before it is known that the piece says anything, or where to go on."""
+    """Sound before it is known that the piece says anything, or where to go on."""
     held_words: list[WordNumbers] = field(default_factory=list)
 
 
@@ -100,7 +100,7 @@ class EspeakAudio:
         self._piece = TextPiece(0, "", False)
         self._spans = WordSpans("")
         self._base = 0
-        """Where the piece begins."""
+        """Beginning of the piece."""
         self._open: _Open | None = None
         self._known = 0
         """Word events of the piece that were used."""

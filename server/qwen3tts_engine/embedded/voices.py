@@ -42,7 +42,6 @@ def bcp47(voice_id: str) -> str:
 
 
 def wanted_tag(language: str | None) -> str | None:
-    """Return a requested language's lower-case tag; None: open."""
     tag = (language or "").strip().lower().replace("_", "-")
     if tag in ("", "auto"):
         return None

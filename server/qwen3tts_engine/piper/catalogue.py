@@ -25,7 +25,7 @@ SEX = {
     }.items()
     for name in names.split()
 }
-"""Of published voices, whose settings do not say it; by the name in their ids."""
+"""Facts missing in published voices' settings, by the name in their ids."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class PiperSettings:
     """Voices on offer: folders, ``.onnx`` files, packages, or names such as
     ``de_DE-thorsten-medium``; empty: those of installed packages."""
     voice: str = ""
-    """What speaks where a request names neither voice nor language, with ``#SPEAKER`` where it has
+    """Voice where a request names neither voice nor language, with ``#SPEAKER`` where it has
     several; empty: the first of ``voices``."""
     length_scale: float | None = None
     """Factor on the duration of phonemes; None: the voice's own, as for the next two."""
@@ -75,7 +75,7 @@ class PiperSettings:
     stall_s: float = 10.0
     """A worker silent for longer within a turn is replaced."""
     start_s: float = 60.0
-    """How long a worker may take to load the voices."""
+    """Time limit of a worker's loading of the voices."""
 
     def __post_init__(self) -> None:
         for name in ("lead_ms", "max_chars", "attempts", "stall_s", "start_s"):
@@ -111,7 +111,7 @@ class PiperAudio:
         self._trim = LeadingTrim(PRE_ROLL_S * rate / SAMPLE_RATE, heard=request.continued)
         self._piece = TextPiece(0, "", False)
         self._base = 0
-        """Where the piece begins, before the trim."""
+        """Beginning of the piece, before the trim."""
         self._heard = 0
         """Samples of this saying of the piece that came, and"""
         self._told = 0

@@ -42,7 +42,7 @@ _MARKS = {
 """Punctuation, and the phoneme that stands for it."""
 _SENTENCE_ENDS = frozenset(".!?")
 TRIAL = "0 1 2 3 4 5 6 7 8 9, 10 11 12 13 17 20 30, 100 1000."
-"""What every voice of eSpeak NG says in its own language."""
+"""Text that every eSpeak NG voice says in its own language."""
 LEAST_KNOWN = 0.5
 """Part of the trial's phonemes that a voice must have ids for."""
 _LOCK = threading.Lock()

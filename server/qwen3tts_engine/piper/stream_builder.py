@@ -28,7 +28,7 @@ class Window:
     """End of a tensor that is kept for the next call."""
 
     name: str
-    """Of its input; ``name.next`` is its output, ``name.tail`` the zeros behind the last call."""
+    """Past input; ``name.next`` is its output, ``name.tail`` the zeros behind the last call."""
     channels: int
     kept: int
     """Columns in the middle of an utterance."""
@@ -66,7 +66,7 @@ class MovingTensor:
     delay: int
     """Columns that it lies behind the frames of a call."""
     factor: float = 1.0
-    """What its numbers are still to be multiplied with; above 0."""
+    """Pending factor of its numbers; above 0."""
     stage: UpsampledStage | None = None
     reach: int = 0
     """Columns at both ends that the stage's ends have spoilt."""
@@ -108,7 +108,7 @@ class GraphBuilder:
     made: dict[tuple[str, int], str] = field(default_factory=dict)
     """Windows by tensor and reach."""
     activated: dict[str, tuple[MovingTensor, float]] = field(default_factory=dict)
-    """What LeakyRelu was taken of, by the tensor of its result: zero stays zero, so that it may be
+    """Input of LeakyRelu, by the tensor of its result: zero stays zero, so that it may be
     taken of the window instead, which the residual shares."""
     count: int = 0
 

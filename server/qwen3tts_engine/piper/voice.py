@@ -82,14 +82,10 @@ class ClauseWord:
 
 
 class PiperVoice:
-    """Voice ready to speak. Not thread-safe."""
-
     def __init__(self, config: VoiceConfig, network: VitsNetwork, phonemizer: Phonemizer) -> None:
         self._config = config
         self.network = network
-        """What speaks, below the level of text."""
         self.phonemizer = phonemizer
-        """What makes phonemes of text."""
         self.sample_rate = config.sample_rate
         """Hertz."""
         self.language = config.language
@@ -148,8 +144,6 @@ class PiperVoice:
 
 
 class Clause:
-    """Text being spoken by sentences; dropping it cancels."""
-
     def __init__(
         self,
         voice: PiperVoice,

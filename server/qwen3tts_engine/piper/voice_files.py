@@ -260,7 +260,6 @@ def voice_key(name: str) -> str:
 
 
 def installed_voices(damaged: list[BadRequest] | None = None) -> list[InstalledVoice]:
-    """Return installed packages' readable voices; the extra's first."""
     found = []
     for package, files in _in_packages():
         try:

@@ -101,7 +101,6 @@ class Qwen3TTS:
         return cls(Qwen3Settings(model=model, warmup=warmup, **settings), progress)
 
     def warmup(self) -> None:
-        """Capture CUDA graphs and compile ahead of requests."""
         self._wait(self._engine.warmup())
 
     @property

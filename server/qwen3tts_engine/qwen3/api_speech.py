@@ -48,7 +48,6 @@ def check_kinds(**given: object) -> None:
 
 
 def per_text_arguments(how: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Split list arguments by text; BadRequest for another length."""
     own: list[dict[str, Any]] = [{} for _ in range(count)]
     for name in ("voice", "language", "instructions"):
         values = how.get(name)
@@ -158,7 +157,7 @@ class StreamOptions:
     max_new_tokens: int | None = None
     """Most frames of 80 ms of one generation; overrides ``limits``."""
     sampling: Sampling | None = None
-    """Of code 0; temperature 0 is greedy for all codes."""
+    """Sampling of code 0; temperature 0 is greedy for all codes."""
     subtalker_dosample: bool | None = None
     """Official name, as the next three, of codes 1 to 15; False is greedy."""
     subtalker_top_k: int | None = None
@@ -267,7 +266,6 @@ class Speech:
         self._on_text.set()
 
     def fail(self, error: Exception) -> None:
-        """Fail after the audio made so far, with ``error``."""
         self._broken = error
         self._task.cancel()
 

@@ -48,11 +48,11 @@ class StarterSettings:
     max_bytes: int = 32 * 1024 * 1024
     """Bound of all that is kept; what is prepared goes before what is remembered."""
     remember: bool = False
-    """Whether short first clauses are cached when spoken, the oldest dropped first."""
+    """True if short first clauses are cached when spoken, the oldest dropped first."""
     remember_chars: int = 40
     """Longest clause that is remembered, in code points."""
     dual_segment: bool = False
-    """Whether a text that is spoken by clauses begins with a short piece, then longer ones."""
+    """True if a text that is spoken by clauses begins with a short piece, then longer ones."""
     starter_chars: tuple[int, int] = (2, 6)
     """Shortest and longest such beginning in Han characters, 3 letters each. It ends at a mark from
     the one on, and at the latest with the other, between words where the script parts them."""
@@ -102,7 +102,7 @@ class StarterSettings:
 log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]
-"""What is done, how much of it is, how much there is."""
+"""Activity, amount done, amount in all."""
 FindVoice = Callable[[str], Awaitable[str | None]]
 AT_ONCE = 4
 """Openings prepared concurrently."""
@@ -148,7 +148,7 @@ class StarterEngine(WrappedEngine):
         self.find_voice: FindVoice | None = None
         """Set by a wrapper that gives voices more names: the engine's id of one, made ready."""
         self._ids: dict[str, str | None] = {}
-        """What the names of ``settings.voices`` stood for when they were looked up last."""
+        """Last meaning of the names of ``settings.voices``."""
         self._life = 0
         """Grows with each close: what was begun before is not kept after it."""
 
@@ -364,7 +364,6 @@ def starters_of(engine: Engine) -> StarterEngine | None:
 
 
 def openings_of(engine: Engine, style: SpeechStyle) -> Phrases | None:
-    """Return a style's openings; ``style.voice`` is any name of ``engine``."""
     while isinstance(engine, WrappedEngine):
         if isinstance(engine, StarterEngine):
             return engine.openings(style)

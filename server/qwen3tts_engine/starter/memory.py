@@ -15,9 +15,9 @@ from qwen3tts_wire.heard import Word
 from qwen3tts_wire.messages import Sampling
 
 WORD_BYTES = 256
-"""What a word is counted for: its object and its text."""
+"""Bytes counted for a word: its object and its text."""
 ENTRY_BYTES = 1024
-"""What an entry is counted for beside its sound and words: key, text, places in tables."""
+"""Bytes counted for an entry's key, text and places in tables."""
 FADE = SAMPLE_RATE // 200
 """The last 5 ms, faded out where a sound breaks off: what follows it was made apart."""
 BROKEN: tuple[EndReason, ...] = ("frame_cap", "dry", "regenerated")
@@ -125,7 +125,7 @@ class OpeningCache:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
-        """What all entries count for together; never more than ``max_bytes``."""
+        """Bytes of all entries, at most ``max_bytes``."""
         self._pinned_bytes = 0
         self._pinned: dict[CacheKey, CachedSound] = {}
         self._others: OrderedDict[CacheKey, CachedSound] = OrderedDict()

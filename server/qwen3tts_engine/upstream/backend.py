@@ -39,9 +39,7 @@ class Backend(Protocol):
     @property
     def options(self) -> frozenset[str]: ...
 
-    async def probe(self) -> None:
-        """Check whether speech could be requested."""
-        ...
+    async def probe(self) -> None: ...
 
     def speak(self, order: SynthesisOrder) -> AsyncGenerator[bytes, None]:
         """Yield audio bytes, in any cut; ``aclose`` cancels."""
@@ -51,7 +49,6 @@ class Backend(Protocol):
 
 
 def with_extra(fields: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
-    """Merge ``extra`` over the fields; null removes a field."""
     return {name: value for name, value in {**fields, **extra}.items() if value is not None}
 
 
@@ -154,7 +151,6 @@ def _few(voices: Sequence[Voice]) -> str:
 
 
 def with_default(voices: Sequence[Voice], default: str) -> list[Voice]:
-    """Return the voices with the default first; an empty list stays."""
     if not default or not voices:
         return list(voices)
     known = [each for each in voices if each.id == default]

@@ -29,13 +29,13 @@ from qwen3tts_wire.errors import (
 )
 
 MOST_CHARS = 300
-"""Of what a server says of its fault."""
+"""Bound of a server's error message, characters."""
 KEY = "Set its key: upstream.api_key_file, or the variable that upstream.api_key_env names."
 AGAIN = "Try again; the upstream server's log has the reason."
 _OURS = {
     code: kind for code, kind in BY_CODE.items() if kind not in (ConnectionLost, ProtocolError)
 }
-"""What a server like ours may say; how the line to it fares is ours to say."""
+"""Error codes passed on from a server like ours; those of the line to it are ours."""
 _THEIRS: dict[str, type[SpeechError]] = {
     "voice_not_found": UnknownVoice,
     "rate_limit_exceeded": ServerBusy,
@@ -51,8 +51,7 @@ _VOICE = re.compile(
 _SPACE = re.compile(r"\s+")
 
 
-class Unreachable(EngineFailed):
-    """Nothing answered; nothing was sent."""
+class Unreachable(EngineFailed): ...
 
 
 class Stalled(EngineFailed):
@@ -60,7 +59,6 @@ class Stalled(EngineFailed):
 
 
 def printable(message: object) -> str:
-    """Return a message in one line of at most MOST_CHARS characters."""
     if not isinstance(message, str):
         return ""
     # A message may be megabytes; more than this is not even looked at.
@@ -70,7 +68,6 @@ def printable(message: object) -> str:
 
 
 def of_fields(error: Mapping[str, Any]) -> SpeechError:
-    """Return the error of a server's fields, from any channel."""
     said = printable(error.get("message")) or "no reason given"
     code = error.get("code")
     name = code.lower() if isinstance(code, str) else ""

@@ -79,8 +79,6 @@ class RawBody:
 
 
 class EventBody:
-    """Events ``speech.audio.delta``, ``.done`` and ``.error``."""
-
     def __init__(self, max_event_chars: int) -> None:
         self._parser = SseParser(max_event_chars)
         self._most = max_event_chars
@@ -142,8 +140,6 @@ class EventBody:
 
 
 class OpenAIRest:
-    """JSON requests; answers are read as they are made."""
-
     options = frozenset({"instructions", "speed"})
 
     def __init__(

@@ -46,7 +46,6 @@ class UpstreamServer:
         self.settings = settings
         self.address = ServerRoutes.of(settings.url)
         self.notes: list[str] = []
-        """What a person should know."""
         key = api_key(settings)
         context = tls(settings)
         self._client = make_client(settings, key, context)
@@ -58,7 +57,6 @@ class UpstreamServer:
         self.offer = self._offer([])
         """Its voices and languages."""
         self.model = settings.model or "unknown model"
-        """What speaks there."""
         self.model_ids = names_of([self.model])
         """Names by which a client may ask for it."""
         self._looked = 0.0

@@ -20,7 +20,7 @@ QWEN3_LANGUAGES = (
     "es=Spanish",
     "it=Italian",
 )
-"""What Qwen3-TTS speaks, and how vLLM-Omni calls it."""
+"""Languages of Qwen3-TTS by vLLM-Omni's names."""
 OPTIONS = frozenset({"instructions", "speed", "seed", "initial_codec_chunk_frames"})
 """Fields of SynthesisRequest that an upstream server may take."""
 TASKS = ("custom_voice", "voice_design", "base")
@@ -32,13 +32,13 @@ _KINDS = {"ws": "vllm_omni", "wss": "vllm_omni", "http": "openai", "https": "ope
 @dataclass(frozen=True)
 class UpstreamSettings:
     url: str = ""
-    """Of the server: ws(s)://… for vLLM-Omni's WebSocket, http(s)://… for OpenAI's REST."""
+    """Address of the server: ws(s)://… for vLLM-Omni's WebSocket, http(s)://… for OpenAI's REST."""
     model: str = ""
     """Sent with each request; empty: left out, the server has one."""
     task: str = ""
-    """What its checkpoint was made for, of TASKS, where that is known; clients may ask for it."""
+    """Task of its checkpoint, of TASKS, where known; clients may ask for it."""
     voice: str = ""
-    """What speaks where a request names no voice; empty: the first of ``voices``, or the server's
+    """Voice where a request names none; empty: the first of ``voices``, or the server's
     choice."""
     voices: tuple[str, ...] = ()
     """Voices on offer; empty: those that the server lists; ANY_VOICE: others may be named too."""
@@ -46,7 +46,7 @@ class UpstreamSettings:
     """Languages on offer: ``tag``, or ``tag=name`` where the server wants a name; empty: any,
     sent as it comes."""
     options: tuple[str, ...] | None = None
-    """Of OPTIONS, those that the server takes; None: as its protocol says (docs/upstream.md)."""
+    """OPTIONS that the server takes; None: as its protocol says (docs/upstream.md)."""
     extra: str = ""
     """A JSON object: further fields of each request; null leaves a field out."""
     api_key: str = field(default="", repr=False)
@@ -58,7 +58,7 @@ class UpstreamSettings:
     tls_ca_file: str = ""
     """Certificates to trust instead of the system's."""
     tls_verify: bool = True
-    """Whether the server's certificate is looked at."""
+    """True if the server's certificate is looked at."""
     max_connections: int = 64
     """Concurrent requests at the server; further ones wait."""
     max_waiting: int = 256
@@ -80,7 +80,7 @@ class UpstreamSettings:
     voices_refresh_s: float = 5.0
     """The list of voices is fetched again for an unknown voice, but not more often than this."""
     retries: int = 1
-    """How often a request is sent again that failed before any sound of it came."""
+    """Retries of a request that failed before any sound of it came."""
     buffer_bytes: int = 4 * 1024 * 1024
     """Sound of one request read ahead of its reader; 4 MiB are 87 s."""
     max_message_bytes: int = 8 * 1024 * 1024
@@ -88,7 +88,7 @@ class UpstreamSettings:
     max_chars: int = 4096
     """Most code points in one request."""
     trim_silence: bool = True
-    """Whether silence before the first sound is left out."""
+    """True if silence before the first sound is left out."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -151,9 +151,9 @@ SPEECH = "/audio/speech"
 @dataclass(frozen=True, slots=True)
 class ServerRoutes:
     speech: str
-    """Where speech is asked for."""
+    """Address of speech requests."""
     base: str
-    """What ``/audio/voices`` and ``/models`` are added to."""
+    """Base of ``/audio/voices`` and ``/models``."""
     shown: str
     """For people: host and port."""
 

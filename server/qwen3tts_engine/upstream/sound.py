@@ -44,7 +44,7 @@ class PcmIntake:
 
     def __init__(self) -> None:
         self._head: bytearray | None = bytearray()
-        """What came before it is known what it is; None: it is known."""
+        """Bytes before the format is known; None: it is known."""
         self._half = b""
         self._left: int | None = None
         """Bytes of samples that a WAV file has left; None: any number."""
@@ -184,7 +184,7 @@ CLAUSE_PAUSE_S = 0.12
 last sound of a request, for they do not know that there is more."""
 SENTENCE_ENDS = ".!?…。！？।॥؟"  # noqa: RUF001
 CLOSERS = "\"')]}»”’"  # noqa: RUF001
-"""What may stand between the mark and the end of the text."""
+"""Characters allowed between the mark and the end of the text."""
 QUIET = 10 ** (-50 / 20) * 32768
 """Samples below are silence (-50 dBFS, as LeadingTrim has it)."""
 SILENCE_S = 3.0

@@ -78,7 +78,6 @@ class OmniConnection:
         await self.abort()
 
     def rest(self, idle_s: float, gone: asyncio.Queue[OmniConnection]) -> None:
-        """Be idle for a bounded time; a message meanwhile sets ``gone``."""
         self._watch = asyncio.create_task(self._rest(idle_s, gone), name="idle upstream")
 
     async def wake(self) -> None:
@@ -201,7 +200,6 @@ _MOVES = {
     (ExchangeState.BETWEEN, "audio.start"): ExchangeState.UNIT,
     (ExchangeState.BETWEEN, "session.done"): ExchangeState.DONE,
 }
-"""What is missing is out of order."""
 
 
 class UtteranceExchange:

@@ -32,8 +32,6 @@ WordNumbers = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Speak ``text``; the first turn of the job begins."""
-
     job: int
     text: str
     options: Mapping[str, Any]
@@ -42,8 +40,6 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """Go on with a job that paused."""
-
     job: int
 
 
@@ -65,8 +61,6 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The worker reports facts outside of any job."""
-
     facts: Mapping[str, Any]
 
 
@@ -97,7 +91,7 @@ class Failed:
     job: int
     reason: str
     code: str = ""
-    """Of a SpeechError; empty: what the library answered."""
+    """Code of a SpeechError; empty: the library's answer."""
     remedy: str = ""
 
 

@@ -23,8 +23,8 @@ START_TRIES = 4
 """Tries to start a replacement before pending jobs fail; 0.1, 0.2 and 0.4 s lie between."""
 FIRST_DELAY_S = 0.1
 RETRY_S = 10.0
-"""How long the pool stays smaller after replacing a worker has failed; with no worker left, the
-next request tries immediately."""
+"""Time for which the pool stays smaller after a failed replacement; with no worker left, the next
+request tries immediately."""
 
 
 NEW_S = 0.04
@@ -90,7 +90,7 @@ class WorkerPool:
         self._refill_at = 0.0
         self._alarm: asyncio.TimerHandle | None = None
         self.turn = asyncio.Lock()
-        """Who takes sound as fast as it is made holds it from chunk to chunk, one of them in each
+        """Held from chunk to chunk by a stream that takes sound as fast as it is made, one in each
         turn of the event loop: what a call waits for runs in between (benchmarks/server_load.py,
         the bulk clients)."""
         self.closed = False

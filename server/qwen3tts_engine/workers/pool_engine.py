@@ -59,8 +59,6 @@ C = TypeVar("C", bound=VoiceCatalogue)
 
 
 class PoolEngine(ABC, Generic[C]):
-    """Engine protocol over a pool; subclasses add voices."""
-
     name: str
     sample_rate = SAMPLE_RATE
     options: frozenset[str]
@@ -182,8 +180,6 @@ Pcm = NDArray[np.int16]
 
 
 class ResampledOutput:
-    """Resamples one request; returns chunks with complete words."""
-
     def __init__(self, request: SynthesisRequest, rate: int) -> None:
         self._request = request
         self._rate = rate

@@ -46,8 +46,6 @@ class OfferedCodec:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Offer of one audio stream, ``sendrecv`` or ``recvonly``."""
-
     sdp: str = field(repr=False)
     """Unchanged; holds addresses and the ICE password."""
     codecs: tuple[OfferedCodec, ...]
@@ -73,7 +71,6 @@ class Offer:
 
 
 def read_offer(sdp: str) -> Offer:
-    """Parse an offer; raises BadSdp."""
     if len(sdp) > MAX_CHARS:
         raise _bad(f"is longer than {MAX_CHARS} characters")
     lines = [line for line in sdp.replace("\r\n", "\n").split("\n") if line]

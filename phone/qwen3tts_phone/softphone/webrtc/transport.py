@@ -165,7 +165,6 @@ class WebRtcTransport:
         await self._watch_packets(self._watch)
 
     async def play_out(self) -> None:
-        """Play out behind a gap when the missing packet counts as lost."""
         while True:
             await self._gap.wait()
             self._gap.clear()

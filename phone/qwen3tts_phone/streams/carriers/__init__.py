@@ -69,7 +69,6 @@ def carrier_kind(name: str) -> StreamKind:
 
 
 def set_up_table() -> str:
-    """Return the table of ``docs/lines/README.md`` (Markdown)."""
     rows = ["| `--line` | Far end | Set-up page |", "|---|---|---|"]
     for name, each in CARRIERS.items():
         if not each.alias_of:

@@ -265,7 +265,6 @@ class Batch:
             self.finish(job)
 
     def finish(self, job: Job, *, silent: bool = False) -> None:
-        """End a generation; ``silent``: deliver nothing."""
         try:
             last = (
                 PcmChunk(b"", end=job.end)
@@ -285,7 +284,6 @@ class Batch:
         self.release(job)
 
     def fail_row(self, job: Job, error: Exception) -> None:
-        """Fail with any exception; the reader gets its kind only."""
         if not isinstance(error, SpeechError):
             log.error("a generation failed\n%s", safe_traceback(error))
         self.fail(job, public_error(error))
@@ -318,7 +316,6 @@ class Batch:
             job.move(JobEvent.FEED if there else JobEvent.STARVE)
 
     def recover(self, error: Exception) -> None:
-        """Fail all generations after a common fault; reset the runner."""
         log.error("the engine restarts after a fault\n%s", safe_traceback(error))
         self._steps.clear()
         self._decodes.clear()

@@ -30,7 +30,6 @@ MOST = 12
 class Regeneration:
     def __init__(self, request: SynthesisRequest) -> None:
         self.request: SynthesisRequest = request
-        """Of the current generation."""
         self._more = request.more
         """Text beyond the first generation's room."""
         self._seed = request.seed

@@ -101,8 +101,6 @@ class VoiceConditioning:
 
 @dataclass(eq=False)
 class Job:
-    """One generation. Belongs to the engine's thread once submitted."""
-
     track: TextTrack
     lay_out: Callable[[TextTrack], Prompt]
     """Builds the prompt when the text, or the first token of live text, is there."""
@@ -127,7 +125,7 @@ class Job:
     launched: int = 0
     """Frames launched by the talker."""
     codes: list[NDArray[np.int64]] = field(default_factory=list)
-    """Of each frame [16]."""
+    """Codes of each frame [16]."""
     decodes_launched: int = 0
     """Frames of launched codec decodes."""
     decoded: int = 0

@@ -354,7 +354,6 @@ class LoadedModel:
             )
 
     def _sampling(self, wanted: Wanted | None, others: PredictorSampling | None) -> Sampling:
-        """Sampling with overrides; temperature 0 is for all codes."""
         own = self.config.generation
         if wanted is None:
             wanted = Wanted()

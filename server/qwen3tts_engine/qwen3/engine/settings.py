@@ -20,9 +20,9 @@ class Qwen3Settings:
     device: str = "auto"
     """``cpu``, ``cuda``, ``cuda:N``; ``auto``: the first GPU, without one the CPU."""
     dtype: DTypeName | None = None
-    """Of talker and code predictor; None: bfloat16 on a GPU, float32 on the CPU."""
+    """Type of talker and code predictor; None: bfloat16 on a GPU, float32 on the CPU."""
     codec_dtype: DTypeName | None = None
-    """Of the codec; None: float16 on a GPU, float32 on the CPU."""
+    """Type of the codec; None: float16 on a GPU, float32 on the CPU."""
     slots: int | None = None
     """Concurrent generations; None: 64 on a GPU, 16 on the CPU."""
     positions: int = 2048
@@ -61,7 +61,7 @@ class Qwen3Settings:
     graphs: bool | Literal["auto"] = "auto"
     """CUDA graphs; ``auto``: where there is a GPU."""
     warmup: bool = True
-    """Whether ``start`` warms up; else ``Qwen3Engine.warmup`` does, or the first requests are
+    """True if ``start`` warms up; else ``Qwen3Engine.warmup`` does, or the first requests are
     slow."""
     compile: bool = False
     """torch.compile inside the graphs: slower start, faster step."""

@@ -75,7 +75,6 @@ class TextTrack:
         return self._live is not None
 
     def pull(self) -> bool:
-        """Take arrived text; return whether anything changed."""
         if self.ended:
             return False
         before = len(self.ids)
@@ -105,7 +104,6 @@ class TextTrack:
         return self._offsets[start], min(self._offsets[end - 1] + 1, self._offsets[-1])
 
     def rest(self, start: int) -> tuple[str, tuple[int, ...]]:
-        """Return the text from a code point on, with original positions."""
         return self.text[start:], tuple(self._offsets[start:])
 
     def _take(self, live: LiveText) -> bool:

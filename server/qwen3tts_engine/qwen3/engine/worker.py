@@ -38,7 +38,7 @@ class WorkerSettings:
 
 
 _Decodes = Sequence[tuple[Job, int]]
-"""Whose sound, and of how many frames."""
+"""Job of a sound, and its number of frames."""
 
 
 class Worker:

@@ -42,9 +42,7 @@ class Streams(Protocol):
         """Write integers into a tensor of their shape on the device."""
         ...
 
-    def download(self, tensor: Tensor) -> Ticket:
-        """Start a copy to the host; the tensor may be overwritten after."""
-        ...
+    def download(self, tensor: Tensor) -> Ticket: ...
 
     def record_use(self, tensors: Sequence[Tensor]) -> None: ...
 
@@ -255,7 +253,6 @@ class GraphCache(Generic[Key]):
 
 
 def bucket_for(size: int, buckets: Sequence[int]) -> int:
-    """Return the smallest bucket that holds ``size``, else ``size``."""
     at = bisect_left(buckets, size)
     return buckets[at] if at < len(buckets) else size
 

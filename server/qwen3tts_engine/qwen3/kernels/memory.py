@@ -27,8 +27,6 @@ MEMINFO = Path("/proc/meminfo")
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes on the device."""
-
     slots: int
     positions: int
     device: str

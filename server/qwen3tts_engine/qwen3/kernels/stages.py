@@ -58,7 +58,6 @@ class ModelFunctions:
     """None: the decoder's own ``run``."""
 
     def compiled(self) -> ModelFunctions:
-        """Compile all but the prefill, one in a hundred launches."""
         options: Any = {"dynamic": False, "mode": "max-autotune-no-cudagraphs"}
         return replace(
             self,

@@ -51,9 +51,7 @@ class DecodeRow:
 
 class Ticket(Protocol):
     @property
-    def ready(self) -> bool:
-        """True if ``wait`` returns immediately."""
-        ...
+    def ready(self) -> bool: ...
 
     def wait(self) -> NDArray[Any]:
         """Return codes [B, 16] int64, or samples [B, frames * 1920]."""
@@ -71,8 +69,6 @@ class ReadyTicket:
 
 
 class StepRunner(Protocol):
-    """Model behind its slots. Used by one thread."""
-
     @property
     def slots(self) -> int: ...
 

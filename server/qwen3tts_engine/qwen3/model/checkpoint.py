@@ -86,7 +86,6 @@ class Weights:
         return sorted(name[at:] for name in self._shapes if name.startswith(self._prefix))
 
     def unused(self) -> list[str]:
-        """Return full names never read under this prefix, sorted."""
         return sorted(
             name
             for name in self._shapes
@@ -111,7 +110,7 @@ Identity = tuple[int, int, int, int]
 class StoredTensor:
     file: Path
     identity: Identity
-    """Of the file when its header was read."""
+    """State of the file when its header was read."""
     dtype: torch.dtype
     shape: tuple[int, ...]
     offset: int

@@ -182,7 +182,7 @@ def unit_rms(x: Tensor, eps: float) -> Tensor:
 
 
 DILATIONS = (1, 3, 9)
-"""Of the residual units in each block."""
+"""Dilations of each block's residual units."""
 USAGE_FLOOR = 1e-5
 """Least usage that a codebook's sums are divided by."""
 DIRECT_CHANNELS = {"cpu": 384}

@@ -191,8 +191,6 @@ class Linear:
 
 
 class CausalConv:
-    """Causal convolution: [B, T, C] to [B, T, out]."""
-
     def __init__(
         self,
         weight: Tensor,

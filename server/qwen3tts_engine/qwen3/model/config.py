@@ -27,8 +27,6 @@ CONTROL_IDS = 1024
 
 @dataclass(frozen=True, slots=True)
 class LayersConfig:
-    """Decoder stack: RMSNorm, grouped-query attention with RoPE, SwiGLU."""
-
     hidden: int
     ffn: int
     """Width between gate and down projection."""
@@ -81,8 +79,6 @@ class TextIds:
 
 @dataclass(frozen=True, slots=True)
 class TalkerConfig:
-    """Autoregressive model of code 0 of each frame."""
-
     layers: LayersConfig
     vocab: int
     """Codes, then CONTROL_IDS control ids."""
@@ -181,7 +177,7 @@ class CodecEncoderConfig:
     num_filters: int
     num_residual_layers: int
     upsampling_ratios: tuple[int, ...]
-    """Of Mimi's decoder; the encoder's strides in reverse order."""
+    """Ratios of Mimi's decoder; the encoder's strides in reverse order."""
     kernel_size: int
     last_kernel_size: int
     residual_kernel_size: int

@@ -107,7 +107,6 @@ class Qwen3Model:
         tf32: bool = False,
         fused_norm: bool | None = None,
     ) -> Qwen3Model:
-        """Build from tensors, without tokenizer; raises BadCheckpoint."""
         device = torch.device(device)
         if not dtype.is_floating_point:
             raise BadRequest(f"A model in {dtype}.", remedy="Use float32, bfloat16 or float16.")

@@ -111,7 +111,7 @@ PromptLayout = Layout | Literal["growing"]
 DEFAULT_LAYOUT: Mapping[Task, Layout] = MappingProxyType(
     {"custom_voice": "full", "voice_design": "full", "base": "streaming"}
 )
-"""Of the official package, by task."""
+"""Official layouts by task."""
 NO_TEXT = -1
 """In ``Prompt.text``: no token at this position."""
 

@@ -32,15 +32,14 @@ class Sampling:
     """Sampling parameters of a row; temperature 0 is greedy."""
 
     temperature: float = 0.9
-    """Of code 0."""
     top_k: int = 50
-    """Of code 0; 0: all."""
+    """Code 0; 0: all."""
     top_p: float = 1.0
     """Least total probability of the candidates."""
     repetition_penalty: float = 1.05
     """Divides positive logits of codes 0 that occurred, multiplies negative ones."""
     predictor_temperature: float = 0.9
-    """Of codes 1 to 15, like the next two."""
+    """Codes 1 to 15, like the next two."""
     predictor_top_k: int = 50
     predictor_top_p: float = 1.0
 

@@ -110,7 +110,7 @@ class EmbeddingRows:
     codec: int
     """Codes 0 and control ids, behind the text ids."""
     groups: tuple[int, ...]
-    """Of codebooks 0 to 15; the first is ``codec``."""
+    """Codebooks 0 to 15; the first is ``codec``."""
     nothing: int
     """Row of zeros."""
 
@@ -202,7 +202,6 @@ def load_talker(
     dtype: torch.dtype,
     fused: bool,
 ) -> Talker:
-    """Read and pack the talker; raises BadCheckpoint."""
     talker, predictor = config.talker, config.predictor
     hidden = talker.layers.hidden
     groups = [talker.text_vocab]
@@ -283,9 +282,9 @@ class CodePredictor:
     heads: tuple[Tensor, ...]
     """[hidden, codes] for codes 1 to 15."""
     rotations: tuple[tuple[Tensor, ...], ...]
-    """Of each layer and position."""
+    """Rotation of each layer and position."""
     first_rotations: tuple[Tensor, ...]
-    """Of each layer, for positions 0 and 1: [2, 1, 1, queries + 1, 2, 2, head_dim / 2]."""
+    """Rotation of each layer, for positions 0 and 1: [2, 1, 1, queries + 1, 2, 2, head_dim / 2]."""
 
     def predict(
         self, hidden: Tensor, codes: Tensor, inputs: SamplingInputs, kernels: Kernels

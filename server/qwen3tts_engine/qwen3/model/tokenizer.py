@@ -97,11 +97,8 @@ class TextNormalizer:
         self._atom, self._atom_ends = "", []
 
 
+# A boundary: no mark, NFC_Quick_Check not Maybe; characters unknown to this Python count as marks.
 def _begins(char: str) -> bool:
-    """Return whether ``char`` is a boundary: no mark, NFC_Quick_Check not Maybe.
-
-    Characters unknown to this Python's Unicode count as marks.
-    """
     if char < "\u0300":
         return True
     kind = unicodedata.category(char)

@@ -73,8 +73,6 @@ class RmsNorm:
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """Weights of one layer, each [in, out]."""
-
     before_attention: RmsNorm
     qkv: Tensor
     """[hidden, kv_heads * (queries per key + 2) * head_dim]."""
@@ -104,7 +102,7 @@ class DecoderStack:
     config: LayersConfig
     layers: tuple[DecoderLayer, ...]
     head_norm: RmsNorm
-    """Of each query and key head; its weight is in the rotation."""
+    """Norm of each query and key head; its weight is in the rotation."""
     head_weights: Tensor
     """[layers, 1, 1, queries per key + 1, 1, 2, head_dim / 2] float32: weights of the q and k
     norms."""

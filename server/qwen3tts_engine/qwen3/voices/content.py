@@ -69,13 +69,12 @@ class ClonePrompt:
     embedding: Any
     """Speaker embedding [hidden]."""
     codes: Any = None
-    """Of the reference speech, [frames, quantizers]; None: the official ``x_vector_only_mode``."""
+    """Reference speech, [frames, quantizers]; None: the official ``x_vector_only_mode``."""
     text: str | None = None
     """Transcript of ``codes``; required with them, and only with them."""
 
 
 def checked_codes(codes: object, config: ModelConfig) -> Codes:
-    """Return a checked copy of codec frames; raises BadRequest."""
     groups, size = config.codec.quantizers, config.codec.decoder.codebook_size
     found = _array("codes", codes)
     if found.dtype.kind not in "iu":
@@ -133,7 +132,7 @@ def _array(name: str, given: object) -> NDArray[Any]:
 FRAME_RATE = 12.5
 """Codec frames a second."""
 _BYTES_PER_INT = 36
-"""Of a Python int and the tuple's pointer to it."""
+"""Bytes of a Python int and the tuple's pointer to it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,8 +188,6 @@ class ClonedVoice:
 
 
 class VoiceEncoders(Protocol):
-    """Encoders of recordings. Called in several worker threads."""
-
     @property
     def identity(self) -> str: ...
 

@@ -93,7 +93,6 @@ class ReferenceLimits:
     max_s: float = 60.0
     """Seconds; each takes 12.5 positions of every generation that continues it."""
     max_bytes: int = 32 << 20
-    """Of a file."""
     silence_dbfs: float = -60.0
     """Level (RMS about the mean) below which a recording is silent."""
 

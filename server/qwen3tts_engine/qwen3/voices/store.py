@@ -138,7 +138,6 @@ class VoiceStore:
         x_vector_only: bool = False,
         name: str | None = None,
     ) -> PreparedVoice:
-        """As ``create``, and report whether anything was computed."""
         return await _result(self.submit(source, ref_text, x_vector_only, name))
 
     def submit(
@@ -273,7 +272,6 @@ class VoiceStore:
         words: str | None,
         name: str | None = None,
     ) -> PreparedVoice:
-        """Make a voice of embedding, codes and words. Blocks."""
         if name is not None:
             check_name(name)
         key, content = content_of_prompt(vector, codes, words, self._encoders, self.limits.max_s)

@@ -47,8 +47,6 @@ class Transcriber(Protocol):
 
 
 class WhisperTranscriber:
-    """Whisper of the extra ``stt``, loaded at first use."""
-
     def __init__(self, model: str, *, language: str | None = None) -> None:
         self.model = model
         self.language = language
