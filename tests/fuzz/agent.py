@@ -106,7 +106,6 @@ def _delta(**delta: object) -> bytes:
 _CALL = {"index": 0, "id": "a", "function": {"name": "look", "arguments": '{"day":"Mo"}'}}
 
 RATE = 8000
-
 READY = b't{"type":"ready"}'
 
 RESULTS = (
@@ -271,12 +270,7 @@ TARGETS = {
             + b'data: {"choices":[{"finish_reason":"stop"}]}\n\n',
         ),
         (
-            b"data: ",
-            b'"tool_calls":[',
-            b'"function":{',
-            b'"index":',
-            b"\n\n",
-            b"[DONE]",
+            *(b"data: ", b'"tool_calls":[', b'"function":{', b'"index":', b"\n\n", b"[DONE]"),
             b"<think>",
         ),
         max_bytes=2048,

@@ -29,7 +29,6 @@ from tests.fuzz.target import Target, sequence, steps
 PAYLOADS = {0: PCMU, 9: G722, 96: OPUS}
 
 PACKET_HEAD = struct.Struct("!BhB")
-
 """A packet: payload type, packets that its timestamp advances, hundredths of a second."""
 
 MOST_AHEAD_S = 1.0
@@ -135,7 +134,6 @@ def _seeds() -> tuple[bytes, ...]:
 
 
 HEAD = struct.Struct("!BhB")
-
 """A frame: rate index, frames that its timestamp advances, hundredths of a second."""
 
 RATES_HZ = (8000, 16_000, 24_000, 48_000)

@@ -33,7 +33,6 @@ from qwen3tts_phone.sdp.crypto import SrtpKey
 from tests.fuzz.target import Target, chunks, sequence, steps
 
 RECORD = struct.Struct("!BI4s")
-
 """A step of the keys: hundredths of a second that pass, timestamp, payload."""
 
 
@@ -301,10 +300,7 @@ TARGETS = {
             ),
         ),
         (
-            b"\xff\xffu\x80\x00\x00",
-            b"\xff\xffs\x80\x08",
-            b"\xff\xffw\x10",
-            b"\xff\xffh",
+            *(b"\xff\xffu\x80\x00\x00", b"\xff\xffs\x80\x08", b"\xff\xffw\x10", b"\xff\xffh"),
             b"\x80\xe5\x00",
         ),
         stepwise=True,

@@ -16,7 +16,6 @@ from qwen3tts_text.plain_text import PlainText
 from tests.fuzz.target import Target, sequence, steps
 
 CLOSERS = ("", "]", '"}]', "\ud83d")
-
 """Endings that the host may show behind a text that is not complete."""
 
 

@@ -147,6 +147,10 @@ class TargetRun:
 def main() -> int:
     """Run the targets named, or all."""
     options = _arguments()
+    if options.seed is not None and "PYTHONHASHSEED" not in os.environ:
+        # The order of sets is part of what a seed has to repeat.
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
     sys.path[:0] = [str(ROOT / folder) for folder in IMPORT_ROOTS]
     # A fork keeps no threads of OpenBLAS.
     os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")

@@ -37,7 +37,6 @@ from tests.server.openai.caller import FakeRecogniser
 from tests.server.ops.asgi import Reached, scope_of, sent_by
 
 KEY = "the-one-key-that-is-taken"
-
 KEY_64 = "dGhlLW9uZS1rZXktdGhhdC1pcy10YWtlbg"
 
 
@@ -98,9 +97,7 @@ SETTINGS = OpenAISettings()
 VOICES = VoiceCatalogue(CloningEngine())
 
 MOST_BYTES = 3000
-
 BOUNDARY = b"limit"
-
 RECOGNISER = FakeRecogniser()
 
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)

@@ -26,7 +26,6 @@ from qwen3tts_phone.sip.user_agent import UserAgent
 from tests.fuzz.target import Target, sequence, steps
 
 MAX_SENDS = 600
-
 """More than this in one sequence would be a loop."""
 
 OUR_HOST = "192.0.2.1"
@@ -224,7 +223,6 @@ def run_locate(data: bytes) -> None:
 
 
 GRANTED = b"a200 OK\nContact: <sip:alice@192.0.2.1:5060>;expires=60\r\nExpires: 60"
-
 CHALLENGED = b'a401 No\nWWW-Authenticate: Digest realm="r", nonce="n", qop="auth"'
 
 ZONE = (
@@ -235,7 +233,6 @@ ZONE = (
 )
 
 MOST_SOURCES = 8
-
 TRUSTED = "198.51.100.1"
 
 OPTIONS = (

@@ -33,13 +33,10 @@ from tests.fuzz.sip_messages import CHALLENGE, COMPACT, HELD, OFFER, SIP_WORDS, 
 from tests.fuzz.target import SEPARATOR, Target, sequence, steps
 
 MAX_CALLS = 4
-
 MAX_SENDS = 8
-
 """Messages that one event may bring about, timers aside."""
 
 OVERHEAD = 4096
-
 """Bytes that our message may add to those copied from theirs."""
 
 PAUSES_S = {"1": 0.05, "2": 0.6, "3": 5.0, "4": 40.0, "5": 1000.0}
@@ -264,7 +261,6 @@ RELIABLE = b"u" + request("INVITE", "Supported: 100rel", body=OFFER)
 PRACK = b"u" + request("PRACK", "RAck: %Q 1 INVITE", cseq=2, tag="%T")
 
 ALLOWS = "Allow: INVITE, ACK, BYE, UPDATE"
-
 SIPFRAG = "Content-Type: message/sipfrag"
 
 
@@ -292,7 +288,6 @@ def _replacing(*tags: str) -> bytes:
 
 
 GRANTED = "Contact: <sip:agent@192.0.2.1:5060>;expires=60"
-
 ACK = b"u" + request("ACK", tag="%T", branch="a")
 
 REINVITE = b"u" + request("INVITE", tag="%T", cseq=2, body=HELD)

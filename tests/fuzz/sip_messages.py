@@ -116,7 +116,6 @@ def response(status: int, *extra: str, body: str = "", method: str = "%M") -> by
 
 
 CHALLENGE = 'WWW-Authenticate: Digest realm="r", nonce="n\\"1", qop="auth,auth-int", algorithm=MD5'
-
 FILLED = {b"%B": b"z9hG4bKx", b"%F": b"ours", b"%I": b"fuzz", b"%N": b"1", b"%M": b"INVITE"}
 
 

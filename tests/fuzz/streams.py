@@ -44,9 +44,7 @@ from tests.streams.carrier_fixtures import FOLDER, LINES, adapter_of, script
 LETTERS = dict(zip("abcdef", LINES, strict=True))
 
 KEY = "the-one-key-that-is-taken"
-
 NOW = 1_800_000_000.0
-
 MOST_EVENTS = 64
 
 
@@ -179,7 +177,6 @@ _JAMBONZ = "t=1800000000,v1=" + hmac.new(KEY.encode(), b"1800000000.", "sha256")
 _BASIC = "Basic " + base64.b64encode(f"user:{KEY}".encode()).decode()
 
 GOOD = (_TWILIO, _PLIVO, _JAMBONZ[-64:], _BASIC[6:], _token()[-43:])
-
 """Made with the key, and therefore as good as it."""
 
 
@@ -340,16 +337,8 @@ TARGETS = {
             sequence("/twilio/answer", "?From=%2B1&To=2&Direction=inbound", "hh.example"),
         ),
         (
-            b"Bearer ",
-            b"Basic ",
-            b"/pass/",
-            b"/answer",
-            b"&",
-            b"%00",
-            b"t=",
-            b"v1=",
-            b"https://",
-            b"wss",
+            *(b"Bearer ", b"Basic ", b"/pass/", b"/answer", b"&", b"%00", b"t=", b"v1="),
+            *(b"https://", b"wss"),
         ),
         stepwise=True,
         hard=(

@@ -35,7 +35,6 @@ from tests.qwen3.voices.recordings import ALAW, FLOAT, PCM, ULAW, chunk, extensi
 from tests.server.voices.world import told
 
 MOST = 600
-
 SETTINGS = VoiceSettings(fetch=True, max_bytes=MOST)
 
 
