@@ -197,7 +197,7 @@ class AgentHarness:
     def sent(self, most: int) -> None:
         """Take what the agent says: not too much, and each of it a good message."""
         outbox = self.agent.outbox
-        assert len(outbox) <= most, f"{len(outbox)} messages at once"
+        assert len(outbox) <= most, f"{len(outbox)} messages in one batch"
         while outbox:
             send = outbox.popleft()
             assert 0 < send.hop.port < 65536
