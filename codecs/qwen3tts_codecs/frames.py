@@ -1,14 +1,11 @@
 """PCM to encoded frames, each with its fade-out (tail) and fade-in (head).
 
 A stateless format makes all three in one pass. G.722 predicts from the past, so each form has an
-encoder with the history of the far end's decoder: one for frames, one for each frame and its
-tail,
+encoder with the history of the far end's decoder: one for frames, one for each frame and its tail,
 one for silence and each head (the error of the last two is gone within a frame:
-tests/codecs/test_forms.py). The first is warmed up by silence: else a decoder plays a sentence
-that
+tests/codecs/test_forms.py). The first is warmed up by silence: else a decoder plays a sentence that
 begins immediately at three times its level for 40 ms (PESQ 3.4 instead of 3.9). Opus frames
-overlap,
-so its decoders fade by themselves.
+overlap, so its decoders fade by themselves.
 """
 
 from __future__ import annotations
@@ -169,9 +166,8 @@ class FrameEncoder:
     """Encoder of one utterance's s16le bytes at ``from_hz`` into frames.
 
     The resampler's delay (3 ms from 24 to 8 kHz) and the look-ahead of Opus (6.5 ms) stay in the
-    stream,
-    so a frame is ready as soon as its duration of input is. `EncodedFrame.samples` sum up to the
-    utterance. `flush` ends it and resets the encoder.
+    stream, so a frame is ready as soon as its duration of input is. `EncodedFrame.samples` sum up
+    to the utterance. `flush` ends it and resets the encoder.
 
     Raises BadSamples, UnsupportedRate, UnsupportedPtime, CodecMissing.
     """
@@ -234,9 +230,8 @@ class FrameEncoder:
     def switch(self, payload: Payload, ptime_ms: int | None = None) -> list[EncodedFrame]:
         """Continue in another format after the samples already framed.
 
-        The new encoder is warmed up by a frame of the past. ``ptime_ms`` None = as before.
-        Returns full
-        frames. Raises as the constructor; nothing has changed then.
+        The new encoder is warmed up by a frame of the past. ``ptime_ms`` None = as before. Returns
+        full frames. Raises as the constructor; nothing has changed then.
         """
         begun = self._told > 0
         self._use(payload, self.ptime_ms if ptime_ms is None else ptime_ms)

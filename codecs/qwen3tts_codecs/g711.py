@@ -2,14 +2,11 @@
 
 Decoding is the table of ITU-T G.711 (tables 1 and 2, scaled to 16 bits). Encoding takes the
 **nearest level**; a tie goes to the larger magnitude, and the sign bit is the sample's own: the
-least
-error. The ITU tool (G.191) drops low bits first and picks a neighbouring level for 621 of the
-65536
-inputs in mu-law and 619 in A-law, farther off in 501 and 498 of them
+least error. The ITU tool (G.191) drops low bits first and picks a neighbouring level for 621 of the
+65536 inputs in mu-law and 619 in A-law, farther off in 501 and 498 of them
 (tests/codecs/test_g711.py).
 
-Mu-law's 0x7F, "minus zero", decodes to 0, which encodes to 0xFF. A-law has no zero: 0 becomes
-+8,
+Mu-law's 0x7F, "minus zero", decodes to 0, which encodes to 0xFF. A-law has no zero: 0 becomes +8,
 0xD5.
 """
 

@@ -1,20 +1,15 @@
 """Streaming sample-rate conversion: a linear-phase FIR as one matrix product a block.
 
 A group of inputs with the filter's history, times a fixed polyphase matrix, gives a group of
-outputs.
-From 24 to 8 kHz this is a 145-tap Kaiser low-pass, delay 3 ms.
+outputs. From 24 to 8 kHz this is a 145-tap Kaiser low-pass, delay 3 ms.
 
 **Exact.** Taps are multiples of 2^-30 and samples have 16 bits, so each partial sum is a whole
-number
-of 2^-30 below 2^53, which float64 holds without rounding: the output is bit-exact however the
-input
-was cut, on every BLAS and CPU.
+number of 2^-30 below 2^53, which float64 holds without rounding: the output is bit-exact however
+the input was cut, on every BLAS and CPU.
 
-**Delay.** After n inputs, ceil(n * to / from) outputs have been returned. Output k shows the
-input at
-k / to_hz - delay_s; `flush` gives ``delay_samples`` more. With ``aligned=True`` the first
-``delay_samples`` are left out: output k shows the input at k / to_hz, round(n * to / from) in
-all.
+**Delay.** After n inputs, ceil(n * to / from) outputs have been returned. Output k shows the input
+at k / to_hz - delay_s; `flush` gives ``delay_samples`` more. With ``aligned=True`` the first
+``delay_samples`` are left out: output k shows the input at k / to_hz, round(n * to / from) in all.
 The first is for calls, the second for files and positions.
 """
 

@@ -185,8 +185,7 @@ class Agent:
     async def answer(self, call: Call) -> Conversation:
         """Answer an inbound call, talk to its end and return the conversation.
 
-        It rings while the recogniser is loaded; on failure each turn carries the error. Raises
-        as
+        It rings while the recogniser is loaded; on failure each turn carries the error. Raises as
         :meth:`talk`.
         """
         try:
@@ -200,8 +199,7 @@ class Agent:
         """Talk on a call to its end, after the answer of an outbound one.
 
         After a transfer or replacement the conversation goes on there (`Call.successor`).
-        Cancelled, it
-        leaves the call as it is.
+        Cancelled, it leaves the call as it is.
 
         Raises:
             CallError: the call was not answered.
@@ -272,10 +270,8 @@ class Agent:
         """Answer every call of ``lines``, concurrently, until they are closed.
 
         In the main task of `asyncio.run` Ctrl-C ends it. A failure ends its own call alone.
-        Cancelled, it
-        answers no more; calls under way go on. Raises as :meth:`check`, but takes calls while
-        the model is
-        unavailable.
+        Cancelled, it answers no more; calls under way go on. Raises as :meth:`check`, but takes
+        calls while the model is unavailable.
         """
         with end_on_interrupt():
             await self._serve(lines)

@@ -95,8 +95,7 @@ class PendingLimits:
 class PendingConnections:
     """Connections of one port that have not begun a call (pure).
 
-    Beyond the limit, the oldest one of the address with the most is closed: one address cannot
-    keep
+    Beyond the limit, the oldest one of the address with the most is closed: one address cannot keep
     others out.
     """
 
@@ -169,9 +168,8 @@ class ConnectionLimiter:
     def listen(self, host: str, port: int) -> list[socket.socket]:
         """Return a listening socket for each address of ``host``, on one port; raises OSError.
 
-        Addresses that this machine lacks, as of ``localhost`` without IPv6, are left out if
-        there is
-        another.
+        Addresses that this machine lacks, as of ``localhost`` without IPv6, are left out if there
+        is another.
         """
         flags = socket.AI_PASSIVE
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)

@@ -225,10 +225,9 @@ class Phone(PhoneStatus):
             with_account: False = without an account, for hosts that are not the account's.
             account: its name; None = the first that can call.
             on_machine: ``speak`` (no detection), ``hang-up`` (waiting for the answer raises
-                MachineAnswered) or ``after-beep``. With the last two, `Call.answered`, `say` and
-                    an `Agent`
-                wait for a person's greeting as well; ``call.facts.answered_by`` and the event
-                `AnswererHeard` have the result.
+                MachineAnswered) or ``after-beep``. With the last two, `Call.answered`, `say` and an
+                `Agent` wait for a person's greeting as well; ``call.facts.answered_by`` and the
+                event `AnswererHeard` have the result.
             answering: thresholds of answering machine detection.
             theirs: a far end names ``uri``, as in a transfer; its host is resolved apart from
                 accounts'.
@@ -282,8 +281,7 @@ class Phone(PhoneStatus):
         """Yield incoming calls until drained or closed; handle each in a task.
 
         A call without a free port or descriptor gets 503 with Retry-After; so do calls during an
-        outage of
-        the speech server, unless ``unavailable_file`` is played to them.
+        outage of the speech server, unless ``unavailable_file`` is played to them.
         """
         if not self._told_ready:
             self._told_ready = True

@@ -5,11 +5,9 @@
     [2026-05-01 22:00:00.123] [E2E] EVENT perf_counter=1234.567890 utterance=3 session=abc k=v
         ...
 
-The wall clock is local, ``perf_counter`` is seconds of one clock of the machine, and an
-utterance is
-all events of one session and number (``scripts/sip_e2e_latency_calc.py`` of mr_sip). The
-caller's
-first words (``text=``) are not kept.
+The wall clock is local, ``perf_counter`` is seconds of one clock of the machine, and an utterance
+is all events of one session and number (``scripts/sip_e2e_latency_calc.py`` of mr_sip). The
+caller's first words (``text=``) are not kept.
 """
 
 from __future__ import annotations
@@ -123,8 +121,7 @@ def _fields(rest: str) -> dict[str, str]:
     """Return the fields of a line without ``text=``.
 
     The words are unquoted and may look like fields: after them only a session at the line's end
-    counts,
-    if none stands before.
+    counts, if none stands before.
     """
     before, words, after = f" {rest}".partition(" text=")
     fields = dict(_FIELD.findall(before.strip()))

@@ -1,7 +1,6 @@
 """Reader of mr_sip's latency log.
 
-Lines without a session (older versions, PySIP's first packet) go to the one utterance that fits
-in
+Lines without a session (older versions, PySIP's first packet) go to the one utterance that fits in
 time, if any.
 """
 

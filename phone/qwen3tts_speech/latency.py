@@ -1,8 +1,7 @@
 """Latency record of one utterance, from first delta to last frame.
 
-Marks are monotonic seconds of the client. The server's are mapped by the connection's ping
-offset. A
-log holds one JSON line an utterance, in milliseconds after its first mark.
+Marks are monotonic seconds of the client. The server's are mapped by the connection's ping offset.
+A log holds one JSON line an utterance, in milliseconds after its first mark.
 """
 
 from __future__ import annotations
@@ -160,9 +159,8 @@ class UtteranceRecord:
     ) -> None:
         """Take the ended utterance's playout; times as in `mark`.
 
-        Without ``first_audible_at`` it is computed from the first frame and
-        `first_audible_sample`, unless
-        there was an underrun.
+        Without ``first_audible_at`` it is computed from the first frame and `first_audible_sample`,
+        unless there was an underrun.
         """
         if first_audible_at is None and first_at is not None:
             ahead = self.audible_sample

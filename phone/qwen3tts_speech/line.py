@@ -6,8 +6,7 @@
     utterance = speaker.say(deltas)    # queued behind what is being said
     spoken = await utterance.spoken()  # when it was heard or stopped: the text heard
 
-On barge-in the sink falls silent first; then the context is cancelled at the server; then the
-heard
+On barge-in the sink falls silent first; then the context is cancelled at the server; then the heard
 text is known.
 """
 
@@ -105,8 +104,8 @@ class Speaker(PlayoutQueue):
         """Begin to say ``words``: a string, or a model's deltas.
 
         It queues; its text goes to the server immediately. ``options`` may be a function called
-        once there is
-        a connection. Raises BadText for an empty string or no text; an iterator may be empty.
+        once there is a connection. Raises BadText for an empty string or no text; an iterator may
+        be empty.
         """
         if isinstance(words, str):
             if not words.strip():

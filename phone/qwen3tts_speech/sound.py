@@ -7,10 +7,8 @@
     live.close()
 
 Live sound is a series of contexts, a `LiveSpell` for each time that the line is free. Utterances
-and
-recordings go first (``gives_way``), or wait until it is closed. Its delay is bounded: beyond
-`BOUND_S`
-(a stall, DTMF, a hold) the oldest is dropped; below, quiet parts.
+and recordings go first (``gives_way``), or wait until it is closed. Its delay is bounded: beyond
+`BOUND_S` (a stall, DTMF, a hold) the oldest is dropped; below, quiet parts.
 """
 
 from __future__ import annotations

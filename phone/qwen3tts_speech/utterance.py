@@ -79,9 +79,8 @@ class Utterance:
     async def spoken(self) -> Spoken:
         """Wait until it was heard or stopped.
 
-        Raises SpeechError of server or engine, after playing what had arrived (:meth:`outcome`),
-        or the text
-        source's error.
+        Raises SpeechError of server or engine, after playing what had arrived (:meth:`outcome`), or
+        the text source's error.
         """
         await asyncio.shield(self._task)
         return self.outcome()
@@ -235,8 +234,7 @@ class Utterance:
         """Report playout and hold, which bound the server's lead.
 
         Unplayed audio is on hold while the call is, or another utterance comes first. Raises
-        ConnectionLost
-        when the server owes audio for too long.
+        ConnectionLost when the server owes audio for too long.
         """
         clock = self._speaker.clock
         origin, reports = clock.now(), 0

@@ -1,8 +1,7 @@
 """An utterance as stages and OpenTelemetry spans, of client and server.
 
-A side's stages follow each other on one clock. The server's are mapped to the client's clock,
-give or
-take ``clock_error_ms``, and stand apart.
+A side's stages follow each other on one clock. The server's are mapped to the client's clock, give
+or take ``clock_error_ms``, and stand apart.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Guards of a model's sound: a cap on its length, silence at both ends. Pure.
 
 A language model of speech misses its end in about one utterance in 300 of the published
-checkpoints,
-or begins with nothing. Guards take sound in chunks of any size: numpy arrays at SAMPLE_RATE,
-float32
-in +-1 or int16. The engine speaks what is left of a text after a guard ends a generation.
+checkpoints, or begins with nothing. Guards take sound in chunks of any size: numpy arrays at
+SAMPLE_RATE, float32 in +-1 or int16. The engine speaks what is left of a text after a guard ends a
+generation.
 """
 
 from __future__ import annotations

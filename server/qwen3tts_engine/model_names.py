@@ -55,8 +55,7 @@ def names_of(ids: Iterable[str]) -> tuple[str, ...]:
 def given_name(model: str, *, is_folder: bool) -> str:
     """Return a configured checkpoint's public name, or empty.
 
-    Of a folder only the last part, since its path is private; a revision in the hub's cache has
-    no
+    Of a folder only the last part, since its path is private; a revision in the hub's cache has no
     name.
     """
     if not is_folder:

@@ -1,10 +1,8 @@
 """Word alignment by speaking rate and pauses. Pure.
 
 Words take up voiced time in order, by expected lengths (word_units) and the voice's rate
-(speech_rhythm). A pause that fits a stop in the text is an anchor that corrects the rate. A word
-at a
-stop waits for its pause; others are reported a quarter of a second after their end. Places are
-in
+(speech_rhythm). A pause that fits a stop in the text is an anchor that corrects the rate. A word at
+a stop waits for its pause; others are reported a quarter of a second after their end. Places are in
 blocks of 10 ms, of all time or of voiced time.
 """
 

@@ -1,10 +1,8 @@
 """Playout lead of one context: sound made and not yet played.
 
-Two threads share it without a lock, each the only writer of its part: engine (``made``) and
-session
+Two threads share it without a lock, each the only writer of its part: engine (``made``) and session
 (``sent``, ``report``). Positions are samples at SAMPLE_RATE, times monotonic seconds. Between
-reports
-the listener is assumed to play at the clock's rate while it has sound.
+reports the listener is assumed to play at the clock's rate while it has sound.
 """
 
 from __future__ import annotations
@@ -45,8 +43,7 @@ class PlayoutLead:
     """Lead of one context.
 
     Args:
-        target_ms: sound to make ahead of the listener (``lead_ms`` of ``context.open``); None:
-            the
+        target_ms: sound to make ahead of the listener (``lead_ms`` of ``context.open``); None: the
             engine's setting.
     """
 

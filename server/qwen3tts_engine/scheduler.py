@@ -1,14 +1,10 @@
 """Scheduler of generations: slots, decode steps and codec chunks. Pure.
 
 The engine's thread carries out a ``plan`` (prefills, codec decodes, one decode step for all rows
-that
-need one), reports, and asks again. A step for one row costs nearly as much as for many, so rows
-step
-together as soon as one needs it; a row with enough playout lead rests. New calls come first,
-then the
-least lead. While a listener without sound waits for a slot, no row rests in one. Only
-PlayoutLeads
-are thread-safe.
+that need one), reports, and asks again. A step for one row costs nearly as much as for many, so
+rows step together as soon as one needs it; a row with enough playout lead rests. New calls come
+first, then the least lead. While a listener without sound waits for a slot, no row rests in one.
+Only PlayoutLeads are thread-safe.
 """
 
 from __future__ import annotations
@@ -232,9 +228,8 @@ class Scheduler:
 
         Args:
             job: the job.
-            frames: how many of its frames are sound; None: all, those of a later ``stepped``
-                too. Those
-                given to decode count; the caller drops the surplus.
+            frames: how many of its frames are sound; None: all, those of a later ``stepped`` too.
+                Those given to decode count; the caller drops the surplus.
         """
         row = self._running.get(job)
         if row is None:

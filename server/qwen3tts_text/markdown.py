@@ -1,10 +1,8 @@
 """Incremental Markdown and HTML stripper: one reader, two writers.
 
 `MarkdownReader` recognises markup in a growing text, however it is cut. `plain_text.PlainText`
-writes
-the rest as it stands, `speakable.Speakable` as it is spoken. Their patterns differ: plain text
-must
-keep what only looks like markup, speech drops what cannot be spoken.
+writes the rest as it stands, `speakable.Speakable` as it is spoken. Their patterns differ: plain
+text must keep what only looks like markup, speech drops what cannot be spoken.
 """
 
 from __future__ import annotations
@@ -24,9 +22,8 @@ SLICE = 4096
 class MarkdownReader:
     """Reader of markup; subclasses write the rest.
 
-    A possible beginning of markup is held back, within bounds. Each ``_read`` method moves on,
-    or returns
-    False where it must see more.
+    A possible beginning of markup is held back, within bounds. Each ``_read`` method moves on, or
+    returns False where it must see more.
     """
 
     plain = re.compile(r"(?:[^\\`*_~<\[!&\n]|!(?!\[|\Z))+")

@@ -1,7 +1,6 @@
 """Patterns of Markdown and HTML, and of their beginnings.
 
-Each ``OPEN_`` pattern fully matches every beginning of the same-named pattern's matches;
-anything
+Each ``OPEN_`` pattern fully matches every beginning of the same-named pattern's matches; anything
 else is not markup, whatever follows.
 """
 

@@ -1,10 +1,8 @@
 """Openings: phrases that may begin a growing text.
 
 A text begins with a phrase if its spoken characters do and no later text can change that: white
-space
-follows, or for a script without spaces anything but a further mark; or the text is flushed or
-ends
-there. Only the case of the first letter is ignored.
+space follows, or for a script without spaces anything but a further mark; or the text is flushed or
+ends there. Only the case of the first letter is ignored.
 """
 
 from __future__ import annotations

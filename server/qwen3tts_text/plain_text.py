@@ -19,11 +19,9 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 class PlainText(MarkdownReader):
     """Text in pieces in, the same without markup out.
 
-    Emphasis, headings, lists, quotes, rules, code, links, images and tags of HTML go; their
-    words stay.
-    What only looks like markup stays: ``3 * 4``, ``snake_case``, ``<3``, ``a < b``, ``[1]``, an
-    address's
-    underscores. At most `HOLD` characters are held back, of a link twice as many.
+    Emphasis, headings, lists, quotes, rules, code, links, images and tags of HTML go; their words
+    stay. What only looks like markup stays: ``3 * 4``, ``snake_case``, ``<3``, ``a < b``, ``[1]``,
+    an address's underscores. At most `HOLD` characters are held back, of a link twice as many.
 
     >>> plain = PlainText()
     >>> plain.push("It is **ve"), plain.push("ry** warm. [He"), plain.push("re](http://a.b) too.

@@ -1,11 +1,9 @@
 """Growing text cut into speakable segments, independent of its deltas.
 
-``speakable`` drops what is not spoken, ``boundaries`` finds ends. A boundary is taken only when
-no
+``speakable`` drops what is not spoken, ``boundaries`` finds ends. A boundary is taken only when no
 later character can change it. Look-ahead and look-back are bounded.
 
-Of a *live* segment, what no later text can change is handed out while it grows (``take_live``);
-one
+Of a *live* segment, what no later text can change is handed out while it grows (``take_live``); one
 that is too long is cut at the next place instead of one behind, which may be spoken already.
 """
 
@@ -48,9 +46,8 @@ def spell(
 ) -> Spelled:
     """Join ``chars[first:last]``; an inner line end without a mark becomes a comma.
 
-    Spelling two adjacent parts gives what spelling both does. Each part ends with a character
-    that is not
-    white space; neither is ``chars[0]``.
+    Spelling two adjacent parts gives what spelling both does. Each part ends with a character that
+    is not white space; neither is ``chars[0]``.
     """
     text: list[str] = []
     offsets: list[int] = []
@@ -142,8 +139,7 @@ class SegmenterSettings:
     """Lengths of segments, in letters; a Han character counts 3, a kana 2.
 
     Several values hold for the first, second, … segment since the start or a flush, the last for
-    all
-    later ones.
+    all later ones.
     """
 
     sentence_min: tuple[int, ...] = (2, 12, 24)

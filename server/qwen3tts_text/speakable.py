@@ -41,9 +41,8 @@ _CLOSING = frozenset(".,;:!?…)")
 class SpokenWriter:
     """Writer to ``sink``, with one space where words part.
 
-    A line's end is a newline where the line stands alone, and a space where the sentence goes on
-    in the next
-    line (which begins with a small letter, or the line was full).
+    A line's end is a newline where the line stands alone, and a space where the sentence goes on in
+    the next line (which begins with a small letter, or the line was full).
     """
 
     def __init__(self, sink: Sink) -> None:

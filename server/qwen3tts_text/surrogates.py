@@ -1,8 +1,7 @@
 """UTF-16 surrogate halves joined across pieces.
 
 Models that write byte-wise or in UTF-16 may cut a character; Python does not join its halves. A
-lone
-one becomes U+FFFD (Unicode 16, section 3.9).
+lone one becomes U+FFFD (Unicode 16, section 3.9).
 """
 
 from __future__ import annotations

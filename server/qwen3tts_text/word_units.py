@@ -1,9 +1,8 @@
 """Words and their expected duration, in syllable-like units and seconds.
 
 Units are a weighted count of syllables, consonants and further vowels, fitted to a synthesizer's
-words in seven languages (benchmarks/alignment.py). A model's tokens say little about time: one
-may be
-a whole official name in Chinese or a single letter.
+words in seven languages (benchmarks/alignment.py). A model's tokens say little about time: one may
+be a whole official name in Chinese or a single letter.
 """
 
 from __future__ import annotations

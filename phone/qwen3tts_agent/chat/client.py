@@ -222,8 +222,7 @@ class ChatClient:
 
         Raises:
             ModelUnavailable: unreachable, overloaded, or it broke off; ModelStalled where it was
-                silent
-                for too long.
+                silent for too long.
             ModelRefused: the key, the path or the model is wrong, or a web page answered.
             ProtocolError: the answer does not belong to the protocol.
             LimitExceeded: the reply is longer than ``max_chars``.

@@ -31,8 +31,7 @@ class ReplySource(Protocol):
     """Source of replies, possibly for many calls.
 
     An optional non-blocking ``prepare()`` is called when a request is likely soon: as a call
-    begins, and
-    while a caller speaks.
+    begins, and while a caller speaks.
     """
 
     def stream(

@@ -33,8 +33,7 @@ class CallbackRecogniser:
         ...     return (await my_service(samples.tobytes(), rate_hz)).text
         >>> recogniser = CallbackRecogniser(ask)
 
-    An ``async`` function is cancelled when not needed any more; any other runs in a thread and
-    may
+    An ``async`` function is cancelled when not needed any more; any other runs in a thread and may
     block.
     """
 

@@ -125,9 +125,8 @@ def kind_named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]
 def recogniser_named(text: str, **options: Any) -> Recogniser:
     """Return a setting's recogniser, idle.
 
-    ``text``: such as ``whisper`` or ``wss://HOST/PATH`` (docs/recognisers.md). ``options``:
-    fields of
-    its settings. Raises BadRequest.
+    ``text``: such as ``whisper`` or ``wss://HOST/PATH`` (docs/recognisers.md). ``options``: fields
+    of its settings. Raises BadRequest.
     """
     kind, settings = kind_named(text, options)
     return kind.recogniser(settings)

@@ -1,8 +1,7 @@
 """`qwen3tts.recogniser.v1`, client side (sans-I/O); docs/recognisers.md.
 
-What is unanswered when a connection breaks is sent again to the next. Methods return the
-messages to
-send; none while no server is ready.
+What is unanswered when a connection breaks is sent again to the next. Methods return the messages
+to send; none while no server is ready.
 """
 
 from __future__ import annotations

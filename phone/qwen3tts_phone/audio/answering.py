@@ -1,7 +1,6 @@
 """Answering machine detection by the greeting's length and pauses (pure).
 
-A short greeting and then silence is a person; long speech, or a beep, is a machine. A decision
-may
+A short greeting and then silence is a person; long speech, or a beep, is a machine. A decision may
 be corrected later. Thresholds are tuned with benchmarks/answering_machine.py.
 """
 
@@ -219,9 +218,8 @@ async def who_answered(
 ) -> AsyncIterator[Answerer | MachineReady]:
     """Yield decisions, and the moment at which a machine records.
 
-    Time is counted in samples: use the gapless ``call.audio(steady=True)``. A change of the
-    sample rate
-    restarts detection and keeps the decision.
+    Time is counted in samples: use the gapless ``call.audio(steady=True)``. A change of the sample
+    rate restarts detection and keeps the decision.
     """
     detector: AnsweringMachineDetector | None = None
     rate_hz, begun_s, ready = 0, 0.0, False

@@ -59,9 +59,8 @@ def shorten(
 ) -> tuple[Samples, int]:
     """Remove one pitch period, at most ``most`` samples, from ``ready``, shape [n].
 
-    Returns the rest and the number of samples removed; 0 = no good place. ``quiet``: remove as
-    much as
-    possible.
+    Returns the rest and the number of samples removed; 0 = no good place. ``quiet``: remove as much
+    as possible.
     """
     low, high = bounds(rate_hz)
     window = round(WINDOW_MS * rate_hz / 1000)

@@ -1,7 +1,6 @@
 """Adaptive jitter buffer: one frame of inbound audio a tick of our clock.
 
-The delay follows a high quantile of the packets' lateness (as in WebRTC's NetEQ). Late packets
-are
+The delay follows a high quantile of the packets' lateness (as in WebRTC's NetEQ). Late packets are
 concealed and still played; surplus and shortage are corrected by whole pitch periods, first in
 pauses. ``hold_s`` makes the delay long and constant, for recordings.
 """

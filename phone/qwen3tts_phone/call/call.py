@@ -148,8 +148,7 @@ class Call(CallView, ABC):
     ) -> Spoken:
         """Say a text, or a language model's deltas, until heard or interrupted.
 
-        It waits for the answer of an outgoing call. The result has the text ``heard`` and, after
-        an
+        It waits for the answer of an outgoing call. The result has the text ``heard`` and, after an
         interruption, ``remaining``. Cancelling it stops the wait, not the speech.
 
         Raises:
@@ -172,8 +171,7 @@ class Call(CallView, ABC):
         """Mix in live sound: ``await live.push(samples, rate_hz)``, ``close()``.
 
         Latency is at most 0.2 s. ``gives_way``: live sound is dropped during utterances; False:
-        utterances
-        wait until it is closed. An interruption does not end it. Raises WrongState.
+        utterances wait until it is closed. An interruption does not end it. Raises WrongState.
         """
         sound = self._voice().live(gives_way=gives_way)
         self._core.outbound.add_live(sound)
@@ -207,15 +205,13 @@ class Call(CallView, ABC):
         """Listen to the far end, turn by turn: ``async for turn in call.hear(...)`` (`Turn`).
 
         Barge-in interrupts speech from the first ``async for`` on, unless ``settings`` say
-        otherwise. A
-        further `hear` ends the one before.
+        otherwise. A further `hear` ends the one before.
 
         Args:
             settings: thresholds of speech detection, barge-in and endpointing.
             recogniser: a `Recogniser`; a function, async or not, of a turn's samples and their
-                rate; or
-                a name, such as ``"whisper"`` (shared by the line's calls). None: turns without
-                    text.
+                rate; or a name, such as ``"whisper"`` (shared by the line's calls). None: turns
+                without text.
             turn_detector: may end a turn before its pause does, or extend it.
 
         Raises MissingDetector (no voice activity detector), BadRequest (unknown recogniser).
@@ -246,8 +242,7 @@ class Call(CallView, ABC):
         """Ask a question and wait for keys, or with ``hear`` speech as well.
 
         The first key or speech interrupts the question; keys pressed before it count. On an
-        outgoing call
-        it waits for the answer of the phone.
+        outgoing call it waits for the answer of the phone.
 
         Args:
             question: text of the question.
@@ -274,14 +269,11 @@ class Call(CallView, ABC):
         """Record both sides in stereo, the caller on the left, to the call's end.
 
         ``path`` ends in ``.wav``, ``.opus`` or ``.ogg`` and is overwritten. It begins with the
-        answer at
-        the earliest. ``notice``: the far end first hears the notice of the settings'
-        ``consent``. The
-        result can be awaited (begun), stopped, and used with ``async with``.
+        answer at the earliest. ``notice``: the far end first hears the notice of the settings'
+        ``consent``. The result can be awaited (begun), stopped, and used with ``async with``.
 
-        Raises WrongState, ValueError (another kind of file, or one in use), OSError, or
-        CallError (no Opus
-        library).
+        Raises WrongState, ValueError (another kind of file, or one in use), OSError, or CallError
+        (no Opus library).
         """
         self._core.check_up()
         return self._core.recordings.record(Path(path), notice=notice)
@@ -320,8 +312,7 @@ class Call(CallView, ABC):
         """Wait for the call that replaces this one and take it over; None: no such call.
 
         It is up, and follows a transfer by the far end (setting ``transfers``) or a Replaces
-        header. A
-        successor that is not taken over is hung up.
+        header. A successor that is not taken over is hung up.
         """
         return cast("Call | None", await self._core.succession.wait())
 

@@ -67,11 +67,9 @@ class Keypad:
         """Collect the keys of one answer, such as a number.
 
         It is complete with ``most`` keys, with a key of ``until`` (no part of it; empty = none),
-        after
-        ``pause_s`` seconds without a further key, after ``first_s`` seconds without any (None =
-        no limit),
-        or at the call's end. Keys that wait count; :meth:`clear` drops them. ``on_key`` gets
-        each key.
+        after ``pause_s`` seconds without a further key, after ``first_s`` seconds without any (None
+        = no limit), or at the call's end. Keys that wait count; :meth:`clear` drops them.
+        ``on_key`` gets each key.
 
         Returns the keys, empty without any. Raises ValueError for arguments out of bounds.
         """
@@ -189,8 +187,7 @@ class DtmfExchange:
         """Send keys; ``auto``: RFC 4733 where the far end takes that, else INFO.
 
         Raises WrongState (no media yet), CallError (the far end takes neither, or unknown keys),
-        ValueError
-        (unknown method).
+        ValueError (unknown method).
         """
         if method not in METHODS:
             raise ValueError(f"method={method!r}: {', '.join(METHODS)}")

@@ -55,9 +55,8 @@ class CallMedia:
     async def agree(self, agreed: Negotiated) -> bool:
         """Apply an agreement; True for the first one.
 
-        Raises BadSdp (an address that cannot be sent to), MediaRefused (the media process cannot
-        do it);
-        nothing has changed then.
+        Raises BadSdp (an address that cannot be sent to), MediaRefused (the media process cannot do
+        it); nothing has changed then.
         """
         async with self._agreeing:
             remote = self._remote(agreed)

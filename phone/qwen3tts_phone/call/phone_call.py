@@ -110,8 +110,7 @@ class PhoneCall(Call):
         """Send 180 for an incoming call.
 
         ``early_media``: the caller hears our speech instead of a ringing tone; await the result,
-        which
-        raises as :meth:`answer`. A caller that cannot acknowledge our offer hears the tone.
+        which raises as :meth:`answer`. A caller that cannot acknowledge our offer hears the tone.
         """
         if early_media:
             return asyncio.ensure_future(self._control.speak_early())
@@ -165,8 +164,7 @@ class PhoneCall(Call):
         """Send keys while speech waits; returns after the last one.
 
         ``method``: ``rfc4733`` (with the media), ``info`` (SIP INFO), or ``auto``: the phone's
-        setting, and
-        where that is ``auto`` too, INFO for a far end that takes no events.
+        setting, and where that is ``auto`` too, INFO for a far end that takes no events.
 
         Raises CallError, as WrongState without media.
         """

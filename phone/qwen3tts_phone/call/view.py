@@ -105,8 +105,7 @@ class CallView:
         """Inbound audio (`HeardFrame`) until the call ends, for any number of readers.
 
         ``call.audio``: frames on arrival; ``call.audio(steady=True)``: one a packet time of our
-        clock,
-        gapless, behind an adaptive jitter buffer.
+        clock, gapless, behind an adaptive jitter buffer.
         """
         return self._core.inbound
 

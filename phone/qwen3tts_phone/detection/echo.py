@@ -4,10 +4,8 @@
     heard ---------------------------------------------------- minus ------> residual
 
 A residual some dB louder than the usual one is the caller's. Without a known path, input is
-compared
-with the most that any path has returned; speech within that bound waits shortly for the
-decision.
-Hum below the telephone band is filtered out first. Figures: `benchmarks/echo_guard.py`.
+compared with the most that any path has returned; speech within that bound waits shortly for the
+decision. Hum below the telephone band is filtered out first. Figures: `benchmarks/echo_guard.py`.
 """
 
 from __future__ import annotations

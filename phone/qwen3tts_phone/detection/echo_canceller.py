@@ -1,9 +1,7 @@
 """Adaptive filter of an echo path up to 150 ms long, and its signals.
 
-The filter is the least-squares fit to the last 0.8 s, by conjugate gradients with fast
-convolution.
-It takes 0.5 s to 12 dB in a room; frequency-domain filters (Enzner & Vary's Kalman filter,
-Speex's
+The filter is the least-squares fit to the last 0.8 s, by conjugate gradients with fast convolution.
+It takes 0.5 s to 12 dB in a room; frequency-domain filters (Enzner & Vary's Kalman filter, Speex's
 MDF) take 2 s, because speech excites the taps very unequally.
 
 - *Prior*: taps are small, smaller the later, or follow a short response once found.

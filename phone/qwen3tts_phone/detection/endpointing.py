@@ -6,10 +6,8 @@
 A piece is 10 or 32 ms. Voiced pieces add evidence, unvoiced ones subtract, so that neither a gap
 within a syllable nor a click decides.
 
-A `TurnDetector` is asked once each time the caller was silent for ``notice_ms``. True, or at
-least
-0.5, ends the turn; False extends the pause to ``longest_pause_ms``. Until it answers, and when
-it
+A `TurnDetector` is asked once each time the caller was silent for ``notice_ms``. True, or at least
+0.5, ends the turn; False extends the pause to ``longest_pause_ms``. Until it answers, and when it
 fails, ``pause_ms`` decides.
 
     class Smart:

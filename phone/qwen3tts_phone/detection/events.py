@@ -1,7 +1,6 @@
 """Events and turns of speech detection, each returned when decided.
 
-Times are seconds of the call's monotonic clock: a sample counts from the arrival of its frame,
-less
+Times are seconds of the call's monotonic clock: a sample counts from the arrival of its frame, less
 what follows it there.
 """
 

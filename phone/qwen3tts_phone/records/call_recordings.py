@@ -114,9 +114,8 @@ Samples = NDArray[np.int16]
 class RecordingTracks:
     """Both directions on the time axis of a `StereoRecorder`.
 
-    Outbound frames lie where they went out; inbound audio passes a `Playout` with a long
-    constant delay,
-    which corrects clock drift in pauses. The rate stays when a codec changes.
+    Outbound frames lie where they went out; inbound audio passes a `Playout` with a long constant
+    delay, which corrects clock drift in pauses. The rate stays when a codec changes.
     """
 
     def __init__(self, recorder: StereoRecorder, origin: float) -> None:

@@ -25,8 +25,7 @@ DAY_S = 86_400.0
 class CallRecordLog:
     """Appender to a file (mode 0600) shared by any number of processes.
 
-    Each line is one ``write`` in append mode under a lock, also during rotation (``NAME.1`` is
-    the
+    Each line is one ``write`` in append mode under a lock, also during rotation (``NAME.1`` is the
     newest). Failed writes are counted in ``lost`` and logged once.
     """
 

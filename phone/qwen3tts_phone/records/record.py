@@ -1,8 +1,7 @@
 """Call detail record: a JSON line with times, media, end, quality and findings.
 
 Times are seconds after the INVITE; the two wall clock times are ISO 8601 in UTC. Keys and
-transcript
-are in it only where the settings ask for them.
+transcript are in it only where the settings ask for them.
 """
 
 from __future__ import annotations

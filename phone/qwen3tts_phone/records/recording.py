@@ -70,9 +70,8 @@ def require_pyav() -> None:
 def write_encoded(source: Path, target: Path, *, bitrate: int = 32_000) -> None:
     """Encode a 16-bit WAV of one or two tracks (0600); blocking, for a thread.
 
-    The suffix of ``target``, one of ``ENCODED``, chooses the format; ``bitrate`` is of all
-    tracks. It is
-    renamed when complete.
+    The suffix of ``target``, one of ``ENCODED``, chooses the format; ``bitrate`` is of all tracks.
+    It is renamed when complete.
 
     Raises EncodingFailed: the source is no such WAV, PyAV lacks the encoder, or the disk is
     full.
@@ -169,8 +168,7 @@ class Recording(os.PathLike[str]):
         """End the recording, and return its complete file; idempotent.
 
         Raises the `OSError` of a failed write, or CallError where it never began or could not be
-        encoded;
-        the WAV is kept then.
+        encoded; the WAV is kept then.
         """
         self._stop(self)
         files = await self.finished()

@@ -49,8 +49,7 @@ class RecordingFolder:
     """Folder of one phone's recordings.
 
     Only files whose names match its pattern are deleted. The next sweep encodes a WAV left by a
-    killed
-    process where the settings ask for Opus.
+    killed process where the settings ask for Opus.
     """
 
     def __init__(self, settings: RecordSettings) -> None:

@@ -85,8 +85,7 @@ def parse_crypto(value: str) -> CryptoAttribute | None:
     """Parse the value of an ``a=crypto`` line.
 
     None for a line to be ignored (section 5.1.2): an unknown suite, a key of another length,
-    several
-    keys or an MKI, a mandatory parameter that changes the processing.
+    several keys or an MKI, a mandatory parameter that changes the processing.
     """
     match = _LINE.fullmatch(value.strip())
     if match is None:

@@ -141,8 +141,7 @@ class SessionDescription:
         """Return the index of the audio line to use.
 
         Args:
-            srtp: ``off`` = plain RTP alone, ``accept`` = encrypted lines first, ``require`` =
-                those
+            srtp: ``off`` = plain RTP alone, ``accept`` = encrypted lines first, ``require`` = those
                 alone.
             family_of: an address of ours; among several lines (ANAT, RFC 4091) one of its family
                 wins.

@@ -29,8 +29,7 @@ def check_combinations(config: PhoneConfig, entry: Entry, places: list[str]) -> 
     """Refuse combinations that cannot work; ``entry``, ``places``: file and line.
 
     Raises:
-        BadConfiguration: a port clash, an unknown or unavailable codec, a missing transport, or
-            a
+        BadConfiguration: a port clash, an unknown or unavailable codec, a missing transport, or a
             file that cannot be written.
         BadCertificate: an invalid certificate, key or authority.
     """

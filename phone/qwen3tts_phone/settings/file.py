@@ -1,7 +1,6 @@
 """Reader of the phone's settings file.
 
-Unknown names are refused with line and similar names; whatever needs no network is checked
-before
+Unknown names are refused with line and similar names; whatever needs no network is checked before
 any bind.
 """
 

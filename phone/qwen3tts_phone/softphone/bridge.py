@@ -278,8 +278,7 @@ class CallBridge(ABC):
 class DialledBridge(CallBridge):
     """Bridge to a dialled call, with the microphone from the answer on.
 
-    The microphone gives way to typed speech. Either side's end ends the other; the page follows
-    a
+    The microphone gives way to typed speech. Either side's end ends the other; the page follows a
     transfer or replacement.
     """
 
@@ -309,8 +308,7 @@ class MonitorBridge(CallBridge):
     """Bridge that monitors a running call; the page is heard on request.
 
     Talking interrupts the call's agent, whose next speech waits. The page's call ends with the
-    call,
-    unless that is replaced, but not the reverse. ``find``: returns a call by name.
+    call, unless that is replaced, but not the reverse. ``find``: returns a call by name.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """From a page into telephone calls: dial, or monitor a running call.
 
-gateway = Gateway(phone, [streams])
-gateway.calls.shown()                                  # running calls, for the page
-party = await gateway.dial(web_call, "sip:bob@192.0.2.7")
-guest = await gateway.listen(web_call, call_id)        # muted until guest.talk(True)
+gateway = Gateway(phone, [streams]) gateway.calls.shown()                                  # running
+calls, for the page party = await gateway.dial(web_call, "sip:bob@192.0.2.7") guest = await
+gateway.listen(web_call, call_id)        # muted until guest.talk(True)
 """
 
 from __future__ import annotations

@@ -66,8 +66,7 @@ class Softphone:
         sink: gets each utterance's record, beside ``settings.latency_log``.
 
     Entering it raises MissingWebPackages, PortBusy, BadCertificate, ConnectionLost (no speech
-    server),
-    UnknownVoice, BadRequest (an unknown option) or OSError (a log or folder that cannot be
+    server), UnknownVoice, BadRequest (an unknown option) or OSError (a log or folder that cannot be
     written).
     """
 

@@ -1,9 +1,8 @@
 """Playout position at a far end that queues audio, by returned marks (pure).
 
 A mark returns when all before it was played. Between marks the position is interpolated by the
-clock, minus their *lag*. A call's smallest lag is the network's delay; what is unplayed beyond
-it is
-queued, and kept short.
+clock, minus their *lag*. A call's smallest lag is the network's delay; what is unplayed beyond it
+is queued, and kept short.
 """
 
 from __future__ import annotations
@@ -128,8 +127,7 @@ class PlayoutMarks:
         """Return until when sending must pause, unless marks come; None: send.
 
         ``lead_s``: lead of sending before playout. Only a far end that has returned marks can be
-        known to
-        lag.
+        known to lag.
         """
         if self.lag_s is None or not self.usable:
             return None

@@ -76,14 +76,12 @@ AUDIOSOCKET = audiosocket()
 class Streams:
     """Server of media streams with a speech connection; an async context manager.
 
-    A given ``link`` may be shared; it is neither checked nor closed. ``changes`` are fields of
-    the
+    A given ``link`` may be shared; it is neither checked nor closed. ``changes`` are fields of the
     settings. ``announce`` gets a line when a voice is started, as with `Phone`.
 
     Entering it raises PortBusy, BadCertificate, ConnectionLost (no speech server), UnknownVoice,
-    BadRequest (an unknown option, a carrier without a key) or OSError (a log or folder that
-    cannot be
-    written).
+    BadRequest (an unknown option, a carrier without a key) or OSError (a log or folder that cannot
+    be written).
     """
 
     def __init__(

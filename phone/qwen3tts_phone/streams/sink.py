@@ -32,9 +32,8 @@ SendNow = Callable[[Sequence[Message]], None]
 class StreamSink(PacerCallSink):
     """`CallSink` of a stream.
 
-    A far end with a queue gets a bounded lead, marks, and a clear on interruption; one that
-    plays on
-    arrival gets paced frames, silence included.
+    A far end with a queue gets a bounded lead, marks, and a clear on interruption; one that plays
+    on arrival gets paced frames, silence included.
 
     Args:
         lead_ms: largest queue at the far end, where that keeps the clock.

@@ -1,9 +1,7 @@
 """Audio of one request from eSpeak NG, resumed without a click after a lost worker. Pure.
 
-The library's noise is unseeded and its pitch cycle runs on from text to text, so a second
-attempt's
-words lie within some 30 samples. It is entered where it looks most like the end of what was
-given
+The library's noise is unseeded and its pitch cycle runs on from text to text, so a second attempt's
+words lie within some 30 samples. It is entered where it looks most like the end of what was given
 out; the remaining step is faded.
 """
 
@@ -87,9 +85,8 @@ class _Attempt:
 class EspeakAudio:
     """Audio and words of one request, piece by piece (PieceAudio).
 
-    ``begin`` a piece, feed ``sound``, ``end`` it; ``again`` after a lost worker; ``finish`` at
-    the end.
-    Samples are never given out twice.
+    ``begin`` a piece, feed ``sound``, ``end`` it; ``again`` after a lost worker; ``finish`` at the
+    end. Samples are never given out twice.
     """
 
     def __init__(self, request: SynthesisRequest, rate: int) -> None:

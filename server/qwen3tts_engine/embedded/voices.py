@@ -82,8 +82,7 @@ class VoiceChoice:
 class EspeakCatalogue:
     """Voices and variants.
 
-    A voice is named by id (``en-us``), name (``English (America)``) or file (``gmw/en-US``), in
-    any
+    A voice is named by id (``en-us``), name (``English (America)``) or file (``gmw/en-US``), in any
     case, with or without a variant (``en-us+f3``, ``de+Annie``).
     """
 

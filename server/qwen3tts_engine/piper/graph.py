@@ -1,11 +1,9 @@
 """Seam in a voice's network: text to durations before, frames to sound behind.
 
 A VITS network (Kim et al. 2021) as Piper exports it is one graph. Text encoder and duration
-predictor
-see the whole text; flow and HiFi-GAN decoder are convolutions over frames. The seam is found by
-structure: the only ``Ceil``, which rounds durations, the random normal numbers behind it, and
-the sum
-with them, the decoder's input.
+predictor see the whole text; flow and HiFi-GAN decoder are convolutions over frames. The seam is
+found by structure: the only ``Ceil``, which rounds durations, the random normal numbers behind it,
+and the sum with them, the decoder's input.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """The decoder as a streaming graph: each layer keeps the end of its input.
 
-A convolution that sees ``p`` columns ahead runs without padding on *(end of its past, new)*:
-each
-column is computed once, and the sound is that of the whole decode, later by the sum of all
-``p``. The
-first call begins with ``p`` columns of zeros, the last has ``p`` more behind it (its ``tail``).
+A convolution that sees ``p`` columns ahead runs without padding on *(end of its past, new)*: each
+column is computed once, and the sound is that of the whole decode, later by the sum of all ``p``.
+The first call begins with ``p`` columns of zeros, the last has ``p`` more behind it (its ``tail``).
 
 At high rates, where columns are cheap and copies are not, layers after an upsampling share one
 window: they run padded, and spoilt columns are cut off.
 
 Tensors are [1, channels, 1, columns]: ONNX Runtime's direct convolution is faster in two
-dimensions.
-A transposed convolution becomes a convolution with one set of channels a phase.
+dimensions. A transposed convolution becomes a convolution with one set of channels a phase.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Worker process: ``python -m qwen3tts_engine.piper.worker VOICES``.
 
-VOICES is a JSON array of (network, settings, id). A turn is one chunk of one clause, chosen by
-the
+VOICES is a JSON array of (network, settings, id). A turn is one chunk of one clause, chosen by the
 engine (workers/messages.py).
 """
 

@@ -1,7 +1,6 @@
 """Engine decorator that speaks openings from memory.
 
-An opening in memory (``Sure, `` of *Sure, I can look that up.*) is a piece of its own
-(text_plan.py
+An opening in memory (``Sure, `` of *Sure, I can look that up.*) is a piece of its own (text_plan.py
 asks ``openings``): it is sent immediately while the inner engine makes the rest.
 """
 
@@ -120,8 +119,7 @@ WHOLE = SegmenterSettings(
 class StarterEngine(WrappedEngine):
     """``inner`` with a memory of openings.
 
-    ``start`` prepares all phrases for all voices; a failure is a note. ``close`` clears the
-    memory:
+    ``start`` prepares all phrases for all voices; a failure is a note. ``close`` clears the memory:
     another start may find another checkpoint.
     """
 

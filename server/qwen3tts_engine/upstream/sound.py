@@ -110,8 +110,7 @@ class PcmIntake:
 class ReadAhead:
     """Iterator over ``source``, read ahead by a task up to ``most`` bytes.
 
-    A server that cannot write pings in vain, cuts a slow reader off and keeps its slot busy.
-    Errors
+    A server that cannot write pings in vain, cuts a slow reader off and keeps its slot busy. Errors
     follow the items before.
     """
 

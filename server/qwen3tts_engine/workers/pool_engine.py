@@ -1,9 +1,7 @@
 """Engine whose voices run in a pool of worker processes.
 
-A request is cut into pieces of bounded sound. Workers are faster than real time, so many
-requests
-share few, and none waits for another's listener. A lost worker's piece is spoken again without
-what
+A request is cut into pieces of bounded sound. Workers are faster than real time, so many requests
+share few, and none waits for another's listener. A lost worker's piece is spoken again without what
 was given out.
 """
 

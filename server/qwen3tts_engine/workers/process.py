@@ -1,7 +1,6 @@
 """One worker process as its pool sees it.
 
-It works at one job at a time. A turn ends with its job or with a pause; a paused job goes on at
-its
+It works at one job at a time. A turn ends with its job or with a pause; a paused job goes on at its
 next turn.
 """
 

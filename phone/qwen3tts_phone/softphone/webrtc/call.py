@@ -1,8 +1,7 @@
 """A call with a browser over WebRTC.
 
-call, answer = await WebCall.made(core, offer)     # the answer goes to the page
-await call.answer()                                # returns when connected
-await call.say("Good morning.")
+call, answer = await WebCall.made(core, offer)     # the answer goes to the page await call.answer()
+# returns when connected await call.say("Good morning.")
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """WebRTC connection with a browser (aiortc).
 
-aiortc's receiver delays barge-in by up to a third of a second (four packets before it decodes
-one,
+aiortc's receiver delays barge-in by up to a third of a second (four packets before it decodes one,
 16 after the first loss). `RtpReceiver` replaces it, and sends receiver reports (RFC 3550 section
 6.4).
 """

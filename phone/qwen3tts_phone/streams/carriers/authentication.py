@@ -1,7 +1,6 @@
 """Authentication of a carrier's webhooks and streams.
 
-Few carriers sign streams, and a URL's signature can be replayed. So the answer to a signed
-webhook
+Few carriers sign streams, and a URL's signature can be replayed. So the answer to a signed webhook
 puts a one-time pass into the stream's path; a repeated webhook gets the same one.
 """
 

@@ -83,9 +83,8 @@ def carrier_request(
 def requested_url(handshake: Handshake, public_url: str = "", *, websocket: bool = True) -> str:
     """Return the URL that the carrier requested.
 
-    ``public_url``: its scheme, host and path prefix that a proxy strips; default: the Host
-    header and
-    TLS, as a proxy that terminates it is not visible.
+    ``public_url``: its scheme, host and path prefix that a proxy strips; default: the Host header
+    and TLS, as a proxy that terminates it is not visible.
     """
     secure = True
     host, prefix = handshake.headers.get("host", "").strip(), ""

@@ -1,7 +1,6 @@
 """The ``listen`` verb of jambonz: messages, authentication, start answer.
 
-Source: docs.jambonz.org, verb ``listen``, "Streaming bi-directional audio". Audio is binary:
-linear
+Source: docs.jambonz.org, verb ``listen``, "Streaming bi-directional audio". Audio is binary: linear
 samples, 16 bits, little-endian, both ways. The first text message identifies the call.
 """
 
@@ -70,8 +69,7 @@ def jambonz(
         password: ``wsAuth.password``; ``JAMBONZ_PASSWORD``.
         webhook_secret: checks ``Jambonz-Signature`` of the webhook; ``JAMBONZ_WEBHOOK_SECRET``.
         rate_hz: requested by the start answer, both ways.
-        plays_hz: ``bidirectionalAudio.sampleRate`` of a verb written elsewhere; None = the
-            caller's
+        plays_hz: ``bidirectionalAudio.sampleRate`` of a verb written elsewhere; None = the caller's
             rate.
         public_url: scheme and host of the ``listen`` verb's ``url``; ``MR_QWEN3TTS_PUBLIC_URL``.
         clock: seconds since 1970.
@@ -110,9 +108,8 @@ def jambonz(
 class JambonzAdapter(JsonAdapter):
     """Adapter of a ``listen`` verb.
 
-    ``plays_hz``: its ``bidirectionalAudio.sampleRate``, which no message repeats; None = the
-    rate at
-    which it sends.
+    ``plays_hz``: its ``bidirectionalAudio.sampleRate``, which no message repeats; None = the rate
+    at which it sends.
     """
 
     line = "jambonz"

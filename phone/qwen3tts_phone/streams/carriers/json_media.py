@@ -1,7 +1,6 @@
 """Media streams in JSON, as of Twilio, Telnyx, Plivo and Exotel (pure).
 
-A `JsonDialect` is a carrier's table of names: the first spelling of a field is the documented
-one,
+A `JsonDialect` is a carrier's table of names: the first spelling of a field is the documented one,
 further ones have been seen.
 """
 

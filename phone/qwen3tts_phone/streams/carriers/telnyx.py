@@ -149,8 +149,7 @@ class TelnyxSignature:
     """``telnyx-signature-ed25519``: Ed25519 of time, bar and body, base64.
 
     Source: developers.telnyx.com, telnyx-python. ``public_key`` is base64 of 32 bytes, as in the
-    portal.
-    Raises BadRequest for another one, or without ``cryptography``.
+    portal. Raises BadRequest for another one, or without ``cryptography``.
     """
 
     public_key: str

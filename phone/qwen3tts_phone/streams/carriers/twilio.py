@@ -99,8 +99,7 @@ class TwilioSignature:
     """``X-Twilio-Signature``: HMAC-SHA1 of the URL and the posted fields, base64.
 
     Source: twilio.com/docs/usage/security. Twilio's libraries disagree about port and trailing
-    slash of
-    the signed URL, so each spelling is tried.
+    slash of the signed URL, so each spelling is tried.
     """
 
     auth_token: str = field(repr=False)

@@ -1,7 +1,6 @@
 """Vonage's Voice API over a WebSocket.
 
-Source: developer.vonage.com, "WebSockets in the Vonage Voice API". Audio is binary: linear
-samples,
+Source: developer.vonage.com, "WebSockets in the Vonage Voice API". Audio is binary: linear samples,
 16 bits, little-endian, mono, 20 ms a message.
 """
 
@@ -193,11 +192,9 @@ class VonageAdapter(JsonAdapter):
 class VonageToken:
     """``Authorization: Bearer``: JSON Web Token (RFC 7519) of signed webhooks.
 
-    HS256 with the account's secret, or RS256 with a public key; decided here, never by the
-    token. A
-    WebSocket with ``"authorization": {"type": "vonage"}`` brings the same token.
-    ``payload_hash`` is
-    compared for requests with a body. Source: developer.vonage.com (signed webhooks).
+    HS256 with the account's secret, or RS256 with a public key; decided here, never by the token. A
+    WebSocket with ``"authorization": {"type": "vonage"}`` brings the same token. ``payload_hash``
+    is compared for requests with a body. Source: developer.vonage.com (signed webhooks).
 
     Raises BadRequest: neither or both are given, the key is no PEM, or ``cryptography`` is
     missing.

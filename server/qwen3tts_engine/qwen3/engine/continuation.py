@@ -1,7 +1,6 @@
 """Successive generations of one request: unsaid text, designed voice. Pure.
 
-When a model falls silent in a text or uses up its frames, a new generation with another seed
-says
+When a model falls silent in a text or uses up its frames, a new generation with another seed says
 the rest, from the incomplete word.
 """
 
@@ -118,8 +117,7 @@ TAIL_FRAMES = 2
 class DesignedVoice:
     """Voice of a VoiceDesign context: the checkpoint draws a new one each time.
 
-    So the first generation is the next's reference: its text and codes precede, in the full
-    layout.
+    So the first generation is the next's reference: its text and codes precede, in the full layout.
     Without room for it only the seed is kept.
     """
 

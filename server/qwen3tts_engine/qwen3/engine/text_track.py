@@ -35,9 +35,8 @@ class TextTrack:
     ) -> None:
         """Start with the request's text.
 
-        Text that may grow is limited to ``most`` tokens; the rest stays in the request's
-        ``more``. ``whole``:
-        wait for the end of growing text.
+        Text that may grow is limited to ``most`` tokens; the rest stays in the request's ``more``.
+        ``whole``: wait for the end of growing text.
         """
         self._most = most
         self.ids: list[int] = []

@@ -1,7 +1,6 @@
 """Engine loop: one thread for all generations. No torch.
 
-A turn handles other threads' events, launches the scheduler's plan, then collects the turn
-before:
+A turn handles other threads' events, launches the scheduler's plan, then collects the turn before:
 the device always has work queued.
 """
 
@@ -44,9 +43,8 @@ _Decodes = Sequence[tuple[Job, int]]
 class Worker:
     """All generations of one engine.
 
-    ``submit``, ``cancel``, ``wake`` and ``close`` are thread-safe; the rest belongs to the
-    thread of
-    ``run``, or to a test that calls ``turn``.
+    ``submit``, ``cancel``, ``wake`` and ``close`` are thread-safe; the rest belongs to the thread
+    of ``run``, or to a test that calls ``turn``.
     """
 
     def __init__(

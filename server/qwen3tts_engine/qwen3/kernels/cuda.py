@@ -1,7 +1,6 @@
 """CUDA streams and graphs, with synchronous CPU equivalents.
 
-Stream ``frames`` makes codes, ``sound`` decodes them beside it. Captured work is a function
-without
+Stream ``frames`` makes codes, ``sound`` decodes them beside it. Captured work is a function without
 arguments over static buffers; without graphs it runs over the same buffers.
 """
 

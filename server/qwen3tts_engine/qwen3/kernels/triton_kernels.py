@@ -1,11 +1,9 @@
 # ruff: noqa: N803
 """Triton kernels between the matrix products of a decode step.
 
-Each replaces the function of its name in transformer.py or sampling.py by one launch: a large
-GPU is
-bound by launches. Results differ from torch by rounding only. Without a GPU, Triton's
-interpreter
-runs them (``TRITON_INTERPRET=1`` before the import).
+Each replaces the function of its name in transformer.py or sampling.py by one launch: a large GPU
+is bound by launches. Results differ from torch by rounding only. Without a GPU, Triton's
+interpreter runs them (``TRITON_INTERPRET=1`` before the import).
 """
 
 from __future__ import annotations
@@ -64,8 +62,7 @@ def _attend(  # type: ignore[no-untyped-def]
     """Attention of one row and key head; see ``decode_attention``.
 
     Heads are two halves, for the rotation. ``SLOTTED``: ``keys`` is a cache of slots; otherwise
-    rows are
-    the slots, of length ``lengths``.
+    rows are the slots, of length ``lengths``.
     """
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)

@@ -1,7 +1,6 @@
 """Streaming codec decoder, equal to decoding all frames in one batch.
 
-Every part is causal: streaming keeps each layer's past (CodecState) and computes new frames
-only,
+Every part is causal: streaming keeps each layer's past (CodecState) and computes new frames only,
 without left context or blending.
 """
 
@@ -56,8 +55,7 @@ class SlidingWindowAttention:
     """Sliding-window positions, mask, rotary embedding, KV ring access.
 
     Position p is in row p modulo ``window - 1``, its key already rotated. Angles are float64:
-    positions
-    of a long stream exceed float32.
+    positions of a long stream exceed float32.
     """
 
     def __init__(self, config: CodecDecoderConfig, place: Placement, *, longest: int = 64) -> None:
@@ -114,9 +112,8 @@ class SlidingWindowAttention:
 class CodecDecoderLayer:
     """Attention and SwiGLU with RMSNorm and layer scale.
 
-    Activations are kept beside their negatives: their mean is zero, so the library's layer norm
-    is the
-    RMSNorm of either half.
+    Activations are kept beside their negatives: their mean is zero, so the library's layer norm is
+    the RMSNorm of either half.
     """
 
     def __init__(

@@ -161,8 +161,7 @@ class CodecEncoder:
         """Load ``encoder.*`` of the speech tokenizer; without unused codebooks.
 
         Equal codes need float32 without TF32, a process setting: keep it on the CPU, where 10 s
-        take 1.5 s
-        of one core.
+        take 1.5 s of one core.
         """
         return _EncoderLoader(config.encoder, weights.under("encoder."), device, dtype).encoder(
             config.quantizers

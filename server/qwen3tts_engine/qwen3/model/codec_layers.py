@@ -1,7 +1,6 @@
 """Streaming layers and state of the codec decoder; activations are [B, T, C].
 
-Past starts as zeros, the padding of a whole decode. Weights are folded in float64: a large GPU
-is
+Past starts as zeros, the padding of a whole decode. Weights are folded in float64: a large GPU is
 bound by the number of operations.
 """
 

@@ -1,7 +1,6 @@
 """KV cache and row state of all slots, allocated once and never moved.
 
-The extra slot ``scratch`` receives padding rows' writes. Only a step that names its slot changes
-a
+The extra slot ``scratch`` receives padding rows' writes. Only a step that names its slot changes a
 row.
 """
 

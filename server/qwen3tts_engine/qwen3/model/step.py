@@ -1,7 +1,6 @@
 """Prefill and frame step of many rows, on every device.
 
-Shapes are static and nothing synchronizes: capture, compile, or run eagerly. Padding rows use
-the
+Shapes are static and nothing synchronizes: capture, compile, or run eagerly. Padding rows use the
 scratch slot.
 """
 
@@ -48,8 +47,7 @@ def prefill(
     """Prefill reset slots: keys, values, last hidden states, first logits.
 
     ``embeds`` are [B, T, hidden] with ``lengths`` [B] valid positions, behind ``starts`` [B]
-    restored
-    ones; ``kv_len`` is at least every ``starts + lengths`` (None: all positions).
+    restored ones; ``kv_len`` is at least every ``starts + lengths`` (None: all positions).
     """
     rows, length, hidden = embeds.shape
     kv_len = kv_cache.positions if kv_len is None else kv_len
@@ -91,8 +89,7 @@ def frame_step(
 ) -> Tensor:
     """Sample each row's next frame, then compute the logits after it.
 
-    ``text`` [B] are text ids added behind this frame; ``eos_allowed`` [B] is ignored in the
-    first
+    ``text`` [B] are text ids added behind this frame; ``eos_allowed`` [B] is ignored in the first
     MIN_FRAMES frames; ``kv_len`` is above every row's ``pos``; ``full_sort``: see
     ``Sampling.needs_full_sort``.
 

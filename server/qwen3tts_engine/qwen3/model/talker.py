@@ -66,9 +66,8 @@ class TextProjection:
 class TextTable:
     """Text embedding rows, projected at first use on a CPU. Not thread-safe.
 
-    The published 151,936 ids take some 20 s on a CPU. A GPU projects all at load time: a
-    captured graph
-    must find them.
+    The published 151,936 ids take some 20 s on a CPU. A GPU projects all at load time: a captured
+    graph must find them.
     """
 
     table: Tensor
@@ -268,9 +267,8 @@ class SamplingInputs:
 class CodePredictor:
     """Weights of the code predictor.
 
-    Its sequence restarts every frame: position 0 is the talker's hidden state, position 1 code
-    0, then
-    one a code; the output at position p gives code p. The first two run together.
+    Its sequence restarts every frame: position 0 is the talker's hidden state, position 1 code 0,
+    then one a code; the output at position p gives code p. The first two run together.
     """
 
     inputs: tuple[Tensor, ...]

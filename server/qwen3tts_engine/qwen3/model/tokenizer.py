@@ -25,8 +25,7 @@ class TextNormalizer:
     """Incremental NFC normalizer.
 
     ``chars`` and ``ends`` hold final characters not yet taken; ``ends[i]`` counts input code
-    points. The
-    last character is held while a combining mark may follow.
+    points. The last character is held while a combining mark may follow.
     """
 
     def __init__(self) -> None:
@@ -333,11 +332,9 @@ class Tokenizer:
     def settled(self, piece: str) -> list[tuple[int, int]]:
         """Return leading tokens of ``merge`` that no continuation can change.
 
-        BPE never merges across a border between two of its tokens; after any continuation the
-        last border
-        within the piece is its end or precedes the beginning of some longer token. Tokens common
-        to all
-        these cases are settled.
+        BPE never merges across a border between two of its tokens; after any continuation the last
+        border within the piece is its end or precedes the beginning of some longer token. Tokens
+        common to all these cases are settled.
         """
         mapped = _mapped(piece)
         common = self._tokens(mapped)

@@ -1,9 +1,7 @@
 """Decoder layers of talker and code predictor, and their attention.
 
-Source: the Qwen3 decoder. Packed at load time for few operations: q, k, v by key head (its
-queries,
-key, value); gate and up; the weights of the q and k norms in the rotation, a 2 x 2 matrix a pair
-of
+Source: the Qwen3 decoder. Packed at load time for few operations: q, k, v by key head (its queries,
+key, value); gate and up; the weights of the q and k norms in the rotation, a 2 x 2 matrix a pair of
 dimensions; without a fused RMSNorm, each norm's weight in the matrix behind it.
 
 Shapes: N rows of one token; S slots of P positions; K key heads; Q query heads for each; D
@@ -41,8 +39,7 @@ class RmsNorm:
     """RMSNorm over the last dimension, sum of squares in float32.
 
     Not fused: ``x / sqrt(sum(x^2) + size * eps) * weight``, where ``weight`` includes
-    ``sqrt(size)``;
-    None: folded into what follows.
+    ``sqrt(size)``; None: folded into what follows.
     """
 
     size: int
@@ -314,9 +311,8 @@ def prefill_attention(
 ) -> Tensor:
     """Rotate, write the KV cache and attend, T positions of each of B rows.
 
-    ``places`` and ``positions`` [B * T] are written (the scratch slot for padding), ``slots``
-    [B] read up
-    to the last dimension of ``mask`` [B, T, kv_len].
+    ``places`` and ``positions`` [B * T] are written (the scratch slot for padding), ``slots`` [B]
+    read up to the last dimension of ``mask`` [B, T, kv_len].
     """
     rotate(heads, norm, rotation)
     write_kv(cache, places, positions, heads[:, :, -2:])
