@@ -7,7 +7,7 @@ text and the language, and what it heard of the same voice before.
 
 - *start*: how far off the begin of a word is, in ms: median and the 90th and 95th percentile.
 - *within*: words whose times lie within the precision that was stated with them, per cent.
-- *told*: how long after its end a word is told, in ms of sound made: a listener is behind by the
+- *told*: delay of a word's report after its end, in ms of sound made: a listener is behind by the
   playout lead, so up to that it costs nothing.
 - *evenly*: the same text spread over the whole sound by its characters, once all is known.
 - *without syllables*, *without pauses*, *first clauses*: what is lost without each, or without
@@ -120,7 +120,7 @@ class Clause:
 
 @dataclass
 class Errors:
-    """What was found of some clauses."""
+    """Findings of some clauses."""
 
     off_ms: list[float] = field(default_factory=list)
     within: list[bool] = field(default_factory=list)

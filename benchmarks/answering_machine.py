@@ -14,7 +14,7 @@ detectors, and tell what to expect at best.
 - *beep recall*: of the beeps of ten kinds (400 to 2000 Hz, 80 ms to 1 s), those told; *beep
   precision*: of those told in all cases, those that there are. *false*: told per hour of plain
   speech, and per hour of music of single notes.
-- *late*: how long after its end a beep is told, ms.
+- *late*: delay of a beep's report after its end, ms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FRAME = RATE_HZ // 50
 
 @dataclass
 class Tally:
-    """What came of one set."""
+    """Results of one set."""
 
     said: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(what it is, what was said first)."""

@@ -24,20 +24,20 @@ from qwen3tts_phone.media import rtp
 HOST = "127.0.0.1"
 NAMESPACES = (("impair-a", "10.213.0.1"), ("impair-b", "10.213.0.2"))
 OVERTAKEN_S = 0.03
-"""How much later a packet is that others overtake."""
+"""Extra delay of a packet that others overtake."""
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """What happens on the way."""
+    """Impairments of a path."""
 
     name: str
     loss: float = 0.0
     """Share of the packets that never come."""
     jitter_s: float = 0.0
-    """Each packet is late by up to so much, evenly spread; they may overtake each other."""
+    """Greatest delay of a packet, evenly spread; packets may overtake each other."""
     drift_ppm: float = 0.0
-    """The sender's clock is so much slow."""
+    """Slowness of the sender's clock."""
     codec: str = "PCMU"
     twice: float = 0.0
     """Share of the packets that come twice."""
@@ -46,7 +46,7 @@ class Trouble:
 
 
 class Fate:
-    """What becomes of each packet of one flow, by a fixed seed."""
+    """Fate of each packet of one flow, by a fixed seed."""
 
     def __init__(self, trouble: Trouble, seed: int) -> None:
         self._trouble = trouble
@@ -54,7 +54,7 @@ class Fate:
         self._begun: float | None = None
 
     def times(self, now: float, *, losable: bool = True) -> list[float]:
-        """When a packet that comes ``now`` goes on: never, once or twice."""
+        """Times at which a packet that comes ``now`` goes on: never, once or twice."""
         trouble, chance = self._trouble, self._chance.random
         self._begun = now if self._begun is None else self._begun
         lost, late = chance() < trouble.loss, chance() * trouble.jitter_s
@@ -68,7 +68,7 @@ class Fate:
 
 
 class Flow:
-    """What comes in at one socket, and where it goes on to."""
+    """Input at one socket, and its destination."""
 
     def __init__(self, sock: socket.socket, plan: dict[str, Any], number: int) -> None:
         self.sock = sock
@@ -84,7 +84,7 @@ def relay(plan: dict[str, Any]) -> None:
     """Drop and delay RTP as ``plan["flows"]`` says; it ends with its input.
 
     The flows' ports are printed first. A line of its input, JSON, changes something: ``{"flow": 0,
-    "port": 4000}`` where a flow goes on to, ``{"silent_s": 2}`` that nothing passes for so long. At
+    "port": 4000}`` where a flow goes on to, ``{"silent_s": 2}`` that nothing passes meanwhile. At
     the end it prints the packets of each flow that came and those that were lost. RTCP is delayed
     and never lost, but for the silence. ``plan["pairs"]``: each two flows are RTP and RTCP, on
     ports that follow upon each other.

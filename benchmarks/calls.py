@@ -1,4 +1,4 @@
-"""Whole calls at once: how exact the sound leaves, what a call costs, how soon it is heard.
+"""Concurrent whole calls: how exact the sound leaves, what a call costs, how soon it is heard.
 
 SIPp is the callers: it calls, acknowledges, and waits to be hung up on. Their sound goes to and
 comes from a receiver in a process of its own, which reads the kernel's time stamps. This process is
@@ -55,7 +55,7 @@ WAYS = ("cached", "engine")
 
 @dataclass
 class Seen:
-    """What one run showed."""
+    """Results of one run."""
 
     way: str
     lateness: Lateness
@@ -65,17 +65,17 @@ class Seen:
     cpu: dict[str, float]
     """% of a core a call, by process."""
     memory_kb: float
-    """Of the phone and its media process, a call."""
+    """Memory of the phone and its media process, a call."""
     sentences: int
 
     @property
     def gaps(self) -> int:
-        """What was missing, of whatever kind."""
+        """All missing packets."""
         return self.lateness.gaps + self.dry
 
     @property
     def good(self) -> bool:
-        """Whether the line carried so many calls."""
+        """True if the machine carried so many calls."""
         enough = self.whole == self.lateness.calls
         return enough and self.gaps == 0 and self.lateness.p99 <= ON_TIME_MS
 
@@ -94,7 +94,7 @@ class Under:
 
 
 def sentences_of(number: int) -> list[str]:
-    """What this call hears, nobody else does."""
+    """Sentences of this call, and of no other."""
     return [
         f"Hello, this is your own call, number {number}.",
         f"Your order {number * 7 + 3} has left the house and comes on Friday.",
@@ -174,7 +174,7 @@ async def callers(
 
 
 def memory_kb(*pids: int) -> float:
-    """What these processes take together, shared pages counted once."""
+    """Memory of these processes, shared pages counted once."""
     total = 0
     for pid in pids:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines():
@@ -192,7 +192,7 @@ async def run(
     talk: Talk,
     server_pid: int | None,
 ) -> Seen:
-    """So many calls at once, for so long."""
+    """Concurrent calls, for a time."""
     under = Under(answered_at=[0.0] * count, heard=[0] * count, sentences=[0] * count)
     settings = PhoneSettings(max_calls=count + 1, media_silent_s=0.0, vanished_s=0.0)
     attending: list[asyncio.Task[None]] = []

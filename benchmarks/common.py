@@ -1,4 +1,4 @@
-"""What the benchmarks share: arguments, a table, the JSON file, the closing line."""
+"""Shared parts of the benchmarks: arguments, a table, the JSON file, the closing line."""
 
 from __future__ import annotations
 

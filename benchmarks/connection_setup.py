@@ -1,4 +1,4 @@
-"""How long it takes until a voice can be used: over HTTP, our WebSocket, and WebRTC.
+"""Time until a voice can be used: over HTTP, our WebSocket, and WebRTC.
 
 Everything begins with nothing connected. *HTTP* is a TCP connection and the first request answered;
 *WebSocket* is a connection, the upgrade, `session.created` and the first answer of the clock;
@@ -119,7 +119,7 @@ async def aiortc(softphone: Softphone) -> tuple[float, float]:
 
 
 async def first_sound(far: Any) -> float:
-    """When the first packet came that is no silence: 0xFF and 0x7F are zero in µ-law."""
+    """Arrival of the first packet that is no silence: 0xFF and 0x7F are zero in µ-law."""
     seen = 0
     while True:
         for packet in far.packets[seen:]:
@@ -166,10 +166,9 @@ IN_THE_PAGE = """async ([url, token, protocol]) => {
 async def setup_times(
     speech_url: str, softphone: Softphone, rounds: int, page: Any = None
 ) -> dict[str, list[tuple[float, float]]]:
-    """All ways by turns, so that what the machine does meanwhile meets each alike.
+    """Times of all ways by turns, so that what the machine does meanwhile meets each alike.
 
-    Args:
-        page: a page of Playwright's at the softphone's address; None = without Chromium.
+    ``page``: a page of Playwright's at the softphone's address; None = without Chromium.
     """
     from qwen3tts_phone.softphone.messages import PROTOCOL
 

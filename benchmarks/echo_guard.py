@@ -67,7 +67,7 @@ def call(
     later: EchoPath | None = None,
     seed: int = 1,
 ) -> tuple[list[float], float]:
-    """When the caller cut in (s), and the processor time of a frame (us).
+    """Time of the barge-in (s), and the processor time of a frame (us).
 
     ``later``: the echo's path in the second half.
     """
@@ -136,8 +136,11 @@ def over(
     *,
     guard: bool = True,
 ) -> tuple[int, int, int, list[float]]:
-    """Callers, calls in which the agent was silenced before them, callers who were not heard, and
-    how long each of the others took, ms."""
+    """Results of the callers.
+
+    Their number, calls in which the agent was silenced before them, callers who were not heard,
+    and the time of each other, ms.
+    """
     jobs = []
     spans = []
     for number, utterance in enumerate(said):
@@ -187,8 +190,11 @@ def main() -> None:
 def echoes(
     bench: Bench, pool: Executor, agent: Sequence[Sound]
 ) -> tuple[dict[tuple[float, float], int], int, float, dict[str, int]]:
-    """The first table; how often each level in each room was false, of how many calls each, the
-    processor time of a frame (us), and the figures of paths that move."""
+    """The first table, and its figures.
+
+    The rate of false detections by level and room, the number of calls of each, the processor
+    time of a frame (us), and the figures of paths that move.
+    """
     rows: list[list[Any]] = []
     false_at: dict[tuple[float, float], int] = {}
     costs = []

@@ -52,7 +52,7 @@ KEYS = (
     *("gpu", "model", "first_ms_p50_1call", "first_ms_p95_20rps", "gapfree_pct_20rps"),
     *("step_ms_1row", "step_ms_64rows", "floor_ratio_1row", "audio_s_per_s", "realtime_calls"),
 )
-"""Of the closing line; ``none`` where there is nothing to say."""
+"""Keys of the closing line; ``none`` where there is nothing to say."""
 PARTS = ("parts", "first", "poisson", "throughput", "calls")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -64,7 +64,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def heard(calls: Sequence[Call]) -> list[Call]:
-    """Those that were heard to their end; an error is one too many."""
+    """Utterances heard to their end; an error is one too many."""
     for call in calls:
         if call.error is not None:
             raise call.error

@@ -1,4 +1,4 @@
-"""What people and answering machines say when they take a call, spoken by eSpeak, on a phone line.
+"""Greetings of people and answering machines, spoken by eSpeak, on a phone line.
 
 A case is what a caller hears from the answer on: a pause, the greeting, what follows it, the noise
 of the line, a beep where there is one; coded as PCMU at a level from loud to faint. There are two
@@ -113,14 +113,14 @@ class Case:
     """``human``, ``machine`` or ``silence``."""
     samples: NDArray[np.int16]
     beeps: tuple[tuple[float, float], ...] = ()
-    """When each beep begins and ends, seconds."""
+    """Begin and end of each beep, seconds."""
     about: str = ""
     speech_s: float = 0.0
 
 
 @dataclass
 class Voices:
-    """What eSpeak said, at 8 kHz and full scale 1, kept by text and voice."""
+    """Audio of eSpeak, at 8 kHz and full scale 1, kept by text and voice."""
 
     said: dict[tuple[str, str, float], Sound] = field(default_factory=dict)
 
@@ -153,7 +153,7 @@ def quiet(seconds: float) -> Sound:
 
 
 def tone(hz: float | tuple[float, ...], seconds: float, level: float = 0.25) -> Sound:
-    """One tone, or several at once, with edges of 4 ms."""
+    """One tone, or several together, with edges of 4 ms."""
     at = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
     each = (hz,) if isinstance(hz, float | int) else hz
     wave = sum(np.sin(2 * np.pi * one * at) for one in each) * level / len(each)
@@ -247,7 +247,7 @@ async def build(
 
 
 def _babble(voices: Voices, chance: np.random.Generator) -> Sound:
-    """Six voices at once, 60 s."""
+    """Six voices together, 60 s."""
     length = 60 * RATE_HZ
     total = np.zeros(length)
     sounds = list(voices.said.values())
@@ -266,7 +266,7 @@ def _human(
         greeting,
         quiet(float(chance.uniform(1.5, 3.0))),
     ]
-    if chance.random() < 0.5:  # nobody answers: once more
+    if chance.random() < 0.5:  # no answer: once more
         sound += [voices.said[again[0]], quiet(2.0)]
     whole = np.concatenate([*sound, quiet(1.0)])
     return Case("human", line(whole, chance, babble), (), parts[0][0], len(greeting) / RATE_HZ)

@@ -22,12 +22,12 @@ FRAME_S = 0.02
 
 
 def loaded(objects: int) -> list[dict[str, list[int]]]:
-    """So many objects that refer to each other, as modules and schemas do."""
+    """Objects that refer to each other, as modules and schemas do."""
     return [{"name": [number]} for number in range(objects // 2)]
 
 
 class Collections:
-    """How long collections take, milliseconds of the processor's time."""
+    """Durations of collections, milliseconds of processor time."""
 
     def __init__(self) -> None:
         self.longest_ms = 0.0

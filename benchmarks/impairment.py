@@ -80,7 +80,7 @@ WIDE = tuple(
 
 
 def remote_of(payload: Payload, host: str, port: int, **fields: Any) -> RemoteMedia:
-    """What both ends have agreed on."""
+    """Settings agreed on by both ends."""
     return RemoteMedia(
         host,
         port,
@@ -93,7 +93,7 @@ def remote_of(payload: Payload, host: str, port: int, **fields: Any) -> RemoteMe
 
 
 async def send(plan: dict[str, Any]) -> None:
-    """Speak into every flow at once, through one media process."""
+    """Speak into every flow together, through one media process."""
     process = await MediaProcess.start()
     legs = []
     for flow in plan["flows"]:
@@ -194,7 +194,7 @@ class Ear:
             self.played += self.playout.end()
 
     def delay_ms(self) -> float:
-        """What was waited for, on average over the second half."""
+        """Mean delay over the second half."""
         return 1000 * float(np.mean(self._delays[len(self._delays) // 2 :]))
 
 
@@ -296,7 +296,7 @@ class Side:
         )
 
     def told(self) -> Any:
-        """What it says first."""
+        """First line of its output."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:

@@ -1,7 +1,7 @@
-"""What a large latency log costs to read, to table, to plot, and to write for a trace viewer.
+"""Cost of reading, tabling, plotting and exporting a large latency log.
 
-A log of 100,000 utterances is made up: 2,000 calls of two engines, with gaps, interruptions and
-failures. Each row is the command itself, ``mr-qwen3tts latency LOG …``, in a process of its own,
+The log is synthetic, of 100,000 utterances: 2,000 calls of two engines, with gaps, interruptions
+and failures. Each row is the command, ``mr-qwen3tts latency LOG …``, in a process of its own,
 from its start to its end: *s* on the wall, *CPU s* of all its threads, *MB* the most memory it ever
 held (resident). *Floor* is a loop of ``json.loads`` over the lines, which keeps nothing; pandas and
 polars stand beside it where they are installed, reading the same file into a table of their own.
@@ -46,7 +46,7 @@ PEERS = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one process took."""
+    """Cost of one process."""
 
     wall_s: float
     cpu_s: float

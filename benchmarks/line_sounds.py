@@ -54,11 +54,11 @@ TEXTS: Final = {
 NOISES: Final = (
     *("white", "pink", "babble", "street", "hum", "music", "keys", "coughs", "clicks", "ringing"),
 )
-"""What `noise` makes."""
+"""Kinds of `noise`."""
 
 
 async def speech(texts: Sequence[str], voice: str = "en-us+f1", speed: float = 1.0) -> list[Sound]:
-    """eSpeak's speech without silence before and after it, in the telephone's band."""
+    """The speech of eSpeak without silence before and after it, in the telephone's band."""
     voices = Voices()
     await voices.say([(text, voice, speed) for text in texts])
     return [band(voices.said[text, voice, speed]) for text in texts]
@@ -78,7 +78,7 @@ async def callers(count: int, chance: np.random.Generator) -> list[Sound]:
 
 
 def babble_of(sounds: Sequence[Sound], seconds: float, chance: np.random.Generator) -> Sound:
-    """Eight people at once, out of these utterances."""
+    """Eight people together, out of these utterances."""
     length = round(seconds * RATE_HZ)
     total = np.zeros(length)
     for _ in range(8):
@@ -94,7 +94,7 @@ def band(sound: Sound) -> Sound:
 
 
 def level_of(sound: Sound) -> float:
-    """Of the active speech in it, dB of full scale."""
+    """Level of the active speech in it, dB of full scale."""
     power = _powers(sound, FRAME)
     if not len(power) or power.max() <= 0:
         return -120.0
@@ -110,8 +110,10 @@ def at_level(sound: Sound, dbfs: float) -> Sound:
 
 
 def voiced_from_to(sound: Sound, below_db: float = 20.0) -> tuple[int, int]:
-    """First and last sample of a clean utterance that is not ``below_db`` below its level: what a
-    listener would call its beginning and end. In steps of 5 ms."""
+    """First and last sample not ``below_db`` below a clean utterance's level.
+
+    Its beginning and end to a listener; in steps of 5 ms.
+    """
     step = RATE_HZ // 200
     power = _powers(sound, step)
     loud = np.flatnonzero(10 * np.log10(power + 1e-12) > level_of(sound) - below_db)
@@ -177,7 +179,7 @@ def on_the_line(sound: Sound) -> Samples:
 
 @dataclass
 class EchoPath:
-    """How what we send comes back: a hybrid's response, so many dB below, so much later.
+    """Echo of sent audio: a hybrid's response, dB below and seconds later.
 
     ``push`` takes sent samples (int16) in order and returns as many of the echo. ``coded``: it
     passes through mu-law once more. ``room_ms``: a loudspeaker telephone's, with a decaying tail.

@@ -35,8 +35,11 @@ def fixed_buffer(packets: list[tuple[float, bytes]], payload: Payload) -> Sample
 
 
 def aiortc_buffer(packets: list[tuple[float, bytes]], payload: Payload) -> Samples:
-    """aiortc's jitter buffer as its receiver makes it (16 packets, 4 before the first), and a
-    player that takes a frame each 20 ms and plays silence when there is none."""
+    """Play through the jitter buffer of aiortc, as its receiver makes it.
+
+    It has 16 packets, 4 before the first; a player takes a frame each 20 ms and plays silence
+    when there is none.
+    """
     from aiortc.jitterbuffer import JitterBuffer
     from aiortc.rtp import RtpPacket
 

@@ -2,8 +2,8 @@
 
 Every trace is a call of many utterances (traces.py), each with arrivals of its own; *warm* leaves
 the first ten out. Beside the adaptive policy: the usual prebuffer of a fixed size, the usual sender
-that makes up for lost time at once ("catch-up"), and two oracles with hindsight: the least wait of
-each utterance, and the least single wait that serves the whole trace.
+that makes up for lost time immediately ("catch-up"), and two oracles with hindsight: the least wait
+of each utterance, and the least single wait that serves the whole trace.
 
 Twenty kinds of trace. A *dry spell* is a hole in the speech; a *stall* is a run of arrivals by
 which a playout from the first arrival on falls behind further than before (`traces.stalls`).
@@ -41,7 +41,7 @@ BUSY = 0.02  # share of wake-ups that come 1 to 150 ms late in the runs with a b
 
 
 class FixedPrebuffer:
-    """The usual rule: start, and start again after a dry spell, once so much is queued."""
+    """The usual rule: start, and start again after an underrun, once this much is queued."""
 
     def __init__(self, wanted_s: float) -> None:
         self._wanted = wanted_s - 1e-9
@@ -72,7 +72,7 @@ class FixedPrebuffer:
 
 @dataclass
 class Result:
-    """What happened to one utterance."""
+    """Result of one utterance."""
 
     wait: float
     """First speech slot after the first arrival, seconds."""
@@ -143,7 +143,7 @@ def play(utterances: list[Utterance], policy: Filling, rng: random.Random, busy:
 
 
 def catch_up(utterances: list[Utterance], prebuffer_s: float = 0.04) -> Run:
-    """Absolute deadlines against what was sent: whatever is owed after a dry spell goes at once."""
+    """Absolute deadlines against what was sent: after an underrun the rest goes immediately."""
     run = Run([])
     for utterance in utterances:
         arrivals = [chunk.at for chunk in utterance for _ in range(chunk.frames)]
@@ -178,7 +178,7 @@ def over(wait_s: float, oracle_s: float = 0.0) -> float:
 
 
 def fair(utterance: Utterance) -> bool:
-    """Whether a permitted wait would have avoided every hole."""
+    """True if a permitted wait would have avoided every gap."""
     return least_wait(utterance) <= CEILING_S
 
 

@@ -1,4 +1,4 @@
-"""How exactly calls are paced: lateness against the ideal 20 ms grid, gaps, drift, CPU.
+"""Precision of pacing: lateness against the ideal 20 ms grid, gaps, drift, CPU.
 
 A receiver in a process of its own reads the kernel's time stamps of what is sent. The media
 process is fed through its rings by this process, once idle and once with a Python thread that burns

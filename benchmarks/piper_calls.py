@@ -141,7 +141,7 @@ async def started(engine: Speaking) -> AsyncIterator[int]:
 
 
 async def level(engine: Speaking, pid: int, calls: int, seconds: float) -> tuple[Tally, float]:
-    """So many calls for a while; the worker's processor time."""
+    """Concurrent calls for a while; the worker's processor time."""
     tally, used = Tally(), cpu_s(pid)
     until = time.monotonic() + seconds
     async with asyncio.TaskGroup() as group:

@@ -19,7 +19,7 @@ no partial commands. *Before the end*: the first frame came before the sentence'
 *Two commands*: a turn of two ``speak`` commands, 40 ms a token, with eSpeak NG's voice; the longest
 silence that the caller hears within it, which is where the second one begins.
 
-With ``--calls``: so many calls at once for ``--seconds``, each with sentences of its own. What each
+With ``--calls``: concurrent calls for ``--seconds``, each with sentences of its own. What each
 caller heard is compared with what the engine said for this call, and the host's memory is watched.
 """
 
@@ -60,14 +60,14 @@ TWO_COMMANDS = (
 TWO_TOKEN_MS = 40
 GAP_S = 0.1
 HEARD_FRAMES = 250
-"""Of each reply so much is listened to, 5 s; then it is stopped."""
+"""Frames listened to of each reply, 5 s; then it is stopped."""
 QUICK_FRAMES = 140
 TURNS = 25
-"""Of each agent with each engine; half as many of the one that waits for the end."""
+"""Turns of each agent with each engine; half as many of the agent that waits for the end."""
 QUICK_TURNS = 2
 ENGINES = ("embedded", "tiny")
 TWO_ENGINE = "embedded"
-"""Of the turns with two commands: the tiny checkpoint has no end of a sentence."""
+"""Engine of the turns with two commands: the tiny checkpoint has no end of a sentence."""
 
 MODES = ("json", "xml")
 OPTIONS = {"MR_QWEN3TTS_MODE": "auto"}
@@ -87,7 +87,7 @@ class Turn:
     """From the model's first token to the first frame at the telephony plugin."""
     words: float
     throttle: float
-    """Of that, how long the first word of the last partial command waited for it in the host."""
+    """Part of that for which the last partial's first word waited in the host."""
     engine: float
     ours: float
     before_end: bool
@@ -119,7 +119,7 @@ def taken_apart(
     before = partials[-2][1] if len(partials) > 1 else 0
 
     def written(count: int) -> float:
-        """When so much of the sentence was there."""
+        """Time at which this part of the sentence was there."""
         length = 0
         for at, more in tokens:
             length += more
@@ -248,7 +248,7 @@ def show(bench: Bench, engine: str, results: Mapping[str, Sequence[Turn]]) -> No
 
 
 async def talk(bench: Bench, folder: Path, calls: int, seconds: float) -> dict[str, float]:
-    """Many calls at once; what of it belongs to the closing line."""
+    """Many concurrent calls; what of it belongs to the closing line."""
     server = SpeechServer(folder / "speech")
     try:
         host = Host.install(folder / "many", {"MR_QWEN3TTS_URL": server.url})

@@ -57,7 +57,7 @@ Samples = NDArray[np.int16]
 
 @dataclass
 class Tally:
-    """What came of some turns."""
+    """Results of some turns."""
 
     words: int = 0
     wrong: int = 0
@@ -117,7 +117,7 @@ class Clock:
 
 
 class CountedModel:
-    """A worker as `RecognitionQueue` has it: computes at once, and answers when the clock has gone as far."""
+    """A worker as `RecognitionQueue` has it: computes immediately, answers by the clock."""
 
     def __init__(self, model: WhisperModel, clock: Clock) -> None:
         self.on_gone: Callable[[], None] = lambda: None
@@ -153,7 +153,7 @@ class CountedModel:
         return answer
 
     async def idle(self) -> None:
-        """When a piece that was given up is left."""
+        """Note the end of a piece that was given up."""
         await self._until(self._free_at)
 
     async def close(self) -> None:
@@ -184,7 +184,7 @@ class Caller:
 
     def __init__(self, recognition: Recognition, now: Callable[[], float]) -> None:
         self.done_at = 0.0
-        """When the last turn's text was there."""
+        """Time of the last turn's text."""
         self._now = now
         self.core = SpeechDetectionCore(ListenSettings(), 0.0)
         self.recognition = recognition
@@ -265,7 +265,7 @@ async def simulated(
 
 
 def whole(sounds: Sequence[tuple[Prompt, Samples, float]], hear: Callable[[Samples], str]) -> Tally:
-    """Each turn at once, by any function of 16 kHz samples."""
+    """Each turn in one batch, by any function of 16 kHz samples."""
     tally = Tally()
     for prompt, sound, last in sounds:
         turn = up(sound)[round((BEFORE_S - 0.3) * HEARD_HZ) : round((last + 0.3) * HEARD_HZ)]

@@ -2,8 +2,8 @@
 
 Sentences of the embedded voice, in µ-law, cross a line without loss: packets of 20 ms with
 timestamps (SIP), or messages of 100 ms without them, in order, as TCP gives them (stream). What
-`AudioDecoder` or `StreamDecoder` makes of them goes into `RecordingTracks`, and beside it through the
-playout of a live listener, which kept the recordings before. Each word (sound between pauses of
+`AudioDecoder` or `StreamDecoder` makes of them goes into `RecordingTracks`, and beside it through
+the playout of a live listener, which kept the recordings before. Each word (sound between pauses of
 80 ms) is put over what was recorded where it fits best; its SNR is against what was sent, at most
 99 dB = the same to the sample.
 
@@ -50,12 +50,12 @@ ORIGIN = 50.0
 PAUSE_S = 0.7
 SILENT_PEAK = 16
 REACH = round(0.3 * RATE)
-"""How far beside its place a word is looked for."""
+"""Distance from its place within which a word is searched."""
 MOST_DB = 99.0
 
 
 class Line(NamedTuple):
-    """What happens between the caller and us."""
+    """Path between the caller and us."""
 
     name: str
     stream: bool = False
@@ -79,7 +79,7 @@ LINES = (
 
 
 def crossed(line: Line, payloads: list[bytes]) -> list[HeardFrame]:
-    """What is heard of these packets, each in its time."""
+    """Audio heard of these packets, each in its time."""
     chance, heard, last = random.Random(line.name), list[HeardFrame](), 0.0
     sip, stream = AudioDecoder({PCMU.payload_type: PCMU}), StreamDecoder()
     together = 5 if line.stream else 1
@@ -110,7 +110,7 @@ def recorded(heard: list[HeardFrame]) -> Samples:
 
 
 def live(heard: list[HeardFrame]) -> Samples:
-    """What a live listener hears, at its place."""
+    """Audio at a live listener, at its place."""
     playout, played, waiting = Playout(RATE), list[HeardFrame](), list(heard)
     for tick in range(round((heard[-1].at - ORIGIN + 0.5) * 50)):
         now = ORIGIN + tick * 0.02
@@ -122,7 +122,7 @@ def live(heard: list[HeardFrame]) -> Samples:
 
 
 def words(pcm: Samples) -> list[tuple[int, int]]:
-    """Where there is sound: runs with pauses of 80 ms between them."""
+    """Runs of audio, with pauses of 80 ms between them."""
     loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > SILENT_PEAK)
     ends = np.flatnonzero(np.diff(loud) > 0.08 * RATE)
     starts = [int(loud[0]), *(int(loud[end + 1]) for end in ends)]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 PTIME_S = 0.02
 TICKS = 160
-"""Of 20 ms at 8 kHz."""
+"""Timestamp ticks of 20 ms at 8 kHz."""
 HEADER = struct.Struct("!BBHII")
 STAMP = struct.Struct("@qq")
 SO_TIMESTAMPNS = 35
@@ -25,7 +25,7 @@ SO_RCVBUFFORCE = 33
 
 
 class Lateness(NamedTuple):
-    """What a run looked like at the receiver; times in ms."""
+    """One run at the receiver; times in ms."""
 
     calls: int
     packets: int

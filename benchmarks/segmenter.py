@@ -1,4 +1,4 @@
-"""How well sentences are found: ours beside the libraries that are installed, on a table of cases.
+"""Quality of sentence segmentation: ours beside installed libraries, on a table of cases.
 
 ``pip install pysbd sentencex syntok nupunkt blingfire`` adds the peers; none is needed. A library
 splits whole texts only. To stream with one, all but its last sentence are committed after every
@@ -108,7 +108,7 @@ def clean(parts: list[str]) -> list[str]:
 
 
 def streamed(split: Splitter, case: Case) -> list[str]:
-    """What comes out if all but the last sentence is committed after every character."""
+    """Sentences when all but the last is committed after every character."""
     done: list[str] = []
     begin = 0
     for end in range(1, len(case.text) + 1):

@@ -36,7 +36,7 @@ MAGIC = b"\x01\x80tt"
 
 @dataclass(frozen=True)
 class Script:
-    """What a scripted voice does."""
+    """Behaviour of a scripted voice."""
 
     chunks: int
     paced: bool = True
@@ -99,14 +99,14 @@ class ScriptedEngine:
 
 @dataclass
 class Watched:
-    """What became of one request; times are nanoseconds of the monotonic clock."""
+    """Course of one request; times are nanoseconds of the monotonic clock."""
 
     begun: int
     voice: str | None
     last_chunk: int = 0
     ended: int = 0
     recent: list[int] = field(default_factory=list)
-    """When its last few chunks were given."""
+    """Times of its last few chunks."""
     whole: bool = False
 
 
@@ -158,7 +158,7 @@ class WatchedEngine(WrappedEngine):
 
 
 def stamps(data: bytes) -> tuple[int, int] | None:
-    """When the request came and when the chunk that begins here was given out."""
+    """Times of the request and of the chunk that begins here."""
     if len(data) < STAMP.size or data[:4] != MAGIC:
         return None
     _, begun, given = STAMP.unpack_from(data)

@@ -3,8 +3,8 @@
 Utterances begin at random moments at a mean rate that does not wait for the server (60 % of what it
 was seen to do before), most on standing connections, as calls are. One in ten is cancelled, one in
 twenty stops reading for a while and is cut off, one in twenty vanishes without a word. Those who
-listen play what comes at once: a *gap* is sound that came 20 ms too late. *Refused* ended with an
-error, *lost* did not end.
+listen play what comes immediately: a *gap* is sound that came 20 ms too late. *Refused* ended with
+an error, *lost* did not end.
 
 Memory is the resident memory of the server's process, with the engine in it, before and after,
 each after a garbage collection and with nothing under way.
@@ -43,7 +43,7 @@ LONG = "We are happy that you called, and we will be with you in a moment. " * 2
 BYTES_PER_S = 48_000
 GAP_S = 0.02
 QUICK_S = 4.0
-"""Of load, with ``--quick``."""
+"""Seconds of load, with ``--quick``."""
 CALLS = 16
 PATIENCE_S = 120.0
 SETTINGS = {"first_message_s": 0.0, "idle_s": 0.0}
@@ -60,7 +60,7 @@ each, and is full then (not so with ``--quick``, where that counts as growth).""
 
 @dataclass
 class Outcome:
-    """What became of all utterances."""
+    """Outcome of all utterances."""
 
     counts: Counter[str] = field(default_factory=Counter)
     first_ms: list[float] = field(default_factory=list)
@@ -76,12 +76,12 @@ class Outcome:
 
     @property
     def lost(self) -> int:
-        """Those that did not end as they should."""
+        """Utterances that did not end as they should."""
         return self.counts["lost"] + self.counts["timeout"]
 
     @property
     def refused(self) -> int:
-        """Those that ended with an error."""
+        """Utterances that ended with an error."""
         known = {"done", "cancelled", "slow", "vanished", "lost", "timeout"}
         return sum(count for how, count in self.counts.items() if how not in known)
 
@@ -103,7 +103,7 @@ class Outcome:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """Of some values; nan of none."""
+    """Percentile of some values; nan of none."""
     if len(values) < 2:
         return values[0] if values else float("nan")
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
@@ -119,7 +119,7 @@ class Load:
         self.outcome = Outcome()
 
     async def run(self, utterances: int, rate: float, *, kind: bool = True) -> None:
-        """So many, at a mean rate a second; ``kind``: none but listeners."""
+        """Run utterances at a mean rate a second; ``kind``: none but listeners."""
         async with asyncio.TaskGroup() as tasks:
             due = time.monotonic()
             for number in range(utterances):
@@ -197,8 +197,10 @@ async def capacity(calls: Sequence[SpeechPeer], seconds: float) -> float:
 
 
 async def vanishing(server: ServerProcess, times: int) -> tuple[list[float], list[float], int]:
-    """Milliseconds until the place of a client that vanished is free; those between two chunks
-    while nobody vanishes; chunks that were made for nobody, at most."""
+    """Milliseconds until a vanished client's place is free.
+
+    Also those between two chunks meanwhile, and the most chunks made without a listener.
+    """
     freed: list[float] = []
     steps: list[float] = []
     wasted = 0

@@ -1,9 +1,9 @@
-"""What the server adds to an engine: to the first chunk, to every chunk, in memory and work.
+"""Overhead of the server over an engine: to the first chunk, to every chunk, in memory and work.
 
 Two processes serve the same engine: the whole server with our own protocol, and the bare engine
 behind a plain TCP socket, which writes each chunk as it comes. Lean clients in a third process
 speak to both in turn. The engine works by the clock: it gives a chunk of 80 ms to all its requests
-at the same step, as a batch on a GPU does, so that chunks of all contexts come at once, which is
+at the same step, as a batch on a GPU does, so that chunks of all contexts come together, which is
 the hardest for a server. Each chunk carries the engine's own times, so the engine's share is taken
 out exactly:
 
@@ -60,7 +60,7 @@ async def keep_speaking(
 
 
 async def round_of(peers: Sequence[Peer], contexts: int, seconds: float, voice: str | None) -> Any:
-    """All contexts at once for a while; contexts are spread over the peers."""
+    """All contexts concurrently for a while; contexts are spread over the peers."""
     until = time.monotonic() + seconds
     speaks = itertools.islice(itertools.cycle(peers), contexts)
     rounds = await asyncio.gather(
@@ -73,7 +73,7 @@ async def round_of(peers: Sequence[Peer], contexts: int, seconds: float, voice: 
 
 
 class Samples:
-    """What was added, in milliseconds."""
+    """Added times, in milliseconds."""
 
     def __init__(self) -> None:
         self.first: list[float] = []

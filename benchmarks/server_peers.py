@@ -24,9 +24,9 @@ class Heard:
 
     asked: int = field(default_factory=time.monotonic_ns)
     chunks: list[tuple[int, int, int]] = field(default_factory=list)
-    """Of each chunk: when its request came to the engine, when the engine gave it, when it came."""
+    """Times of each chunk: request at the engine, output of the engine, arrival."""
     arrivals: list[tuple[int, int]] = field(default_factory=list)
-    """Of each message with sound: when it came, and its bytes."""
+    """Arrival time and bytes of each message with audio."""
     ended: str | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -261,8 +261,10 @@ class SpeechPeer(asyncio.Protocol):
 async def http_first(
     port: int, body: dict[str, object], accept: str
 ) -> tuple[float, float, float | None]:
-    """A new HTTP connection: milliseconds to connect, from then to the first sound, and that
-    without what the engine took for it."""
+    """Times of a new HTTP connection, in milliseconds.
+
+    To connect, from then to the first audio, and that without the engine's time.
+    """
     began = time.monotonic_ns()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     connected = time.monotonic_ns()

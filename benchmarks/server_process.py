@@ -73,8 +73,11 @@ class ServerProcess:
                 await process.wait()
 
     async def ask(self, question: str) -> dict[str, Any]:
-        """``stats``: see ``_stats``; ``load``: what is under way; ``profile``, later ``profiled``:
-        a table of where the time went."""
+        """Ask the process for ``stats``, ``load`` or ``profile``.
+
+        ``stats``: see ``_stats``; ``load``: work under way; ``profile``, later ``profiled``: a
+        table of time.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(question.encode() + b"\n")

@@ -49,7 +49,7 @@ NO_SERVER = "ws://127.0.0.1:1/v1/speech"
 
 @dataclass
 class Seen:
-    """What one rate showed."""
+    """Results of one rate."""
 
     rate: int
     buffer: int
@@ -68,7 +68,7 @@ class Seen:
 
     @property
     def whole(self) -> bool:
-        """Whether every call was answered."""
+        """True if every call was answered."""
         return self.answered == self.calls and not self.broken
 
 
@@ -142,7 +142,7 @@ def rows_of(folder: str, name: str) -> list[dict[str, str]]:
 
 
 async def run(rate: int, seconds: float, buffer: int) -> Seen:
-    """One rate, for so long."""
+    """One rate, for a time."""
     sockets.RECEIVE_BYTES = buffer
     calls = int(rate * seconds)
     settings = PhoneSettings(max_calls=calls + 1)

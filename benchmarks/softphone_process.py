@@ -18,7 +18,7 @@ START_S = 30.0
 
 @dataclass(frozen=True)
 class SoftphoneProcess:
-    """What is known of it."""
+    """Process with its page."""
 
     url: str
     """The page's address with its token."""
@@ -31,12 +31,12 @@ class SoftphoneProcess:
 
     @property
     def port(self) -> int:
-        """Where the page is served."""
+        """Port of the page."""
         return urlsplit(self.url).port or 0
 
     @property
     def token(self) -> str:
-        """What lets in."""
+        """Token of access."""
         return self.url.partition("#token=")[2]
 
 

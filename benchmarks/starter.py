@@ -5,11 +5,11 @@ connection asks for the same text again and again. Rounds alternate:
 
 - *hit*: the text begins with an opening that is kept, and goes on;
 - *miss*: the same request with a seed, for which nothing is kept: the engine makes the clause;
-- *in deltas*: a hit whose text comes in tokens, all at once.
+- *in deltas*: a hit whose text comes in tokens, all in one batch.
 
 Open, text and end are sent in one go; the first sound counts when its message has been read. The
 rest of a hit is waited for, then it is cancelled: *gap* is how much later than the end of the
-opening's sound (played from when it came) the first sound of the rest was there; 0 or less is none.
+opening's sound (played from when it came) the first sound of the rest was there; 0 or less: no gap.
 *step* is the largest change between samples within 5 ms of the joint, beside the 99th percentile of
 the opening's.
 
@@ -45,7 +45,7 @@ OPENING = "One moment, please."
 TEXT = f"{OPENING} I will look that up for you, and then we can talk about the rest."
 HZ = 24_000
 LIMIT_MS = 10.0
-"""What a hit has."""
+"""Time limit of a hit."""
 NEAR = HZ // 200
 REST_S = 0.05
 """Between contexts: the engine is idle when one is opened."""
@@ -58,7 +58,7 @@ class Heard:
     first_ms: float
     """From open to the first sound."""
     gap_ms: float | None
-    """How late the rest was; None where all is one clause."""
+    """Lateness of the rest; None where all is one clause."""
     step: float | None = None
     """Largest change near the joint over the 99th percentile of all."""
 

@@ -103,7 +103,7 @@ class Peer:
             self.loud_came_at.append(now)
 
     def result(self) -> dict[str, Any]:
-        """What came when."""
+        """Arrival times."""
         side = self.side
         return {
             "port": self.port,
@@ -185,7 +185,7 @@ def _known(line: str) -> str:
 
 
 async def main(line: str, url: str, calls: int, seconds: float) -> None:
-    """All calls at once."""
+    """All calls concurrently."""
     peers = [Peer(line) for _ in range(calls)]
     over = over_tcp if line == "audiosocket" else over_websocket
     await asyncio.gather(*(over(peer, url, seconds) for peer in peers))

@@ -8,7 +8,7 @@ again and again.
 *Added* is from the moment the sound is there to its first message at the far end: resampling,
 coding, framing, the sink's wait, and the connection on this machine. *Queue* is the most that ever
 lay unplayed at the far end. *Flush* is from the interruption to the far end's having dropped its
-queue; on AudioSocket, which plays at once, to the last frame that holds sound. *In* is from the
+queue; on AudioSocket, which plays immediately, to the last frame that holds sound. *In* is from the
 caller's sound at the far end to a frame in the program. *CPU* is this process's for a call that
 speaks and listens all the time, and how many of them a core carries by that.
 """
@@ -68,10 +68,10 @@ SETTLE_S = 1.2
 
 @dataclass
 class Told:
-    """What one call's program has noted; seconds of the monotonic clock."""
+    """Notes of one call's program; seconds of the monotonic clock."""
 
     port: int
-    """Of the far end."""
+    """Port of the far end."""
     spoke_at: list[float] = field(default_factory=list)
     interrupted_at: list[float] = field(default_factory=list)
     heard_loud_at: list[float] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Run:
     told: list[Told]
     far_end: list[dict[str, Any]]
     cpu_s: float
-    """Of this process, while all calls were up."""
+    """Processor time of this process, while all calls were up."""
     wall_s: float
 
 
@@ -220,7 +220,7 @@ class Line:
     late: int
     """Messages with sound that came after the far end had dropped its queue."""
     cpu_percent: float
-    """Of a core, for a call."""
+    """Percent of a core, for a call."""
 
     @property
     def row(self) -> list[Any]:

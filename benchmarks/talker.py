@@ -49,7 +49,7 @@ STAMP = struct.Struct("@qq")
 SO_TIMESTAMPNS = 35
 """Not in the socket module; Linux, asm-generic/socket.h."""
 TELL_NS = 40_000_000
-"""What came is told so often."""
+"""Interval of reports."""
 
 
 class Talker:
@@ -72,7 +72,7 @@ class Talker:
         """Each: its id, its samples, how many of them are said."""
         self._echo: EchoPath | None = None
         self._far: dict[int, NDArray[np.int16]] = {}
-        """What came, by the number of the tick at which the phone plays it."""
+        """Packets by the number of the tick at which the phone plays them."""
         self._playing: tuple[int, int] | None = None
         """A timestamp that came, and the tick that it is played at."""
         self._tick = 0
@@ -136,7 +136,7 @@ class Talker:
                 self._far[self._tick_of(timestamp)] = samples
 
     def _tick_of(self, timestamp: int) -> int:
-        """When the phone plays it: on its own clock, a packet behind the one that came first."""
+        """Tick at which the phone plays it: on its own clock, a packet behind the first."""
         if self._playing is not None:
             first, tick = self._playing
             moved = ((timestamp - first + (1 << 31)) % (1 << 32) - (1 << 31)) // FRAME
@@ -170,7 +170,7 @@ class Talker:
         )
         now = time.monotonic_ns()
         if self._to is not None:
-            with contextlib.suppress(OSError):  # nobody hears it any more
+            with contextlib.suppress(OSError):  # no listener any more
                 self._sock.sendto(header + payload, self._to)
         for number in begun:
             self._tell({"said": number, "at": now})
@@ -193,7 +193,7 @@ class Came:
     """A packet that the talker got."""
 
     at: int
-    """When, ns of the monotonic clock."""
+    """Arrival, ns of the monotonic clock."""
     first: int
     """The first sample with sound; -1 = none."""
     last: int
@@ -209,7 +209,7 @@ class Line:
     def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
         self._process = process
         self.port = port
-        """Where it hears, on 127.0.0.1."""
+        """Receiving port, on 127.0.0.1."""
         self.packets: list[Came] = []
         """All that came."""
         self._number = 0
@@ -253,11 +253,11 @@ class Line:
         self._order({"to": port})
 
     def noise(self, samples: NDArray[np.int16] | None) -> None:
-        """What is always heard of the caller's place."""
+        """Set the constant noise of the caller's place."""
         self._order({"noise": _text(np.zeros(0, np.int16) if samples is None else samples)})
 
     def echo(self, down_db: float | None, delay_ms: float = 0.0) -> None:
-        """What comes back of what is sent to the talker."""
+        """Set the echo of audio sent to the talker."""
         self._order({"echo": None if down_db is None else [down_db, delay_ms]})
 
     async def say(self, samples: NDArray[np.int16]) -> int:

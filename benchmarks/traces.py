@@ -258,7 +258,7 @@ def least_wait(chunks: Utterance) -> float:
 
 
 def stalls(chunks: Utterance) -> int:
-    """How often arrivals fall behind a playout that began with the first, each time by more."""
+    """Number of stalls of a playout that began with the first frame, each longer than the last."""
     sent = count = 0
     most = 0.0
     falling_behind = False

@@ -26,20 +26,20 @@ from qwen3tts_phone.sip.endpoint import SipEndpoint
 
 RATE_HZ = 8000
 BREAK_S = 0.45
-"""The agent is silent when no sound has come for so long: its pauses between clauses are shorter.
+"""Pause after which the agent counts as silent: its pauses between clauses are shorter.
 """
 
 
 @dataclass(frozen=True)
 class Place:
-    """How a caller sounds."""
+    """Acoustics of a caller."""
 
     level_dbfs: float
     noise: str = ""
     """A kind of `line_sounds.NOISES`; empty = none."""
     snr_db: float = 0.0
     echo: tuple[float, float] | None = None
-    """What comes back of the agent: so many dB below, so many ms later."""
+    """Echo of the agent: dB below, ms later."""
 
     @property
     def name(self) -> str:
@@ -63,11 +63,11 @@ class Run:
     """Sound of the agent without a break."""
 
     begin: float
-    """When the first packet with sound came."""
+    """Arrival of the first packet with audio."""
     end: float
-    """When the last one did."""
+    """Arrival of the last one."""
     frames: int
-    """From the first sounding packet to the last, both counted; a fade at the end is none."""
+    """From the first sounding packet to the last, both counted, without a fade at the end."""
 
 
 @dataclass
@@ -165,7 +165,7 @@ class Callers:
 
     @contextlib.asynccontextmanager
     async def calling(self, place: Place, seed: int = 1) -> AsyncIterator[Caller]:
-        """One call, answered by nobody yet; it is over with the block."""
+        """One call, not yet answered; it is over with the block."""
         async with Line.open() as line:
             offer = SdpSession("127.0.0.1", line.port).offer()
             sip = await self._endpoint.place(self._phone.uri, offer)
@@ -187,7 +187,7 @@ class Callers:
 
 
 class Babble:
-    """Eight people at once, made when it is known what they say."""
+    """Eight people together, made when it is known what they say."""
 
     sound: NDArray[np.float64] | None = None
 

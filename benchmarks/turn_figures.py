@@ -1,4 +1,4 @@
-"""What the calls of `turns.py` showed: each phrase's silence, stages and words."""
+"""Figures of the calls of `turns.py`: each phrase's silence, stages and words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qwen3tts_speech.latency import Mark, UtteranceRecord
 from tests.agent.endpoint import Request
 
 Middles = dict[tuple[str, str], list[int]]
-"""Of each reply: the middle of each word, samples at 24 kHz."""
+"""Middle of each word of each reply, samples at 24 kHz."""
 
 
 @dataclass
@@ -25,14 +25,14 @@ class Said:
     place: Place
     phrase: Phrase
     over_agent: bool
-    """Whether the agent was speaking."""
+    """True while the agent was speaking."""
     onset_to_silence: float | None = None
     detector: float | None = None
     """From his first voiced sample to the decision."""
     stages: dict[str, float] | None = None
     """Seconds, of the turn that it made."""
     words_off: int | None = None
-    """Of the reply that it stopped."""
+    """Word error of the reply that it stopped."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Talked:
 
     caller: Caller
     over: list[bool] = field(default_factory=list)
-    """Of each phrase: whether it is meant to cut in."""
+    """By phrase, whether it is meant to cut in."""
     turns: list[TurnRecord] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ class Seen:
     splits: int = 0
     """Turns more than there were phrases: a phrase's pause was taken for its end."""
     spoken_s: float = 0.0
-    """How long agents were heard."""
+    """Seconds of agents' speech."""
 
 
 STAGES = (
@@ -71,7 +71,7 @@ STAGES = (
     "and is at the caller's",
 )
 OURS = (2, 4, 6, 7, 8)
-"""Those that are ours."""
+"""Our own stages."""
 
 
 def judge(
@@ -123,7 +123,7 @@ def stages_of(
     requests: dict[str, Request],
     records: Sequence[UtteranceRecord],
 ) -> dict[str, float] | None:
-    """How long each stage of a turn took; None where its reply was not heard."""
+    """Duration of each stage of a turn; None where its reply was not heard."""
     times = turn.times
     names = re.findall(NAME, turn.text)
     request = requests.get(names[-1]) if names else None

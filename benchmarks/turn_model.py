@@ -10,9 +10,9 @@ from qwen3tts_text.segmenter import Segmenter
 from tests.agent.endpoint import Answer, Request, Sleeps, Step
 
 NAME = r"\w+ call \d+ turn \d+"
-"""What the recogniser's script understands of every turn."""
+"""Text of every turn in the recogniser's script."""
 FIRST_S, TOKEN_S = 0.15, 0.02
-"""The model's first words come after so long, each further one after so long."""
+"""Delay of the model's first words, and of each further one."""
 NUMBERS = "one two three four five six seven eight nine ten eleven twelve"
 REPLIES = (
     ("Of course I can help you with that, ", f"{NUMBERS}."),
@@ -47,7 +47,7 @@ class Model:
 
 
 def reply_to(name: str) -> tuple[str, str]:
-    """What the model answers to this turn."""
+    """Answer of the model to this turn."""
     return LONG if name.startswith("long") else REPLIES[int(name.split()[-1]) % len(REPLIES)]
 
 

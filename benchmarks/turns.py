@@ -49,7 +49,7 @@ ECHO_MS = (0.0, 20.0, 60.0, 120.0, 250.0, 500.0)
 ANSWER_S = 10.0
 """A caller who has got no answer by then says the next thing."""
 MOST_S = 60.0
-"""Nothing of one turn takes so long."""
+"""Timeout of every stage of a turn."""
 
 
 AT_ONCE = 4
@@ -57,7 +57,7 @@ AT_ONCE = 4
 
 
 class Bureau:
-    """Where agents answer calls: the phone, the model, the recogniser's script."""
+    """Place where agents answer calls: the phone, the model, the recogniser's script."""
 
     def __init__(self, callers: Callers, endpoint: ChatEndpoint, detector: DetectorName) -> None:
         self._callers = callers
@@ -127,7 +127,7 @@ class Bureau:
 
 
 async def answer_to(caller: Caller, phrase: Phrase) -> float | None:
-    """When the agent's answer begins; None: it did not answer."""
+    """Begin of the agent's answer; None: it did not answer."""
     try:
         async with asyncio.timeout(ANSWER_S):
             return await caller.hears(phrase.end + 0.1)

@@ -52,7 +52,7 @@ NOISE_DBFS = -30.0
 
 @dataclass
 class Tally:
-    """What came of some calls."""
+    """Results of some calls."""
 
     onset_ms: list[float] = field(default_factory=list)
     end_ms: list[float] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Tally:
     """Onsets before the utterance."""
 
     def row(self) -> list[float]:
-        """onset p50, p95, missed, cut, end p50, p95, early."""
+        """Onset p50, p95, missed, cut, end p50, p95, early."""
         onset, end = self.onset_ms or [float("nan")], self.end_ms or [float("nan")]
         return [
             float(np.percentile(onset, 50)),

@@ -1,16 +1,16 @@
-"""How soon a browser hears the voice, and how whole: WebRTC beside the same sentence over SIP.
+"""Latency and loss of the voice in a browser: WebRTC beside the same sentence over SIP.
 
 The speech server, the softphone and a headless Chromium are processes of their own; the sentence is
 put into the page's box. Over SIP a phone of ours says it to another one. Measured is from the
 ``context.open`` at the speech server's client (the mark ``request_sent`` of the latency log) to the
-first audible sample: on the wire (``first_audible_wire``), and at the ear. The ear of WebRTC is
-behind Chromium's jitter buffer (`MediaStreamTrackProcessor`), that of SIP behind the adaptive
+first audible sample: on the wire (``first_audible_wire``), and at the listener. That of WebRTC
+is behind Chromium's jitter buffer (`MediaStreamTrackProcessor`), that of SIP behind the adaptive
 jitter buffer of ``call.audio(steady=True)``; neither has a sound card, which adds its own.
 
 The softphone's clock is CLOCK_MONOTONIC of this machine. The page's is tied to it by asking the
 page for its time, 30 times; the quickest answer counts, and half its round trip is the uncertainty.
 
-*Concealed* are samples that Chromium made up while the sentence was spoken, without those of
+*Concealed* are samples that Chromium concealed while the sentence was spoken, without those of
 silence (getStats: ``concealedSamples - silentConcealedSamples``). *Jitter buffer* is
 ``jitterBufferDelay / jitterBufferEmittedCount`` of the same time.
 
@@ -50,7 +50,7 @@ SENTENCE = "Good morning, how can I help you? The line is open, and I am listeni
 PINGS = 30
 WARM_SENTENCES = 2
 PAUSE_S = 0.7
-"""Between two sentences: the ear is quiet again."""
+"""Between two sentences: the listener has silence again."""
 
 
 @dataclass
@@ -61,17 +61,17 @@ class Heard:
     wire: list[float] = field(default_factory=list)
     """The first audible frame was sent."""
     ear: list[float] = field(default_factory=list)
-    """The first audible sample was at the ear."""
+    """Time of the first audible sample at the listener."""
     buffer_ms: list[float] = field(default_factory=list)
     """Mean wait of a sample in the jitter buffer."""
     concealed: int = 0
-    """Samples that were made up, of all sentences."""
+    """Concealed samples of all sentences."""
     samples: int = 0
     """All that were played meanwhile."""
     skipped: int = 0
     """Slots that passed unsent."""
     rate_hz: int = 48_000
-    """Of the samples that are counted."""
+    """Rate of the counted samples."""
 
 
 # --- WebRTC
@@ -104,7 +104,7 @@ def newest(log: Path, count: int) -> UtteranceRecord | None:
 
 
 def spoken_before(log: Path) -> int:
-    """How many utterances it has."""
+    """Number of utterances so far."""
     return len(list(read_log(log))) if log.exists() else 0
 
 
@@ -117,7 +117,7 @@ async def written(log: Path, count: int) -> UtteranceRecord:
 
 
 async def counters(visit: Visit) -> dict[str, float]:
-    """Of the sound that the page receives."""
+    """Counters of the audio that the page receives."""
     while not (every := await visit.stats("inbound-rtp")):  # noqa: ASYNC110 - the page's
         await asyncio.sleep(0.05)
     found = every[0]
@@ -168,7 +168,7 @@ async def in_the_browser(
 
 
 async def first_audible(call: PhoneCall) -> float:
-    """When the first audible sample of a call is played behind its jitter buffer (monotonic, s)."""
+    """Playout time of a call's first audible sample, behind its jitter buffer (monotonic, s)."""
     async for frame in call.audio(steady=True):
         loud = np.flatnonzero(np.abs(frame.samples.astype(int)) >= AUDIBLE * 32767)
         if len(loud):

@@ -29,7 +29,7 @@ from qwen3tts_wire.errors import SpeechError
 FRAME_S = 0.08
 SAMPLE_RATE = 24_000
 TOKENS_PER_S = 4
-"""Of speech; the length of an utterance's text."""
+"""Tokens a second of speech; the length of an utterance's text."""
 CHARS_PER_TOKEN = 4
 PREBUFFER_S = 0.04
 SENTENCE = "We are happy that you called, and will be with you in a moment. "
@@ -87,7 +87,7 @@ class Call:
     asked: float
     lead: PlayoutLead | None
     heard: list[tuple[float, int]] = field(default_factory=list)
-    """When so many samples arrived."""
+    """Arrival times of samples."""
     marks: dict[str, float] = field(default_factory=dict)
     error: SpeechError | None = None
     over: threading.Event = field(default_factory=threading.Event)
@@ -127,7 +127,7 @@ class Call:
         return 1e3 * (self.audible(silent)[0][0] - self.asked)
 
     def has_gap(self, silent: int) -> bool:
-        """Whether a listener who waits PREBUFFER_S after the first sound ever has nothing."""
+        """True if a listener who waits PREBUFFER_S after the first audio ever has nothing."""
         heard = self.audible(silent)
         start, played = heard[0][0] + PREBUFFER_S, 0
         for at, samples in heard:

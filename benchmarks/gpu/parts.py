@@ -1,4 +1,4 @@
-"""How long the parts of a frame step take, beside the time that reading their weights takes."""
+"""Times of a frame step's parts, beside the time of reading their weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qwen3tts_engine.qwen3.model.step import sampling_inputs
 
 Work = Callable[[], None]
 POSITION = 150
-"""Of the talker's sequence where steps are measured: mid-utterance."""
+"""Position of the talker's sequence where steps are measured: mid-utterance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,10 @@ def bandwidth(device: torch.device, size: int) -> float:
 
 
 def timed(work: Work, device: torch.device, runs: int) -> float:
-    """Seconds of one run, the median of five lots: launched one after the other, waited for at the
-    end of a lot."""
+    """Seconds of one run, the median of five lots.
+
+    Each lot is launched run after run and waited for at its end.
+    """
     for _ in range(2):
         work()
     lots = []
@@ -150,7 +152,7 @@ def part_times(runner: Runner, rows: int, backend: GraphBackend, runs: int) -> d
 
 
 def profile(runner: Runner, rows: int, lines: int = 25) -> None:
-    """Where the time of each part goes, by kernel."""
+    """Time of each part, by kernel."""
     device = runner.model.device
     activities = [torch.profiler.ProfilerActivity.CPU]
     sort = "self_cpu_time_total"

@@ -74,7 +74,7 @@ def _is_number(word: str) -> bool:
 
 
 def _number(found: Sequence[str], at: int) -> tuple[int, int]:
-    """A number in words that begins here, and how many words it has; 0 words: there is none."""
+    """A number in words that begins here, and how many words it has; 0 words: no number."""
     below, used = _below_hundred(found, at)
     if not used:
         return 0, 0
