@@ -71,8 +71,8 @@ async def test_an_agents_callers_are_refused_as_well_and_taken_when_the_server_i
         call = await caller.dial(phone.uri)
         with pytest.raises(CallRefused):
             await call.answered()
-        assert phone.link._failure is not None
-        phone.link._failure = (phone.link._failure[0], -1e9)
+        assert phone.link.connections[0].failed_at is not None
+        phone.link.connections[0].failed_at = -1e9
         async with running_server(EmbeddedEngine(), host="127.0.0.1", port=port):
             call = await caller.dial(phone.uri)
             await call.answered()

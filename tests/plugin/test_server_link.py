@@ -11,7 +11,7 @@ from mr_qwen3tts.connection import LinkState, ServerLink
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import ConnectionLost
 from tests.fakes import FakeClock, settle
-from tests.plugin.link_parties import MAIN, OTHER, Servers
+from tests.speech.speech_servers import MAIN, OTHER, Servers
 
 
 class World:
@@ -246,3 +246,52 @@ async def test_who_stops_waiting_leaves_nothing_behind() -> None:
         asking.cancel()
         await asyncio.wait([asking])
         assert not world.link._waiters
+
+
+# --- a server that takes text and sends no sound
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qwen3tts_speech.link.FIRST_WITHIN_S", 0.05)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_server_that_answers_and_sends_no_sound_is_an_outage_until_it_sends_some() -> None:
+    async with kept(MAIN) as world:
+        assert await world.link.outage() is None
+        world.link.stalled(at_once(world.link))
+        await settle()
+        assert world.link.state.up
+        found = await world.link.outage()
+        assert isinstance(found, ConnectionLost)
+        assert "sends no sound" in str(found)
+        client = world.servers.made[-1]
+        assert [each.cancelled_at for each in client.contexts] == [[0]]
+        client.mute = False
+        await world.clock.advance(2.0)
+        assert await world.link.outage() is None
+        assert await world.link.outage() is None
+        assert len(client.contexts) == 2, "it is heard: no further word is asked for"
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_mute_server_is_no_outage_while_the_fallback_speaks() -> None:
+    async with kept(MAIN, OTHER, fallback=True) as world:
+        world.link.stalled(at_once(world.link))
+        await settle()
+        assert await world.link.outage() is None
+        assert not any(each.contexts for each in world.servers.made), "no word is asked for"
+        world.link.stalled(at_once(world.link))
+        await settle()
+        assert isinstance(await world.link.outage(), ConnectionLost)
+
+
+async def test_while_no_server_is_up_the_outage_is_known_without_an_attempt() -> None:
+    async with kept(MAIN) as world:
+        await world.clock.advance(2)
+        world.servers.lose(MAIN)
+        await settle()
+        attempts = world.servers.attempts[MAIN]
+        assert "has gone" in str(await world.link.outage())
+        assert world.servers.attempts[MAIN] == attempts

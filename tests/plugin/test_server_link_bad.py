@@ -187,6 +187,26 @@ async def test_a_context_that_is_never_answered_ends_and_the_next_is_on_another_
         await until(lambda: len(server.connections) == 1)
 
 
+async def test_a_server_that_stays_mute_is_an_outage_for_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("qwen3tts_speech.link.FIRST_WITHIN_S", 0.5)
+    monkeypatch.setattr("qwen3tts_speech.link.FRESH_S", 0.0)
+    server = Server(accepts)
+    async with server.running(), calling(server.url) as caller:
+        await caller.is_up()
+        assert await caller.link.outage() is None
+        await caller.fails(ConnectionLost)
+        await caller.is_up()
+        outage = await caller.link.outage()
+        assert outage is not None
+        assert "sends no sound" in str(outage)
+        monkeypatch.setattr("qwen3tts_speech.link.FIRST_WITHIN_S", 10.0)
+        server.manner = speaks
+        assert await caller.link.outage() is None
+        assert (await caller.hears()).heard == TEXT
+
+
 async def test_sound_that_stops_in_the_middle_is_played_and_the_rest_is_known() -> None:
     server = Server()
     server.manners = [half]
@@ -455,7 +475,7 @@ async def test_each_word_is_one_message_in_one_write_at_once() -> None:
         utterance = caller.speaker.say(source())
         words.put_nowait("one")
         await until(lambda: server.texts() == ["one"])
-        tap = client._socket.transport = Tap(client._socket.transport)
+        tap = client._connection.socket.transport = Tap(client._connection.socket.transport)
         for count, word in enumerate((" two", " three", " four"), 2):
             words.put_nowait(word)
             await until(lambda count=count: len(server.texts()) == count)  # type: ignore[misc]

@@ -18,8 +18,8 @@ from qwen3tts_pacer.slot import Frame, Slot
 from qwen3tts_speech.line import VoiceOptions
 from qwen3tts_speech.sink import PacerSink
 from tests.fakes import FakeClock, settle
-from tests.plugin.link_parties import MAIN, OTHER, Servers
 from tests.speech.fakes import FakeClient
+from tests.speech.speech_servers import MAIN, OTHER, Servers
 from tests.wire.pair import GREETING
 
 
@@ -209,9 +209,7 @@ async def test_what_another_plugin_says_while_the_model_writes_is_not_the_models
         other = plugin.speak("One moment please.", None, here, {})
         others = asyncio.create_task(other) if where == "in a task of its own" else None
         if others is None:
-            waiting = asyncio.create_task(answer_all())
             await other
-            await waiting
         else:
             await settle(20)
         await partial("Good morning to you all.")
@@ -221,7 +219,7 @@ async def test_what_another_plugin_says_while_the_model_writes_is_not_the_models
             await others
 
     async def answer_all() -> None:
-        for _ in range(200):
+        while not running.done():
             await settle(10)
             for each in clients[MAIN].contexts:
                 if each.ended and not each.cancelled_at and each not in answered:

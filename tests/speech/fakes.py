@@ -98,6 +98,8 @@ class FakeClient:
         self.contexts: list[FakeContext] = []
         self.options: list[dict[str, Any]] = []
         self.closed = False
+        self.connected = True
+        self.idle = True
         self.draining = asyncio.Event()
         self.clock_offset_s = 0.0
         self.rtt_s = 0.001

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from qwen3tts_speech.link import SPARE, SpeechLink
 from qwen3tts_wire.messages import Limits
+from tests.fakes import FakeClock
 from tests.speech.fakes import FakeClient
 
 MOST = 5
@@ -17,7 +18,8 @@ class Server:
 
     def __init__(self) -> None:
         self.clients: list[FakeClient] = []
-        self.link = SpeechLink("ws://test", connect=cast(Any, self._connect))
+        self.clock = FakeClock()
+        self.link = SpeechLink("ws://test", connect=cast(Any, self._connect), clock=self.clock)
 
     async def _connect(self, url: str) -> FakeClient:
         client = FakeClient()
@@ -72,3 +74,17 @@ async def test_all_are_closed_at_the_end() -> None:
     await server.leased(2 * MOST)
     await server.link.close()
     assert all(client.closed for client in server.clients)
+
+
+async def test_a_draining_connection_is_closed_once_its_utterances_have_ended() -> None:
+    server = Server()
+    (first, _) = await server.leased(2)
+    first.draining.set()
+    (third,) = await server.leased(1)
+    assert third is not first
+    server.link.release(cast(Any, first))
+    await server.clock.advance(60)
+    assert (first.closed, third.closed) == (False, False)
+    server.link.release(cast(Any, first))
+    await server.clock.advance(1)
+    assert (first.closed, third.closed) == (True, False)

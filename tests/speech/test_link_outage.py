@@ -68,8 +68,8 @@ class Client(FakeClient):
 
 def stale(link: SpeechLink) -> None:
     """The last failure has become old."""
-    assert link._failure is not None
-    link._failure = (link._failure[0], -1e9)
+    assert link.connections[0].failed_at is not None
+    link.connections[0].failed_at = -1e9
 
 
 async def test_a_link_that_was_never_used_knows_of_no_outage() -> None:
@@ -105,7 +105,7 @@ async def test_a_server_that_is_back_is_found_by_the_next_who_asks() -> None:
     server.returns()
     stale(server.link)
     assert await server.link.outage() is None
-    assert server.link._failure is None
+    assert server.link.connections[0].error is None
 
 
 async def test_a_first_attempt_that_failed_is_an_outage() -> None:

@@ -76,8 +76,8 @@ async def test_a_carriers_webhook_gets_503_and_retry_after(tmp_path: Path) -> No
         async with running_server(
             EmbeddedEngine(), host="127.0.0.1", port=int(url.rsplit(":", 1)[1].partition("/")[0])
         ):
-            assert streams.link._failure is not None
-            streams.link._failure = (streams.link._failure[0], -1e9)
+            assert streams.link.connections[0].failed_at is not None
+            streams.link.connections[0].failed_at = -1e9
             assert (await http.get("/twilio/answer")).status_code == 200
         await streams.link.close()
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import cast
+from typing import Any, cast
 
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
+from tests.speech.fakes import FakeContext
 from tests.wire.pair import GREETING
 
 MAIN, OTHER = "ws://main/v1/speech", "ws://other/v1/speech"
 
 
 class Client:
-    """A connection, as far as an upkeep looks at it."""
+    """A client, as far as a connection looks at it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -23,6 +24,9 @@ class Client:
         self.idle = True
         self.closed = False
         self.elsewhere = False
+        self.contexts: list[FakeContext] = []
+        self.mute = True
+        """Whether its server takes text and sends no sound."""
         self._gone = asyncio.Event()
         self._found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -48,6 +52,13 @@ class Client:
     async def ready(self) -> None:
         if not self.connected:
             await asyncio.shield(self._found)
+
+    async def open(self, **options: Any) -> FakeContext:
+        self.contexts.append(context := FakeContext())
+        if not self.mute:
+            context.start()
+            context.sound(20)
+        return context
 
     async def close(self) -> None:
         self.closed = True

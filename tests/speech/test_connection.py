@@ -7,33 +7,33 @@ from typing import Any, cast
 
 import pytest
 
-from mr_qwen3tts.connection import ConnectionSupervisor
+from qwen3tts_speech.link import SpeechConnection
 from qwen3tts_wire.errors import BadRequest, ConnectionLost
 from tests.fakes import FakeClock, settle
-from tests.plugin.link_parties import MAIN, Client, Servers
+from tests.speech.speech_servers import MAIN, Client, Servers
 
 
 @pytest.fixture(autouse=True)
 def _no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mr_qwen3tts.connection.random.random", lambda: 0.0)
+    monkeypatch.setattr("qwen3tts_speech.link.random.random", lambda: 0.0)
 
 
 class World:
-    """An upkeep, what it connects to, and what it told."""
+    """An connection, what it connects to, and what it told."""
 
     def __init__(self, *there: str) -> None:
         self.servers = Servers(*there)
         self.clock = FakeClock()
         self.told: list[bool] = []
-        self.upkeep = ConnectionSupervisor(
+        self.connection = SpeechConnection(
             MAIN,
             self.servers.connect,
             clock=self.clock,
-            on_change=lambda: self.told.append(self.upkeep.up),
+            on_change=lambda: self.told.append(self.connection.up),
         )
 
     def up(self) -> bool:
-        return self.upkeep.up
+        return self.connection.up
 
     def client(self) -> Client:
         return self.servers.made[-1]
@@ -48,10 +48,10 @@ class World:
 async def kept(*there: str) -> AsyncIterator[World]:
     tasks = asyncio.all_tasks()
     world = World(*there)
-    world.upkeep.start()
+    world.connection.keep()
     await settle()
     yield world
-    await world.upkeep.close()
+    await world.connection.close()
     await settle()
     assert asyncio.all_tasks() == tasks
     assert all(client.closed for client in world.servers.made)
@@ -62,10 +62,10 @@ async def test_it_connects_and_tells_so_with_the_voice(caplog: pytest.LogCapture
     async with kept(MAIN) as world:
         assert f"the voice: {world.client().session.model}" in caplog.text
         assert world.up()
-        assert world.upkeep.client == cast(Any, world.client())
+        assert world.connection.client == cast(Any, world.client())
         assert world.told == [True]
-        assert world.upkeep.error is None
-        world.upkeep.start()
+        assert world.connection.error is None
+        world.connection.keep()
         await settle()
         assert world.servers.attempts[MAIN] == 1
 
@@ -76,12 +76,12 @@ async def test_attempts_in_vain_come_ever_more_rarely_and_never_end() -> None:
         for wait_s in (0.25, 0.5, 1, 2, 4, 8, 15, 15, 15):
             assert await world.attempts_within(wait_s - 0.01) == 0
             assert await world.attempts_within(0.01) == 1
-        assert world.upkeep.attempts == 10
-        assert isinstance(world.upkeep.error, ConnectionLost)
+        assert world.connection.attempts == 10
+        assert isinstance(world.connection.error, ConnectionLost)
         world.servers.there.add(MAIN)
         await world.clock.advance(15)
         assert world.up()
-        state = (world.upkeep.attempts, repr(world.upkeep.error))
+        state = (world.connection.attempts, repr(world.connection.error))
         assert state == (0, "None")
 
 
@@ -89,44 +89,44 @@ async def test_who_waits_for_it_has_the_next_attempts_made_soon() -> None:
     async with kept() as world:
         await world.clock.advance(100)
         before = world.servers.attempts[MAIN]
-        world.upkeep.nudge()
+        world.connection.nudge()
         await settle()
         assert world.servers.attempts[MAIN] - before == 1
         assert await world.attempts_within(0.8) == 2
         world.servers.there.add(MAIN)
-        world.upkeep.nudge()
+        world.connection.nudge()
         await settle()
         assert world.up()
-        world.upkeep.nudge()
+        world.connection.nudge()
 
 
 async def test_what_breaks_in_connecting_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
     async with kept() as world:
         for broken in (OSError(24, "too many files"), BadRequest("no"), ZeroDivisionError()):
             world.servers.broken = broken
-            world.upkeep.nudge()
+            world.connection.nudge()
             await settle()
-        assert isinstance(world.upkeep.error, ConnectionLost)
-        assert "ZeroDivisionError" in str(world.upkeep.error)
+        assert isinstance(world.connection.error, ConnectionLost)
+        assert "ZeroDivisionError" in str(world.connection.error)
         assert "broke" in caplog.text
         world.servers.broken = None
         world.servers.there.add(MAIN)
-        world.upkeep.nudge()
+        world.connection.nudge()
         await settle()
         assert world.up()
 
 
 async def test_an_attempt_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mr_qwen3tts.connection.CONNECT_S", 0.0)
+    monkeypatch.setattr("qwen3tts_speech.link.CONNECT_S", 0.0)
     world = World(MAIN)
     world.servers.hanging.add(MAIN)
-    world.upkeep.start()
+    world.connection.keep()
     for _ in range(100):
-        if world.upkeep.attempts:
+        if world.connection.attempts:
             break
         await asyncio.sleep(0)
-    assert "did not answer within" in str(world.upkeep.error)
-    await world.upkeep.close()
+    assert "did not answer within" in str(world.connection.error)
+    await world.connection.close()
 
 
 async def test_a_lost_server_that_is_found_again_goes_on_on_the_same_connection() -> None:
@@ -136,7 +136,7 @@ async def test_a_lost_server_that_is_found_again_goes_on_on_the_same_connection(
         client.lose()
         await settle()
         assert not world.up()
-        assert "has gone" in str(world.upkeep.error)
+        assert "has gone" in str(world.connection.error)
         client.find()
         await settle()
         assert world.up()
@@ -166,7 +166,7 @@ async def test_a_server_that_comes_and_goes_is_not_run_into() -> None:
             world.client().lose()
             await settle()
             assert not world.up()
-            world.upkeep._waits = iter([2.0])
+            world.connection._waits = iter([2.0])
             await world.clock.advance(2)
         assert world.servers.attempts[MAIN] <= 7
 
@@ -211,7 +211,7 @@ async def test_what_is_never_over_is_closed_at_last() -> None:
     async with kept(MAIN) as world:
         old = world.client()
         old.idle = False
-        world.upkeep.drop(old)  # type: ignore[arg-type]
+        world.connection.drop(old)  # type: ignore[arg-type]
         await world.clock.advance(599)
         assert not old.closed
         await world.clock.advance(2)
@@ -221,23 +221,23 @@ async def test_what_is_never_over_is_closed_at_last() -> None:
 async def test_a_connection_that_brings_no_answer_is_left_and_another_one_made() -> None:
     async with kept(MAIN) as world:
         old = world.client()
-        world.upkeep.drop(old)  # type: ignore[arg-type]
+        world.connection.drop(old)  # type: ignore[arg-type]
         assert not world.up()
         await settle()
         assert world.up()
         assert world.client() is not old
-        world.upkeep.drop(old)  # type: ignore[arg-type]
+        world.connection.drop(old)  # type: ignore[arg-type]
         assert world.up(), "it was left already"
 
 
 async def test_it_can_be_closed_in_every_state() -> None:
     world = World(MAIN)
-    await world.upkeep.close()
+    await world.connection.close()
     world.servers.hanging.add(MAIN)
-    world.upkeep.start()
+    world.connection.keep()
     await settle()
-    await world.upkeep.close()
+    await world.connection.close()
     async with kept(MAIN) as world:
         world.client().idle = False
-        world.upkeep.drop(world.client())  # type: ignore[arg-type]
+        world.connection.drop(world.client())  # type: ignore[arg-type]
         await settle()
