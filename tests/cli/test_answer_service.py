@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from qwen3tts_cli.calls import answering as reception
+from qwen3tts_cli.calls import answering
 from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.phone import Telephone
 from qwen3tts_cli.calls.text import TextSource
@@ -37,7 +37,7 @@ LONG = TextSource(text="Good morning. " * 200)
 def told(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[str]:
     """What is told to people."""
     lines: asyncio.Queue[str] = asyncio.Queue()
-    monkeypatch.setattr(reception, "note", lines.put_nowait)
+    monkeypatch.setattr(answering, "note", lines.put_nowait)
     return lines
 
 
@@ -52,7 +52,7 @@ async def line(told: asyncio.Queue[str], pattern: str) -> str:
 async def attending(
     words: TextSource, told: asyncio.Queue[str], drain_s: float
 ) -> AsyncIterator[tuple[asyncio.Task[None], asyncio.Event, Phone, str]]:
-    """A reception, what stops it, a phone to call it with, and its address."""
+    """A answering, what stops it, a phone to call it with, and its address."""
     link = SpeechLink("ws://127.0.0.1:9/v1/speech")
     telephone = Telephone(
         "127.0.0.1", 0, None, "NONE", None, None, None, SpeechOptions(voice="tone")
@@ -63,7 +63,7 @@ async def attending(
             Phone(PhoneSettings(), link=link) as caller,
         ):
             stop = asyncio.Event()
-            people = reception.AnswerService([desk], words, CallPlan())
+            people = answering.AnswerService([desk], words, CallPlan())
             task = asyncio.create_task(people.all(stop, drain_s))
             yield task, stop, caller, desk.uri
             task.cancel()
@@ -108,7 +108,7 @@ async def test_with_one_call_only_a_stop_before_it_ends_the_wait() -> None:
     stop.set()
     link = SpeechLink("ws://127.0.0.1:9/v1/speech")
     async with asyncio.timeout(30), Phone(PhoneSettings(), link=link) as phone:
-        await reception.AnswerService([phone], LONG, CallPlan()).one(stop)
+        await answering.AnswerService([phone], LONG, CallPlan()).one(stop)
     await link.close()
 
 
@@ -180,7 +180,7 @@ accounts:
         options = (None, None, None, "NONE", None, None, None, SpeechOptions(voice="tone"))
         async with asyncio.timeout(60), running_server(FakeEngine()) as server:
             task = asyncio.create_task(
-                reception.answer_calls(
+                answering.answer_calls(
                     Telephone(*options, config=config), LONG, CallPlan(), server.url
                 )
             )
@@ -189,7 +189,7 @@ accounts:
             assert registrar.registered == ["200"]
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-    changes = reception.RegistrationPrinter()
+    changes = answering.RegistrationPrinter()
     changes(AccountEvent("office", "registration_lost", "office is not registered any more", 0.0))
     assert told.empty() or "registered any more" not in told.get_nowait()
     changes.announced = True

@@ -8,8 +8,7 @@ from typing import cast
 import pytest
 import typer
 
-from qwen3tts_cli.calls import answering as reception
-from qwen3tts_cli.calls import call_run as talk
+from qwen3tts_cli.calls import answering, call_run
 from qwen3tts_cli.calls.call_run import CallPlan, checked_digits
 from qwen3tts_cli.calls.text import TextSource
 from qwen3tts_cli.options.listening import ListenOptions
@@ -194,7 +193,7 @@ async def talking(
     call: FakeCall, plan: CallPlan | None = None, words: TextSource = GREETING
 ) -> asyncio.Task[None]:
     """A conversation that has begun."""
-    task = asyncio.create_task(talk.handle_call(cast(Call, call), words, plan or CallPlan()))
+    task = asyncio.create_task(call_run.handle_call(cast(Call, call), words, plan or CallPlan()))
     await settle()
     return task
 
@@ -423,7 +422,7 @@ async def test_one_call_that_fails_leaves_the_others_alone(
     call = FakeCall()
     call.failure = failure
     words = GREETING if failure else TextSource(file=Path("/nonexistent"))
-    await asyncio.create_task(reception.converse_isolated(cast(Call, call), words, CallPlan()))
+    await asyncio.create_task(answering.converse_isolated(cast(Call, call), words, CallPlan()))
     told = capsys.readouterr().err
     assert "Error: sip:bob@127.0.0.1: " in told
     assert "sip:bob@127.0.0.1: The call has ended" in told
@@ -435,7 +434,7 @@ async def test_a_bug_in_one_call_is_logged_with_its_traceback(
 ) -> None:
     call = FakeCall()
     call.failure = cast(SpeechError, ZeroDivisionError("a bug"))
-    await reception.converse_isolated(cast(Call, call), GREETING, CallPlan())
+    await answering.converse_isolated(cast(Call, call), GREETING, CallPlan())
     assert "ZeroDivisionError: a bug" in caplog.text
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from qwen3tts_cli import call
-from qwen3tts_cli.calls import answering as reception
+from qwen3tts_cli.calls import answering
 from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.lines import LineOptions
 from qwen3tts_cli.calls.phone import Telephone
@@ -65,7 +65,7 @@ def addresses(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[str]:
         if found := re.search(r"Waiting for calls at (\S+)\.$", message):
             told.put_nowait(found[1])
 
-    monkeypatch.setattr(reception, "note", listen)
+    monkeypatch.setattr(answering, "note", listen)
     return told
 
 
@@ -74,8 +74,8 @@ async def test_call_and_answer_speak_to_each_other_and_both_record_it(
 ) -> None:
     async with asyncio.timeout(30), running_server(FakeEngine()) as server:
         words = TextSource(text="Good morning")
-        answering = asyncio.create_task(
-            reception.answer_calls(
+        service = asyncio.create_task(
+            answering.answer_calls(
                 telephone(tmp_path, "agent"), words, CallPlan(), server.url, LineOptions(once=True)
             )
         )
@@ -83,7 +83,7 @@ async def test_call_and_answer_speak_to_each_other_and_both_record_it(
         longer = TextSource(text="Good morning, this is Bob", token_ms=5)
         with pytest.raises(CutShort):
             await call.place(uri, telephone(tmp_path, "bob"), longer, CallPlan("42"), server.url)
-        await answering
+        await service
     shown = capsys.readouterr()
     assert shown.out == "key 4\nkey 2\n"
     assert "Heard: Good morning\n" in shown.err
@@ -201,8 +201,8 @@ media: {{codecs: [PCMU, G722], srtp: require}}
         for text in (desk, bob)
     ]
     async with asyncio.timeout(60), running_server(FakeEngine()) as server:
-        answering = asyncio.create_task(
-            reception.answer_calls(
+        service = asyncio.create_task(
+            answering.answer_calls(
                 phones[0],
                 TextSource(text="Good morning"),
                 CallPlan(),
@@ -214,7 +214,7 @@ media: {{codecs: [PCMU, G722], srtp: require}}
         uri = f"sip:desk@127.0.0.1:{port};transport=tls"
         with pytest.raises(CutShort):
             await call.place(uri, phones[1], TextSource(text="Hello " * 99), CallPlan(), server.url)
-        await answering
+        await service
     told = capsys.readouterr().err
     assert "Answered (G722)" in told
     assert "Heard: Good morning" in told

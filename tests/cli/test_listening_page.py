@@ -12,7 +12,7 @@ import typer
 
 from qwen3tts_cli import call
 from qwen3tts_cli import softphone as softphone_told
-from qwen3tts_cli.calls import answering as reception
+from qwen3tts_cli.calls import answering
 from qwen3tts_cli.calls.call_run import CallPlan
 from qwen3tts_cli.calls.lines import LineOptions
 from qwen3tts_cli.calls.listening_page import ListeningPageOptions, page_settings
@@ -106,11 +106,11 @@ async def test_a_page_beside_answer_shows_the_calls_that_run(
         if found := re.search(r"Waiting for calls at (\S+)\.$", message):
             addresses.put_nowait(found[1])
 
-    monkeypatch.setattr(reception, "note", listen)
+    monkeypatch.setattr(answering, "note", listen)
     monkeypatch.delenv(TOKEN_ENV, raising=False)
     async with asyncio.timeout(30), running_server(FakeEngine()) as server:
-        answering = asyncio.create_task(
-            reception.answer_calls(
+        service = asyncio.create_task(
+            answering.answer_calls(
                 telephone(tmp_path, "agent"),
                 TextSource(text="Good morning. " * 50),
                 CallPlan(),
@@ -128,7 +128,7 @@ async def test_a_page_beside_answer_shows_the_calls_that_run(
             [entry] = (await hello(url))["calls"]
             assert (entry["line"], entry["direction"], entry["state"]) == ("sip", "in", "up")
             await made.hangup()
-        await asyncio.gather(answering, return_exceptions=True)
+        await asyncio.gather(service, return_exceptions=True)
 
 
 @pytest.mark.network

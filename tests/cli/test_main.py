@@ -55,7 +55,8 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_command_starts_quickly_enough_to_load_nothing_heavy() -> None:
     code = (
         "import sys, qwen3tts_cli.main\n"
-        "heavy = {'numpy', 'websockets', 'fastapi', 'uvicorn', 'httpx', 'asyncio.subprocess_'}\n"
+        "heavy = {'numpy', 'plotly', 'opentelemetry', 'gzip', 'websockets', 'fastapi', 'uvicorn',"
+        " 'httpx', 'asyncio.subprocess_'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -356,22 +356,6 @@ def test_options_that_cannot_be_meant_are_refused(
     assert told in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
-def test_the_command_is_known_without_loading_what_reads() -> None:
-    code = (
-        "import sys, qwen3tts_cli.main\n"
-        "heavy = {'numpy', 'plotly', 'opentelemetry', 'gzip'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "[]\n"
-
-
 def test_forty_columns_keep_the_names_and_say_what_they_leave_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
