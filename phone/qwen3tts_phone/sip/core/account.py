@@ -54,7 +54,7 @@ class Account:
     name: str = ""
     """Name here; empty = ``user@host``. Unique in an endpoint."""
     register: bool = True
-    """Whether to register; False for trunks that know us by our address."""
+    """True to register; False for trunks that know us by our address."""
     failover: tuple[str, ...] = ()
     """Further servers, as SIP URIs, tried in order where the first does not answer."""
     keepalive_s: float = 0.0
@@ -65,9 +65,8 @@ class Account:
     registrar that answers again after it did not gets a new registration within 3 s, and at most
     one in 30 s: with ``options``, or with ``crlf`` over TCP or TLS."""
     follow_redirects: bool | None = None
-    """Whether its calls go on to the addresses of a 3xx answer (RFC 3261 section 8.1.3.4), five at
-    most, each within the guard's rules; None = those of a trunk do, those of an account that
-    registers as the endpoint has it."""
+    """True if its calls follow the addresses of a 3xx answer (RFC 3261 section 8.1.3.4), five at
+    most, each within the guard's rules; None = trunks do, registering accounts as the endpoint."""
     display_name: str = ""
     """Display name in our calls; empty = the endpoint's."""
     headers: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -61,7 +61,7 @@ class GateSettings:
     hosts: tuple[str, ...] = ()
     """Host names of ours, besides our own addresses."""
     quiet: bool = False
-    """Whether untrusted sources get no response instead of a refusal, and none to OPTIONS."""
+    """True if untrusted sources get no response instead of a refusal, and none to OPTIONS."""
     ban_after: int = 20
     """Refused requests after which a source is banned; 0 = never."""
     ban_s: float = 300.0
@@ -105,11 +105,11 @@ class TlsSettings:
     ca: str | Path = ""
     """Authorities that we trust, for peers of both directions; empty = the system's."""
     verify: bool = True
-    """Whether servers that we connect to must show a certificate that fits their name."""
+    """True if servers that we connect to must show a certificate that fits their name."""
     port: int = 5061
     """Port to listen at; 0 = any free one."""
     require_client_certificate: bool = False
-    """Whether a client that connects to us must show a certificate of ``ca``."""
+    """True if a client that connects to us must show a certificate of ``ca``."""
     client_certificate: str | Path = ""
     """Our certificate towards servers; empty = ``certificate``."""
     client_key: str | Path = ""
@@ -139,7 +139,7 @@ class DnsSettings:
     nameservers: tuple[str, ...] = ()
     """``address`` or ``address:port``, IPv6 as ``[address]:port``; empty = the system's."""
     srv: bool = True
-    """Whether to ask for NAPTR and SRV records; False = addresses only."""
+    """True for NAPTR and SRV queries; False = addresses only."""
     timeout_s: float = 3.0
     """Time limit of one query, over all name servers."""
 
@@ -209,10 +209,10 @@ class SipSettings:
     max_calls: int = MAX_CALLS
     """Concurrent calls; further ones are answered 486."""
     follow_redirects: bool = False
-    """Whether calls without an account go on to the addresses of a 3xx answer, each within the
+    """True if calls without an account follow the addresses of a 3xx answer, each within the
     guard's rules; trunks do unless they say otherwise."""
     ring_timeout_s: float = 180.0
-    """How long a call of ours may ring before it is cancelled."""
+    """Ringing time of our call, after which it is cancelled."""
     session_expires_s: int = 1800
     """Interval of session timers (RFC 4028) that our calls ask for; 0 = none."""
     max_redials: int = 3
@@ -231,7 +231,7 @@ class SipSettings:
     gate: GateSettings | None = field(default_factory=GateSettings)
     """Limits for untrusted sources; None = none at all."""
     nat_contacts: bool = True
-    """Whether in-dialog requests to a peer behind a NAT go to its source address instead of its
+    """True if in-dialog requests to a peer behind a NAT go to its source address instead of its
     Contact."""
     udp_most_bytes: int = 1300
     """Requests longer than this go by TCP where it is enabled and the target does not say
