@@ -171,7 +171,7 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from qwen3tts_cli.calls.phone import codec_names, codecs_of
+from qwen3tts_cli.calls.phone import codec_names, parsed_codecs
 from qwen3tts_codecs.table import UNRATED, codec_by_alias, rating_of
 from qwen3tts_pacer import AudioPacer
 from qwen3tts_phone.diagnosis.quality import rate_direction
@@ -208,10 +208,10 @@ assert rate_direction("AMR-WB", loss=0.02).r != rate_direction("G729", loss=0.02
 assert codec_by_alias("amr-wb").name == "AMR-WB"
 
 # The command line: taken, completed, and named where another one is refused.
-assert codecs_of("amr-wb,pcmu") == ("AMR-WB", "PCMU")
+assert parsed_codecs("amr-wb,pcmu") == ("AMR-WB", "PCMU")
 assert codec_names("PCMU,am") == ["PCMU,AMR-WB"]
 try:
-    codecs_of("EVS")
+    parsed_codecs("EVS")
 except typer.BadParameter as error:
     assert "AMR-WB" in str(error), error
 
