@@ -14,8 +14,6 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
-from websockets.asyncio.client import ClientConnection
-
 from qwen3tts_wire.addresses import check_address, first_connected, key_for
 from qwen3tts_wire.client_end import ClientProtocol
 from qwen3tts_wire.connection import ClientBroke, ServerConnection
@@ -64,7 +62,6 @@ class SpeechClient:
         resume: Resume | None = None,
         api_key: str | None = None,
     ) -> None:
-        """Prepare a client; use ``connect``."""
         self.url = url
         self.resume = resume
         self.draining = asyncio.Event()
@@ -449,13 +446,3 @@ class SpeechClient:
                 context.attach(self._connection, self.resume.fruitless)
             except SpeechError as error:
                 self._fail([context], error)
-
-    # --- the connection's own ---
-
-    @property
-    def _socket(self) -> ClientConnection:
-        return self._connection.socket
-
-    @property
-    def _room(self) -> asyncio.Event:
-        return self._connection.room

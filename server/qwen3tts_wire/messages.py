@@ -8,7 +8,7 @@ contract in words; a test keeps the two equal.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, get_args
 
 from qwen3tts_wire.fields import Flag, Many, Numbers, OneOf, Real, Record, Text, Whole
 from qwen3tts_wire.formats import DEFAULT_FORMAT, AudioFormat
@@ -425,30 +425,8 @@ ServerMessage = (
 )
 
 CLIENT_MESSAGES: dict[str, type[ClientMessage]] = {
-    kind.type: kind
-    for kind in (
-        ContextOpen,
-        TextAppend,
-        TextFlush,
-        TextEnd,
-        PlayoutReport,
-        ContextCancel,
-        AudioCredit,
-        VoiceLoad,
-        Ping,
-    )
+    kind.type: kind for kind in get_args(ClientMessage)
 }
 SERVER_MESSAGES: dict[str, type[ServerMessage]] = {
-    kind.type: kind
-    for kind in (
-        SessionCreated,
-        VoiceReady,
-        Pong,
-        ContextStarted,
-        AlignmentInfo,
-        ContextDone,
-        ContextCancelled,
-        ErrorInfo,
-        ServerDraining,
-    )
+    kind.type: kind for kind in get_args(ServerMessage)
 }

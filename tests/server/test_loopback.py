@@ -132,7 +132,7 @@ async def test_a_client_that_vanishes_frees_the_engine() -> None:
         await context.flush()
         while not engine.active:
             await settle()
-        client._socket.transport.abort()
+        client._connection.socket.transport.abort()
         await idle(engine)
         assert engine.cancelled == 1
         while server.service.connections:

@@ -111,8 +111,8 @@ async def test_a_client_that_never_closes_does_not_keep_the_server_from_stopping
     async with asyncio.timeout(20):
         async with running_server(FakeEngine()) as server:
             client = await SpeechClient.connect(server.url)
-            client._socket.transport.pause_reading()
-        client._socket.transport.abort()
+            client._connection.socket.transport.pause_reading()
+        client._connection.socket.transport.abort()
         await client.close()
 
 

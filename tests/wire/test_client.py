@@ -404,7 +404,7 @@ async def test_append_waits_while_the_server_does_not_read() -> None:
 
         async with asyncio.timeout(5):
             flooding = asyncio.ensure_future(flood())
-            while client._room.is_set():
+            while client._connection.room.is_set():
                 await settle()
             ready.set()
             with pytest.raises(ConnectionLost):
@@ -533,9 +533,9 @@ async def test_what_is_said_is_not_in_the_log(caplog: pytest.LogCaptureFixture) 
 
 async def test_the_socket_sends_small_messages_at_once() -> None:
     async with talking() as (_, client):
-        sock = client._socket.transport.get_extra_info("socket")
+        sock = client._connection.socket.transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        assert client._socket.protocol.extensions == []
+        assert client._connection.socket.protocol.extensions == []
 
 
 # --- whether it is connected ---

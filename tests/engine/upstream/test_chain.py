@@ -154,7 +154,7 @@ async def test_a_client_that_vanishes_frees_the_upstreams_slot(kind: str) -> Non
     async with line(back, kind) as made:
         context = await made.say(TEXT, voice="stall")
         await first_sound(context)
-        made.client._socket.transport.abort()
+        made.client._connection.socket.transport.abort()
         await until(lambda: back.active == 0)
 
 
