@@ -54,9 +54,7 @@ class SenderCore(PacerCore):
         self._mark = True
 
     def pass_slot(self, now: float) -> None:
-        """Leave the place at ``now`` empty on purpose (hold, DTMF); the queue is kept, no underrun
-        counts.
-        """
+        """Leave the place at ``now`` empty on purpose (hold, DTMF): no underrun, the queue stays."""
         tick = self._tick_at(now)
         if self._state is State.STARVED:
             self._underrun_tick += tick + 1 - self._tick
@@ -66,8 +64,9 @@ class SenderCore(PacerCore):
             self._deadline = self._origin + self._tick * self.ptime_s - self._lead
 
     def fade(self, now: float) -> Slot | None:
-        """Return the slot at ``now`` as a fade, keeping the queue: sending pauses. None = nothing
-        plays.
+        """Return a fade for the slot at ``now``; sending pauses, the queue stays.
+
+        None = nothing plays.
         """
         tick, last = self._tick_at(now), self._last
         self._last = None
