@@ -77,6 +77,7 @@ class ServerLink(SpeechLink):
             wait_s: longest wait of a reply for a server.
             resume_s: time for which a reply under way looks for a server.
             connect: makes a client for an address.
+            clock: of the timeouts.
             on_state: called at every change.
         """
         resume_s = max(resume_s, 0.001)  # none is one attempt
@@ -132,7 +133,8 @@ class ServerLink(SpeechLink):
             await self._change(until if better_at is None else min(until, better_at))
 
     async def outage(self) -> SpeechError | None:
-        """Return the cause while no server is up, or none that is up sends audio after a stall;
+        """Return the cause while no server is up, or none that is up sends audio after a stall.
+
         None while one does or none was tried.
         """
         if self._closed or any(each.up and not each.mute for each in self.connections):

@@ -137,8 +137,10 @@ Problem = Callable[[str, BaseException | str], None]
 
 
 class LocalSink(ResponseSink):
-    """Paces frames as a call does, and writes or plays them. A failure of file or player is
-    reported once and never raised; without a player files are written.
+    """Paces frames as a call does, and writes or plays them.
+
+    A failure of file or player is reported once and never raised; without a player files are
+    written.
 
     Args:
         kind: "wav", "play" or "off".

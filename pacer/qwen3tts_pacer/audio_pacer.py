@@ -271,8 +271,9 @@ class AudioPacer:
         return outcome
 
     def interrupt(self, through: int | None = None) -> Dropped:
-        """Fall silent from the next slot on; see `PacerCore.interrupt`. A sink with a buffer is to
-        flush it.
+        """Fall silent from the next slot on; see `PacerCore.interrupt`.
+
+        A sink with a buffer is to flush it.
 
         With a lead the positions are those played out, and what the sink buffers counts as dropped.
         """

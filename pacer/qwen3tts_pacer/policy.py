@@ -113,9 +113,7 @@ class _Histogram:
         self.weights[min(BINS - 1, max(0, int(value_s / BIN_S + 0.999999)))] += 1.0
 
     def quantile(self, share: float, up_to: int = BINS) -> float:
-        """Return the upper edge of the bin that the share of the first ``up_to`` bins falls in,
-        seconds.
-        """
+        """Return the upper edge (seconds) of the bin with the share of the first ``up_to``."""
         weights = self.weights[:up_to]
         left = sum(weights) * share
         for index, weight in enumerate(weights):
@@ -317,8 +315,9 @@ class FillingPolicy:
                 seen.history.learn(seen.need_between, seen.rise_between, self.settings)
 
     def export(self) -> dict[str, Any]:
-        """Return what was learnt as plain data, some hundred bytes a key: ``learnt`` of a later
-        call.
+        """Return what was learnt as plain data, some hundred bytes a key.
+
+        ``learnt`` of a later call.
         """
         return {
             key: {

@@ -54,7 +54,7 @@ class SenderCore(PacerCore):
         self._mark = True
 
     def pass_slot(self, now: float) -> None:
-        """Leave the place at ``now`` empty (hold, DTMF): no underrun, the queue stays."""
+        """Leave the slot at ``now`` empty (hold, DTMF): no underrun, the queue stays."""
         tick = self._tick_at(now)
         if self._state is State.STARVED:
             self._underrun_tick += tick + 1 - self._tick

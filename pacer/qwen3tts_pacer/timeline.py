@@ -75,8 +75,9 @@ class Timeline:
         # [context, start, end, began, ended, samples of the first frame, of the following ones]
 
     def sent(self, frame: Frame, at: float) -> None:
-        """Note that the frame begins to play at ``at``: `Slot.deadline`, not the moment of the
-        call.
+        """Note that the frame begins to play at ``at``.
+
+        `Slot.deadline`, not the moment of the call.
         """
         spans = self._spans
         if spans:

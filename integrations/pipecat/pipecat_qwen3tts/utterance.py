@@ -80,8 +80,7 @@ class Utterance:
         return self.context.cancel(self.played(now_ns))
 
     def spoken(self, words: Iterable[Word], now_ns: int) -> list[tuple[str, float, bool]]:
-        """Each word as it stands in the text with the signs that close it, the time from the first
-        sample at which it counts as heard (seconds), and whether it brings its own spacing.
+        """Yield each word with its closing signs, seconds until heard, own spacing.
 
         A word counts as heard when half of it was played, as in the server's ``text_heard``.
         """

@@ -98,8 +98,9 @@ class Control:
     async def request(
         self, message: dict[str, Any], fds: Sequence[int] = (), *, limited: bool = True
     ) -> dict[str, Any]:
-        """Return the answer to a command; ``fds`` stay open until then. Raises MediaRefused,
-        MediaLost.
+        """Return the answer to a command; ``fds`` stay open until then.
+
+        Raises MediaRefused, MediaLost.
 
         ``limited=False``: the answer may take its time while the process is alive.
         """

@@ -79,8 +79,9 @@ def check(keys: str, duration_ms: int, gap_ms: int) -> None:
 
 
 class DtmfSender:
-    """Sends keys one after the other, slot by slot; each end is sent in the three slots after the
-    key.
+    """Sends keys one after the other, slot by slot.
+
+    Each end is sent in the three slots after the key.
 
     ``ticks`` is a slot's duration in events, ``stream_ticks`` its timestamp advance if the stream's
     clock is another.
@@ -164,8 +165,7 @@ class _Key(NamedTuple):
 
 
 class DtmfReceiver:
-    """Receives the events of one stream, each once, by timestamp and code, whichever packets were
-    lost.
+    """Receiver of one stream's events, each once, by timestamp and code, despite packet loss.
 
     The marker is not relied on; a key of which only the end came counts.
     """

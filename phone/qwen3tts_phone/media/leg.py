@@ -206,8 +206,9 @@ class MediaLeg:
         state.finished = True
 
     def interrupt(self) -> int:
-        """Fall silent at the next slot and drop what was written, synchronously; return the epoch
-        for `dropped`.
+        """Fall silent at the next slot and drop what was written, synchronously.
+
+        Return the epoch for `dropped`.
         """
         self._check()
         epoch = self._out.interrupt()
@@ -245,8 +246,9 @@ class MediaLeg:
         return sent.start + int((sent.end - sent.start) * share + 1e-6)
 
     def first_sent(self, context: int) -> float | None:
-        """Return when the context's first frame was sent (CLOCK_MONOTONIC, seconds); None = not
-        yet.
+        """Return when the context's first frame was sent (CLOCK_MONOTONIC, seconds).
+
+        None = not yet.
         """
         sent = self.sent(context)
         return sent.first_ns / 1e9 if sent is not None else None

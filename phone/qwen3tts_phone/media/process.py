@@ -391,8 +391,9 @@ class MediaKeeper:
         return self.process.cause is None and not self.pacing.admits(len(self.process.legs))
 
     async def open(self, spec: LegSpec) -> MediaLeg:
-        """Open ports for one more call; a lost process is replaced. Raises MediaRefused, PortBusy,
-        MediaLost.
+        """Open ports for one more call; a lost process is replaced.
+
+        Raises MediaRefused, PortBusy, MediaLost.
         """
         if self.is_full:
             raise MediaRefused(

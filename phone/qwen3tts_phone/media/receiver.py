@@ -72,8 +72,9 @@ class Reception:
         return self.expected - self.received
 
     def accept(self, sequence: int) -> int:
-        """Return the extended sequence number; -1 = out of bounds. A restart begins a new count
-        (A.1).
+        """Return the extended sequence number; -1 = out of bounds.
+
+        A restart begins a new count (A.1).
         """
         if self._base < 0:
             return self._begin(sequence)

@@ -81,8 +81,9 @@ Packet = SenderReport | ReceiverReport | Description | Bye
 
 
 def parse(data: bytes) -> list[Packet]:
-    """Parse a compound packet. Raises RtcpError (sections 6.1, A.2). Unused packet types are
-    skipped.
+    """Parse a compound packet.
+
+    Raises RtcpError (sections 6.1, A.2). Unused packet types are skipped.
     """
     size = len(data)
     if not 8 <= size <= MOST_BYTES or size % 4:
@@ -330,7 +331,5 @@ class Reporter:
             self.round_trip_max_s = max(self.round_trip_max_s, round_trip)
 
     def _spread(self) -> float:
-        """Return half to one and a half of the interval, so that reports are not synchronised
-        (6.2).
-        """
+        """Return 0.5 to 1.5 intervals: reports are not synchronised (RFC 3550 section 6.2)."""
         return self._interval * random.uniform(0.5, 1.5)

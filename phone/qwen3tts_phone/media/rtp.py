@@ -116,8 +116,9 @@ def build(packet: RtpPacket, padding: int = 0) -> bytes:
 
 
 def is_rtcp(data: bytes | memoryview) -> bool:
-    """Return whether a datagram of a shared port is RTCP (RFC 5761 section 4: packet types 192 to
-    223).
+    """Return whether a datagram of a shared port is RTCP (RFC 5761 section 4.
+
+    Packet types 192 to 223).
     """
     return len(data) >= 2 and data[0] >> 6 == RTP_VERSION and 192 <= data[1] <= 223
 

@@ -160,9 +160,7 @@ class SourceLock:
         return host == self._signalling or not self._elsewhere
 
     def _outranks(self, host: str) -> bool:
-        """Return whether it is the signalling's host, and the locked one is neither that nor
-        announced.
-        """
+        """Return whether it is the signalling's host and the locked one is unknown."""
         if self.address is None or self._authenticated or host != self._signalling:
             return False
         return self.address[0] != host and not self._is_announced(self.address[0])

@@ -240,8 +240,9 @@ class LegFailed:
 
 @dataclass(frozen=True)
 class KeysIgnored:
-    """Keys faster than a person presses them are ignored; sent once, `LegStats.keys_ignored`
-    counts.
+    """Keys faster than a person presses them are ignored.
+
+    Sent once, `LegStats.keys_ignored` counts.
     """
 
     at: float

@@ -60,8 +60,7 @@ class Wheel(Generic[T]):
         return tick
 
     def take(self, late_ticks: int) -> list[T]:
-        """Return the members to serve now, ``late_ticks`` after their tick, and schedule their next
-        slots.
+        """Return the members due now, ``late_ticks`` late, and schedule their next slots.
 
         Those late by whole packets skip these, and come in their next slot.
         """

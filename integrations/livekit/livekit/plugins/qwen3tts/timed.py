@@ -18,8 +18,11 @@ class TimedText:
         """Code points given out."""
 
     def pieces(self, text: str, words: Iterable[Word]) -> list[TimedString]:
-        """The words as pieces of ``text``: with the space before them and the signs that close
-        them. Times are seconds from the first sample. Words told again are left out."""
+        """The words as pieces of ``text``.
+
+        With the space before them and the signs that close them. Times are seconds from the first
+        sample. Words told again are left out.
+        """
         out = []
         for word in words:
             if word.char_start < self._char:
