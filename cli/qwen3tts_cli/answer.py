@@ -77,9 +77,11 @@ def answer(
     *,
     server: options.Server = None,
 ) -> None:
-    """[bold]Answer[/bold] calls, speak the text to each caller, and hang up; with --llm and --stt
-    hold a conversation with each. Ctrl-C ends it; SIGTERM stops accepting calls and lets active
-    calls finish."""
+    """[bold]Answer[/bold] calls, speak the text to each caller, and hang up.
+
+    With --llm and --stt hold a conversation with each. Ctrl-C ends it; SIGTERM stops
+    accepting calls and lets active calls finish.
+    """
     said_words = words.words()
     names = telephone.has_account or set(lines.kinds) != {SIP}
     check_target("--transfer", run.transfer, names=names)

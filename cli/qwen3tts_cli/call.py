@@ -140,8 +140,10 @@ def call(
     *,
     server: options.Server = None,
 ) -> None:
-    """[bold]Call[/bold] a SIP address, speak the text as it arrives, and hang up; with --llm and
-    --stt hold a conversation with the callee."""
+    """[bold]Call[/bold] a SIP address, speak the text as it arrives, and hang up.
+
+    With --llm and --stt hold a conversation with the callee.
+    """
     said_words = words.words()
     check_target("--transfer", run.transfer, names=telephone.has_account)
     said = read_config(telephone.config)
@@ -180,8 +182,7 @@ def call(
 
 
 def for_listen(words: TextSource, listening: ListenOptions, language: str | None) -> ListenOptions:
-    """Return options for ``--listen``: no barge-in unless requested, Whisper only with a local
-    model."""
+    """Return options for ``--listen``: barge-in only on request, Whisper if installed."""
     if listening.barge_in is None and words.chat is None:
         listening = replace(listening, barge_in=False)
     if listening.stt is not None or words.chat is not None:

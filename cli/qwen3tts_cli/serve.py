@@ -357,9 +357,11 @@ def serve(
     engine: EngineOptions,
     qwen3: Qwen3Options,
 ) -> None:
-    """Run the [bold]speech server[/bold] until Ctrl-C or SIGTERM, which finish active speech and
-    exit with 0. A second signal, or one during start-up, exits immediately: 130 after Ctrl-C, 143
-    after SIGTERM."""
+    """Run the [bold]speech server[/bold] until Ctrl-C or SIGTERM.
+
+    Active speech is finished then, and the exit code is 0. A second signal, or one during
+    start-up, exits immediately: 130 after Ctrl-C, 143 after SIGTERM.
+    """
     name = engine.engine
     if engine.upstream is not None and name is None:
         name = "upstream"

@@ -166,8 +166,10 @@ def softphone(
     *,
     max_seconds: options.MaxSeconds = None,
 ) -> None:
-    """Serve a [bold]softphone[/bold]: a page with one button that calls the voice from a browser.
-    Typed text is spoken; with --llm and --stt an agent talks. Ctrl-C ends it."""
+    """Serve a [bold]softphone[/bold]: a page that calls the voice from a browser.
+
+    Typed text is spoken; with --llm and --stt an agent talks. Ctrl-C ends it.
+    """
     if model.llm is not None and listening.stt is None:
         raise typer.BadParameter("--llm needs --stt, such as --stt whisper, to hear callers.")
     words = model.words()

@@ -114,6 +114,8 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         ["call", "sip:bob@127.0.0.1", "--say", "Hello.", "--codecs", "G729"],
         ["call", "sip:bob@127.0.0.1", "--say", "Hello.", "--account", "office"],
         ["call", "100", "--say", "Hello."],
+        ["call", "--say", "Hello."],
+        ["chat"],
         ["answer", "--say", "Hello.", "--config", "/nonexistent/phone.yaml"],
         ["answer", "--say", "Hello.", "--host", "nowhere.test", "--server", "ws://127.0.0.1:9"],
         ["doctor", "--config", "/nonexistent/phone.yaml", "--account", "office", "--port", "x"],

@@ -31,8 +31,7 @@ RECOGNISER = "Recogniser"
 
 
 def check_agent(words: TextSource, plan: CallPlan) -> None:
-    """Refuse an agent that cannot work, before the phone rings; raises ``typer.BadParameter``,
-    SpeechError."""
+    """Refuse an agent that cannot work; raises ``typer.BadParameter``, SpeechError."""
     listening = plan.listening
     if plan.listen_s is not None and words.chat is not None and listening.stt is not None:
         raise typer.BadParameter("--listen: the agent listens already. Omit --listen or --stt.")
@@ -81,11 +80,7 @@ def recogniser_of(listening: ListenOptions, language: str | None = None) -> Reco
 async def with_agent(
     words: TextSource, plan: CallPlan, ready: PreflightChecks, language: str | None = None
 ) -> AsyncIterator[CallPlan]:
-    """Add the agent, if one is configured, and start the checks of its model and recogniser.
-
-    Args:
-        language: caller's language tag such as ``de``; None: detected.
-    """
+    """Add the configured agent, and start the checks of its model and recogniser."""
     if words.chat is not None and plan.listening.check_seconds:
         ready.start(NAME, check_chat(words.chat, plan.listening.check_seconds))
     if plan.listening.stt is None:

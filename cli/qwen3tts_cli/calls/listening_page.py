@@ -68,12 +68,7 @@ async def open_listening_page(
     further: Sequence[CallSource] = (),
     agent: Agent | None = None,
 ) -> None:
-    """Serve the page, if requested, while ``stack`` is open.
-
-    Args:
-        settings: speech and record settings.
-        agent: talks with callers of the page.
-    """
+    """Serve the page, if requested, while ``stack`` is open."""
     if options.where is None:
         return
     with require_extra("webrtc"):

@@ -171,11 +171,7 @@ class Telephone:
         *,
         max_calls: int | None = None,
     ) -> PhoneSettings:
-        """Return phone settings; raises ``typer.BadParameter``, MissingExtra.
-
-        Args:
-            speech_options: with the prepared voice.
-        """
+        """Return phone settings; raises ``typer.BadParameter``, MissingExtra."""
         with require_extra("phone"):
             from qwen3tts_phone.phone import PhoneSettings
             from qwen3tts_phone.sip.core.settings import SipSettings, TlsSettings

@@ -161,8 +161,7 @@ def tcp_port(host: str, port: int, shown: str) -> Check:
 
 
 def rtp_ports(host: str, within: tuple[int, int] = (0, 0), tries: int = 20) -> Check:
-    """Check for a free RTP/RTCP port pair (RFC 3550 section 11: even, odd); ``within``: port range,
-    (0, 0) = any."""
+    """Check for a free RTP/RTCP port pair (RFC 3550 section 11: even, odd)."""
     low, high = within
     if low:
         return _rtp_range(host, low, high)

@@ -146,10 +146,11 @@ def doctor(
     talk: ConversationOptions,
     trial: TrialOptions,
 ) -> None:
-    """Check [bold]this machine[/bold]: packages, audio, ports, GPU, checkpoint, network, voice and
-    speech recogniser; with --llm a language model and the response time; with --config phone
-    settings; with --server-config server settings; with --call a trial call and the diagnosis of
-    failures."""
+    """Check [bold]this machine[/bold]: packages, audio, ports, GPU, network, voice, recogniser.
+
+    With --llm also a language model and the response time; with --config phone settings;
+    with --server-config server settings; with --call a trial call and its diagnosis.
+    """
     from qwen3tts_cli.doctor.checks import Level
     from qwen3tts_cli.doctor.conversation import conversation_parts
     from qwen3tts_cli.doctor.targets import checked_phone, phone_checks, run_trial, server_checks

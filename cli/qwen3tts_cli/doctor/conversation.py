@@ -126,8 +126,7 @@ class RecognisedTurn:
 async def recognise_turn(
     recogniser: Recogniser, samples: NDArray[np.int16], listen: ListenSettings, clock: Clock
 ) -> RecognisedTurn:
-    """Feed a turn (8 kHz int16 [n], trimmed) and the pause after it in real time; raises
-    SpeechError."""
+    """Feed a turn (8 kHz int16 [n]) and its pause in real time; raises SpeechError."""
     resampler = Resampler(RATE_HZ, recogniser.rate_hz) if recogniser.rate_hz != RATE_HZ else None
     recognition = await recogniser.open()
     began = clock.now()

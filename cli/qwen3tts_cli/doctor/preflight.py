@@ -44,8 +44,7 @@ class PreflightChecks:
     def start(
         self, name: str, check: Coroutine[None, None, str], *, optional: bool = False
     ) -> None:
-        """Start a check that returns its finding or raises SpeechError; an ``optional`` failure is
-        reported only."""
+        """Start a check; an ``optional`` failure is reported only."""
         if optional:
             self._optional.add(name)
         self._checks[name] = asyncio.create_task(check, name=f"check: {name}")
@@ -135,8 +134,7 @@ def check_file(path: Path) -> None:
 
 
 def is_speakable(texts: Iterable[str]) -> bool:
-    """Return whether the text has a letter or digit after the server's normalisation; reads all
-    parts."""
+    """Return whether the normalised text has a letter or digit; reads all parts."""
     from qwen3tts_text.speakable import Speakable
 
     found = False

@@ -112,9 +112,8 @@ def percentile_differences(
 ) -> list[Difference]:
     """Compare percentiles of times; less is better.
 
-    Args:
-        clock_ms: combined clock uncertainty; it shifts all values of a set alike, so more calls
-            do not average it out.
+    ``clock_ms``, the clock uncertainty, shifts all values alike: more calls do not average it
+    out.
     """
     reasons = [_too_little(before, after, percent) for percent in percents]
     draws: NDArray[np.float64] | None = None

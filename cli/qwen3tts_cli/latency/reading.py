@@ -218,12 +218,7 @@ def read_columns(
     kind: LogKind | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Columns:
-    """Read logs line by line; damage is counted in ``findings``. Raises OSError.
-
-    Args:
-        kind: writer; None: detected.
-        progress: called with the number of lines read.
-    """
+    """Read logs line by line; damage is counted in ``findings``. Raises OSError."""
     wanted = wanted or ReadFilter(Selection())
     builder = ColumnsBuilder()
     seen: dict[int, int] = {}

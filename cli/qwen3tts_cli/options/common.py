@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, get_type_hints, runtime_checkable
@@ -321,7 +321,12 @@ def _names(group: type[Options]) -> list[str]:
 def _parameters(group: type[Options], at: inspect.Parameter) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     return [
-        inspect.Parameter(each.name, at.kind, default=each.default, annotation=hints[each.name])
+        inspect.Parameter(
+            each.name,
+            at.kind,
+            default=at.empty if each.default is MISSING else each.default,
+            annotation=hints[each.name],
+        )
         for each in fields(group)
     ]
 

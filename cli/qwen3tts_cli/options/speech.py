@@ -154,8 +154,7 @@ class SpeechOptions:
         return given
 
     async def voiced(self, client: SpeechClient) -> SpeechOptions:
-        """Return a copy with the voice cloned from the recording, if given; raises SpeechError,
-        OSError."""
+        """Return a copy with the cloned voice, if any; raises SpeechError, OSError."""
         if self.clone is None:
             return self
         ready = await client.load_voice(

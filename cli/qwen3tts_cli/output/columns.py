@@ -12,11 +12,7 @@ NARROWEST = 10
 
 
 def columns(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Return lines; the first row is the header.
-
-    Args:
-        width: terminal cells; None: unbounded.
-    """
+    """Return lines within ``width`` cells; the first row is the header."""
     natural = [max(cell_len(row[place]) for row in rows) for place in range(len(rows[0]))]
     widths = natural if width is None else _fitting(natural, width)
     if widths is None:

@@ -54,13 +54,7 @@ def check_folder(option: str, folder: Path) -> None:
 
 
 def check_sound_file(option: str, path: Path | None, extra: str) -> None:
-    """Refuse an audio file that is unwritable or of unknown suffix; devices and pipes may have any
-    name.
-
-    Raises:
-        typer.BadParameter: with a remedy.
-        MissingExtra: the encoder is not installed.
-    """
+    """Refuse an unwritable audio file; raises ``typer.BadParameter``, MissingExtra."""
     check_writable(option, path)
     if path is None or (path.exists() and not path.is_file()):
         return

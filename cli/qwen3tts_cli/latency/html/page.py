@@ -44,12 +44,7 @@ def write_page(
     with_text: bool = False,
     seed: int = 0,
 ) -> int:
-    """Write the page, mode 0600; return its bytes. Raises PlotlyMissing, OSError.
-
-    Args:
-        before: set to compare with ``columns``.
-        seed: of samples; equal logs give equal pages.
-    """
+    """Write the page, mode 0600; return its bytes. Raises PlotlyMissing, OSError."""
     made = page(
         columns,
         before=before,
