@@ -213,7 +213,7 @@ class ServerLink(SpeechLink):
                 self._on_state(self.state)
             except Exception:
                 # A listener's fault must not end the upkeep.
-                log.exception("who is told of the link's state broke")
+                log.exception("a listener of the link's state broke")
 
     def _away(self) -> ConnectionLost:
         causes = [each.error for each in self.connections if each.error is not None]

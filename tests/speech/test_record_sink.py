@@ -56,9 +56,7 @@ def test_a_sink_that_breaks_harms_no_other_and_is_told_once(
     sinks.append(UtteranceRecord())
     sinks.append(UtteranceRecord())
     assert len(kept.records) == 2
-    assert [each.getMessage() for each in caplog.records] == [
-        "a Broken failed on a record"
-    ]
+    assert [each.getMessage() for each in caplog.records] == ["a Broken failed on a record"]
 
 
 def test_the_end_of_a_call_is_told_to_those_that_want_to_know() -> None:
