@@ -7,6 +7,7 @@ standard input, so never outlives its parent.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -174,6 +175,10 @@ class ChildProcess:
                     self._take(message)
         except BadMessage as error:
             self.kill(f"it sent no message: {error}")
+            with contextlib.suppress(TimeoutError):  # a paused pipe closes once it has been read
+                async with asyncio.timeout(self._end_s):
+                    while await process.stdout.read(1 << 16):
+                        pass
         except asyncio.CancelledError:
             # The loop ends without a close: no process is left behind.
             cancelled = True

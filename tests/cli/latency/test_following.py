@@ -122,8 +122,10 @@ def test_a_named_pipe_holds_nobody_and_says_how_it_is_followed(tmp_path: Path) -
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "calls.jsonl"
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # A short name: the view's line holds the path beside the figures.
+    monkeypatch.chdir(tmp_path)
+    return Path("calls.jsonl")
 
 
 def shown(following: LogFollower, width: int = 100, height: int = 40) -> str:
