@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests import surface
+from tests.conftest import require_package
 
 RENEW = "list it in CHANGELOG.md under Breaking, then: python -m tests.surface --write"
 KEPT = json.loads(surface.KEPT.read_text(encoding="utf-8"))
@@ -14,6 +15,7 @@ KEPT = json.loads(surface.KEPT.read_text(encoding="utf-8"))
 
 @pytest.fixture(scope="module")
 def now() -> dict[str, object]:
+    require_package("torch", "pip install 'mr_qwen3tts[qwen3]'")  # every module is imported
     return dict(surface.surface())
 
 
