@@ -78,6 +78,8 @@ class TurnEnded:
     """True if it has silenced the agent."""
     speech_s: float = 0.0
     """Voiced seconds."""
+    rule: str = ""
+    """Rule that set the pause, such as ``digits``; empty = the settings' pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,54 @@ class CallerQuiet:
     quiet_s: float
 
 
-ListenEvent = OnsetHeard | CallerCutIn | SpeechPaused | SpeechResumed | TurnEnded | CallerQuiet
+@dataclass(frozen=True, slots=True)
+class WordsGuessed:
+    """Text of a turn that is paused: its words, should it end now."""
+
+    at: float
+    text: str = field(repr=False)
+    speech_s: float = 0.0
+    """Voiced seconds of the turn so far."""
+
+
+Verdict = Literal["interruption", "backchannel", "noise"]
+"""Meaning of the caller's speech over the agent's: the agent stops; it goes on, for the caller only
+confirmed that they listen; it goes on, for there were no words.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapBegan:
+    """Onset of the caller's speech over the agent's: the agent is ducked, and goes on."""
+
+    at: float
+    began_at: float
+    """First voiced sample of the turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapEnded:
+    """Verdict on an overlap."""
+
+    at: float
+    began_at: float
+    """First voiced sample of the turn."""
+    verdict: Verdict
+    rule: str
+    """Rule that decided: ``voiced_600``, ``key``, ``agent_ended``, ``words``, ``stop_word``, ..."""
+
+
+ListenEvent = (
+    OnsetHeard
+    | CallerCutIn
+    | SpeechPaused
+    | SpeechResumed
+    | WordsGuessed
+    | OverlapBegan
+    | OverlapEnded
+    | TurnEnded
+    | CallerQuiet
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,3 +173,7 @@ class Turn:
     """Caller's audio from some tenths of a second before ``began_at``, linear, shape [n]."""
     rate_hz: int = 8000
     """Rate of ``samples``."""
+    rule: str = ""
+    """Rule that set the pause, as `TurnEnded.rule`."""
+    guess: str = field(default="", repr=False)
+    """Last text guessed while the turn was paused, as `WordsGuessed.text`."""
