@@ -3,129 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import importlib
 import itertools
 import os
 import re
-import shutil
 from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.wav import wav_bytes
 from qwen3tts_pacer.clock import Clock
-from qwen3tts_wire.process import PLAYING, child_environment
+from qwen3tts_speech.player import MissingProgram, Player, open_player
+from qwen3tts_wire.errors import SpeechError
 
 from .response_sink import ResponseSink
 
 CLOSE_S = 2.0
 """Timeout of a player's end."""
-
-PROGRAMS: dict[str, tuple[str, ...]] = {
-    "aplay": ("-q", "-t", "raw", "-f", "S16_LE", "-c", "1", "-r", "{rate_hz}", "-"),
-    # One channel is what it takes raw samples for, and the option for it has changed its name.
-    "ffplay": (
-        *("-nodisp", "-autoexit", "-loglevel", "quiet"),
-        *("-f", "s16le", "-ar", "{rate_hz}", "-i", "-"),
-    ),
-}
-"""Players of raw samples from standard input, with their arguments."""
-
-
-class NoPlayer(Exception):
-    """No player is installed."""
-
-
-class Player(Protocol):
-    """Plays samples as they arrive."""
-
-    async def play(self, pcm: bytes) -> None:
-        """Play s16le mono samples. Raises OSError."""
-        ...
-
-    async def close(self, cut: bool) -> None:
-        """End; ``cut``: drop what is not yet played."""
-        ...
-
-
-class _Program:
-    """Player program."""
-
-    def __init__(self, process: asyncio.subprocess.Process, samples: asyncio.StreamWriter) -> None:
-        self._process = process
-        self._samples = samples
-
-    async def play(self, pcm: bytes) -> None:
-        self._samples.write(pcm)
-        await self._samples.drain()
-
-    async def close(self, cut: bool) -> None:
-        process = self._process
-        self._samples.close()
-        if not cut:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
-                    await process.wait()
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-
-
-class _SoundDevice:
-    """The ``sounddevice`` package."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    async def play(self, pcm: bytes) -> None:
-        await asyncio.to_thread(self._stream.write, pcm)
-
-    async def close(self, cut: bool) -> None:
-        await asyncio.to_thread(self._stream.abort if cut else self._stream.stop)
-        await asyncio.to_thread(self._stream.close)
-
-
-async def open_player(rate_hz: int) -> Player:
-    """Start a player.
-
-    Raises:
-        NoPlayer: neither program nor sound device.
-    """
-    for name, arguments in PROGRAMS.items():
-        path = shutil.which(name)
-        if path is not None:
-            process = await asyncio.create_subprocess_exec(
-                path,
-                *(each.format(rate_hz=rate_hz) for each in arguments),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-                env=child_environment(also=PLAYING),
-            )
-            assert process.stdin is not None  # it was asked for
-            return _Program(process, process.stdin)
-    try:
-        module = importlib.import_module("sounddevice")
-        return _SoundDevice(await asyncio.to_thread(_open_stream, module, rate_hz))
-    except Exception as error:  # the package is missing, or its library, or the device
-        raise NoPlayer(
-            f"no sound can be played here ({error}); install {', '.join(PROGRAMS)} or the Python"
-            " package sounddevice"
-        ) from error
-
-
-def _open_stream(module: Any, rate_hz: int) -> Any:
-    stream = module.RawOutputStream(samplerate=rate_hz, channels=1, dtype="int16")
-    stream.start()
-    return stream
-
-
 KINDS = ("wav", "play", "off")
 KEPT_S = 600
 """Seconds of a turn kept for its file."""
@@ -151,7 +47,7 @@ class LocalSink(ResponseSink):
         clock: of the pacing.
         problem: called with failures.
         payload: codec of the frames.
-        find_player: starts a player for a rate in Hz; may raise NoPlayer.
+        find_player: starts a player for a rate in Hz; may raise MissingProgram.
     """
 
     def __init__(
@@ -187,7 +83,7 @@ class LocalSink(ResponseSink):
         if self.kind == "play":
             try:
                 self._player = await self._find_player(self.payload.sample_hz)
-            except (NoPlayer, OSError) as error:
+            except (MissingProgram, OSError) as error:
                 self._problem("local sound", error)
                 self.kind = "wav"
         return True
@@ -205,7 +101,7 @@ class LocalSink(ResponseSink):
     async def close_response(self, cut: bool) -> None:
         player, self._player = self._player, None
         if player is not None:
-            await player.close(cut)
+            await self._end(player, cut)
         if self._sound:
             sound = bytes(self._sound)
             self._sound.clear()
@@ -220,11 +116,21 @@ class LocalSink(ResponseSink):
 
     async def _play(self, player: Player, pcm: bytes) -> None:
         try:
-            await player.play(pcm)
+            await player.write(pcm)
         except Exception as error:  # of whatever plays: the turn goes on in silence
             self._problem("local sound", error)
             self._player = None
-            await player.close(True)
+            await player.stop()
+
+    async def _end(self, player: Player, cut: bool) -> None:
+        try:
+            if not cut:
+                async with asyncio.timeout(CLOSE_S):
+                    await player.finish()
+        except (SpeechError, OSError, TimeoutError) as error:
+            self._problem("local sound", error)
+        finally:
+            await player.stop()
 
 
 def _write_wav(path: Path, rate_hz: int, pcm: bytes) -> None:

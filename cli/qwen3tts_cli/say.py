@@ -138,9 +138,9 @@ async def say_words(
     async with AsyncExitStack() as stack:
         sinks: list[AudioSink] = []
         if play:
-            from qwen3tts_cli.output.sound import Player
+            from qwen3tts_speech.player import open_player
 
-            player = await Player.start(how.rate_hz)
+            player = await open_player(how.rate_hz)
             stack.push_async_callback(player.stop)
             sinks.append(player)
         url = await stack.enter_async_context(speech_server(server))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,16 +13,8 @@ from hypothesis import strategies as st
 
 from qwen3tts_cli.main import run
 from qwen3tts_cli.options.speech import SpeechOptions
-from qwen3tts_cli.output.exits import CutShort, MissingProgram, first_error
-from qwen3tts_cli.output.sound import (
-    PLAYERS,
-    UNKNOWN_BYTES,
-    Player,
-    PlayerFailed,
-    WavStream,
-    WavWriter,
-    find_player,
-)
+from qwen3tts_cli.output.exits import CutShort, first_error
+from qwen3tts_cli.output.sound import UNKNOWN_BYTES, WavStream, WavWriter
 from qwen3tts_cli.say import (
     LONGEST_PASSAGE_CHARS,
     PASSAGE_CHARS,
@@ -188,58 +179,3 @@ def _readable(fd: int) -> bool:
     import select
 
     return bool(select.select([fd], [], [], 0)[0])
-
-
-def test_the_first_player_on_the_path_is_taken() -> None:
-    there = {"paplay": "/usr/bin/paplay", "ffplay": "/usr/bin/ffplay"}
-    assert find_player(there.get) == ("paplay", "/usr/bin/paplay")
-    with pytest.raises(MissingProgram, match="aplay, paplay, ffplay"):
-        find_player(lambda _: None)
-
-
-def test_every_player_reads_standard_input_at_the_rate() -> None:
-    assert "8000" in PLAYERS["aplay"](8000)
-    assert "--rate=8000" in PLAYERS["paplay"](8000)
-    assert PLAYERS["ffplay"](8000)[-1] == "-"
-
-
-def python(code: str) -> tuple[tuple[str, str], list[str]]:
-    """A player that is a line of Python."""
-    return ("python", sys.executable), ["-c", code]
-
-
-async def test_a_player_gets_every_sample_and_is_waited_for(tmp_path: Path) -> None:
-    code = f"import sys; open({str(tmp_path / 'heard')!r}, 'wb').write(sys.stdin.buffer.read())"
-    player = await Player.start(24_000, *python(code))
-    for _ in range(10):
-        await player.write(b"\1\2" * 10_000)
-    await player.finish()
-    await player.stop()
-    assert (tmp_path / "heard").read_bytes() == b"\1\2" * 100_000
-
-
-async def test_a_player_that_fails_is_told_with_its_own_words() -> None:
-    player = await Player.start(24_000, *python("import sys; sys.exit('no sound card')"))
-    with pytest.raises(PlayerFailed, match="ended with 1: no sound card"):
-        await flood(player)
-
-
-async def flood(player: Player) -> None:
-    for _ in range(1000):
-        await player.write(bytes(100_000))
-
-
-async def test_a_player_that_talks_a_lot_does_not_get_stuck() -> None:
-    code = "import sys; sys.stderr.write('underrun\\n' * 50_000); sys.stdin.buffer.read()"
-    player = await Player.start(24_000, *python(code))
-    for _ in range(10):
-        await player.write(bytes(100_000))
-    await player.finish()
-    await player.stop()
-
-
-async def test_a_player_is_stopped_even_if_it_does_not_want_to() -> None:
-    code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
-    player = await Player.start(24_000, *python(code))
-    await player.stop(patience_s=0.01)
-    assert player._process.returncode in (-9, -15)

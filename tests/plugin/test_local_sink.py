@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from mr_qwen3tts import local_sink
-from mr_qwen3tts.local_sink import LocalSink, NoPlayer, Player
+from mr_qwen3tts.local_sink import LocalSink
 from qwen3tts_codecs.frames import FrameEncoder
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.l16 import l16
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.slot import Frame
+from qwen3tts_speech.player import MissingProgram, Player
 from tests.fakes import FakeClock, settle
 
 SAMPLES = 480
@@ -55,7 +56,7 @@ class Speaker:
 
     def __init__(self) -> None:
         self.pcm = b""
-        self.closed: list[bool] = []
+        self.ends: list[str] = []
         self.rate_hz = 0
         self.breaks = False
 
@@ -63,13 +64,16 @@ class Speaker:
         self.rate_hz = rate_hz
         return self
 
-    async def play(self, pcm: bytes) -> None:
+    async def write(self, pcm: bytes) -> None:
         if self.breaks:
             raise BrokenPipeError("unplugged")
         self.pcm += pcm
 
-    async def close(self, cut: bool) -> None:
-        self.closed.append(cut)
+    async def finish(self) -> None:
+        self.ends.append("finish")
+
+    async def stop(self) -> None:
+        self.ends.append("stop")
 
 
 @pytest.fixture
@@ -183,12 +187,12 @@ async def test_a_turn_is_played(clock: FakeClock) -> None:
     await clock.advance(2.0)
     assert speaker.rate_hz == 8000
     assert len(speaker.pcm) == 26 * 160 * 2
-    assert speaker.closed == [False]
+    assert speaker.ends == ["finish", "stop"]
     say(sink, 2, 25)
     await clock.advance(0.1)
     sink.interrupt()
     await settle()
-    assert speaker.closed == [False, True]
+    assert speaker.ends == ["finish", "stop", "stop"]
     await sink.close()
 
 
@@ -206,8 +210,31 @@ async def test_a_player_that_breaks_is_told_and_the_turn_goes_on(
     say(sink, 1, 25)
     await clock.advance(5.0)
     assert problems == ["unplugged"]
-    assert speaker.closed == [True]
+    assert speaker.ends == ["stop"]
     assert (await sink.drained(1)).position == 25 * SAMPLES
+    await sink.close()
+
+
+async def test_a_player_that_does_not_end_is_stopped(
+    clock: FakeClock, problems: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Endless(Speaker):
+        async def finish(self) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(local_sink, "CLOSE_S", 0.0)
+    speaker = Endless()
+    sink = LocalSink(
+        "play",
+        clock=clock,
+        problem=lambda what, error: problems.append(type(error).__name__),
+        find_player=speaker.find,
+    )
+    say(sink, 1, 5)
+    await clock.advance(5.0)
+    await until(lambda: bool(speaker.ends))
+    assert speaker.ends == ["stop"]
+    assert problems == ["TimeoutError"]
     await sink.close()
 
 
@@ -215,7 +242,7 @@ async def test_where_nothing_can_play_files_are_written(
     clock: FakeClock, tmp_path: Path, problems: list[str]
 ) -> None:
     async def nothing(rate_hz: int) -> Player:
-        raise NoPlayer("no speaker here")
+        raise MissingProgram("no speaker here")
 
     sink = LocalSink(
         "play",

@@ -17,8 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from qwen3tts_cli.doctor.weight_files import weight_faults
-from qwen3tts_cli.output.exits import MissingProgram
-from qwen3tts_cli.output.sound import find_player
 from qwen3tts_engine.qwen3.model.config_reader import read_config
 from qwen3tts_engine.table import ENGINES
 from qwen3tts_wire.errors import SpeechError
@@ -125,6 +123,8 @@ def engine_library() -> Check:
 
 
 def player() -> Check:
+    from qwen3tts_speech.player import MissingProgram, find_player
+
     try:
         name, path = find_player()
     except MissingProgram as error:

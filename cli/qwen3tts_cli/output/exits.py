@@ -73,10 +73,6 @@ class MissingExtra(SpeechError):
     code = "missing_extra"
 
 
-class MissingProgram(SpeechError):
-    code = "missing_program"
-
-
 class CutShort(SpeechError):
     code = "cut_short"
 

@@ -1,22 +1,16 @@
-"""Audio output: WAV and encoded files, pipe, loudspeaker."""
+"""Audio output: WAV and encoded files, pipe."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import select
-import shutil
 import stat
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from qwen3tts_cli.output.exits import MissingProgram
 from qwen3tts_cli.output.writable import SOUND_ENDINGS
-from qwen3tts_wire.errors import SpeechError
-from qwen3tts_wire.process import PLAYING, child_environment
 
 if TYPE_CHECKING:
     from qwen3tts_server.dialects.encoding import SoundFile
@@ -102,107 +96,6 @@ async def _writable(fd: int) -> None:
         await ready.wait()
     finally:
         loop.remove_writer(fd)
-
-
-PLAYERS: dict[str, Callable[[int], list[str]]] = {
-    "aplay": lambda hz: ["-q", "-t", "raw", "-f", "S16_LE", "-r", str(hz), "-c", "1", "-"],
-    "paplay": lambda hz: ["--raw", "--format=s16le", f"--rate={hz}", "--channels=1"],
-    "ffplay": lambda _: ["-nodisp", "-autoexit", "-loglevel", "error", "-f", "wav", "-i", "-"],
-}
-"""Players by preference, and arguments for a rate in Hz."""
-MAX_ERROR_BYTES = 4096
-STOP_S = 2.0
-"""Timeout of a stopped player."""
-
-
-class PlayerFailed(SpeechError):
-    code = "player_failed"
-
-
-def find_player(which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
-    """Return name and path of an installed player; raises MissingProgram."""
-    for name in PLAYERS:
-        if path := which(name):
-            return name, path
-    raise MissingProgram(
-        f"no player is installed: none of {', '.join(PLAYERS)} is on the path.",
-        remedy="Install alsa-utils, pulseaudio-utils or ffmpeg; or write a file with --out.",
-    )
-
-
-class Player:
-    """Running player with backpressure."""
-
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
-        self._name = name
-        self._process = process
-        assert process.stdin is not None
-        self._stdin = process.stdin
-        self._said = b""
-        # A player whose standard error is not read would block at a full pipe.
-        self._listening = asyncio.create_task(self._listen())
-
-    @classmethod
-    async def start(
-        cls, rate_hz: int, found: tuple[str, str] | None = None, arguments: Sequence[str] = ()
-    ) -> Player:
-        """Start ``found`` (name, path) or the first installed player."""
-        name, path = found or find_player()
-        process = await asyncio.create_subprocess_exec(
-            path,
-            *(arguments or PLAYERS[name](rate_hz)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env=child_environment(also=PLAYING),
-            # Ctrl-C is for us; we end the player ourselves.
-            start_new_session=True,
-        )
-        player = cls(name, process)
-        if name == "ffplay":
-            await player.write(_wav_header(UNKNOWN_BYTES, rate_hz, 1))
-        return player
-
-    async def write(self, pcm: bytes) -> None:
-        """Write int16 little-endian samples; raises PlayerFailed with its message."""
-        try:
-            self._stdin.write(pcm)
-            await self._stdin.drain()
-        except (BrokenPipeError, ConnectionResetError):
-            raise await self._failure() from None
-
-    async def finish(self) -> None:
-        self._stdin.close()
-        with suppress(BrokenPipeError, ConnectionResetError):
-            await self._stdin.wait_closed()
-        if await self._process.wait() != 0:
-            raise await self._failure()
-
-    async def stop(self, patience_s: float = STOP_S) -> None:
-        """Stop immediately; idempotent."""
-        if self._process.returncode is None:
-            self._process.terminate()
-            try:
-                async with asyncio.timeout(patience_s):
-                    await self._process.wait()
-            except TimeoutError:
-                self._process.kill()
-                await self._process.wait()
-        await self._listening
-
-    async def _listen(self) -> None:
-        assert self._process.stderr is not None
-        while said := await self._process.stderr.read(MAX_ERROR_BYTES):
-            self._said = (self._said + said)[:MAX_ERROR_BYTES]
-
-    async def _failure(self) -> PlayerFailed:
-        await self._listening
-        code = await self._process.wait()
-        reason = " ".join(self._said.decode("utf-8", "replace").split())[:300]
-        return PlayerFailed(
-            f"{self._name} ended with {code}: {reason or 'no reason given'}.",
-            remedy="Check the sound device, or write a file with --out.",
-        )
 
 
 _FORMS = {".flac": "flac", ".mp3": "mp3", ".ogg": "opus", ".opus": "opus"}

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from mr_qwen3tts.local_sink import PROGRAMS, NoPlayer, Player, open_player
+from qwen3tts_speech.player import (
+    PROGRAMS,
+    MissingProgram,
+    PlayerFailed,
+    ProgramPlayer,
+    find_player,
+    open_player,
+)
 
 SOUND = bytes(range(256)) * 10
 
@@ -37,46 +44,20 @@ async def test_a_program_is_given_the_samples(folder: Path, name: str) -> None:
         f"pathlib.Path({str(out)!r}).write_bytes(data + ' '.join(sys.argv).encode())",
     )
     player = await open_player(8000)
-    await player.play(SOUND[:1000])
-    await player.play(SOUND[1000:])
-    await player.close(cut=False)
+    await player.write(SOUND[:1000])
+    await player.write(SOUND[1000:])
+    await player.finish()
     got = out.read_bytes()
     assert got.startswith(SOUND)
-    assert b" 8000 " in got[len(SOUND) :]
+    assert b"8000" in got[len(SOUND) :]
 
 
 async def test_a_program_that_is_cut_is_not_waited_for(folder: Path) -> None:
     program(folder, "aplay", "sys.stdin.buffer.read()\nimport threading; threading.Event().wait()")
     player = await open_player(8000)
-    await player.play(SOUND)
+    await player.write(SOUND)
     async with asyncio.timeout(30.0):
-        await player.close(cut=True)
-
-
-async def test_a_program_that_does_not_end_is_stopped(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mr_qwen3tts.local_sink.CLOSE_S", 0.01)
-    program(folder, "aplay", "import threading; threading.Event().wait()")
-    player = await open_player(8000)
-    async with asyncio.timeout(30.0):
-        await player.close(cut=False)
-
-
-async def play_until_it_breaks(player: Player) -> None:
-    async with asyncio.timeout(30.0):
-        while True:
-            await player.play(SOUND)
-            await asyncio.sleep(0)
-
-
-async def test_a_program_that_has_ended_is_an_error(folder: Path) -> None:
-    program(folder, "aplay", "sys.exit(3)")
-    player = await open_player(8000)
-    # Whichever is noticed first: the pipe has no reader, or the program is gone.
-    with pytest.raises(ConnectionError):
-        await play_until_it_breaks(player)
-    await player.close(cut=True)
+        await player.stop()
 
 
 class Stream:
@@ -115,15 +96,65 @@ def sounddevice(monkeypatch: pytest.MonkeyPatch, *, breaks: bool = False) -> lis
 async def test_a_sound_device_plays(monkeypatch: pytest.MonkeyPatch, cut: bool, end: str) -> None:
     log = sounddevice(monkeypatch)
     player = await open_player(24_000)
-    await player.play(SOUND)
-    await player.close(cut)
+    await player.write(SOUND)
+    await (player.stop() if cut else player.finish())
+    await player.stop()
     assert log == ["open 24000 1 int16", "start", "2560 bytes", end, "close"]
 
 
 @pytest.mark.usefixtures("folder")
 async def test_nothing_to_play_with_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NoPlayer, match="install aplay, ffplay"):
+    with pytest.raises(MissingProgram, match="aplay, paplay, ffplay"):
         await open_player(8000)
     sounddevice(monkeypatch, breaks=True)
-    with pytest.raises(NoPlayer, match="no device"):
+    with pytest.raises(MissingProgram, match="no device"):
         await open_player(8000)
+
+
+def test_the_first_player_on_the_path_is_taken() -> None:
+    there = {"paplay": "/usr/bin/paplay", "ffplay": "/usr/bin/ffplay"}
+    assert find_player(there.get) == ("paplay", "/usr/bin/paplay")
+    with pytest.raises(MissingProgram, match="aplay, paplay, ffplay"):
+        find_player(lambda _: None)
+
+
+def python(code: str) -> tuple[tuple[str, str], list[str]]:
+    """A player that is a line of Python."""
+    return ("python", sys.executable), ["-c", code]
+
+
+async def test_a_player_gets_every_sample_and_is_waited_for(tmp_path: Path) -> None:
+    code = f"import sys; open({str(tmp_path / 'heard')!r}, 'wb').write(sys.stdin.buffer.read())"
+    player = await ProgramPlayer.start(24_000, *python(code))
+    for _ in range(10):
+        await player.write(b"\1\2" * 10_000)
+    await player.finish()
+    await player.stop()
+    assert (tmp_path / "heard").read_bytes() == b"\1\2" * 100_000
+
+
+async def test_a_player_that_fails_is_told_with_its_own_words() -> None:
+    player = await ProgramPlayer.start(24_000, *python("import sys; sys.exit('no sound card')"))
+    with pytest.raises(PlayerFailed, match="ended with 1: no sound card"):
+        await flood(player)
+
+
+async def flood(player: ProgramPlayer) -> None:
+    for _ in range(1000):
+        await player.write(bytes(100_000))
+
+
+async def test_a_player_that_talks_a_lot_does_not_get_stuck() -> None:
+    code = "import sys; sys.stderr.write('underrun\\n' * 50_000); sys.stdin.buffer.read()"
+    player = await ProgramPlayer.start(24_000, *python(code))
+    for _ in range(10):
+        await player.write(bytes(100_000))
+    await player.finish()
+    await player.stop()
+
+
+async def test_a_player_is_stopped_even_if_it_does_not_want_to() -> None:
+    code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
+    player = await ProgramPlayer.start(24_000, *python(code))
+    await player.stop(patience_s=0.01)
+    assert player._process.returncode in (-9, -15)
