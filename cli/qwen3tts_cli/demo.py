@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import wave
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from qwen3tts_cli.latency import show_report
 from qwen3tts_cli.options.common import speech_server
 from qwen3tts_cli.output.console import note, print_speech_error, results
 from qwen3tts_cli.output.exits import exit_code, require_extra, run
+from qwen3tts_codecs.wav import WavFile
 from qwen3tts_pacer.clock import LoopClock
 from qwen3tts_speech.latency import Mark
 from qwen3tts_speech.line import Spoken
@@ -169,9 +169,9 @@ def _phone(settings: PhoneSettings) -> Phone:
 
 
 def _print_recording(path: Path) -> None:
-    with wave.open(str(path), "rb") as file:
-        rate = file.getframerate()
-        both = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2").reshape(-1, 2)
+    file = WavFile.parse(path.read_bytes())
+    rate = file.rate
+    both = np.frombuffer(file.data, dtype="<i2").reshape(-1, 2)
     table = Table(
         title=f"The recording: {path} ({len(both) / rate:.1f} s, stereo)", title_justify="left"
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 import re
-import wave
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from qwen3tts_codecs.wav import DamagedWav, NotWav, WavFile
 from qwen3tts_phone.softphone.entries import EngineEntry, VoiceEntry
 from qwen3tts_phone.softphone.settings import EngineSettings
 from qwen3tts_speech.link import SpeechLink
@@ -203,7 +202,6 @@ def check_reference(voice: ReferenceVoice, max_bytes: int, max_s: float) -> None
 
 def wav_seconds(audio: bytes) -> float | None:
     try:
-        with wave.open(io.BytesIO(audio)) as file:
-            return float(file.getnframes() / file.getframerate())
-    except (wave.Error, EOFError, ZeroDivisionError, ValueError):
+        return WavFile.parse(audio).seconds
+    except (NotWav, DamagedWav):
         return None
