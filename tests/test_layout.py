@@ -30,6 +30,7 @@ PACKAGES = {
     "qwen3tts_speech": "phone",
     "qwen3tts_phone": "phone",
     "qwen3tts_agent": "phone",
+    "qwen3tts_rehearsal": "phone",
     "qwen3tts_cli": "cli",
 }
 SPEECH = {"qwen3tts_text", "qwen3tts_wire", "qwen3tts_pacer", "qwen3tts_codecs"}
@@ -56,6 +57,13 @@ MAY_IMPORT = {
     "qwen3tts_speech": {"qwen3tts_settings", *SPEECH},
     "qwen3tts_phone": {"qwen3tts_speech", "qwen3tts_settings", *SPEECH},
     "qwen3tts_agent": {"qwen3tts_phone", "qwen3tts_speech", "qwen3tts_settings", *SPEECH},
+    "qwen3tts_rehearsal": {
+        "qwen3tts_agent",
+        "qwen3tts_phone",
+        "qwen3tts_speech",
+        "qwen3tts_settings",
+        *SPEECH,
+    },
     "qwen3tts_cli": set(PACKAGES) - {PLUGIN},
 }
 IMPORT_ROOTS = sorted(set(PACKAGES.values()) - {"."})

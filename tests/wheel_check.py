@@ -33,6 +33,7 @@ PACKAGES = {
     "qwen3tts_speech",
     "qwen3tts_phone",
     "qwen3tts_agent",
+    "qwen3tts_rehearsal",
     "qwen3tts_cli",
 }
 LIGHT = (
