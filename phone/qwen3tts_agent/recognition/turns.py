@@ -220,7 +220,9 @@ class TurnRecognition:
         if turn is None or turn.guess is not None or not self._rules.early:
             return
         if (known := self._known(turn, at)) is not None:
-            turn.guess = known  # reported already, or when done
+            turn.guess = known
+            if known.done():  # reported before the pause: now it is the text of a paused turn
+                self._tell(turn, known)
             return
         if turn.partial is not None:
             turn.partial.cancel()

@@ -82,6 +82,11 @@ class Endpointer:
         """True during a turn, its pauses included."""
         return self.state is not EndpointState.QUIET
 
+    @property
+    def speech_s(self) -> float:
+        """Return the voiced seconds of the open turn."""
+        return self._speech_s
+
     def agent(self, speaking: bool, now: float) -> None:
         if speaking or self._agent:
             self._active(now)

@@ -19,7 +19,13 @@ from typing import Any, Final, Protocol
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, SentAudio
 from qwen3tts_phone.detection.core import SpeechDetectionCore
-from qwen3tts_phone.detection.endpointing import KeyGroup, KeyTurns, TurnDetector, TurnSoFar
+from qwen3tts_phone.detection.endpointing import (
+    EndpointState,
+    KeyGroup,
+    KeyTurns,
+    TurnDetector,
+    TurnSoFar,
+)
 from qwen3tts_phone.detection.events import (
     CallerCutIn,
     ListenEvent,
@@ -28,6 +34,7 @@ from qwen3tts_phone.detection.events import (
     SpeechResumed,
     Turn,
     TurnEnded,
+    WordsGuessed,
 )
 from qwen3tts_phone.detection.recogniser import Recogniser
 from qwen3tts_phone.detection.settings import ListenSettings
@@ -113,6 +120,7 @@ class SpeechDetection:
         self._core = SpeechDetectionCore(self.settings, self._clock.now())
         self._keys = KeyTurns(self.settings)
         self._hearer = TurnTranscriber(recogniser, self._clock, self.settings.max_turn_s)
+        self._hearer.on_guess = self._guessed
         self._sent: SentAudio | None = None
         self._stopped: list[Utterance] = []
         """Utterances stopped by the open turn."""
@@ -270,6 +278,11 @@ class SpeechDetection:
                 self.on_voice(not ended, event.at)
         if self.on_event is not None:
             self.on_event(event)
+
+    def _guessed(self, text: str) -> None:
+        if self._core.turns.state is EndpointState.PAUSED:
+            now = self._clock.now()
+            self._tell(WordsGuessed(now, text, self._core.turns.speech_s))
 
     def _turn(self, ended: TurnEnded) -> None:
         stopped, self._stopped = tuple(self._stopped), []

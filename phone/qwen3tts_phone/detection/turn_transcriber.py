@@ -71,6 +71,11 @@ class TurnTranscriber:
     def __init__(self, recogniser: Recogniser | None, clock: Clock, most_s: float) -> None:
         self.partial = ""
         """Partial text of the open turn."""
+        self.guess = ""
+        """Last text of the open turn that came while it was paused."""
+        self.on_guess: Callable[[str], None] | None = None
+        """Called with each such text, where it differs from the one before."""
+        self._paused = False
         self._recogniser = recogniser
         self._recognition: Recognition | None = None
         self._clock = clock
@@ -104,17 +109,21 @@ class TurnTranscriber:
             self._push(frame.samples, frame.rate_hz, frame.at)
 
     def begin(self, at: float) -> None:
-        self.partial = ""
+        self.partial = self.guess = ""
+        self._paused = False
         if self._buffer is not None:
             self._buffer.begin(at)
         if self._recognition is not None:
             self._recognition.begin_turn(at)
 
     def pause(self, at: float) -> None:
+        self._paused = True
         if self._recognition is not None:
             self._recognition.pause(at)
 
     def resume(self) -> None:
+        self._paused = False
+        self.guess = ""  # the same text after more speech is another guess
         if self._recognition is not None:
             self._recognition.resume()
 
@@ -125,7 +134,7 @@ class TurnTranscriber:
         if self._recognition is not None:
             self._recognition.drop_turn()
         self._end_turn()
-        self.partial = ""
+        self.partial = self.guess = ""
 
     def end(
         self, ended: TurnEnded, stopped: tuple[Utterance, ...], keys: str, deliver: Deliver
@@ -142,6 +151,8 @@ class TurnTranscriber:
             samples=self._end_turn(),
             rate_hz=self.rate_hz,
             error=self._failure,
+            rule=ended.rule,
+            guess=self.guess,
         )
         if self._recognition is None or ended.why == "noise":
             if self._recognition is not None:
@@ -185,6 +196,7 @@ class TurnTranscriber:
         return self._buffer.samples() if self._buffer is not None else np.zeros(0, np.int16)
 
     def _end_turn(self) -> NDArray[np.int16]:
+        self._paused = False
         samples = self._turn_samples()
         if self._buffer is not None:
             self._buffer.end()
@@ -192,6 +204,11 @@ class TurnTranscriber:
 
     def _understood(self, so_far: Transcript) -> None:
         self.partial = so_far.text
+        guess = so_far.text.strip()
+        if self._paused and guess and guess != self.guess:
+            self.guess = guess
+            if self.on_guess is not None:
+                self.on_guess(guess)
 
     def _then(self, delivering: Coroutine[Any, Any, None]) -> None:
         self._last = asyncio.create_task(delivering, name="a turn's text")

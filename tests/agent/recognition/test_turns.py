@@ -289,6 +289,20 @@ async def test_what_was_recognised_in_a_short_silence_is_the_turns_text_if_nothi
     assert len(spare.asked) == 1
 
 
+async def test_a_partial_that_was_complete_before_the_pause_is_reported_with_it_again() -> None:
+    work, spare, heard = Work(), Work(), list[str]()
+    recognition, talk = ahead(work, spare, heard)
+    await begun(recognition, talk, 0.5)
+    last = talk.at
+    await said(talk, quiet(0.12))
+    spare.answer("all of it")
+    await settle()
+    assert heard == ["all of it"]
+    recognition.pause(last)
+    await settle()
+    assert heard == ["all of it", "all of it"]
+
+
 async def test_a_turn_that_went_on_after_a_short_silence_is_recognised_whole() -> None:
     work, spare, heard = Work(), Work(), list[str]()
     recognition, talk = ahead(work, spare, heard)

@@ -11,7 +11,7 @@ import pytest
 
 from qwen3tts_phone.detection import core
 from qwen3tts_phone.detection.endpointing import TURN_GAP_S, TurnSoFar
-from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, Turn
+from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, Turn, WordsGuessed
 from qwen3tts_phone.detection.recogniser import RecogniserUnavailable, RecognitionFailed, Transcript
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.speech_detection import MAX_UNREAD_TURNS, SpeechDetection
@@ -172,6 +172,37 @@ async def test_the_recogniser_is_told_of_pauses_and_partial_text_is_there() -> N
         await call.say(0.3)
         await call.rest(0.5)
     assert recogniser.told == ["begin", "pause", "resume", "pause", "end", "close"]
+
+
+async def test_the_words_of_a_paused_turn_are_guessed_and_of_no_other() -> None:
+    call, recogniser = FakeCall(), FakeRecogniser("One two three.")
+    async with listening(call, recogniser) as (heard, turns):
+        told: list[ListenEvent] = []
+        heard.on_event = told.append
+
+        def understood(text: str) -> None:
+            assert recogniser.on_partial is not None
+            recogniser.on_partial(Transcript(text))
+
+        understood("Long before.")
+        await call.say(0.3)
+        understood("One")  # the caller speaks
+        await call.rest(0.16)
+        understood("One")
+        understood("One ")  # the same
+        understood("  ")
+        await call.say(0.3)
+        understood("One two")
+        await call.rest(0.16)
+        understood("One")  # of another pause
+        understood("One two three")
+        await call.rest(0.5)
+        understood("Too late.")
+    guesses = [each for each in told if isinstance(each, WordsGuessed)]
+    assert [each.text for each in guesses] == ["One", "One", "One two three"]
+    assert [each.speech_s for each in guesses] == pytest.approx([0.3, 0.6, 0.6], abs=0.03)
+    assert [turn.guess for turn in turns] == ["One two three"]
+    assert "One" not in repr(guesses[0])
 
 
 async def test_turns_come_in_their_order_though_the_first_text_takes_longer() -> None:
