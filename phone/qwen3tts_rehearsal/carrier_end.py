@@ -7,7 +7,6 @@ A `CarrierDialect` is a table of JSON templates. Messages of the agent are those
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import uuid
 from collections import deque
@@ -31,7 +30,7 @@ from qwen3tts_phone.streams.carriers.json_media import (
     STREAM,
     JsonDialect,
 )
-from qwen3tts_phone.streams.carriers.messages import DIGITS, object_of
+from qwen3tts_phone.streams.carriers.messages import DIGITS, object_of, sound_of
 from qwen3tts_phone.streams.carriers.plivo import PLIVO
 from qwen3tts_phone.streams.carriers.telnyx import TELNYX
 from qwen3tts_phone.streams.carriers.twilio import TWILIO
@@ -139,7 +138,12 @@ def _telnyx() -> CarrierDialect:
             {"event": "start", "start": start, **both},
         ),
         media={"event": "media", "media": sound, **both},
-        key={"event": "dtmf", "dtmf": {"digit": DIGIT}, **both},
+        key={
+            "event": "dtmf",
+            "dtmf": {"digit": DIGIT},
+            "occurred_at": "2026-01-01T00:00:00.000000Z",
+            **both,
+        },
         played={"event": "mark", "mark": {"name": NAME}, **both},
         stop={"event": "stop", "stop": {"user_id": "rehearsal", "call_control_id": CALL}, **both},
     )
@@ -442,7 +446,8 @@ class CarrierEnd:
         if found is None:
             return self._odd("no JSON object")
         if dialect.agent_media is not None and _same_kind(dialect.agent_media, found):
-            return self._sound_text(_value(dialect.agent_media, found, SOUND))
+            sound = sound_of(_value(dialect.agent_media, found, SOUND))
+            return self._odd("sound that is no base64") if sound is None else self._sound(sound)
         if _same_kind(dialect.agent_mark, found):
             name = _value(dialect.agent_mark, found, NAME)
             if not isinstance(name, str):
@@ -461,12 +466,6 @@ class CarrierEnd:
             return []
         known = any(_same_kind(each, found) for each in dialect.agent_ignored)
         return [] if known else self._odd("an unknown event")
-
-    def _sound_text(self, sound: object) -> list[Message]:
-        try:
-            return self._sound(base64.b64decode(str(sound), validate=True))
-        except (binascii.Error, ValueError):
-            return self._odd("sound that is no base64")
 
     def _sound(self, data: bytes) -> list[Message]:
         size = self.dialect.payload.sample_bytes or 1
