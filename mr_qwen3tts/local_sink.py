@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -47,7 +47,6 @@ class LocalSink(ResponseSink):
         clock: of the pacing.
         problem: called with failures.
         payload: codec of the frames.
-        find_player: starts a player for a rate in Hz; may raise MissingProgram.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class LocalSink(ResponseSink):
         clock: Clock | None = None,
         problem: Problem = lambda what, error: None,
         payload: Payload = PCMU,
-        find_player: Callable[[int], Awaitable[Player]] = open_player,
     ) -> None:
         if kind not in KINDS:
             raise ValueError(f"local sound is one of {', '.join(KINDS)}, not {kind!r}")
@@ -72,7 +70,6 @@ class LocalSink(ResponseSink):
         self._folder = Path(folder) if folder else FOLDER
         self._name = re.sub(r"[^\w.-]+", "_", name).strip("._")[:64] or "local"
         self._problem = problem
-        self._find_player = find_player
         self._player: Player | None = None
         self._sound = bytearray()
         self._most_bytes = KEPT_S * payload.sample_hz * 2
@@ -82,7 +79,7 @@ class LocalSink(ResponseSink):
         self._sound.clear()
         if self.kind == "play":
             try:
-                self._player = await self._find_player(self.payload.sample_hz)
+                self._player = await open_player(self.payload.sample_hz)
             except (MissingProgram, OSError) as error:
                 self._problem("local sound", error)
                 self.kind = "wav"

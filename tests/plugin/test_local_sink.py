@@ -180,9 +180,10 @@ async def test_without_a_folder_files_lie_in_the_hosts_data(
     await sink.close()
 
 
-async def test_a_turn_is_played(clock: FakeClock) -> None:
+async def test_a_turn_is_played(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     speaker = Speaker()
-    sink = LocalSink("play", clock=clock, find_player=speaker.find)
+    monkeypatch.setattr(local_sink, "open_player", speaker.find)
+    sink = LocalSink("play", clock=clock)
     say(sink, 1, 25)
     await clock.advance(2.0)
     assert speaker.rate_hz == 8000
@@ -197,15 +198,15 @@ async def test_a_turn_is_played(clock: FakeClock) -> None:
 
 
 async def test_a_player_that_breaks_is_told_and_the_turn_goes_on(
-    clock: FakeClock, problems: list[str]
+    clock: FakeClock, problems: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speaker = Speaker()
     speaker.breaks = True
+    monkeypatch.setattr(local_sink, "open_player", speaker.find)
     sink = LocalSink(
         "play",
         clock=clock,
         problem=lambda what, error: problems.append(str(error)),
-        find_player=speaker.find,
     )
     say(sink, 1, 25)
     await clock.advance(5.0)
@@ -224,11 +225,11 @@ async def test_a_player_that_does_not_end_is_stopped(
 
     monkeypatch.setattr(local_sink, "CLOSE_S", 0.0)
     speaker = Endless()
+    monkeypatch.setattr(local_sink, "open_player", speaker.find)
     sink = LocalSink(
         "play",
         clock=clock,
         problem=lambda what, error: problems.append(type(error).__name__),
-        find_player=speaker.find,
     )
     say(sink, 1, 5)
     await clock.advance(5.0)
@@ -239,17 +240,17 @@ async def test_a_player_that_does_not_end_is_stopped(
 
 
 async def test_where_nothing_can_play_files_are_written(
-    clock: FakeClock, tmp_path: Path, problems: list[str]
+    clock: FakeClock, tmp_path: Path, problems: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def nothing(rate_hz: int) -> Player:
         raise MissingProgram("no speaker here")
 
+    monkeypatch.setattr(local_sink, "open_player", nothing)
     sink = LocalSink(
         "play",
         str(tmp_path),
         clock=clock,
         problem=lambda what, error: problems.append(str(error)),
-        find_player=nothing,
     )
     for turn in (1, 2):
         say(sink, turn, 5)

@@ -131,19 +131,9 @@ def percentile_differences(
             low, high = _interval(draws[:, place], level, _degrees(before, after))
             # Percentiles are steps: the estimate itself may lie at the rim of its replicates.
             low, high = min(low, is_now - was), max(high, is_now - was)
-        found.append(
-            _difference(
-                before,
-                after,
-                (was, is_now),
-                (low, high),
-                level=level,
-                slack=clock_ms,
-                matters=max(SAME_MS, SAME_PART * abs(was)) if math.isfinite(was) else SAME_MS,
-                less_is_better=True,
-                reason=reason,
-            )
-        )
+        matters = max(SAME_MS, SAME_PART * abs(was)) if math.isfinite(was) else SAME_MS
+        verdict = _verdict((low, high), reason, slack=clock_ms, matters=matters)
+        found.append(_difference((before, after), (was, is_now), (low, high), level, verdict))
     return found
 
 
@@ -162,51 +152,48 @@ def share_difference(
         change = is_now - was
         low = change - math.hypot(is_now - low_after, high_before - was)
         high = change + math.hypot(high_after - is_now, was - low_before)
-    return _difference(
-        before,
-        after,
-        (was, is_now),
-        (low, high),
-        level=level,
-        slack=0.0,
-        matters=SAME_SHARE,
-        less_is_better=less_is_better,
-        reason=reason,
-    )
+    verdict = _verdict((low, high), reason, matters=SAME_SHARE, less_is_better=less_is_better)
+    return _difference((before, after), (was, is_now), (low, high), level, verdict)
+
+
+def _verdict(
+    interval: tuple[float, float],
+    reason: str,
+    *,
+    matters: float,
+    slack: float = 0.0,
+    less_is_better: bool = True,
+) -> tuple[Verdict, str]:
+    low, high = interval
+    if reason:
+        return Verdict.CANNOT_TELL, reason
+    low_sure, high_sure = low - slack, high + slack
+    if max(abs(low_sure), abs(high_sure)) <= matters:
+        return Verdict.SAME, ""
+    if low_sure > 0:
+        return Verdict.WORSE if less_is_better else Verdict.BETTER, ""
+    if high_sure < 0:
+        return Verdict.BETTER if less_is_better else Verdict.WORSE, ""
+    if low > 0 or high < 0:
+        reason = f"The clocks of client and server may be off by {slack:.1f} ms."
+    return Verdict.CANNOT_TELL, reason
 
 
 def _difference(
-    before: Sample,
-    after: Sample,
+    samples: tuple[Sample, Sample],
     values: tuple[float, float],
     interval: tuple[float, float],
-    *,
     level: float,
-    slack: float,
-    matters: float,
-    less_is_better: bool,
-    reason: str,
+    verdict: tuple[Verdict, str],
 ) -> Difference:
-    low, high = interval
-    verdict = Verdict.CANNOT_TELL
-    if not reason:
-        low_sure, high_sure = low - slack, high + slack
-        if max(abs(low_sure), abs(high_sure)) <= matters:
-            verdict = Verdict.SAME
-        elif low_sure > 0:
-            verdict = Verdict.WORSE if less_is_better else Verdict.BETTER
-        elif high_sure < 0:
-            verdict = Verdict.BETTER if less_is_better else Verdict.WORSE
-        elif low > 0 or high < 0:
-            reason = f"The clocks of client and server may be off by {slack:.1f} ms."
+    before, after = samples
     return Difference(
         *values,
         *interval,
         level,
         (before.size, after.size),
         (before.call_count, after.call_count),
-        verdict,
-        reason,
+        *verdict,
     )
 
 
