@@ -46,7 +46,7 @@ from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.process import MediaKeeper
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.sdp.session import SdpSession
-from qwen3tts_phone.settings.phone import PhoneSettings
+from qwen3tts_phone.settings.phone import CallMediaSettings, PhoneSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_phone.sip.endpoint import SipEndpoint
@@ -216,6 +216,7 @@ class Phone(PhoneStatus):
         on_machine: OnMachine = "speak",
         answering: AnsweringSettings | None = None,
         theirs: bool = False,
+        media: CallMediaSettings | None = None,
     ) -> PhoneCall:
         """Call an address; returns immediately, then ``await call.answered()``.
 
@@ -231,9 +232,10 @@ class Phone(PhoneStatus):
             answering: thresholds of answering machine detection.
             theirs: a far end names ``uri``, as in a transfer; its host is resolved apart from
                 accounts'.
+            media: codecs and impairment of this call; None = as in the phone's settings.
 
         Raises:
-            ValueError: an unknown ``on_machine``.
+            ValueError: an unknown ``on_machine`` or codec.
             CallNotAllowed: the guard forbids it; nothing was sent.
             BadSip: ``uri`` is no SIP address, or there is no such account.
             CalleeUnreachable: its host has no address.
@@ -254,8 +256,8 @@ class Phone(PhoneStatus):
         began = time.time(), self.clock.now()
         try:
             host = await self._sip.media_host(target, chosen, theirs=theirs)
-            leg = await self._open_leg(host)
-            session = self._session(host, leg.local_port, chosen)
+            leg = await self._open_leg(host, media=media)
+            session = self._session(host, leg.local_port, chosen, media)
             sip = await self._sip.place(
                 target, session.offer(), chosen, headers, check=self._check_callee, theirs=theirs
             )
@@ -365,8 +367,12 @@ class Phone(PhoneStatus):
             raise BadSip(f"There is no account named {name!r}.", remedy=f"Known are: {known}.")
         return line.account
 
-    async def _open_leg(self, towards: str, *, bind_it: bool = False) -> MediaLeg:
+    async def _open_leg(
+        self, towards: str, *, bind_it: bool = False, media: CallMediaSettings | None = None
+    ) -> MediaLeg:
         spec = self.settings.leg_spec(towards)
+        if media is not None:
+            spec = replace(spec, impairment=media.impairment)
         return await self._media.open(replace(spec, local_host=towards) if bind_it else spec)
 
     async def _receive(self, sip: SipCall) -> PhoneCall:
@@ -379,8 +385,18 @@ class Phone(PhoneStatus):
         session.peer = sip.remote_address[0]
         return self._keep(sip, leg, session, account, began)
 
-    def _session(self, host: str, port: int, account: Account | None) -> SdpSession:
-        return new_session(self.settings, self._suites, account, host, port)
+    def _session(
+        self,
+        host: str,
+        port: int,
+        account: Account | None,
+        media: CallMediaSettings | None = None,
+    ) -> SdpSession:
+        settings = self.settings
+        if media is not None and media.codecs is not None:
+            settings = replace(settings, codecs=media.codecs)
+            account = replace(account, codecs=None) if account is not None else None
+        return new_session(settings, self._suites, account, host, port)
 
     def _keep(
         self,

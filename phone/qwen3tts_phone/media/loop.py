@@ -22,7 +22,14 @@ from typing import Any, NamedTuple
 from qwen3tts_pacer.memory import CallMemory
 from qwen3tts_phone.media.reports import LoadMeter, Outbox
 from qwen3tts_phone.media.stream import Stream
-from qwen3tts_phone.media.types import FROM_FAR_END, LegFailed, LegSpec, remote_media
+from qwen3tts_phone.media.types import (
+    FROM_FAR_END,
+    Impairment,
+    LegFailed,
+    LegSpec,
+    leg_spec,
+    remote_media,
+)
 from qwen3tts_phone.media.wheel import Wheel
 
 MESSAGE_MOST = 65536
@@ -278,7 +285,8 @@ class MediaLoop:
             raise ValueError(f"{3 - len(fds)} of the call's descriptors did not arrive")
         memory_fd, rtp_fd, rtcp_fd = fds
         with contextlib.ExitStack() as stack:
-            rtp = stack.enter_context(socket.socket(fileno=rtp_fd))
+            chosen = leg_spec(spec)
+            rtp = stack.enter_context(_rtp_socket(rtp_fd, chosen.impairment))
             rtcp = stack.enter_context(socket.socket(fileno=rtcp_fd))
             try:
                 memory = CallMemory.attach(memory_fd)
@@ -286,9 +294,7 @@ class MediaLoop:
                 os.close(memory_fd)
                 raise
             stack.callback(memory.close)
-            leg = _Leg(
-                LegSpec(**{**spec, "port_range": tuple(spec["port_range"])}), memory, rtp, rtcp
-            )
+            leg = _Leg(chosen, memory, rtp, rtcp)
             stack.pop_all()
         self._legs[number] = leg
         for sock, take in ((leg.rtp, leg.discard_rtp), (leg.rtcp, leg.discard_rtcp)):
@@ -372,6 +378,14 @@ class MediaLoop:
         if leg in self._legs:
             with contextlib.suppress(Exception):  # what is broken may break again; it was told
                 self._close(leg)
+
+
+def _rtp_socket(fileno: int, impairment: Impairment | None) -> socket.socket:
+    if impairment is None:
+        return socket.socket(fileno=fileno)
+    from qwen3tts_phone.media.impairment import ImpairedSocket
+
+    return ImpairedSocket(impairment, fileno)
 
 
 def _too_long(message: dict[str, Any], size: int) -> dict[str, Any]:

@@ -21,6 +21,27 @@ SILENT_MOST = 4096
 
 
 @dataclass(frozen=True)
+class Impairment:
+    """Bad network at a leg's socket, both ways, for rehearsals; see `media.impairment`."""
+
+    loss: float = 0.0
+    """Share of packets lost, 0 to 0.9."""
+    burst: float = 1.0
+    """Mean length of a run of losses, packets."""
+    jitter_s: float = 0.0
+    """Packets are delayed by 0 to this."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.loss <= 0.9:
+            raise ValueError(f"loss={self.loss} is not between 0 and 0.9")
+        if not 1.0 <= self.burst <= 100.0:
+            raise ValueError(f"burst={self.burst} is not between 1 and 100 packets")
+        if not 0.0 <= self.jitter_s <= 1.0:
+            raise ValueError(f"jitter_s={self.jitter_s} is not between 0 and 1 second")
+
+
+@dataclass(frozen=True)
 class LegSpec:
     """Sockets and supervision of a leg."""
 
@@ -44,6 +65,8 @@ class LegSpec:
     """Fixed wait before an utterance's first frame; None = adaptive."""
     ring_slots: int = 512
     """Frames that may wait, 20 ms each."""
+    impairment: Impairment | None = None
+    """Loss and jitter of RTP packets; None = the network as it is."""
 
     def __post_init__(self) -> None:
         low, high = self.port_range
@@ -156,6 +179,13 @@ def family(host: str) -> socket.AddressFamily | None:
             continue
         return kind
     return None
+
+
+def leg_spec(fields: Mapping[str, Any]) -> LegSpec:
+    values = {**fields, "port_range": tuple(fields["port_range"])}
+    if values.get("impairment") is not None:
+        values["impairment"] = Impairment(**values["impairment"])
+    return LegSpec(**values)
 
 
 def remote_media(fields: Mapping[str, Any]) -> RemoteMedia:

@@ -11,7 +11,7 @@ from qwen3tts_codecs.payload import PTIMES_MS
 from qwen3tts_codecs.table import codecs_by_name
 from qwen3tts_phone.audio.wav import check_unavailable
 from qwen3tts_phone.dialling.guard import GuardSettings
-from qwen3tts_phone.media.types import LegSpec, MediaSettings
+from qwen3tts_phone.media.types import Impairment, LegSpec, MediaSettings
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_phone.sip.core.account import Account
 from qwen3tts_phone.sip.core.settings import MAX_CALLS, GateSettings, SipSettings, TlsSettings
@@ -20,6 +20,16 @@ from qwen3tts_speech.link import VoiceOptions
 from qwen3tts_speech.record_sinks import endpoint_of
 
 LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class CallMediaSettings:
+    """Media of one outgoing call, where it differs from the phone's."""
+
+    codecs: tuple[str, ...] | None = None
+    """Names in order of preference; None = those of the phone or the account."""
+    impairment: Impairment | None = None
+    """Loss and jitter, for rehearsals."""
 
 
 @dataclass(frozen=True, slots=True)
