@@ -19,10 +19,11 @@ class UtteranceEncoder:
         self.position = 0
         """Position after the last frame, samples at ``from_hz``."""
         self._encoder = FrameEncoder(from_hz, payload, ptime_ms)
-        self._context = context
+        self.context = context
+        """Utterance of the frames to come."""
 
     def begin(self, context: int) -> None:
-        self._context, self.position = context, 0
+        self.context, self.position = context, 0
 
     def push(self, data: PcmBytes) -> list[Frame]:
         """Take s16le bytes, cut anywhere; return the frames that are full now."""
@@ -44,7 +45,7 @@ class UtteranceEncoder:
         frames, position = [], self.position
         for payload, tail, head, samples, silent in encoded:
             end = position + samples
-            frames.append(Frame(payload, tail, head, self._context, position, end, silent))
+            frames.append(Frame(payload, tail, head, self.context, position, end, silent))
             position = end
         self.position = position
         return frames

@@ -115,6 +115,9 @@ class FrameWriter:
         """True if the sink has begun the context."""
         self.writing = False
         """True if frames wait for the sink."""
+        self.released = asyncio.Event()
+        """Set when frames may go to the sink; until then the first ones are kept."""
+        self.released.set()
         self._speaker = speaker
         self._owner = owner
         self._record = record
@@ -150,6 +153,12 @@ class FrameWriter:
             self._finished = True
             self._speaker.sink.finish(self._owner.number)
 
+    def release(self) -> None:
+        """Let frames go to the sink, under the owner's present number."""
+        number = self._encoder.context = self._owner.number
+        self._pending = [frame._replace(context=number) for frame in self._pending]
+        self.released.set()
+
     def change(self) -> None:
         speaker = self._speaker
         new, ptime_ms = speaker.payload, speaker.ptime_ms
@@ -158,6 +167,9 @@ class FrameWriter:
             self._transcoded = []
         self._former = FrameTranscoder(self._pending, self._payload, new, self._ptime_ms, ptime_ms)
         self._pending = self._encoder.switch(new, ptime_ms)
+        if not self.released.is_set():  # a few: their number changes at the release
+            self._pending[:0] = self._former.take(self._former.left)
+            self._former = None
         self._note_audible(self._pending)
         self._payload, self._ptime_ms = new, ptime_ms
 
@@ -176,6 +188,7 @@ class FrameWriter:
         self.writing = True
         if not self.begun:
             record.mark(Mark.RESAMPLED, clock.now())
+            await self.released.wait()
             await speaker.turn_of(self._owner)
             await speaker.sink.room()
             speaker.sink.begin(self._owner.number, key)

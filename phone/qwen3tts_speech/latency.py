@@ -57,6 +57,8 @@ class Mark(StrEnum):
     """First samples received by the client."""
     RESAMPLED = "resampled"
     """First frame at the line's rate."""
+    RELEASED = "released"
+    """Release of an utterance that was prepared (`Speaker.prepare`): nothing is played before."""
     QUEUED = "queued"
     """First frame in the pacer's ring."""
     FIRST_FRAME_WIRE = "first_frame_wire"
@@ -186,8 +188,11 @@ class UtteranceRecord:
 
     @property
     def first_sound_ms(self) -> float | None:
-        """Return the time from first delta to first audible frame."""
-        return self.between_ms(Mark.FIRST_DELTA, Mark.FIRST_AUDIBLE_WIRE)
+        """Return the time from first delta, or later release, to first audible frame."""
+        released = self.marks.get(Mark.RELEASED, -math.inf)
+        late = Mark.FIRST_DELTA in self.marks and released > self.marks[Mark.FIRST_DELTA]
+        first = Mark.RELEASED if late else Mark.FIRST_DELTA
+        return self.between_ms(first, Mark.FIRST_AUDIBLE_WIRE)
 
     @property
     def silence_ms(self) -> float | None:

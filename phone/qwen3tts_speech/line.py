@@ -90,6 +90,8 @@ class Speaker(PlayoutQueue):
         self._log = log or UtteranceLog()
         self.utterances = 0
         self.interrupted = 0
+        self._prepared: set[Utterance] = set()
+        """Prepared utterances, which are not in the queue."""
 
     @property
     def speaking(self) -> bool:
@@ -107,6 +109,38 @@ class Speaker(PlayoutQueue):
         once there is a connection. Raises BadText for an empty string or no text; an iterator may
         be empty.
         """
+        utterance = self._utterance(words, options, self._number + 1)
+        self._enqueue(utterance)
+        return utterance
+
+    def prepare(
+        self,
+        words: str | AsyncIterable[str],
+        options: VoiceOptions | ChooseVoice | None = None,
+    ) -> Utterance:
+        """Synthesise ``words`` as :meth:`say`, and hold the first sound.
+
+        Until ``release()`` nothing is played, and the utterance is in no queue, count or record;
+        ``drop()`` ends it. Raises BadText.
+        """
+
+        def release(utterance: Utterance) -> None:
+            self._prepared.discard(utterance)
+            utterance.number = self._number + 1
+            utterance.record.context = str(utterance.number)
+            self._enqueue(utterance)
+
+        utterance = self._utterance(words, options, 0, release)
+        self._prepared.add(utterance)
+        return utterance
+
+    def _utterance(
+        self,
+        words: str | AsyncIterable[str],
+        options: VoiceOptions | ChooseVoice | None,
+        number: int,
+        release: Callable[[Utterance], None] | None = None,
+    ) -> Utterance:
         if isinstance(words, str):
             if not words.strip():
                 raise BadText("The text is empty.", remedy="Give some words to say.")
@@ -115,26 +149,21 @@ class Speaker(PlayoutQueue):
                 f"A {type(words).__name__} is no text.",
                 remedy="Give a string, or an asynchronous iterator of strings.",
             )
-        self._number += 1
         record = UtteranceRecord(
             call_id=self._log.call_id,
-            context=str(self._number),
+            context=str(number),
             line=self._log.line,
             codec=self.payload.name,
         )
         record.mark(Mark.TEXT_IN, self.clock.now())
-        utterance = Utterance(
-            self,
-            self._number,
-            words,
-            options or self.voice,
-            record,
-        )
-        self._queued[self._number] = utterance
+        return Utterance(self, number, words, options or self.voice, record, release)
+
+    def _enqueue(self, utterance: Utterance) -> None:
+        self._number = utterance.number
+        self._queued[utterance.number] = utterance
         self.utterances += 1
         for follower in list(self.followers):
             follower(utterance)
-        return utterance
 
     def play(self, samples: Pcm, rate_hz: int) -> Sound:
         self._number += 1
@@ -151,7 +180,7 @@ class Speaker(PlayoutQueue):
         Then :meth:`pump` once the sink takes frames.
         """
         self.payload, self.ptime_ms = payload, ptime_ms
-        for each in list(self._queued.values()):
+        for each in [*self._queued.values(), *self._prepared]:
             each.change()
 
     def pump(self) -> None:
@@ -176,11 +205,13 @@ class Speaker(PlayoutQueue):
     async def close(self) -> None:
         """Stop for good; wait for all utterances, `SETTLE_S` at most."""
         self.closed = True
-        stopped = list(self._queued.values())
+        stopped = [*self._queued.values(), *self._prepared]
+        for prepared in list(self._prepared):
+            prepared.drop()
         self.interrupt()
         await asyncio.gather(*(each.settled(SETTLE_S) for each in stopped))
         for each in stopped:
-            if each.number in self._queued:
+            if self._queued.get(each.number) is each:
                 logger.warning(
                     "%s: the source of utterance %d's words does not end when it is stopped",
                     self._log.call_id,
@@ -188,9 +219,13 @@ class Speaker(PlayoutQueue):
                 )
 
     def ended(self, item: QueuedPlayout) -> None:
-        super().ended(item)
         if not isinstance(item, Utterance):
+            super().ended(item)
             return
+        if item.held:
+            self._prepared.discard(item)
+            return
+        super().ended(item)
         if self._log.sink is not None:
             self._log.sink.append(item.record)
         if self._log.on_spoken is not None:

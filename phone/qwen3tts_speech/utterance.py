@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass
 
 from qwen3tts_speech.frame_writer import FrameWriter
@@ -42,7 +42,11 @@ class Spoken:
 
 
 class Utterance:
-    """Utterance in progress: text feed, encoding, playout reports."""
+    """Utterance in progress: text feed, encoding, playout reports.
+
+    A prepared one (`Speaker.prepare`) is heard from its :meth:`release` on, or ends with
+    :meth:`drop`.
+    """
 
     live = False
 
@@ -53,8 +57,11 @@ class Utterance:
         words: str | AsyncIterable[str],
         options: VoiceOptions | ChooseVoice,
         record: UtteranceRecord,
+        release: Callable[[Utterance], None] | None = None,
     ) -> None:
+        """Begin to synthesise; ``release`` numbers and queues a prepared one."""
         self.number = number
+        """Its place in the queue; 0 = prepared."""
         self.record = record
         self.written = asyncio.Event()
         """Set when all frames are with the sink: the next utterance may follow."""
@@ -69,6 +76,9 @@ class Utterance:
         self._interrupted = False
         self._running = False
         self._writer = FrameWriter(speaker, self, RATE_HZ, record)
+        self._release = release
+        if release is not None:
+            self._writer.released.clear()
         self._link = speaker.link
         """Its own link; the speaker's may be another one by now."""
         self._client: SpeechClient | None = None
@@ -111,6 +121,30 @@ class Utterance:
     @property
     def stopped(self) -> bool:
         return self._interrupted
+
+    @property
+    def held(self) -> bool:
+        """True while it is prepared, and nothing of it is played."""
+        return self._release is not None
+
+    def release(self) -> None:
+        """Queue what was prepared: its frames go to the sink; no effect otherwise."""
+        if self._release is None or self._interrupted:
+            return
+        release, self._release = self._release, None
+        self.record.mark(Mark.RELEASED, self._speaker.clock.now())
+        release(self)
+        self._writer.release()
+        if self._task.done():  # it has failed meanwhile
+            self._speaker.ended(self)
+
+    def drop(self) -> None:
+        """End what was prepared, without a trace in counts and records; no effect otherwise."""
+        if self._release is not None and not self._interrupted:
+            self._interrupted = True
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+            if self._running:
+                self._task.cancel()
 
     def give_way(self) -> None: ...
 
@@ -247,7 +281,7 @@ class Utterance:
             self._check_stall(clock.now(), held)
             if position != last:
                 state = "playing"
-            elif held:
+            elif held or (self.held and self._arrived):
                 state = "held"
             elif self._arrived:
                 state = "starved"
@@ -286,6 +320,9 @@ class Utterance:
 
     async def _settle_interruption(self) -> None:
         with contextlib.suppress(SpeechError):  # the call itself may be over
+            if self.held:
+                await self._cancel_context()
+                return
             interruption = await self._speaker.sink.interrupted()
             if self._writer.begun:
                 # One that ended just before was not among what was stopped.
@@ -293,6 +330,9 @@ class Utterance:
                 self._played = interruption.played.get(self.number, known)
             if interruption.silent_at is not None:
                 self.record.mark(Mark.SILENT, interruption.silent_at)
+        await self._cancel_context()
+
+    async def _cancel_context(self) -> None:
         if self._context is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CANCEL_TIMEOUT_S):

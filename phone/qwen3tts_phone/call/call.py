@@ -143,6 +143,15 @@ class Call(CallView, ABC):
         """
         return self._voice().say(words, options)
 
+    def prepare(
+        self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
+    ) -> Utterance:
+        """Synthesise an utterance ahead, and hold it: nothing is played or counted.
+
+        ``release()`` queues it, ``drop()`` ends it without a trace. As :meth:`speak` otherwise.
+        """
+        return self._voice().prepare(words, options)
+
     async def say(
         self, words: str | AsyncIterable[str], options: VoiceOptions | None = None
     ) -> Spoken:
