@@ -413,10 +413,12 @@ class CarrierEnd:
         if len(wide) < self._frame:  # the first frame of a resampler is short by its delay
             wide = np.concatenate([np.zeros(self._frame - len(wide), np.int16), wide])
         data = self._encode(wide[: self._frame])
+        message: Message = data
+        if self.dialect.media is not None:
+            sound = base64.b64encode(data).decode("ascii")
+            message = self._message(self.dialect.media, {SOUND: sound})
         self._frames += 1
-        if self.dialect.media is None:
-            return data
-        return self._message(self.dialect.media, {SOUND: base64.b64encode(data).decode("ascii")})
+        return message
 
     def key(self, digit: str) -> Message:
         """Return the message of a pressed key. Raises ValueError."""
