@@ -30,9 +30,10 @@ from qwen3tts_agent.reply_player import ReplyContext
 from qwen3tts_agent.session import AgentSession, OnTurn
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import Tool, Toolbox, call_tools, check_tool_names, tools_of
-from qwen3tts_phone.detection.endpointing import TurnDetector
+from qwen3tts_phone.detection.endpointing import LoadedTurnDetector, TurnDetector
 from qwen3tts_phone.detection.recogniser import Recognise, Recogniser, RecogniserPool
 from qwen3tts_phone.detection.settings import ListenSettings
+from qwen3tts_phone.detection.smart_turn import turn_detector_of
 from qwen3tts_phone.detection.vad import make_detector
 from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_settings.constraints import with_changes
@@ -166,6 +167,9 @@ class Agent:
         async with self._warming:
             if not self._warm:
                 make_detector(self.listen.detector)
+                detector = self._turn_detector or turn_detector_of(self.listen)
+                if isinstance(detector, LoadedTurnDetector):
+                    await detector.warm()
                 if self._recogniser is not None:
                     await self._recogniser.warm()
                 self._warm = True

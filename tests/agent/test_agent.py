@@ -19,6 +19,7 @@ from qwen3tts_agent.session import AgentSession
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.turn_record import TurnRecord
 from qwen3tts_agent.turn_taking import TurnTaking
+from qwen3tts_phone.detection.endpointing import TurnSoFar
 from qwen3tts_phone.detection.events import MissingDetector
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_speech.latency import Mark, UtteranceRecord
@@ -617,6 +618,35 @@ async def test_a_voice_detector_that_is_missing_is_told_before_the_first_call(
     with pytest.raises(MissingDetector):
         await agent.serve(lines())
     assert not taken
+
+
+async def test_a_turn_detectors_file_that_is_missing_is_told_before_the_first_call(
+    tmp_path: Path,
+) -> None:
+    listen = ListenSettings(smart_turn=str(tmp_path / "none.onnx"))
+    agent, _ = agent_of(Model("Fine.").__call__, stt=None, listen=listen)
+    with pytest.raises(MissingDetector, match="cannot be read: No such file"):
+        await agent.warm()
+
+
+async def test_a_turn_detector_of_the_program_is_loaded_before_the_first_call(
+    tmp_path: Path,
+) -> None:
+    class Loaded:
+        warmed = 0
+
+        async def warm(self) -> None:
+            self.warmed += 1
+
+        async def finished(self, turn: TurnSoFar) -> float:
+            return 0.5
+
+    detector = Loaded()
+    listen = ListenSettings(smart_turn=str(tmp_path / "none.onnx"))  # the program's prevails
+    agent, _ = agent_of(Model("Fine.").__call__, stt=None, turn_detector=detector, listen=listen)
+    await agent.warm()
+    await agent.warm()
+    assert detector.warmed == 1
 
 
 async def test_what_breaks_in_the_programs_functions_is_logged_without_anybodys_words(

@@ -113,6 +113,15 @@ def test_a_detector_that_is_not_installed_is_told_before_a_phone_rings(
         check_agent(MODEL, CallPlan(listening=listening))
 
 
+@pytest.mark.parametrize("option", [{"barge_in": True}, {"stt": "ws://asr.test"}])
+def test_a_turn_detectors_file_is_checked_before_a_phone_rings(
+    option: dict[str, Any], tmp_path: Path
+) -> None:
+    listening = ListenOptions(smart_turn=str(tmp_path / "none.onnx"), **option)
+    with pytest.raises(MissingDetector, match="cannot be read: No such file"):
+        check_agent(MODEL, CallPlan(listening=listening))
+
+
 @pytest.mark.parametrize("onset_ms", [10, 60, 300, 1000])
 @pytest.mark.parametrize("pause_ms", [100, 600, 5000])
 def test_any_onset_and_pause_that_can_be_given_make_settings(onset_ms: int, pause_ms: int) -> None:
@@ -129,6 +138,8 @@ def test_any_onset_and_pause_that_can_be_given_make_settings(onset_ms: int, paus
         ({"vad": Detector.LEVEL}, "--vad: needs speech detection"),
         ({"onset_ms": 60, "pause_ms": 500}, "--onset-ms and --pause-ms: needs speech detection"),
         ({"pause_ms": 500, "barge_in": False}, "needs speech detection"),
+        ({"smart_turn": "auto"}, "--smart-turn: needs speech detection"),
+        ({"stt": "whisper", "smart_turn": " "}, "--smart-turn is empty"),
         ({"greeting": "Hello."}, "--greeting: needs an agent"),
         ({"filler": "Hm."}, "--filler: needs an agent"),
         ({"conversation_log": Path("x")}, "--conversation-log: needs an agent"),

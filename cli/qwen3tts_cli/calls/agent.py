@@ -44,8 +44,11 @@ def check_agent(words: TextSource, plan: CallPlan) -> None:
     if listening.stt is not None or listening.listens or plan.listen_s is not None:
         settings = listening.settings()
         with require_extra("phone"):
+            from qwen3tts_phone.detection.smart_turn import turn_detector_of
             from qwen3tts_phone.detection.vad import make_detector
         make_detector(settings.detector)
+        if (turn_detector := turn_detector_of(settings)) is not None:
+            turn_detector.check()
     if listening.stt is not None:
         recogniser_of(listening)
         if words.chat is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -179,7 +180,9 @@ class ConversationParts:
 
 
 def conversation_parts(options: ConversationOptions, server: str | None) -> ConversationParts:
-    listening = ListenOptions(barge_in=True, pause_ms=options.pause_ms)
+    listening = ListenOptions(
+        barge_in=True, pause_ms=options.pause_ms, smart_turn=options.smart_turn
+    )
     return ConversationParts(
         SpeechOptions(voice=options.voice, language=options.language),
         listening.settings(),
@@ -203,6 +206,8 @@ async def conversation_checks(parties: ConversationParts) -> AsyncIterator[Check
             yield _failed("voice", error)
         else:
             yield _voice_check(voice)
+        if parties.listen.smart_turn:
+            yield await turn_detector_check(parties.listen)
         if parties.stt != NONE:
             check, wait_s = await _recogniser(parties, voice)
             if wait_s is not None:
@@ -235,6 +240,21 @@ def wait_check(parts: Mapping[str, float]) -> Check:
         LATENCY_REMEDIES[longest] if late else "",
         {"total_ms": round(total, 1), **figures},
     )
+
+
+async def turn_detector_check(listen: ListenSettings) -> Check:
+    """Check Smart Turn, the file that the settings name."""
+    name = "turn detector"
+    try:
+        with require_extra("phone"):
+            from qwen3tts_phone.detection.smart_turn import turn_detector_of
+        detector = turn_detector_of(listen)
+        assert detector is not None
+        answer_ms = 1000 * await asyncio.to_thread(detector.check)
+    except SpeechError as error:
+        return _failed(name, error)
+    found = f"Smart Turn ({detector.path}), an answer takes {answer_ms:.0f} ms"
+    return Check(name, Level.OK, found, "", {"answer_ms": round(answer_ms, 1)})
 
 
 def _voice_check(voice: VoiceSample) -> Check:

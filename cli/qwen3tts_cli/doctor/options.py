@@ -77,6 +77,15 @@ class ConversationOptions:
             rich_help_panel=PANEL,
         ),
     ] = 600
+    smart_turn: Annotated[
+        str | None,
+        typer.Option(
+            "--smart-turn",
+            metavar="FILE",
+            help="Turn detector to check, as for call and answer.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
 
     def check(self) -> None:
         """Refuse --llm options without it; raises ``typer.BadParameter``."""
@@ -85,8 +94,9 @@ class ConversationOptions:
 
     @property
     def named(self) -> bool:
-        return self.stt not in (None, NONE) or self.llm is not None
+        others = self.llm is not None or self.smart_turn is not None
+        return self.stt not in (None, NONE) or others
 
     @property
     def left_out(self) -> bool:
-        return self.stt == NONE and self.llm is None
+        return self.stt == NONE and self.llm is None and self.smart_turn is None

@@ -94,6 +94,19 @@ class ListenOptions:
             rich_help_panel=LISTENING,
         ),
     ] = None
+    smart_turn: Annotated[
+        str | None,
+        typer.Option(
+            "--smart-turn",
+            metavar="FILE",
+            help=(
+                "Ask the network Smart Turn at each pause whether the caller has finished:"
+                " smart-turn-v3.2-cpu.onnx, or [bold]auto[/bold] for that of an installed"
+                " pipecat-ai."
+            ),
+            rich_help_panel=LISTENING,
+        ),
+    ] = None
     greeting: Annotated[
         str | None,
         typer.Option(
@@ -161,13 +174,23 @@ class ListenOptions:
                     f"{' and '.join(given)}: needs an agent. Add --stt, such as --stt whisper,"
                     " and --llm."
                 )
-            listened = {"--vad": self.vad, "--onset-ms": self.onset_ms, "--pause-ms": self.pause_ms}
+            listened = {
+                "--vad": self.vad,
+                "--onset-ms": self.onset_ms,
+                "--pause-ms": self.pause_ms,
+                "--smart-turn": self.smart_turn,
+            }
             given = [name for name, value in listened.items() if value is not None]
             if given and not self.barge_in:
                 raise typer.BadParameter(
                     f"{' and '.join(given)}: needs speech detection. Add --barge-in or --stt."
                 )
-        for name, text in (("--greeting", self.greeting), ("--filler", self.filler)):
+        named = {
+            "--greeting": self.greeting,
+            "--filler": self.filler,
+            "--smart-turn": self.smart_turn,
+        }
+        for name, text in named.items():
             if text is not None and not text.strip():
                 raise typer.BadParameter(f"{name} is empty.")
         check_writable("--conversation-log", self.conversation_log)
@@ -192,6 +215,8 @@ class ListenOptions:
             changes["pause_ms"] = self.pause_ms
             changes["notice_ms"] = min(plain.notice_ms, self.pause_ms)
             changes["longest_pause_ms"] = max(plain.longest_pause_ms, self.pause_ms)
+        if self.smart_turn is not None:
+            changes["smart_turn"] = self.smart_turn
         try:
             return ListenSettings(**changes)
         except ValueError as error:

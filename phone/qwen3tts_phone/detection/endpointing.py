@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,6 +240,14 @@ class TurnDetector(Protocol):
 
         Cancelled when the caller goes on.
         """
+
+
+@runtime_checkable
+class LoadedTurnDetector(TurnDetector, Protocol):
+    """Turn detector that is loaded before the first call, by `Agent.warm`."""
+
+    async def warm(self) -> None:
+        """Load it. Raises SpeechError."""
 
 
 TURN_GAP_S: Final = 0.4

@@ -74,6 +74,10 @@ class ListenSettings:
     """Key that ends a turn of keys immediately; empty = none."""
     max_keys: int = bounded(1, 1000, default=64)
     """Most keys of a turn, which ends with the last. 1 to 1000."""
+    smart_turn: str = matching(r"[^\x00-\x1f]{0,4096}", "a path, auto, or empty", default="")
+    """File of the network Smart Turn (``smart-turn-v3.2-cpu.onnx``), the turn detector where a
+    program gives no other; ``auto`` = that of an installed ``pipecat-ai``; empty = none.
+    """
 
     def __post_init__(self) -> None:
         if self.detector not in DETECTORS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from qwen3tts_cli.main import run
 from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_phone import ListenSettings
+from qwen3tts_phone.detection import smart_turn
 from qwen3tts_server.run import running_server
 from qwen3tts_wire.client import SpeechClient
 from qwen3tts_wire.errors import EngineFailed
@@ -267,6 +269,34 @@ def test_options_that_lead_nowhere_are_told(
     else:
         assert code == ExitCode.USAGE
         assert "belong to --llm" in told.err
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_turn_detectors_file_is_checked(
+    servers: Servers,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "turn.onnx"
+    arguments = ["doctor", "--json", "--server", servers.speech, "--stt", "none"]
+    assert run([*arguments, "--smart-turn", str(file)]) == ExitCode.FAILED
+    _, missing = json.loads(capsys.readouterr().out)
+    assert (missing["name"], missing["level"]) == ("turn detector", "fail")
+    assert f"{file} cannot be read" in missing["found"]
+    assert "sha256" in missing["remedy"]
+
+    class Answers:
+        path = file
+
+        def check(self) -> float:
+            return 0.04
+
+    monkeypatch.setattr(smart_turn, "_shared", lambda path: Answers())
+    assert run([*arguments, "--smart-turn", str(file)]) == 0
+    _, there = json.loads(capsys.readouterr().out)
+    assert there["found"] == f"Smart Turn ({file}), an answer takes 40 ms"
+    assert there["figures"] == {"answer_ms": 40.0}
 
 
 @pytest.mark.usefixtures("alone")
