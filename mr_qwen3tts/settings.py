@@ -259,6 +259,10 @@ class Settings:
         lambda getenv: getenv("MR_QWEN3TTS_SIP_PAUSE_MS"), whole(100, 5000), 600
     )
     """Pause that ends a caller's turn."""
+    sip_smart_turn: str | None = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_SIP_SMART_TURN"), words(4096), None
+    )
+    """File of the turn detector Smart Turn, or ``auto``; None: none. Read at the start."""
     speak_command: str = _setting(lambda getenv: getenv("MR_SPEAK_CMD"), words(256), "speak")
     """The host's name of the speaking command, if renamed."""
     ignored: tuple[str, ...] = ()

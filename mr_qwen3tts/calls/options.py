@@ -90,6 +90,10 @@ class CallSettings(Protocol):
     def sip_pause_ms(self) -> int: ...
 
     @property
+    def sip_smart_turn(self) -> str | None:
+        """Smart Turn's file, or ``auto``; None: none."""
+
+    @property
     def stall_ms(self) -> int:
         """Watchdog timeout of a silent server with text."""
 

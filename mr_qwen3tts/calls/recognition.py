@@ -42,6 +42,7 @@ class CallRecogniser:
         self._problem = problem
         self._recogniser: Recogniser | None = None
         self._pause_ms = 0
+        self._smart_turn = ""
         self._warming: asyncio.Task[None] | None = None
 
     @property
@@ -59,6 +60,7 @@ class CallRecogniser:
             self._failed(error)
             return
         self._pause_ms = settings.sip_pause_ms
+        self._smart_turn = settings.sip_smart_turn or ""
         # An empty context: an agent's turn must not be remembered by what outlives it.
         self._warming = asyncio.create_task(
             self._warm(self._recogniser), name="qwen3tts: load the recogniser", context=Context()
@@ -76,6 +78,7 @@ class CallRecogniser:
             pause_ms=self._pause_ms,
             notice_ms=min(usual.notice_ms, self._pause_ms),
             longest_pause_ms=max(usual.longest_pause_ms, self._pause_ms),
+            smart_turn=self._smart_turn,
         )
         listening: SpeechDetection = call.hear(settings, self._recogniser)
         return listening
@@ -125,9 +128,11 @@ class CallRecogniser:
 def _made(settings: CallSettings) -> Recogniser:
     from qwen3tts_agent.recognition.kinds import recogniser_named
     from qwen3tts_phone.detection.settings import ListenSettings
+    from qwen3tts_phone.detection.smart_turn import turn_detector_of
     from qwen3tts_phone.detection.vad import make_detector
 
     make_detector(ListenSettings().detector)
+    turn_detector_of(ListenSettings(smart_turn=settings.sip_smart_turn or ""))
     languages = tuple(settings.sip_stt_languages)
     return recogniser_named(
         settings.sip_stt or "", **({"languages": languages} if languages else {})

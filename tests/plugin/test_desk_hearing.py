@@ -294,6 +294,16 @@ async def test_a_name_that_is_none_is_told_at_the_start(name: str) -> None:
     await it.close()
 
 
+async def test_a_turn_detectors_file_that_is_missing_is_told_at_the_start() -> None:
+    told: list[str] = []
+    wishes = Wishes(sip_stt="whisper", sip_smart_turn="/none/turn.onnx")
+    it = CallRecogniser(lambda: wishes, lambda _, error: told.append(str(error)))
+    it.start()
+    assert not it.hears
+    assert "/none/turn.onnx cannot be read: No such file" in told[0]
+    await it.close()
+
+
 async def test_without_the_setting_nothing_is_made() -> None:
     it = CallRecogniser(lambda: Wishes(), lambda *_: None)
     it.start()
