@@ -59,6 +59,7 @@ class ResponseSink(PacerSink, ABC):
             on_refused=on_halted,
             policy=policy,
         )
+        self.scale(payload.name, payload.sample_hz)
         self.context = context
         """Replaceable within the call."""
         self.payload = payload

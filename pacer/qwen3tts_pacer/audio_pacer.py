@@ -294,9 +294,11 @@ class AudioPacer:
         self._poke()
         return dropped
 
-    def hold(self) -> None:
+    def hold(self, *, silence: bool = False) -> None:
+        """Stop playout and keep the queue; ``silence`` as in `PacerCore.hold`."""
         self._check()
-        self.core.hold(self._clock.now())
+        self.core.hold(self._clock.now(), silence=silence)
+        self._poke()
 
     def resume(self) -> None:
         self._check()

@@ -101,6 +101,11 @@ class PacerCore:
         return self._started
 
     @property
+    def sounding(self) -> bool:
+        """True if the last slot carried a frame."""
+        return self._last is not None
+
+    @property
     def queued(self) -> int:
         return len(self._frames)
 
@@ -186,10 +191,14 @@ class PacerCore:
         self._arm(now)
         return Dropped(now, dropped)
 
-    def hold(self, now: float) -> None:
-        """Stop sending and keep the queue (call on hold); not twice."""
+    def hold(self, now: float, *, silence: bool = False) -> None:
+        """Stop sending and keep the queue (call on hold); not twice.
+
+        ``silence``: the fade is still sent, and in an unbroken stream silence after it.
+        """
         self._move(Move.HOLD)
-        self._deadline = NEVER
+        if not silence:
+            self._deadline = NEVER
 
     def resume(self, now: float) -> None:
         """Continue after `hold`; the first packet has the marker."""
@@ -351,7 +360,7 @@ class PacerCore:
         self._sleep(now)
 
     def _sleep(self, now: float) -> None:
-        if not self._frames:
+        if not self._frames or self._state is State.HELD:
             self._deadline = NEVER
             return
         waiting = self._state is State.FILLING or self._state is State.STARVED

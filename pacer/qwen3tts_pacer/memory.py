@@ -7,6 +7,7 @@ half written, and an index is stored after what it announces. ::
     parent words    head of the outbound ring, flush epoch, tail of the inbound ring, wanted notices
     media words     tail of the outbound ring, applied epoch, head of the inbound ring, counters
     contexts        64 entries, written by the media process: playout of each context
+    gains           the latest 64 changes of the attenuation, by the media process
     outbound ring   records and an arena of bytes, towards the wire (`ring.Outbound`)
     inbound ring    the same, from the wire (`ring.InboundWriter`)
 """
@@ -31,6 +32,9 @@ LEAST_BYTES = 4096
 
 _PAGE = 4096
 _SELDOM = 3 * _PAGE // 8
+GAINS = _SELDOM + 4 * CONTEXTS
+"""First word of the log of gains: 2 words an entry."""
+GAIN_ENTRIES = 64
 _WORD = struct.Struct("@Q")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _TOTAL_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i686")
@@ -51,6 +55,8 @@ class ParentWord(IntEnum):
     WANT = 12
     """Bits of `Want`."""
     IN_TAIL = 13
+    DUCK = 14
+    """Attenuation of speech, tenths of a decibel; 0 = full level."""
 
 
 class Want(IntEnum):
@@ -119,6 +125,8 @@ class MediaWord(IntEnum):
     """Keys faster than a person presses them."""
     EVENTS_DROPPED = 555
     """Events of the far end that were not passed on."""
+    GAIN_CHANGES = 556
+    """Entries written to the log of gains (`gain.GainWriter`)."""
 
 
 class ContextSent(NamedTuple):

@@ -8,8 +8,9 @@ from typing import Protocol, TypeVar
 
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_pacer.clock import Clock, LoopClock
+from qwen3tts_pacer.gain import DUCK_DB, tenths
 from qwen3tts_speech.link import SpeechLink
-from qwen3tts_speech.sink import FrameSink
+from qwen3tts_speech.sink import DuckMode, FrameSink
 
 T = TypeVar("T", bound="QueuedPlayout")
 
@@ -60,6 +61,29 @@ class PlayoutQueue:
         self.closed = False
         self._number = 0
         self._queued: dict[int, QueuedPlayout] = {}
+        self._ducked = False
+
+    @property
+    def speaking(self) -> bool:
+        """True during or before utterances or sounds, except live sound."""
+        return any(not each.live for each in self._queued.values())
+
+    def duck(self, db: float = DUCK_DB) -> DuckMode:
+        """Lower the speech by ``db`` (0 to 40) with the next frame; its positions go on.
+
+        It lasts until `unduck`, an interruption, or the end of all speech. Without speech, and
+        during live sound, there is no effect. Raises ValueError.
+        """
+        tenths(db)
+        here = [each for each in self._queued.values() if not each.stopped]
+        live = any(each.live and not each.written.is_set() for each in here)
+        self._ducked = db > 0 and not live and not all(each.live for each in here)
+        return self.sink.duck(db if self._ducked else 0.0)
+
+    def unduck(self) -> None:
+        """Return to full level with the next frame."""
+        if self._ducked:
+            self.duck(0.0)
 
     def history_key(self, voice: str | None) -> str:
         return f"{self.link.url} {voice or ''}"
@@ -91,3 +115,5 @@ class PlayoutQueue:
 
     def ended(self, item: QueuedPlayout) -> None:
         self._queued.pop(item.number, None)
+        if not self.speaking:
+            self.unduck()

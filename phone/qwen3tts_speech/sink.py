@@ -7,11 +7,12 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
-from qwen3tts_pacer.audio_pacer import AudioPacer, PacerClosed
+from qwen3tts_pacer.audio_pacer import AudioPacer, PacerClosed, SinkFailed
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_pacer.core import PacerCore
+from qwen3tts_pacer.gain import Attenuator, scale_of, tenths
 from qwen3tts_pacer.policy import Filling, FillingPolicy, FillingSettings
 from qwen3tts_pacer.slot import Frame, Kind, Slot
 from qwen3tts_pacer.states import State
@@ -44,6 +45,10 @@ class Interruption:
     played: Mapping[int, Played] = field(default_factory=dict)
 
 
+DuckMode = Literal["duck", "hold"]
+"""Effect of ducking: speech is lower, or pauses, for frames of its codec cannot be scaled."""
+
+
 class FrameSink(Protocol):
     """Sink that sends encoded frames on an exact clock.
 
@@ -70,6 +75,12 @@ class FrameSink(Protocol):
         """Fall silent with the next frame, synchronously."""
 
     async def interrupted(self) -> Interruption: ...
+
+    def duck(self, db: float) -> DuckMode:
+        """Lower the speech by ``db`` with the next frame; 0 = full level.
+
+        An interruption resets it. Raises ValueError: not 0 to 40.
+        """
 
 
 log = logging.getLogger(__name__)
@@ -177,6 +188,9 @@ class PacerSink:
         self._cut_off = False
         """Interrupted, and no speech since: the fade is over already."""
         self._stopped: Interruption | None = None
+        self._attenuator: Attenuator | None = None
+        self._held = False
+        """Held instead of lowered."""
 
     # --- FrameSink
 
@@ -236,7 +250,26 @@ class PacerSink:
             return Interruption(at=self.clock.now())
         return Interruption(stopped.at, stopped.silent_at, dict(self._over))
 
+    def duck(self, db: float) -> DuckMode:
+        attenuation = tenths(db)
+        if self._attenuator is not None:
+            self._attenuator.aim(attenuation, sounding=self._pacer.core.sounding)
+            return "duck"
+        if self._started and not self.closed and (attenuation > 0) != self._held:
+            with contextlib.suppress(PacerClosed, SinkFailed):
+                self._held = attenuation > 0
+                if self._held:
+                    self._pacer.hold(silence=True)
+                else:
+                    self._pacer.resume()
+        return "hold"
+
     # --- besides
+
+    def scale(self, payload_name: str, sample_hz: int) -> None:
+        """Name the format of the frames, for ducking; without it they are held."""
+        scale = scale_of(payload_name, sample_hz)
+        self._attenuator = Attenuator(scale) if scale is not None else None
 
     def start(self) -> None:
         if not self._started and not self.closed:
@@ -274,6 +307,8 @@ class PacerSink:
         if slot.kind is not Kind.SILENCE:
             self.quiet_at = max(now, slot.deadline) + self._ptime_s + self._queued_s
         before = self.interruptions
+        if self._attenuator is not None and self._attenuator.active:
+            payload = self._attenuator.slot(slot)
         try:
             answer = await self._write_frame(payload, slot)
         except asyncio.CancelledError as error:
@@ -310,6 +345,7 @@ class PacerSink:
         self._open.clear()
         self._cut_off = True
         self._stopped = Interruption(at=now, silent_at=silent_at)
+        self.duck(0.0)
 
     def _keep(self, context: int, played: Played) -> None:
         self._over[context] = played

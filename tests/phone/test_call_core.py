@@ -33,7 +33,7 @@ from qwen3tts_phone.media.dtmf import KEYS_BURST
 from qwen3tts_phone.records.store import CallStore
 from qwen3tts_phone.settings.records import RecordSettings
 from qwen3tts_speech.link import SpeechLink, VoiceOptions
-from qwen3tts_speech.sink import Interruption, Played
+from qwen3tts_speech.sink import DuckMode, Interruption, Played
 from tests.fakes import FakeClock, settle
 
 LOUD = np.full(160, 8000, np.int16)
@@ -77,6 +77,9 @@ class HastySink:
 
     def waiting_s(self, context: int) -> float:
         return 0.0
+
+    def duck(self, db: float) -> DuckMode:
+        return "duck"
 
     def interrupt(self) -> None:
         """Nothing waits."""

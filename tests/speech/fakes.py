@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from qwen3tts_pacer.gain import tenths
 from qwen3tts_pacer.slot import Frame
-from qwen3tts_speech.sink import Interruption, Played
+from qwen3tts_speech.sink import DuckMode, Interruption, Played
 from qwen3tts_wire.errors import ConnectionLost, SpeechError
 from qwen3tts_wire.events import Audio, Cancelled, Done, Event, Started
 from qwen3tts_wire.formats import AudioFormat
@@ -187,6 +188,11 @@ class FakeSink:
     def waiting_s(self, context: int) -> float:
         waiting = self.frames[self._gone :]
         return sum(frame.context == context for frame in waiting) * 0.02
+
+    def duck(self, db: float) -> DuckMode:
+        tenths(db)
+        self.log.append(f"duck {db:g}")
+        return "duck"
 
     def interrupt(self) -> None:
         self.log.append("interrupt")

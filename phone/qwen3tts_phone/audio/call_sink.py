@@ -43,6 +43,7 @@ class PacerCallSink(PacerSink):
             continuous=pacing.continuous,
             late_ms=pacing.late_ms,
         )
+        self.scale(payload.name, payload.sample_hz)
         self.sent_frames = 0
         """Frames of speech."""
         self.first_at: float | None = None

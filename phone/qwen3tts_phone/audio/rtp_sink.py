@@ -13,14 +13,16 @@ from collections.abc import Callable, Sequence
 
 from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_codecs.payload import Payload
+from qwen3tts_pacer.gain import Scale, scale_of, tenths
 from qwen3tts_pacer.memory import ContextSent
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.audio.frames import Tap
 from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.media.leg import MediaLeg
+from qwen3tts_phone.media.outbound import codec_number
 from qwen3tts_phone.media.types import RemoteMedia
 from qwen3tts_speech.frame_writer import FrameTranscoder
-from qwen3tts_speech.sink import Interruption, Played
+from qwen3tts_speech.sink import DuckMode, Interruption, Played
 from qwen3tts_wire.errors import log_text
 
 logger = logging.getLogger(__name__)
@@ -50,7 +52,7 @@ class SinkContext:
         self._ptime_ms = ptime_ms
         self._key = key
         self._leg = leg
-        self._gone = 0
+        self.gone = 0
         """Frames of the last part that are known to have gone out."""
         self._at: float | None = None  # the slot of the last of them, seconds
         self._starved = 0  # slots of silence among them
@@ -67,7 +69,7 @@ class SinkContext:
         self.parts.append(part)
         self.queued.clear()
         self._ptime_ms = ptime_ms
-        self._gone = self._starved = 0
+        self.gone = self._starved = 0
         self._at = None
         self._part_finished = False
 
@@ -90,13 +92,13 @@ class SinkContext:
         sent = self._leg.sent(self.part)
         if sent is None:
             return []
-        new = min(sent.frames - self._gone, len(self.queued))
+        new = min(sent.frames - self.gone, len(self.queued))
         last = self._slot_of(sent)
         gone = []
         for index in range(new):
             self._last = self.queued.popleft()
             gone.append((self._last.payload, last - (new - 1 - index) * self._ptime_ms / 1000))
-        self._gone, self._starved, self._at = sent.frames, sent.starved_slots, last
+        self.gone, self._starved, self._at = sent.frames, sent.starved_slots, last
         return gone
 
     def _slot_of(self, sent: ContextSent) -> float:
@@ -104,7 +106,7 @@ class SinkContext:
         if self._at is None:
             return at
         ptime_s = self._ptime_ms / 1000
-        slots = sent.frames - self._gone + sent.starved_slots - self._starved
+        slots = sent.frames - self.gone + sent.starved_slots - self._starved
         due = self._at + slots * ptime_s
         # More than a slot off: it was held up by a hold, or by keys.
         return due if abs(at - due) < ptime_s else at
@@ -131,6 +133,11 @@ class SinkContext:
         )
 
 
+def _scale_of(payload: Payload) -> Scale | None:
+    """Return what scales the frames in the media process; None = it holds them."""
+    return scale_of(payload.name) if codec_number(payload.name) else None
+
+
 def _first_audible(sent: Sequence[ContextSent]) -> float | None:
     return next((at for each in sent if (at := _seconds(each.audible_ns)) is not None), None)
 
@@ -144,6 +151,8 @@ class RtpSink:
         self._leg = leg
         self._ptime_ms = ptime_ms
         self._payload = payload
+        self._scale = _scale_of(payload)
+        self._ducked = self._was_ducked = False
         self._taps: list[Tap] = []
         self._live: dict[int, SinkContext] = {}
         """Contexts of which something may still go out."""
@@ -228,6 +237,8 @@ class RtpSink:
         if self._leg.over or self._leg.remote is None:
             return  # nothing can have been sent
         self._epoch = self._leg.interrupt()
+        if self._ducked:  # only now: nothing may go out at full level
+            self.duck(0.0)
         for each, rest in self._backlog:
             each.lost += rest.left
         self._backlog.clear()
@@ -236,6 +247,14 @@ class RtpSink:
             each.cut = True
         if taken:
             self._epochs.append((self._epoch, taken))
+
+    def duck(self, db: float) -> DuckMode:
+        attenuation = tenths(db)
+        if not self._leg.over and self._leg.remote is not None:
+            self._ducked = attenuation > 0
+            self._was_ducked = self._was_ducked or self._ducked
+            self._leg.duck(attenuation)
+        return "hold" if self._scale is None else "duck"
 
     async def interrupted(self) -> Interruption:
         if self._epoch is None or self._leg.over:
@@ -279,6 +298,7 @@ class RtpSink:
                 await self._leg.dropped(epoch)
             self.follow()
             old, self._payload = self._payload, payload
+            self._scale = _scale_of(payload)
             self._ptime_ms = self._leg.remote.ptime_ms if self._leg.remote else remote.ptime_ms
             self._reencode(old, in_place=epoch is None)
             switched()
@@ -361,7 +381,11 @@ class RtpSink:
     # --- inside
 
     def _follow(self, context: SinkContext) -> None:
-        for payload, at in context.follow():
+        gone = context.follow()
+        first = context.gone - len(gone)
+        for number, (payload, at) in enumerate(gone, first):
+            if self._was_ducked and self._scale is not None:
+                payload = self._scale(payload, *self._leg.attenuation(context.part, number))
             for tap in list(self._taps):
                 tap(payload, at)
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_pacer.gain import DUCK_DB, tenths
 from qwen3tts_phone.audio.answering import Answerer, AnsweringSettings
 from qwen3tts_phone.audio.frames import KeyPressed, SentAudio
 from qwen3tts_phone.call.core import CallCore
@@ -33,6 +34,7 @@ from qwen3tts_phone.call.view import CallView
 from qwen3tts_phone.errors import CallError, MachineAnswered, NotPossible, WrongState
 from qwen3tts_phone.records.recording import Recording
 from qwen3tts_speech.line import Speaker, Spoken, Utterance, VoiceOptions
+from qwen3tts_speech.sink import DuckMode
 from qwen3tts_speech.sound import LiveSound
 
 if TYPE_CHECKING:
@@ -192,6 +194,23 @@ class Call(CallView, ABC):
         Returns the interrupted utterances; see ``await utterance.spoken()``.
         """
         return self._core.speaker.interrupt() if self._core.speaker is not None else []
+
+    def duck(self, db: float = DUCK_DB) -> DuckMode:
+        """Lower our speech by ``db`` decibels (0 to 40) with the next frame.
+
+        Words and positions go on. It lasts until :meth:`unduck`, an interruption, or the end of
+        the speech; without speech there is no effect. Returns ``"hold"`` where the codec's frames
+        cannot be scaled (G.722, Opus): then the speech pauses. Raises ValueError.
+        """
+        if self._core.speaker is not None:
+            return self._core.speaker.duck(db)
+        tenths(db)
+        return "duck"
+
+    def unduck(self) -> None:
+        """Return to full level with the next frame; harmless without :meth:`duck`."""
+        if self._core.speaker is not None:
+            self._core.speaker.unduck()
 
     async def send_dtmf(
         self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from qwen3tts_pacer.clock import Clock
+from qwen3tts_pacer.gain import DUCK_DB
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, SentAudio
 from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.endpointing import (
@@ -41,6 +42,7 @@ from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.turn_transcriber import TurnTranscriber
 from qwen3tts_phone.errors import WrongState, traceback_without_message
 from qwen3tts_phone.facts import CallFacts
+from qwen3tts_speech.sink import DuckMode
 from qwen3tts_speech.utterance import Utterance
 
 logger = logging.getLogger(__name__)
@@ -72,6 +74,10 @@ class DetectedCall(Protocol):
     def speaking(self) -> bool: ...
 
     def interrupt(self) -> list[Utterance]: ...
+
+    def duck(self, db: float = DUCK_DB) -> DuckMode: ...
+
+    def unduck(self) -> None: ...
 
     def sent_audio(self) -> SentAudio: ...
 

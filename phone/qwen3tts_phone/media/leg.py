@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
+from qwen3tts_pacer.gain import GainReader
 from qwen3tts_pacer.memory import (
     CONTEXTS,
     CallMemory,
@@ -91,6 +92,7 @@ class MediaLeg:
         self._out = Outbound(memory)
         self._in = InboundReader(memory)
         self._table = ContextTable(memory)
+        self._gains = GainReader(memory)
         self._open: dict[int, _Open] = {}
         self._over: OrderedDict[int, ContextSent] = OrderedDict()
         self._condemned: dict[int, dict[int, _Open]] = {}
@@ -216,6 +218,18 @@ class MediaLeg:
         self._open = {}
         self._cut = self._begun
         return epoch
+
+    def duck(self, attenuation: int) -> None:
+        """Lower speech by so many tenths of a dB with the next slot, or hold it; 0 = neither."""
+        self._check()
+        self._gains.read()
+        self._words[ParentWord.DUCK] = attenuation
+
+    def attenuation(self, context: int, frame: int) -> tuple[int, int]:
+        """Return at which attenuation a sent frame began and ended."""
+        if self._end is None:
+            self._gains.read()
+        return self._gains.of(context, frame)
 
     async def dropped(self, epoch: int) -> Dropped:
         if epoch not in self._facts and epoch not in self._condemned:
@@ -426,6 +440,7 @@ class MediaLeg:
             for context, state in contexts.items():
                 self._keep(context, state)
         self._last_stats = self._figures()
+        self._gains.read()
         self._end = end
         self._events.put_nowait(None)
         for _, waiter, _ in self._waiting:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
 
+from qwen3tts_pacer.gain import ALAW_LEVELS, ULAW_LEVELS
 from qwen3tts_pacer.memory import CallMemory, ContextTable, MediaWord, ParentWord
 from qwen3tts_pacer.policy import FillingPolicy
 from qwen3tts_pacer.ring import OutboundReader, RecordKind
@@ -25,21 +27,7 @@ CORE_FRAMES = 100
 _OUT_HEAD = int(ParentWord.OUT_HEAD)
 
 
-def _ulaw_level(code: int) -> int:
-    code ^= 0xFF
-    level = (((code & 0x0F) << 3) + 0x84 << (code >> 4 & 7)) - 0x84
-    return -level if code & 0x80 else level
-
-
-def _alaw_level(code: int) -> int:
-    code ^= 0x55
-    segment = code >> 4 & 7
-    level = (code & 0x0F) << 4
-    level = level + 8 if segment == 0 else (level + 0x108) << segment - 1
-    return level if code & 0x80 else -level
-
-
-def _table(levels: list[int], codes: list[int]) -> bytes:
+def _table(levels: Sequence[int], codes: Sequence[int]) -> bytes:
     """Return for each level the nearest code; of two, the one of the same sign."""
     order = sorted(range(256), key=lambda code: (codes[code], code))
     ladder = [codes[code] for code in order]
@@ -58,10 +46,8 @@ def _table(levels: list[int], codes: list[int]) -> bytes:
     return bytes(found)
 
 
-_ULAW = [_ulaw_level(code) for code in range(256)]
-_ALAW = [_alaw_level(code) for code in range(256)]
-_ULAW_TO_ALAW = _table(_ULAW, _ALAW)
-_ALAW_TO_ULAW = _table(_ALAW, _ULAW)
+_ULAW_TO_ALAW = _table(ULAW_LEVELS, ALAW_LEVELS)
+_ALAW_TO_ULAW = _table(ALAW_LEVELS, ULAW_LEVELS)
 _CODECS = {"PCMU": 1, "PCMA": 2}
 _TABLES = {(1, 2): _ULAW_TO_ALAW, (2, 1): _ALAW_TO_ULAW}
 
@@ -182,6 +168,10 @@ class OutboundPacer:
         self._words[int(MediaWord.APPLIED_EPOCH)] = reader.epoch
         self.flushed.append((reader.epoch, now))
         self.news = True
+
+    def frames_sent(self, context: int) -> int:
+        """Return how many frames of an open context were sent."""
+        return self._ledger.open[context][1].frames
 
     def change_codec(self, codec: int, silence: bytes) -> None:
         """Transcode what waits into another codec, or replace it by its silence."""

@@ -12,6 +12,7 @@ from qwen3tts_pacer.policy import FillingPolicy, FillingSettings
 from qwen3tts_pacer.sender_core import SenderCore
 from qwen3tts_pacer.slot import Frame, Slot
 from qwen3tts_phone.media.dtmf import DtmfSender
+from qwen3tts_phone.media.ducking import Ducking
 from qwen3tts_phone.media.outbound import OutboundPacer, codec_number
 from qwen3tts_phone.media.rtp import FIRST_BYTE, HEADER, MARKER
 from qwen3tts_phone.media.source import NOWHERE, Address
@@ -25,6 +26,7 @@ OTHER_CODEC = 255
 
 # Plain integers, for an enum's attribute costs as much as the access itself.
 _EPOCH = int(ParentWord.EPOCH)
+_DUCK = int(ParentWord.DUCK)
 _OUT_HEAD = int(ParentWord.OUT_HEAD)
 _SENT = int(MediaWord.SENT)
 _SPEECH_SENT = int(MediaWord.SPEECH_SENT)
@@ -67,6 +69,8 @@ class Sender:
         )
         self.outbound = OutboundPacer(memory, self._core, origin_s, self._codec)
         self._reader = self.outbound.reader
+        self._ducking = Ducking(memory, self.outbound, remote.payload_name)
+        self._ducked = 0  # the command that was applied last
         self._slot: Slot | None = None  # sent, and not yet noted
         self._ahead: Slot | None = None  # the next one, or the silence of all that follow
         self._repeated = 0  # how often that silence was sent
@@ -115,6 +119,7 @@ class Sender:
         if remote.clock_hz != self.clock_hz:
             self._new_stream(remote)
         self.outbound.change_codec(self._codec, remote.silent_frame())
+        self._ducking.change_codec(remote.payload_name, self._origin + self._next * self._ptime_s)
         self._agree(remote)
 
     def aim(self, address: Address | None) -> None:
@@ -172,6 +177,10 @@ class Sender:
         if self._words[_EPOCH] != self._reader.epoch:
             self._take_back()
             self._flush(number)
+        if self._words[_DUCK] != self._ducked:
+            self._take_back()
+            self._ducked = self._words[_DUCK]
+            self._ducking.command(self._ducked, self._origin + number * self._ptime_s)
         target = self._target
         if not self._sending or target is None:
             self._take_back()
@@ -205,7 +214,7 @@ class Sender:
         self.sequence = sequence = self.sequence + 1 & 0xFFFF
         second = self._payload_type | MARKER if slot.marker else self._payload_type
         timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
-        payload = slot.payload
+        payload = self._ducking.scaled(slot) if self._ducking.active else slot.payload
         try:
             self._sendto(
                 HEADER.pack(_FIRST, second, sequence, timestamp, self.ssrc) + payload, target
@@ -256,7 +265,7 @@ class Sender:
             slot = self._core.fade(at)
             if slot is not None:
                 timestamp = self._timestamp + number * self.ticks & 0xFFFF_FFFF
-                self._send(self._payload_type, timestamp, slot.payload)
+                self._send(self._payload_type, timestamp, self._ducking.scaled(slot))
                 return
         self._core.pass_slot(at)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, OutboundAudio, SentAudio
 from qwen3tts_phone.detection.recogniser import PartialCallback, Transcript
 from qwen3tts_phone.facts import CallFacts
+from qwen3tts_speech.sink import DuckMode
 from qwen3tts_speech.utterance import Utterance
 from tests.fakes import FakeClock, settle
 
@@ -40,6 +41,8 @@ class FakeCall:
         self.facts = CallFacts()
         self.speaking = False
         self.interruptions: list[float] = []
+        self.ducks: list[tuple[float, float]] = []
+        """Times and attenuations, dB."""
         self.utterance = cast(Utterance, object())
         self._frames: asyncio.Queue[HeardFrame | None] = asyncio.Queue()
         self._keys: asyncio.Queue[KeyPressed | None] = asyncio.Queue()
@@ -52,6 +55,13 @@ class FakeCall:
     @property
     def dtmf(self) -> Callable[[], AsyncIterator[KeyPressed]]:
         return lambda: _all(self._keys)
+
+    def duck(self, db: float = 12.0) -> DuckMode:
+        self.ducks.append((self.clock.now(), db))
+        return "duck"
+
+    def unduck(self) -> None:
+        self.ducks.append((self.clock.now(), 0.0))
 
     def interrupt(self) -> list[Utterance]:
         self.interruptions.append(self.clock.now())
