@@ -203,7 +203,7 @@ class TurnRecognition:
             if turn.partial is not None:
                 turn.partial.cancel()
                 turn.partial = None
-            turn.pieces.append(self._begin(self._audio.cut(piece_s)))
+            turn.pieces.append(self._begin(self._audio.cut(piece_s), self._work_retried))
             turn.not_before_s = self._audio.duration_s + MIN_NEW_AUDIO_S
             self._tell(turn, turn.pieces[-1])
         else:
@@ -289,6 +289,16 @@ class TurnRecognition:
             return Transcript("")
         turn.guess = self._begin(rest)
         return await _result(turn.guess)
+
+    async def _work_retried(self, samples: Samples) -> Transcript:
+        """Recognise a piece, whose audio is not kept, a second time where that fails."""
+        try:
+            return await self._work(samples)
+        except RecognitionTimeout:
+            raise
+        except RecognitionFailed as error:
+            log.debug("a piece failed (%s); once more", error.code)
+            return await self._work(samples)
 
     def _ahead(self, turn: _Turn) -> None:
         every_s, now_s = self._rules.every_s, self._audio.duration_s

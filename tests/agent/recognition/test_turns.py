@@ -156,6 +156,28 @@ async def test_a_turn_longer_than_a_piece_is_written_down_while_it_is_spoken() -
     assert sum(map(len, work.asked)) == pytest.approx(5.5 * RATE, abs=2 * FRAME)
 
 
+async def test_a_piece_that_fails_is_recognised_a_second_time_for_its_audio_is_not_kept() -> None:
+    work = Work()
+    recognition = TurnRecognition(work, rules(piece_s=2.0))
+    last = Talk(recognition).turn(tone(2.5), pause_s=0.2)
+    await settle()
+    work.answers[0].set_exception(RecognitionFailed("It broke."))
+    await settle()
+    assert [len(each) for each in work.asked] == [len(work.asked[0])] * 2
+    text = asyncio.ensure_future(recognition.end_turn(last))
+    await settle()
+    work.answer("two", 2)
+    work.answer("one", 1)
+    assert (await text).text == "one two"
+    # Twice is enough.
+    last = Talk(recognition, 200.0).turn(tone(2.5), pause_s=0.2)
+    for number in (3, 4):
+        await settle()
+        work.answers[number].set_exception(RecognitionFailed("It broke."))
+    with pytest.raises(RecognitionFailed):
+        await recognition.end_turn(last)
+
+
 async def test_a_turn_that_never_began_has_no_words() -> None:
     recognition = TurnRecognition(Work(), rules())
     assert await recognition.end_turn(1.0) == Transcript("")

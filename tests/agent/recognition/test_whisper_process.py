@@ -14,19 +14,26 @@ import numpy as np
 import pytest
 
 from qwen3tts_agent.recognition.kinds import recogniser_named
+from qwen3tts_agent.recognition.queue import RESTART_DELAY_S
 from qwen3tts_agent.recognition.settings import WhisperSettings
 from qwen3tts_agent.recognition.whisper import WhisperRecogniser, check
 from qwen3tts_agent.recognition.whisper_process import WhisperProcess
+from qwen3tts_phone.detection import core
+from qwen3tts_phone.detection.events import ListenEvent, TurnEnded
 from qwen3tts_phone.detection.recogniser import (
     RecogniserReport,
     RecogniserUnavailable,
     RecognitionFailed,
     RecognitionTimeout,
+    Samples,
     Transcript,
 )
+from qwen3tts_phone.detection.speech_detection import SpeechDetection
 from tests.agent.recognition.real_whisper import real_whisper, said
 from tests.agent.recognition.sounds import RATE, Talk, quiet, tone
 from tests.conftest import require_package
+from tests.fakes import FakeClock, settle
+from tests.phone.detection.fake_call import FakeCall, LoudDetector
 
 pytestmark = pytest.mark.network
 
@@ -117,6 +124,73 @@ async def test_a_process_that_is_killed_is_replaced(folder: str) -> None:
         assert (await recognition.end_turn(last)).text
         assert recogniser._queue.started == 2
         await recogniser.close()
+
+
+async def test_a_process_that_is_killed_in_the_middle_of_a_guess_costs_no_words(
+    folder: str,
+) -> None:
+    async with asyncio.timeout(BOUND_S):
+        clock = FakeClock()
+        recogniser = WhisperRecogniser(WhisperSettings(folder, threads=1), clock=clock)
+        partials: list[str] = []
+        recognition = await recogniser.open(lambda partial: partials.append(partial.text))
+        (question,) = await said(TEXT)
+        talk = Talk(recognition)
+        last = await killed_in_a_guess(recogniser, talk, question)
+        text = (await recognition.end_turn(last)).text
+        assert text.lower().count("open tomorrow") == 1
+        assert partials == []
+        assert recogniser._queue.started == 2
+        # The second within a short time: there is not another, and the turn has the error.
+        last = await killed_in_a_guess(recogniser, talk, question)
+        with pytest.raises(RecognitionFailed):
+            await recognition.end_turn(last)
+        await clock.advance(RESTART_DELAY_S)
+        assert (await recognition.end_turn(talk.turn(question))).text == text
+        assert partials == []
+        await recogniser.close()
+
+
+async def test_a_turn_whose_guess_was_killed_is_delivered_once(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "make_detector", lambda name: LoudDetector())
+    async with asyncio.timeout(BOUND_S):
+        recogniser = WhisperRecogniser(WhisperSettings(folder, threads=1))
+        await recogniser.warm()
+        worker = recogniser._queue._worker
+        assert isinstance(worker, WhisperProcess)
+        call = FakeCall()
+        events: list[ListenEvent] = []
+        listening = SpeechDetection(call, recogniser=recogniser, on_event=events.append)
+        async with listening:
+            await settle()
+            os.kill(worker.pid, signal.SIGSTOP)
+            await call.say(0.6)
+            await call.rest(0.3)  # notice_ms
+            os.kill(worker.pid, signal.SIGKILL)
+            await call.rest(0.5)
+            turn = await anext(listening)
+            assert (turn.why, turn.error) == ("pause", None)
+            assert recogniser._queue.started == 2
+            assert sum(isinstance(event, TurnEnded) for event in events) == 1
+            assert not listening._ready
+        await recogniser.close()
+
+
+async def killed_in_a_guess(recogniser: WhisperRecogniser, talk: Talk, speech: Samples) -> float:
+    """Say ``speech`` and pause; the process is killed while it works on the guess."""
+    await recogniser.warm()
+    worker = recogniser._queue._worker
+    assert isinstance(worker, WhisperProcess)
+    os.kill(worker.pid, signal.SIGSTOP)  # it is not done before it is killed
+    last = talk.turn(speech)
+    talk.recognition.pause(last)
+    await settle()
+    assert worker._answer is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    await worker.gone.wait()
+    return last
 
 
 async def test_a_piece_that_is_given_up_or_breaks_makes_way_for_the_next(
