@@ -166,8 +166,9 @@ async def test_a_piece_that_fails_is_recognised_a_second_time_for_its_audio_is_n
     assert [len(each) for each in work.asked] == [len(work.asked[0])] * 2
     text = asyncio.ensure_future(recognition.end_turn(last))
     await settle()
-    work.answer("two", 2)
     work.answer("one", 1)
+    await settle()
+    work.answer("two", 2)
     assert (await text).text == "one two"
     # Twice is enough.
     last = Talk(recognition, 200.0).turn(tone(2.5), pause_s=0.2)
