@@ -30,7 +30,16 @@ from qwen3tts_speech.utterance import Spoken, Utterance
 from qwen3tts_speech.watchdog import StallWatchdog
 from qwen3tts_wire.errors import BadText
 
-__all__ = ["ChooseVoice", "Sound", "Speaker", "Spoken", "Utterance", "UtteranceLog", "VoiceOptions"]
+__all__ = [
+    "ChooseVoice",
+    "Saying",
+    "Sound",
+    "Speaker",
+    "Spoken",
+    "Utterance",
+    "UtteranceLog",
+    "VoiceOptions",
+]
 
 
 logger = logging.getLogger(__name__)
@@ -50,6 +59,18 @@ class UtteranceLog:
     """Receives each utterance's record."""
     on_spoken: Callable[[Spoken, float], None] | None = None
     """Called with each utterance's outcome and the time of its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """Text that is being spoken, of all queued utterances."""
+
+    heard: str
+    """Part of the present utterance that was heard."""
+    remaining: str
+    """What follows, as far as it is known."""
+    complete: bool
+    """True if nothing follows that."""
 
 
 class Speaker(PlayoutQueue):
@@ -92,11 +113,6 @@ class Speaker(PlayoutQueue):
         self.interrupted = 0
         self._prepared: set[Utterance] = set()
         """Prepared utterances, which are not in the queue."""
-
-    @property
-    def speaking(self) -> bool:
-        """True during or before utterances or sounds, except live sound."""
-        return any(not each.live for each in self._queued.values())
 
     def say(
         self,
@@ -186,6 +202,17 @@ class Speaker(PlayoutQueue):
     def pump(self) -> None:
         for each in list(self._queued.values()):
             each.pump()
+
+    def saying(self) -> Saying | None:
+        """Return the text that is being spoken; None = none, or a sound has no text."""
+        queued = [each for each in self._queued.values() if not (each.live or each.stopped)]
+        utterances = [each for each in queued if isinstance(each, Utterance)]
+        if not queued or len(utterances) < len(queued):
+            return None
+        now = utterances[0].outcome()
+        following = " ".join(each.text for each in utterances[1:])
+        remaining = f"{now.remaining} {following}" if following else now.remaining
+        return Saying(now.heard, remaining, all(each.text_complete for each in utterances))
 
     def interrupt(self) -> list[Utterance]:
         """Fall silent with the next frame (barge-in); return stopped utterances.

@@ -34,6 +34,11 @@ class TextFeed:
         return "".join(self._given) or self._whole
 
     @property
+    def complete(self) -> bool:
+        """True if `text` is all of it."""
+        return self._over or bool(self._whole)
+
+    @property
     def unsent(self) -> str:
         return "".join(self._given[self._sent :])
 

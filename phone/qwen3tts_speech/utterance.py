@@ -109,6 +109,11 @@ class Utterance:
         return self._feed.text
 
     @property
+    def text_complete(self) -> bool:
+        """True if `text` is all of its text."""
+        return self._feed.complete
+
+    @property
     def words(self) -> list[Word]:
         return self._context.words if self._context is not None else []
 

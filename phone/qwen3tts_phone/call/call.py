@@ -33,7 +33,7 @@ from qwen3tts_phone.call.events import AnswererHeard, LineEvent
 from qwen3tts_phone.call.view import CallView
 from qwen3tts_phone.errors import CallError, MachineAnswered, NotPossible, WrongState
 from qwen3tts_phone.records.recording import Recording
-from qwen3tts_speech.line import Speaker, Spoken, Utterance, VoiceOptions
+from qwen3tts_speech.line import Saying, Speaker, Spoken, Utterance, VoiceOptions
 from qwen3tts_speech.sink import DuckMode
 from qwen3tts_speech.sound import LiveSound
 
@@ -211,6 +211,10 @@ class Call(CallView, ABC):
         """Return to full level with the next frame; harmless without :meth:`duck`."""
         if self._core.speaker is not None:
             self._core.speaker.unduck()
+
+    def saying(self) -> Saying | None:
+        """Return the text that is being spoken; None = none, or it has no text."""
+        return self._core.speaker.saying() if self._core.speaker is not None else None
 
     async def send_dtmf(
         self, keys: str, *, method: str = "auto", duration_ms: int = 160, gap_ms: int = 80

@@ -1,14 +1,16 @@
 """Endpointing of turns from voiced and unvoiced pieces (pure), and its plug-in point.
 
-    QUIET --onset--> SPEAKING --notice--> PAUSED --pause_ms or the detector--> QUIET
+    QUIET --onset--> SPEAKING --notice--> PAUSED --its pause or the detector--> QUIET
                         ^------resumed------|
 
 A piece is 10 or 32 ms. Voiced pieces add evidence, unvoiced ones subtract, so that neither a gap
 within a syllable nor a click decides.
 
-A `TurnDetector` is asked once each time the caller was silent for ``notice_ms``. True, or at least
-0.5, ends the turn; False extends the pause to ``longest_pause_ms``. Until it answers, and when it
-fails, ``pause_ms`` decides.
+The pause is ``pause_ms`` unless it is set, as `PauseControl` does.
+
+A `TurnDetector` is asked once each time the caller was silent for ``detector_ms``. True, or at
+least 0.5, ends the turn; False extends the pause to ``longest_pause_ms``. Until it answers, and
+when it fails, the pause decides.
 
     class Smart:
         async def finished(self, turn: TurnSoFar) -> bool | float:
@@ -39,6 +41,8 @@ from qwen3tts_phone.detection.settings import ListenSettings
 
 BARGE_IN_REPEAT_S: Final = 0.5
 """Time after a barge-in when an agent that still seems to speak is not silenced again."""
+DETECTOR_ENDS: Final = "detector:end"
+"""Rule of a pause that a turn detector has shortened."""
 _EPSILON: Final = 1e-6
 
 
@@ -69,6 +73,12 @@ class Endpointer:
         """Evidence for a barge-in."""
         self._speech_s = 0.0
         self._pause_s = settings.pause_ms / 1000
+        self._rule = ""
+        """Rule that has set the pause."""
+        self.last_pause_s = 0.0
+        """Silence before the last `SpeechResumed`."""
+        self._heard_until = now
+        """End of the last piece."""
         self._agent = False
         self._silenced_at: float | None = None
         """Time of the barge-in; the agent may take a moment to report silence."""
@@ -87,12 +97,22 @@ class Endpointer:
         """Return the voiced seconds of the open turn."""
         return self._speech_s
 
+    @property
+    def silence_s(self) -> float:
+        """Return the silence since the last voiced sample of the open turn."""
+        return self._heard_until - self.ended_at if self.speaking else 0.0
+
     def agent(self, speaking: bool, now: float) -> None:
         if speaking or self._agent:
             self._active(now)
         if not speaking:
             self._audible_at = self._silenced_at = None
         self._agent = speaking
+
+    def agent_goes_on(self) -> None:
+        """Note that the barge-in has not silenced the agent: the next one counts."""
+        self.cut_in = False
+        self._silenced_at = None
 
     def agent_audible(self, at: float) -> None:
         """Note outbound audio ``at``; the grace counts from the first."""
@@ -101,6 +121,7 @@ class Endpointer:
 
     def piece(self, voiced: bool, begins: float, ends: float, now: float) -> list[ListenEvent]:
         length = ends - begins
+        self._heard_until = ends
         if voiced:
             if self._evidence_s <= _EPSILON:
                 self._run_at = begins
@@ -120,16 +141,22 @@ class Endpointer:
     def tick(self, now: float) -> list[ListenEvent]:
         """Take silence up to ``now``, where nothing arrives."""
         self._evidence_s = self._cutting_s = 0.0
+        self._heard_until = max(self._heard_until, now)
         events = self._pauses(now, now) if self.speaking else []
         return events + self._quiet(now)
 
-    def finish(self, why: WhyEnded, now: float) -> list[ListenEvent]:
+    def finish(self, why: WhyEnded, now: float, rule: str = "") -> list[ListenEvent]:
         """End the open turn for another reason than a pause."""
-        return [self._end(why, now)] if self.speaking else []
+        return [self._end(why, now, rule)] if self.speaking else []
 
-    def wait_longer(self) -> None:
-        if self.state is EndpointState.PAUSED:
-            self._pause_s = self._settings.longest_pause_ms / 1000
+    def set_pause(self, pause_s: float, rule: str) -> None:
+        """Set the pause of the present silence, until the caller goes on."""
+        if self.speaking:
+            self._pause_s, self._rule = pause_s, rule
+
+    def due(self, now: float) -> list[ListenEvent]:
+        """Return the events of a pause that has been set and is over."""
+        return self._pauses(self._heard_until, now) if self.speaking else []
 
     # --- inside
 
@@ -143,7 +170,7 @@ class Endpointer:
         self.began_at, self.ended_at = began_at, ends
         self.cut_in = False
         self._speech_s = self._evidence_s
-        self._pause_s = self._settings.pause_ms / 1000
+        self._reset_pause()
         self._active(ends)
         return OnsetHeard(now, began_at)
 
@@ -154,12 +181,14 @@ class Endpointer:
         if voiced:
             self._speech_s += length
             resumes = self._evidence_s + _EPSILON >= min(self._settings.onset_ms / 1000, 0.06)
+            paused_s = self._run_at - self.ended_at
             if self.state is EndpointState.SPEAKING or resumes:
                 self.ended_at = ends
                 self._active(ends)
+                self._reset_pause()
             if self.state is EndpointState.PAUSED and resumes:
                 self.state = EndpointState.SPEAKING
-                self._pause_s = self._settings.pause_ms / 1000
+                self.last_pause_s = max(0.0, paused_s)
                 events.append(SpeechResumed(now))
         events += self._pauses(ends, now)
         if self.speaking and ends - self.began_at >= self._settings.max_turn_s:
@@ -176,13 +205,17 @@ class Endpointer:
             self.state = EndpointState.PAUSED
             events.append(SpeechPaused(now, self.ended_at))
         if self.state is EndpointState.PAUSED and pause >= self._pause_s:
-            events.append(self._end("pause", now))
+            why: WhyEnded = "detector" if self._rule == DETECTOR_ENDS else "pause"
+            events.append(self._end(why, now, self._rule))
         return events
 
-    def _end(self, why: WhyEnded, now: float) -> TurnEnded:
+    def _reset_pause(self) -> None:
+        self._pause_s, self._rule = self._settings.pause_ms / 1000, ""
+
+    def _end(self, why: WhyEnded, now: float, rule: str = "") -> TurnEnded:
         if self._speech_s + _EPSILON < self._settings.min_speech_ms / 1000:
-            why = "noise"
-        ended = TurnEnded(now, self.began_at, self.ended_at, why, self.cut_in, self._speech_s)
+            why, rule = "noise", ""
+        ended = TurnEnded(now, self.began_at, self.ended_at, why, self.cut_in, self._speech_s, rule)
         self.state = EndpointState.QUIET
         self._evidence_s = self._cutting_s = self._speech_s = 0.0
         return ended
@@ -238,7 +271,10 @@ class TurnDetector(Protocol):
     async def finished(self, turn: TurnSoFar) -> bool | float | None:
         """Return whether the turn is over, or its probability; None: the pause decides.
 
-        Cancelled when the caller goes on.
+        Cancelled when the caller goes on. A detector that is to be one opinion beside the rules
+        of the pause has an attribute ``thresholds``, two probabilities: below the first the caller
+        is waited for, from the second on the turn ends after ``min_pause_ms``; digits, addresses
+        and their like are waited for all the same.
         """
 
 

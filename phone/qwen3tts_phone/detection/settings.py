@@ -20,6 +20,8 @@ from qwen3tts_settings.constraints import bounded, check_fields, matching
 
 DetectorName = Literal["silero", "webrtc", "level"]
 DETECTORS: tuple[DetectorName, ...] = get_args(DetectorName)
+OverlapMode = Literal["duck", "stop"]
+OVERLAPS: tuple[OverlapMode, ...] = get_args(OverlapMode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,15 @@ class ListenSettings:
     """Speech that silences the agent; not below ``onset_ms``. More lets a cough or a "mhm" pass,
     and delays the silence by as much.
     """
+    overlap: OverlapMode = "stop"
+    """Answer to speech over the agent's: ``stop`` silences the agent at the onset; ``duck`` lowers
+    it by 12 dB, and decides within 1.2 s, by the words, whether the caller interrupts. ``duck``
+    needs a recogniser.
+    """
+    overlap_language: str = matching(
+        "([A-Za-z]{2,3}([-_][A-Za-z0-9]+)*)?", "a language's code, or empty", default=""
+    )
+    """Language of the callers' backchannels ("mhm"), such as ``en``; empty = the recogniser's."""
     grace_ms: int = bounded(0, 5000, default=200)
     """Time after the agent has become audible when it cannot be silenced: the caller's last words
     may reach into its first. Speech that still lasts silences it at the end of that time. 0 = no
@@ -48,8 +59,23 @@ class ListenSettings:
     pause_ms: int = bounded(100, 5000, default=600)
     """Silence that ends the turn. Shorter answers faster and cuts more people off. 100 to 5000."""
     notice_ms: int = bounded(20, 5000, default=200)
-    """Silence after which the recogniser begins to work and a turn detector is asked; not above
-    ``pause_ms``.
+    """Silence after which the recogniser begins to work; not above ``pause_ms``."""
+    adaptive_pause: bool = False
+    """Choose the pause, from ``min_pause_ms`` to ``max_pause_ms``, by the words so far, the melody
+    of the last sound, the agent's question and the caller's own pauses. ``pause_ms`` holds until
+    the words are there, and scales what is chosen. Off: ``pause_ms`` alone.
+    """
+    min_pause_ms: int = bounded(100, 5000, default=250)
+    """Shortest pause that is chosen; not above ``max_pause_ms``."""
+    max_pause_ms: int = bounded(100, 10_000, default=1500)
+    """Longest pause that is chosen: digits, spelled words and addresses are waited for."""
+    detector_ms: int = bounded(20, 5000, default=150)
+    """Silence after which a turn detector is asked and the melody is read, ``pause_ms`` at most."""
+    language: str = matching(
+        "([A-Za-z]{2,3}([-_][A-Za-z0-9]+)*)?", "a language's code, or empty", default=""
+    )
+    """Language of the callers for the rules of the pause, such as ``en``; empty = as the recogniser
+    says.
     """
     longest_pause_ms: int = bounded(100, 30_000, default=2500)
     """Longest pause that a turn detector may allow; not below ``pause_ms``."""
@@ -82,6 +108,8 @@ class ListenSettings:
     def __post_init__(self) -> None:
         if self.detector not in DETECTORS:
             raise ValueError(f"detector={self.detector!r} must be one of {', '.join(DETECTORS)}")
+        if self.overlap not in OVERLAPS:
+            raise ValueError(f"overlap={self.overlap!r} must be one of {', '.join(OVERLAPS)}")
         check_fields(self)
         for field in fields(self):
             value = getattr(self, field.name)
@@ -91,6 +119,10 @@ class ListenSettings:
             raise ValueError(f"barge_in_ms={self.barge_in_ms} is below onset_ms={self.onset_ms}")
         if self.notice_ms > self.pause_ms:
             raise ValueError(f"notice_ms={self.notice_ms} is above pause_ms={self.pause_ms}")
+        if self.min_pause_ms > self.max_pause_ms:
+            raise ValueError(
+                f"min_pause_ms={self.min_pause_ms} is above max_pause_ms={self.max_pause_ms}"
+            )
         if self.longest_pause_ms < self.pause_ms:
             raise ValueError(
                 f"longest_pause_ms={self.longest_pause_ms} is below pause_ms={self.pause_ms}"

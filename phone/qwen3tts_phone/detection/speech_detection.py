@@ -16,8 +16,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from qwen3tts_pacer.clock import Clock
-from qwen3tts_pacer.gain import DUCK_DB
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, SentAudio
 from qwen3tts_phone.detection.core import SpeechDetectionCore
 from qwen3tts_phone.detection.endpointing import (
@@ -25,11 +23,11 @@ from qwen3tts_phone.detection.endpointing import (
     KeyGroup,
     KeyTurns,
     TurnDetector,
-    TurnSoFar,
 )
 from qwen3tts_phone.detection.events import (
     CallerCutIn,
     ListenEvent,
+    MissingDetector,
     OnsetHeard,
     SpeechPaused,
     SpeechResumed,
@@ -37,29 +35,27 @@ from qwen3tts_phone.detection.events import (
     TurnEnded,
     WordsGuessed,
 )
+from qwen3tts_phone.detection.overlap_control import OverlapControl, OverlappedCall
+from qwen3tts_phone.detection.pause_control import PauseControl
 from qwen3tts_phone.detection.recogniser import Recogniser
 from qwen3tts_phone.detection.settings import ListenSettings
+from qwen3tts_phone.detection.smart_turn import turn_detector_of
 from qwen3tts_phone.detection.turn_transcriber import TurnTranscriber
-from qwen3tts_phone.errors import WrongState, traceback_without_message
+from qwen3tts_phone.errors import WrongState
 from qwen3tts_phone.facts import CallFacts
-from qwen3tts_speech.sink import DuckMode
 from qwen3tts_speech.utterance import Utterance
+from qwen3tts_wire.errors import log_text
 
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 0.05
 """Interval of checks for a far end that sends nothing."""
-MAX_ASKED_S: Final = 30.0
-"""Longest audio that a turn detector receives."""
 MAX_UNREAD_TURNS: Final = 100
 """Unread turns that are kept; the oldest are dropped first."""
 
 
-class DetectedCall(Protocol):
+class DetectedCall(OverlappedCall, Protocol):
     """Part of a `Call` that speech detection uses."""
-
-    @property
-    def clock(self) -> Clock: ...
 
     @property
     def audio(self) -> Callable[[], AsyncIterator[HeardFrame]]: ...
@@ -70,14 +66,7 @@ class DetectedCall(Protocol):
     @property
     def facts(self) -> CallFacts: ...
 
-    @property
-    def speaking(self) -> bool: ...
-
     def interrupt(self) -> list[Utterance]: ...
-
-    def duck(self, db: float = DUCK_DB) -> DuckMode: ...
-
-    def unduck(self) -> None: ...
 
     def sent_audio(self) -> SentAudio: ...
 
@@ -91,8 +80,8 @@ class SpeechDetection:
         call: the call.
         settings: VAD, endpointing and barge-in.
         recogniser: None = turns have no text.
-        turn_detector: may end a turn before its pause does, or extend it; None = the pause
-            alone.
+        turn_detector: may end a turn before its pause does, or extend it; None = the one that
+            ``settings`` name, else the pause alone.
         on_event: called with each `ListenEvent` when decided, after its barge-in.
 
     Raises MissingDetector.
@@ -122,11 +111,21 @@ class SpeechDetection:
         """Turns dropped because they were not read."""
         self._call = call
         self._clock = call.clock
-        self._turn_detector = turn_detector
         self._core = SpeechDetectionCore(self.settings, self._clock.now())
         self._keys = KeyTurns(self.settings)
         self._hearer = TurnTranscriber(recogniser, self._clock, self.settings.max_turn_s)
         self._hearer.on_guess = self._guessed
+        self._overlaps = OverlapControl(
+            call, self.settings, self._core.turns, self._hearer, self._silence, self._tell
+        )
+        self._pauses = PauseControl(
+            self.settings,
+            self._core.turns,
+            self._hearer,
+            turn_detector or _configured(self.settings),
+            self._clock,
+            self._handle,
+        )
         self._sent: SentAudio | None = None
         self._stopped: list[Utterance] = []
         """Utterances stopped by the open turn."""
@@ -134,7 +133,6 @@ class SpeechDetection:
         self._news = asyncio.Event()
         self._over = False
         self._running: asyncio.Task[None] | None = None
-        self._asking: asyncio.Task[None] | None = None
 
     @property
     def caller_speaking(self) -> bool:
@@ -144,6 +142,10 @@ class SpeechDetection:
     @property
     def partial(self) -> str:
         return self._hearer.partial
+
+    def expect(self, said: str) -> None:
+        """Note the agent's last words: digits, a spelling, an address that they ask for."""
+        self._pauses.rules.expect(said)
 
     # --- turns
 
@@ -212,7 +214,8 @@ class SpeechDetection:
         except BaseExceptionGroup as group:
             raise _first(group) from None
         finally:
-            self._stop_asking()
+            self._pauses.close()
+            self._overlaps.close()
             self._sent.close()
             await self._hearer.close()
             self._ended()
@@ -224,6 +227,8 @@ class SpeechDetection:
         events = self._core.push(frame, self._sent.take(), now)
         self._hearer.push(frame)
         self._handle(events)
+        self._pauses.progress()
+        self._overlaps.progress()
 
     async def _watch(self) -> None:
         assert self._sent is not None
@@ -233,13 +238,15 @@ class SpeechDetection:
             now = self._clock.now()
             self._core.agent_speaking(self._call.speaking, now)
             self._handle(self._core.tick(now, self._sent.take()))
+            self._pauses.progress()
+            self._overlaps.progress()
             if self._keys.complete or not self._core.speaking:
                 self._key_turn(self._keys.due(now))
 
     async def _read_keys(self) -> None:
         async for key in self._call.dtmf():
             if self.settings.keys_interrupt and self._call.speaking:
-                self._interrupt()
+                self._interrupt("key")
             dropped = self._keys.dropped
             complete = self._keys.press(key.digit, key.at)
             self._call.facts.keys_ignored += self._keys.dropped - dropped
@@ -250,28 +257,35 @@ class SpeechDetection:
 
     def _handle(self, events: list[ListenEvent]) -> None:
         for event in events:
+            self._pauses.note(event)
             match event:
                 case OnsetHeard(began_at=began_at):
                     self._hearer.begin(began_at)
                 case CallerCutIn():
+                    if self._overlaps.cut_in(event):
+                        continue
                     self._interrupt()
                 case SpeechPaused(ended_at=ended_at):
                     self._hearer.pause(ended_at)
-                    self._ask(event)
                 case SpeechResumed():
-                    self._stop_asking()
                     self._hearer.resume()
+                    self._overlaps.resumed()
                 case TurnEnded():
-                    self._stop_asking()
-                    self._turn(event)
+                    event = self._turn(event)
                 case _:
                     pass
             self._tell(event)
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, rule: str = "") -> None:
+        self._overlaps.interrupt(rule)
+        self._silence()
+
+    def _silence(self, late: bool = False) -> list[Utterance]:
         stopped = self._call.interrupt()
-        self._stopped += stopped
+        if not late:  # by the open turn
+            self._stopped += stopped
         self.interrupted.update(stopped)
+        return stopped
 
     def _tell(self, event: ListenEvent) -> None:
         if isinstance(event, OnsetHeard | SpeechResumed | TurnEnded):
@@ -289,14 +303,24 @@ class SpeechDetection:
         if self._core.turns.state is EndpointState.PAUSED:
             now = self._clock.now()
             self._tell(WordsGuessed(now, text, self._core.turns.speech_s))
+            self._pauses.guessed(text)
 
-    def _turn(self, ended: TurnEnded) -> None:
+    def _turn(self, ended: TurnEnded) -> TurnEnded:
+        told, judged = self._overlaps.turn_ended(ended)
         stopped, self._stopped = tuple(self._stopped), []
-        if ended.why == "noise" and not ended.cut_in:
+        if judged is None and told.why == "noise" and not told.cut_in:
             self._hearer.give_up()
-            return
+            return told
         keys = self._keys.take(self._clock.now()) if ended.why != "noise" else None
-        self._hearer.end(ended, stopped, keys.digits if keys else "", self._deliver)
+        ended = replace(ended, cut_in=told.cut_in)
+
+        def deliver(turn: Turn) -> None:
+            delivered = turn if judged is None else judged(turn)
+            if delivered is not None:
+                self._deliver(delivered)
+
+        self._hearer.end(ended, stopped, keys.digits if keys else "", deliver)
+        return told
 
     def _key_turn(self, keys: KeyGroup | None) -> None:
         if keys is None:
@@ -320,7 +344,7 @@ class SpeechDetection:
         if not text.strip():
             return
         if self.settings.barge_in and self._call.speaking:
-            self._interrupt()
+            self._interrupt("typed")
         now = self._clock.now()
         self._unspoken(Turn(text=text.strip(), why="typed", **_moments(now, now, now)))
 
@@ -330,6 +354,7 @@ class SpeechDetection:
         self._hearer.deliver(turn, self._deliver)
 
     def _deliver(self, turn: Turn) -> None:
+        self._overlaps.note_language(turn)
         if turn.why != "noise":
             self._call.facts.note_turn(turn.text, turn.began_at, barge_in=turn.barge_in)
         for follower in list(self.followers):
@@ -339,43 +364,6 @@ class SpeechDetection:
             self._ready.popleft()
             self.unread_turns += 1
         self._news.set()
-
-    # --- the turn detector
-
-    def _ask(self, paused: SpeechPaused) -> None:
-        if self._turn_detector is None:
-            return
-        so_far = TurnSoFar(
-            self._hearer.so_far(MAX_ASKED_S),
-            self._hearer.rate_hz,
-            self.partial,
-            self._core.turns.began_at,
-            paused.ended_at,
-            paused.at,
-        )
-        self._asking = asyncio.create_task(self._asked(self._turn_detector, so_far))
-
-    async def _asked(self, detector: TurnDetector, so_far: TurnSoFar) -> None:
-        try:
-            finished = await detector.finished(so_far)
-            finished = None if finished is None else float(finished)
-        except Exception as error:
-            logger.error(
-                "the turn detector failed; the pause decides\n%s", traceback_without_message(error)
-            )
-            return
-        self._asking = None
-        if finished is None:
-            return
-        if finished >= 0.5:
-            self._handle(self._core.finish("detector", self._clock.now()))
-        else:
-            self._core.wait_longer()
-
-    def _stop_asking(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            self._asking = None
 
     # --- the end
 
@@ -390,6 +378,14 @@ class SpeechDetection:
             await asyncio.wait([running])
             if not running.cancelled() and (error := running.exception()) is not None:
                 raise error
+
+
+def _configured(settings: ListenSettings) -> TurnDetector | None:
+    try:
+        return turn_detector_of(settings)
+    except MissingDetector as error:  # checked before a call where a program asks for that
+        logger.error("no turn detector, the pause decides: %s", log_text(error))
+        return None
 
 
 def _moments(began_at: float, ended_at: float, now: float) -> dict[str, Any]:

@@ -75,6 +75,10 @@ class TurnTranscriber:
         """Last text of the open turn that came while it was paused."""
         self.on_guess: Callable[[str], None] | None = None
         """Called with each such text, where it differs from the one before."""
+        self.on_words: Callable[[Transcript, bool], None] | None = None
+        """Called with each partial text of the open turn, and whether it is paused."""
+        self.language = ""
+        """Language of the last text that came with one."""
         self._paused = False
         self._recogniser = recogniser
         self._recognition: Recognition | None = None
@@ -88,6 +92,10 @@ class TurnTranscriber:
         """Delivery of the newest turn, after all before it."""
         self._failure: SpeechError | None = None
         """Reason why there is no recognition."""
+
+    @property
+    def recognises(self) -> bool:
+        return self._recognition is not None
 
     @property
     def rate_hz(self) -> int:
@@ -204,6 +212,9 @@ class TurnTranscriber:
 
     def _understood(self, so_far: Transcript) -> None:
         self.partial = so_far.text
+        self.language = so_far.language or self.language
+        if self.on_words is not None:
+            self.on_words(so_far, self._paused)
         guess = so_far.text.strip()
         if self._paused and guess and guess != self.guess:
             self.guess = guess

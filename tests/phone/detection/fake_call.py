@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from qwen3tts_phone.audio.frames import HeardFrame, KeyPressed, OutboundAudio, SentAudio
 from qwen3tts_phone.detection.recogniser import PartialCallback, Transcript
 from qwen3tts_phone.facts import CallFacts
+from qwen3tts_speech.line import Saying
 from qwen3tts_speech.sink import DuckMode
 from qwen3tts_speech.utterance import Utterance
 from tests.fakes import FakeClock, settle
@@ -43,6 +44,8 @@ class FakeCall:
         self.interruptions: list[float] = []
         self.ducks: list[tuple[float, float]] = []
         """Times and attenuations, dB."""
+        self.said: Saying | None = Saying("It is ", "one thing. And another one, too.", True)
+        """What the agent is saying."""
         self.utterance = cast(Utterance, object())
         self._frames: asyncio.Queue[HeardFrame | None] = asyncio.Queue()
         self._keys: asyncio.Queue[KeyPressed | None] = asyncio.Queue()
@@ -59,6 +62,9 @@ class FakeCall:
     def duck(self, db: float = 12.0) -> DuckMode:
         self.ducks.append((self.clock.now(), db))
         return "duck"
+
+    def saying(self) -> Saying | None:
+        return self.said
 
     def unduck(self) -> None:
         self.ducks.append((self.clock.now(), 0.0))
@@ -109,6 +115,7 @@ class FakeRecogniser:
 
     def __init__(self, *texts: str | Exception) -> None:
         self.texts = list(texts)
+        self.language = "en"
         self.told: list[str] = []
         self.pushed = 0
         self.gate = asyncio.Event()
@@ -147,7 +154,7 @@ class FakeRecogniser:
         await self.gate.wait()
         if isinstance(text, Exception):
             raise text
-        return Transcript(text, "en", 0.9)
+        return Transcript(text, self.language, 0.9)
 
     async def close(self) -> None:
         self.told.append("close")

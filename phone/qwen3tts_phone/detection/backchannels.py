@@ -1,0 +1,159 @@
+"""Judgement of words said over the agent's: do they only confirm that the caller listens (pure).
+
+The lists are in backchannels.toml: the ten languages of Qwen3-TTS.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Final
+
+from qwen3tts_phone.detection.events import Verdict
+
+MAX_WORDS: Final = 6
+"""Longest backchannel, in words ("yeah yeah yeah, okay, right")..."""
+UNSPACED_CHARS: Final = 4
+"""...each counted as so many characters where there are no blanks."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordList:
+    """Words of one language, each a phrase of one or more words."""
+
+    backchannels: frozenset[tuple[str, ...]]
+    stops: frozenset[tuple[str, ...]]
+    """Those that stop the agent wherever they stand."""
+    unspaced: bool = False
+    """True if blanks between words do not count."""
+
+
+_ANNOTATION: Final = re.compile(
+    r"\([^)]*\)|\[[^\]]*\]|\*[^*]*\*|<[^>]*>|\uff08[^\uff09]*\uff09|\u3010[^\u3011]*\u3011"
+)
+"""Sounds that recognisers write down: "(coughing)", "[Music]", "*sigh*"."""
+_WORD: Final = re.compile(r"[^\W_]+")
+_JOINT: Final = re.compile(r"(?<=\w)[-'\u2019\u2010\u2011\u02bc](?=\w)")
+_HUM: Final = re.compile("[mh\u043c\u0445]{2,}")
+"""A hum in Latin or Cyrillic letters ("mmhmmm"): their number says nothing."""
+_RUN: Final = re.compile(r"(.)\1{2,}")
+_YO: Final = str.maketrans("\u0451", "\u0435")
+_QUESTIONS: Final = "?\uff1f\u061f"
+
+
+@lru_cache(maxsize=1)
+def word_lists() -> dict[str, WordList]:
+    """Return the lists by the code of the language."""
+    text = (files("qwen3tts_phone.detection") / "backchannels.toml").read_text("utf-8")
+    return {
+        code: WordList(
+            frozenset(tuple(words_of(phrase)) for phrase in listed["backchannels"]),
+            frozenset(tuple(words_of(phrase)) for phrase in listed["stops"]),
+            listed.get("unspaced", False),
+        )
+        for code, listed in tomllib.loads(text).items()
+    }
+
+
+def has_word_list(language: str) -> bool:
+    """Return whether backchannels of a language (``en``, ``en-US``) are known."""
+    return _code(language) in word_lists()
+
+
+def judge_words(text: str, languages: Sequence[str]) -> tuple[Verdict, str]:
+    """Return the verdict on the text of an overlap, and its rule (pure).
+
+    Args:
+        text: a recogniser's text.
+        languages: codes of the languages that it may be in; those without a list do not count.
+
+    Returns:
+        ``interruption`` by ``stop_word``, ``words`` or ``no_list``; ``backchannel`` by ``words``;
+        ``noise`` by ``no_words``.
+    """
+    words = words_of(text)
+    if not words:
+        return "noise", "no_words"
+    lists = [word_lists()[code] for each in languages if (code := _code(each)) in word_lists()]
+    if not lists:
+        return "interruption", "no_list"
+    if any(_stops(words, listed) for listed in lists):
+        return "interruption", "stop_word"
+    asks = any(mark in text for mark in _QUESTIONS)
+    if not asks and any(_confirms(words, listed) for listed in lists):
+        return "backchannel", "words"
+    return "interruption", "words"
+
+
+def words_of(text: str) -> list[str]:
+    """Return a text's words: lower case, without punctuation, hyphens and apostrophes."""
+    plain = unicodedata.normalize("NFKC", _ANNOTATION.sub(" ", text)).casefold()
+    return [_plain(word) for word in _WORD.findall(_JOINT.sub("", plain.translate(_YO)))]
+
+
+# --- inside
+
+
+def _code(language: str) -> str:
+    return re.split(r"[-_]", language.strip().casefold(), maxsplit=1)[0]
+
+
+def _plain(word: str) -> str:
+    """Shorten runs of letters: "yeahhhh", "hmmmm"."""
+    short = _RUN.sub(r"\1", word)
+    if _HUM.fullmatch(short):
+        return "mhm" if short.isascii() else "\u043c\u0433\u043c"
+    return short
+
+
+def _stops(words: list[str], listed: WordList) -> bool:
+    if listed.unspaced:
+        text = "".join(words)
+        # A stop may be part of a backchannel's spelling.
+        covered = _reaches_end(text, _joined(listed.backchannels))
+        return not covered and any(stop in text for stop in _joined(listed.stops))
+    longest = max(map(len, listed.stops))
+    return any(
+        tuple(words[first : first + count]) in listed.stops
+        for first in range(len(words))
+        for count in range(1, longest + 1)
+    )
+
+
+def _confirms(words: list[str], listed: WordList) -> bool:
+    if listed.unspaced:
+        text = "".join(words)
+        most = UNSPACED_CHARS * MAX_WORDS
+        return len(text) <= most and _reaches_end(text, _joined(listed.backchannels))
+    if len(words) > MAX_WORDS:
+        return False
+    reached = {0}
+    for first in range(len(words)):
+        if first in reached:
+            reached.update(
+                first + len(phrase)
+                for phrase in listed.backchannels
+                if tuple(words[first : first + len(phrase)]) == phrase
+            )
+    return len(words) in reached
+
+
+@lru_cache(maxsize=64)
+def _joined(phrases: frozenset[tuple[str, ...]]) -> frozenset[str]:
+    return frozenset("".join(phrase) for phrase in phrases)
+
+
+def _reaches_end(text: str, phrases: frozenset[str]) -> bool:
+    """Whether the text is nothing but these phrases, one after another."""
+    reached = {0}
+    for first in range(len(text)):
+        if first in reached:
+            reached.update(
+                first + len(phrase) for phrase in phrases if text.startswith(phrase, first)
+            )
+    return len(text) in reached

@@ -1,0 +1,203 @@
+"""Overlap of caller and agent: duck first, decide late (pure: events and ``now`` in, actions out).
+
+    SPEAKING --CallerCutIn--> OVERLAP: DUCK
+    OVERLAP  --0.6 s of voice, a key, or the agent has ended--> INTERRUPT
+             --quiet for a moment--> JUDGING: GUESS (the recogniser's words so far)
+    JUDGING  --no words---------------------> SPEAKING: UNDUCK
+             --all of them backchannels-----> SPEAKING: UNDUCK, BACKCHANNEL
+             --any other word---------------> INTERRUPT
+             --the caller goes on-----------> OVERLAP: DISCARD (the guess; the voice counts on)
+             --1.2 s after the onset--------> INTERRUPT, as without all this
+
+A word that is no backchannel interrupts when it is known; a backchannel must be followed by
+``quiet_s`` of silence, for the first words of somebody who still speaks say little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from qwen3tts_phone.detection.backchannels import judge_words
+from qwen3tts_phone.detection.events import Verdict
+
+VOICED_S: Final = 0.6
+"""Voice that interrupts, whatever is said."""
+DECIDED_S: Final = 1.2
+"""Longest time from the onset to the verdict."""
+GUESS_S: Final = 0.1
+"""Silence after which the recogniser begins: its work runs beside the rest of ``quiet_s``."""
+_EPSILON: Final = 1e-6
+
+
+class OverlapState(Enum):
+    """State of an overlap."""
+
+    SPEAKING = "speaking"
+    """No overlap: the agent speaks alone, or not at all."""
+    OVERLAP = "overlap"
+    JUDGING = "judging"
+
+
+class OverlapAction(Enum):
+    """Action, to be done in the order given."""
+
+    DUCK = "duck"
+    GUESS = "guess"
+    """Recognise the turn so far."""
+    DISCARD = "discard"
+    """Discard that guess."""
+    UNDUCK = "unduck"
+    BACKCHANNEL = "backchannel"
+    """Record it: no turn."""
+    INTERRUPT = "interrupt"
+
+
+Actions = tuple[OverlapAction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapLimits:
+    """Limits of an overlap, in seconds."""
+
+    quiet_s: float = 0.2
+    """Silence after words that makes them all there is (``notice_ms``)."""
+    min_speech_s: float = 0.12
+    """Less voice is noise (``min_speech_ms``)."""
+    voiced_s: float = VOICED_S
+    decided_s: float = DECIDED_S
+
+
+class Overlap:
+    """Overlaps of one call, one after another; times are seconds."""
+
+    def __init__(self, limits: OverlapLimits | None = None) -> None:
+        self.state = OverlapState.SPEAKING
+        self.began_at = 0.0
+        """First voiced sample of the last overlap."""
+        self.verdict: Verdict | None = None
+        """Verdict on the last overlap; None = there was none, or it is open."""
+        self.rule = ""
+        """Rule of that verdict."""
+        self.answers = False
+        """True if the caller may be answering: a question, or the last clause, was being said."""
+        self._limits = limits or OverlapLimits()
+        self._before_s = 0.0
+        """Voice of the turn before this overlap."""
+        self._speech_s = 0.0
+        self._quiet_s = 0.0
+        self._waiting: tuple[Verdict, str] | None = None
+        """Verdict, and its rule, that waits for ``quiet_s``."""
+
+    @property
+    def open(self) -> bool:
+        return self.state is not OverlapState.SPEAKING
+
+    @property
+    def dropped(self) -> bool:
+        """True if the last overlap was no turn."""
+        return self.verdict in ("backchannel", "noise")
+
+    def begin(self, began_at: float, before_s: float = 0.0, *, answers: bool = False) -> Actions:
+        """Begin one; nothing while one is open.
+
+        Args:
+            began_at: its first voiced sample.
+            before_s: voiced seconds of the caller's turn before it.
+            answers: as `answers`.
+        """
+        if self.open:
+            return ()
+        self.state = OverlapState.OVERLAP
+        self.began_at, self.answers = began_at, answers
+        self.verdict, self.rule = None, ""
+        self._before_s, self._speech_s, self._quiet_s = before_s, 0.0, 0.0
+        self._waiting = None
+        return (OverlapAction.DUCK,)
+
+    def progress(self, now: float, speech_s: float, ended_at: float, *, agent: bool) -> Actions:
+        """Take what was heard up to ``now``.
+
+        Args:
+            now: time of the decision.
+            speech_s: voiced seconds of the caller's turn.
+            ended_at: last voiced sample.
+            agent: True while the agent speaks.
+        """
+        if not self.open:
+            return ()
+        limits = self._limits
+        speech_s = max(0.0, speech_s - self._before_s)
+        spoke = speech_s > self._speech_s + _EPSILON
+        self._speech_s, self._quiet_s = speech_s, max(0.0, now - ended_at)
+        if not agent:
+            return self._interrupt("agent_ended")
+        if speech_s + _EPSILON >= limits.voiced_s:
+            return self._interrupt(f"voiced_{round(1000 * limits.voiced_s)}")
+        if now + _EPSILON >= self.began_at + limits.decided_s:
+            return self._interrupt("undecided")
+        if self.state is OverlapState.JUDGING and spoke and self._quiet_s < GUESS_S:
+            self.state, self._waiting = OverlapState.OVERLAP, None
+            return (OverlapAction.DISCARD,)
+        if self._quiet_s + _EPSILON >= limits.quiet_s:
+            if speech_s + _EPSILON < limits.min_speech_s:
+                return self._go_on("noise", "too_short")
+            if self._waiting is not None:
+                return self._go_on(*self._waiting)
+        enough = speech_s + _EPSILON >= limits.min_speech_s
+        if self.state is OverlapState.OVERLAP and enough and self._quiet_s + _EPSILON >= GUESS_S:
+            self.state = OverlapState.JUDGING
+            return (OverlapAction.GUESS,)
+        return ()
+
+    def words(
+        self, text: str, languages: Sequence[str], *, answers: bool = False, final: bool = False
+    ) -> Actions:
+        """Take the text of the turn so far.
+
+        While the caller speaks only a word such as "stop" counts.
+
+        Args:
+            text: the recogniser's; empty = no words.
+            languages: codes of the languages that the caller may speak.
+            answers: as `answers`, now.
+            final: the turn is over, and this is all of it.
+        """
+        if not self.open:
+            return ()
+        self.answers = self.answers or answers
+        verdict, rule = judge_words(text, languages)
+        if self.state is OverlapState.OVERLAP and not final:
+            return self._interrupt(rule) if rule == "stop_word" else ()
+        if verdict == "backchannel" and self.answers:
+            verdict, rule = "interruption", "answer"
+        if verdict == "interruption":
+            return self._interrupt(rule)
+        if final or self._quiet_s + _EPSILON >= self._limits.quiet_s:
+            return self._go_on(verdict, rule)
+        self._waiting = verdict, rule
+        return ()
+
+    def interrupt(self, rule: str) -> Actions:
+        """Interrupt the agent for another reason: a key, the recogniser's failure."""
+        return self._interrupt(rule) if self.open else ()
+
+    def close(self, rule: str) -> Actions:
+        """End it without words."""
+        return self._go_on("noise", rule) if self.open else ()
+
+    # --- inside
+
+    def _interrupt(self, rule: str) -> Actions:
+        self.state = OverlapState.SPEAKING
+        self.verdict, self.rule = "interruption", rule
+        return (OverlapAction.INTERRUPT,)
+
+    def _go_on(self, verdict: Verdict, rule: str) -> Actions:
+        self.state = OverlapState.SPEAKING
+        self.verdict, self.rule = verdict, rule
+        if verdict == "backchannel":
+            return OverlapAction.UNDUCK, OverlapAction.BACKCHANNEL
+        return (OverlapAction.UNDUCK,)
