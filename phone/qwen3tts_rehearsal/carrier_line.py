@@ -8,7 +8,7 @@ import hmac
 import os
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -189,21 +189,19 @@ class CarrierLine:
             )
         subprotocols = (end.dialect.subprotocol,) if end.dialect.subprotocol else ()
         kind = StreamKind(self.carrier, _no_adapter, subprotocols=subprotocols)
-        headers = signature_headers(self.carrier, self.url, os.environ.get)
+        headers = signature_headers(self.carrier, self.url, os.environ)
         connection = await open_websocket(self.url, kind, StreamSettings(), headers, None)
         return CarrierCall(
             WebSocketConnection(connection), end, jitter_ms=settings.jitter_ms, seed=seed
         )
 
 
-def signature_headers(
-    carrier: str, url: str, variable: Callable[[str], str | None]
-) -> dict[str, str]:
+def signature_headers(carrier: str, url: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return headers that show the handshake to be the carrier's; empty without its key.
 
     ``X-Twilio-Signature``: HMAC-SHA1 of the URL (twilio.com/docs/usage/security).
     """
-    key = variable(SIGNED_WITH[carrier]) if carrier in SIGNED_WITH else None
+    key = environ.get(SIGNED_WITH.get(carrier, ""))
     if not key:
         return {}
     digest = hmac.digest(key.encode(), encoded(url), "sha1")

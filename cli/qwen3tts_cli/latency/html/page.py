@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from dataclasses import replace
 from importlib.resources import files
@@ -19,7 +17,7 @@ from qwen3tts_cli.latency.html import breakdown, figures, sections
 from qwen3tts_cli.latency.html import comparison as before_after
 from qwen3tts_cli.latency.html.breakdown import MOST_POINTS, Timeline, timeline
 from qwen3tts_cli.latency.html.chosen import ChosenUtterances, choose
-from qwen3tts_cli.latency.html.markup import count, plural, script_json, text
+from qwen3tts_cli.latency.html.markup import content_policy, count, plural, script_json, text
 from qwen3tts_cli.latency.tables import headline_values
 from qwen3tts_cli.output.writable import whole_file
 from qwen3tts_speech.latency import Mark
@@ -102,7 +100,7 @@ def page(
     )
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(plotly, script)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{content_policy(plotly, script)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         '<meta name="referrer" content="no-referrer">\n'
@@ -125,18 +123,6 @@ def _plotly() -> str:
 
 def _asset(name: str) -> str:
     return (files(__package__) / name).read_text("utf-8")
-
-
-def _policy(*scripts: str) -> str:
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'"
-        for each in scripts
-    )
-    # Plotly sets styles of its own, and draws pictures from blobs.
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline';"
-        " img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
 
 
 def _data(
