@@ -27,9 +27,10 @@ from qwen3tts_agent.chat.settings import ChatSettings
 from qwen3tts_agent.chat.source import ReplyFunction, ReplySource, prepare, source_of
 from qwen3tts_agent.conversation import Conversation, ConversationLog, History
 from qwen3tts_agent.reply_player import ReplyContext
-from qwen3tts_agent.session import AgentSession, OnTurn
+from qwen3tts_agent.session import AgentSession
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import Tool, Toolbox, call_tools, check_tool_names, tools_of
+from qwen3tts_agent.turn_log import OnTurn
 from qwen3tts_phone.detection.endpointing import LoadedTurnDetector, TurnDetector
 from qwen3tts_phone.detection.recogniser import Recognise, Recogniser, RecogniserPool
 from qwen3tts_phone.detection.settings import ListenSettings

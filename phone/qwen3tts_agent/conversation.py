@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qwen3tts_agent.chat.messages import ChatMessage, ToolCall
 from qwen3tts_agent.turn_record import TurnRecord
@@ -31,6 +31,8 @@ class HistoryEntry:
     """All of it: the caller's text, or ours as written so far."""
     heard: str | None = field(default=None, repr=False)
     """Part of ours that reached the caller; None = it is being spoken, or waits."""
+    stopped_at: int | None = None
+    """Characters heard of ours, where an interruption stopped it that it may outlast."""
     calls: tuple[ToolCall, ...] = ()
     """Tools that the model used after this text."""
     results: dict[str, str] = field(default_factory=dict, repr=False)
@@ -58,21 +60,37 @@ class History:
         return entry
 
     def ours(self, text: str = "") -> HistoryEntry:
-        entry = HistoryEntry(ours=True, written=text)
+        return self.add(HistoryEntry(ours=True, written=text))
+
+    def add(self, entry: HistoryEntry) -> HistoryEntry:
         self.entries.append(entry)
         return entry
+
+    @property
+    def settled(self) -> bool:
+        """Return whether it is known of all of ours how much was heard, so far."""
+        return not any(
+            each.ours and each.heard is None and each.stopped_at is None for each in self.entries
+        )
 
     @property
     def heard(self) -> str:
         return _joined(entry.heard or "" for entry in self.entries if entry.ours)
 
-    def messages(self, most_chars: int | None = None) -> list[ChatMessage]:
+    def messages(
+        self, most_chars: int | None = None, *, tentative: str | None = None
+    ) -> list[ChatMessage]:
         """Return the messages for the model.
 
         Beyond ``most_chars`` the oldest entries are left out, with their tools, up to the
-        caller's last.
+        caller's last. ``tentative``: as if the caller's turn ended with this text.
         """
-        entries = self.entries if most_chars is None else self._within(most_chars)
+        entries = self.entries
+        if tentative is not None:
+            entries = [_as_if_over(entry) for entry in entries]
+            entries.append(HistoryEntry(ours=False, written=tentative))
+        if most_chars is not None:
+            entries = _within(entries, len(self.system), most_chars)
         messages: list[ChatMessage] = []
         if self.system:
             messages.append(ChatMessage("system", self.system))
@@ -90,17 +108,24 @@ class History:
         return messages
 
     def left_out(self, most_chars: int) -> int:
-        return len(self.entries) - len(self._within(most_chars))
+        return len(self.entries) - len(_within(self.entries, len(self.system), most_chars))
 
-    def _within(self, most_chars: int) -> list[HistoryEntry]:
-        chars, first = len(self.system), len(self.entries)
-        last = max((n for n, each in enumerate(self.entries) if not each.ours), default=0)
-        for number in range(len(self.entries) - 1, -1, -1):
-            chars += _size(self.entries[number])
-            if chars > most_chars and number < last:
-                break
-            first = number
-        return self.entries[first:]
+
+def _as_if_over(entry: HistoryEntry) -> HistoryEntry:
+    if entry.heard is not None or entry.stopped_at is None:
+        return entry
+    return replace(entry, heard=entry.written[: entry.stopped_at])
+
+
+def _within(entries: list[HistoryEntry], chars: int, most_chars: int) -> list[HistoryEntry]:
+    first = len(entries)
+    last = max((n for n, each in enumerate(entries) if not each.ours), default=0)
+    for number in range(len(entries) - 1, -1, -1):
+        chars += _size(entries[number])
+        if chars > most_chars and number < last:
+            break
+        first = number
+    return entries[first:]
 
 
 def _size(entry: HistoryEntry) -> int:

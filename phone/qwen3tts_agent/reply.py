@@ -2,13 +2,15 @@
 
 request ── first word ──► a SpokenReply begins ── more words ──► it grows ── end ──► heard
     └─ nothing for a while: a filler      └─ tools: used while it is spoken; the next request
+
+A prepared reply is the same, up to its adoption without sound, tools, fillers or a history entry.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -24,6 +26,7 @@ from qwen3tts_agent.chat.messages import (
     prompt_chars,
 )
 from qwen3tts_agent.conversation import HistoryEntry
+from qwen3tts_agent.guess import same_prompt
 from qwen3tts_agent.reply_player import ReplyContext, ReplyPlayer, SpokenReply
 from qwen3tts_agent.turn_record import ToolUse, TurnRecord
 from qwen3tts_phone.errors import traceback_without_message
@@ -40,7 +43,8 @@ NOT_DONE = "Not done: the caller began to speak."
 class Reply:
     """One reply in its own task; it ends when heard, or with `give_up`.
 
-    Failures are spoken to the caller and noted in the record.
+    Failures are spoken to the caller and noted in the record; that of a prepared reply is noted
+    in ``failed``.
     """
 
     def __init__(
@@ -49,7 +53,8 @@ class Reply:
         record: TurnRecord,
         *,
         text: str | None = None,
-        before: Reply | None = None,
+        before: Sequence[Reply] = (),
+        guess: str | None = None,
         on_interrupt: Callable[[], None],
         on_end: Callable[[Reply], None],
         on_exhausted: Callable[[], None],
@@ -60,7 +65,8 @@ class Reply:
             context: of the call.
             record: of the turn.
             text: spoken as it is; None = the model is asked.
-            before: given up; awaited shortly until its heard part is known.
+            before: given up; awaited shortly until their heard part is known.
+            guess: prepare the reply to these words of the caller, until `adopt`.
             on_interrupt: called at an interruption.
             on_end: called at its end, not after `give_up`.
             on_exhausted: called when the budget is used up.
@@ -73,11 +79,35 @@ class Reply:
         self._text = text
         self._before = before
         self._on_exhausted = on_exhausted
-        self._player = ReplyPlayer(context, record, on_interrupt)
+        self._player = ReplyPlayer(context, record, on_interrupt, held=guess is not None)
+        self._guess = guess
+        """Words to which it is prepared; None = they were said."""
+        self._prompt: list[ChatMessage] = []
+        """Prompt of the prepared reply."""
+        self.failed = False
+        """True if the prepared reply cannot be adopted."""
         self._unused: HistoryEntry | None = None
         """Entry whose tools wait until the caller does not speak."""
         self._task = asyncio.create_task(self._run(), name=f"reply {record.number}")
-        self._task.add_done_callback(lambda _: None if self.given_up else on_end(self))
+        self._task.add_done_callback(lambda _: None if self._unheard else on_end(self))
+
+    @property
+    def _unheard(self) -> bool:
+        return self.given_up or self._guess is not None
+
+    @property
+    def prepared(self) -> bool:
+        """True before the adoption."""
+        return self._guess is not None
+
+    def answers(self, messages: Sequence[ChatMessage]) -> bool:
+        """Return whether it is prepared to what the caller has said after all."""
+        return not (self.failed or self.given_up) and same_prompt(self._prompt, messages)
+
+    def adopt(self) -> None:
+        """Make a prepared reply the reply: it plays, and its tools may run."""
+        self._guess, self._prompt = None, []
+        self._player.release()
 
     @property
     def interrupted(self) -> bool:
@@ -96,6 +126,10 @@ class Reply:
 
     def resume(self) -> None:
         self._player.resume()
+
+    @property
+    def ended(self) -> bool:
+        return self._task.done()
 
     def give_up(self) -> None:
         if self.given_up or self._task.done():
@@ -120,8 +154,9 @@ class Reply:
 
     async def _run(self) -> None:
         try:
-            if self._before is not None:
-                await self._before.settled(SETTLE_S)
+            for each in self._before:
+                await each.settled(SETTLE_S)
+            self._before = ()
             if self._text is not None:
                 await self._player.say("fixed", self._text)
             else:
@@ -165,6 +200,9 @@ class Reply:
             )
 
     async def _apologise(self, error: SpeechError) -> None:
+        if self.prepared:
+            self.failed = True
+            return
         self.record.failed(error)
         self._player.stop_fillers()
         if self._context.call.over:
@@ -185,9 +223,16 @@ class Reply:
         context = self._context
         while True:
             specs = [each.spec for each in context.toolbox.tools.values()]
-            messages = context.history.messages(context.settings.history_chars)
+            messages = context.history.messages(
+                context.settings.history_chars, tentative=self._guess
+            )
             now = context.clock.now()
             at = context.budget.take(prompt_chars(messages, specs), now)
+            if self.prepared:
+                self._prompt = messages
+                if at > now:
+                    raise ModelUnavailable("the budget admits no request ahead.")
+                return messages, specs
             if at <= now:
                 context.rate_limit_told = False
                 return messages, specs
@@ -216,7 +261,7 @@ class Reply:
                 raise error.error from None
             except SpeechError as error:
                 retryable = error.retryable and not isinstance(error, ModelStalled)
-                if not retryable or attempt == settings.retries:
+                if self.prepared or not retryable or attempt == settings.retries:
                     raise
             self.record.retries += 1
             clock = self._context.clock
@@ -261,19 +306,20 @@ class Reply:
                 spoken.end()
         if calls:
             calls = _numbered(calls)
-            if spoken is None:
-                entry = context.history.ours()
-                entry.heard = ""
-            else:
-                entry = spoken.entry
+            entry = spoken.entry if spoken is not None else HistoryEntry(ours=True, heard="")
             entry.calls = tuple(calls)
+            self._unused = None if must_speak else entry
+            if self.prepared:
+                await self._player.may_begin()
+            if spoken is None:
+                context.history.add(entry)
         return calls
 
     # --- tools
 
     async def _use(self, calls: list[ToolCall]) -> None:
-        entry = next(each for each in reversed(self._context.history.entries) if each.calls)
-        self._unused = entry
+        entry = self._unused
+        assert entry is not None
         await self._player.may_begin()
         self._unused = None
         tasks = [asyncio.create_task(self._use_one(call, entry)) for call in calls]

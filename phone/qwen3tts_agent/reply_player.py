@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from qwen3tts_agent.budget import CallBudget
 from qwen3tts_agent.chat.source import ReplySource
-from qwen3tts_agent.conversation import History
+from qwen3tts_agent.conversation import History, HistoryEntry
 from qwen3tts_agent.replayable_text import ReplayableText
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import Toolbox
@@ -54,7 +54,8 @@ SpokenReplyKind = Literal["reply", "fixed", "filler"]
 class SpokenReply(ReplayableText):
     """Text spoken over as many utterances as it takes.
 
-    A retryable failure of the speech server is retried once, from the position heard.
+    A retryable failure of the speech server is retried once, from the position heard. One that is
+    held is synthesised, and neither played nor in the history, until its :meth:`release`.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class SpokenReply(ReplayableText):
         on_interrupt: Callable[[], None],
         *,
         complete: bool = False,
+        held: bool = False,
     ) -> None:
         """Begin to speak ``text`` behind ``before``; raises WrongState.
 
@@ -74,7 +76,7 @@ class SpokenReply(ReplayableText):
         super().__init__(context.settings.queue_chars)
         self.text, self.complete = text, complete
         self.kind = kind
-        self.entry = context.history.ours(text)
+        self.entry = HistoryEntry(ours=True, written=text)
         self.error: SpeechError | None = None
         """Failure of the voice, for which not all of it was heard."""
         self.records: list[UtteranceRecord] = []
@@ -87,6 +89,10 @@ class SpokenReply(ReplayableText):
         self._settled = False
         """True if the last utterance is one of these."""
         self._given_up = False
+        self._history = context.history
+        self._released = asyncio.Event()
+        if not held:
+            self._release()
         self._resume = asyncio.Event()
         self._before = before
         self._resumed = asyncio.Event()
@@ -101,6 +107,16 @@ class SpokenReply(ReplayableText):
     @property
     def interrupted(self) -> bool:
         return self._waits and not self._resume.is_set()
+
+    @property
+    def held(self) -> bool:
+        """True before its release."""
+        return not self._released.is_set()
+
+    @property
+    def audible(self) -> bool:
+        """True while it plays, or waits for its turn."""
+        return not (self.done or self.held or self.interrupted or self._given_up)
 
     @property
     def _waits(self) -> bool:
@@ -124,13 +140,23 @@ class SpokenReply(ReplayableText):
         self.entry.written += delta
         await super().write(delta)
 
+    def release(self) -> None:
+        if self.held:
+            self._release()
+            self._utterance.release()
+
     def resume(self) -> None:
         if self.interrupted:
+            self.entry.stopped_at = None
             self._resume.set()
 
     def give_up(self) -> None:
         self._given_up = True
         self.end()
+        if self.held:
+            self._utterance.drop()
+            self._task.cancel()
+            return
         self.entry.written = self.text
         if not self.done:
             self.entry.heard = self.heard
@@ -141,8 +167,13 @@ class SpokenReply(ReplayableText):
 
     # --- inside
 
+    def _release(self) -> None:
+        self._history.add(self.entry)
+        self._released.set()
+
     def _speak(self) -> Utterance:
-        utterance = self._call.speak(self.read_from(self._position), self._options)
+        speak = self._call.prepare if self.held else self._call.speak
+        utterance = speak(self.read_from(self._position), self._options)
         if self.records:
             utterance.record.kind = self.records[0].kind
         self.records.append(utterance.record)
@@ -166,6 +197,7 @@ class SpokenReply(ReplayableText):
 
     async def _run(self) -> None:
         retried = False
+        await self._released.wait()
         while True:
             failed: SpeechError | None = None
             try:
@@ -174,6 +206,8 @@ class SpokenReply(ReplayableText):
                 failed, spoken = error, self._utterance.outcome()
             self._position += len(spoken.heard)
             self._settled = True
+            if spoken.interrupted and not self._given_up:
+                self.entry.stopped_at = self._position
             if self._given_up or not (spoken.interrupted or failed):
                 break
             if spoken.interrupted:
@@ -204,17 +238,27 @@ class ReplyPlayer:
     """Player of one reply; it waits for the caller's silence."""
 
     def __init__(
-        self, context: ReplyContext, record: TurnRecord, on_interrupt: Callable[[], None]
+        self,
+        context: ReplyContext,
+        record: TurnRecord,
+        on_interrupt: Callable[[], None],
+        *,
+        held: bool = False,
     ) -> None:
+        """Play a reply; one that is ``held`` is prepared, and plays from `release` on."""
         self._context = context
         self._record = record
         self._on_interrupt = on_interrupt
         self._spoken: list[SpokenReply] = []
+        self._held = held
+        self._held_back = False
         self._may_begin = asyncio.Event()
-        self._may_begin.set()
+        if not held:
+            self._may_begin.set()
         self._held_text = ""
         """Text that waits until it may be spoken."""
         self._fillers: asyncio.Task[None] | None = None
+        self._filler_wanted = False
 
     @property
     def interrupted(self) -> bool:
@@ -222,7 +266,7 @@ class ReplyPlayer:
 
     @property
     def speaking(self) -> bool:
-        return any(not each.done for each in self._spoken)
+        return any(not (each.done or each.held) for each in self._spoken)
 
     @property
     def has_replied(self) -> bool:
@@ -239,28 +283,48 @@ class ReplyPlayer:
         await self._may_begin.wait()
 
     def hold_back(self, held: bool) -> None:
-        if held:
+        self._held_back = held
+        if held or self._held:
             self._may_begin.clear()
-        else:
-            self._may_begin.set()
+            return
+        for each in self._spoken:
+            if each.held:  # ahead of what waits for `may_begin`
+                self._note_turn(each.records[0])
+                each.release()
+        self._may_begin.set()
+
+    def release(self) -> None:
+        """Play what was prepared, now or when it is not held back any more."""
+        if self._held:
+            self._held = False
+            if self._filler_wanted:
+                self.start_fillers()
+            self.hold_back(self._held_back)
 
     async def begin(
         self, kind: SpokenReplyKind, text: str, *, complete: bool = False
     ) -> SpokenReply:
         """Speak as soon as the caller does not; raises WrongState."""
         filler = kind == "filler"
-        if not filler:
+        if not filler and not self._held:
             self._held_text = text
-        await self._may_begin.wait()
+        if not self._held:
+            await self._may_begin.wait()
         if not filler:
             self._held_text = ""
             self.stop_fillers()
         before = self._spoken[-1] if self._spoken else None
         spoken = SpokenReply(
-            self._context, kind, text, before, self._on_interrupt, complete=complete
+            self._context,
+            kind,
+            text,
+            before,
+            self._on_interrupt,
+            complete=complete,
+            held=self._held,
         )
         spoken.records[0].kind = self._record_kind(kind)
-        if not filler and all(each.kind == "filler" for each in self._spoken):
+        if not (filler or self._held) and all(each.kind == "filler" for each in self._spoken):
             self._note_turn(spoken.records[0])
         self._spoken.append(spoken)
         return spoken
@@ -300,7 +364,7 @@ class ReplyPlayer:
 
     def give_up(self) -> None:
         self.stop_fillers()
-        if any(not each.done and not each.interrupted for each in self._spoken):
+        if any(each.audible for each in self._spoken):
             self._context.call.interrupt()
         for each in self._spoken:
             if not each.done:
@@ -327,16 +391,21 @@ class ReplyPlayer:
                     continue
                 record.mark("first_clause", marks.get(Mark.SEGMENT_READY))
                 record.mark("first_pcm", marks.get(Mark.FIRST_PCM))
+                record.mark("released", marks.get(Mark.RELEASED))
                 record.mark("first_audible", marks.get(Mark.FIRST_AUDIBLE_WIRE))
         record.mark("heard_end", max(ends, default=None))
 
     # --- fillers
 
     def start_fillers(self) -> None:
+        self._filler_wanted = self._held
+        if self._held:
+            return
         if self._context.settings.filler and self._fillers is None:
             self._fillers = asyncio.create_task(self._speak_fillers(), name="fillers")
 
     def stop_fillers(self) -> None:
+        self._filler_wanted = False
         if self._fillers is not None:
             self._fillers.cancel()
             self._fillers = None

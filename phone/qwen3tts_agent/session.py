@@ -3,120 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from qwen3tts_agent.chat.source import prepare
+from qwen3tts_agent.chat.source import guessable, prepare
 from qwen3tts_agent.conversation import Conversation, ConversationLog
+from qwen3tts_agent.prepared_reply import PreparedReply
 from qwen3tts_agent.reply import Reply
 from qwen3tts_agent.reply_player import ReplyContext
-from qwen3tts_agent.turn_record import TurnKind, TurnRecord
+from qwen3tts_agent.turn_log import OnTurn, TurnLog, turn_text
+from qwen3tts_agent.turn_record import OverlapRecord, TurnKind, TurnRecord
 from qwen3tts_agent.turn_taking import Phase, TurnAction, TurnEvent, TurnTaking
+from qwen3tts_phone.audio.frames import KeyPressed
 from qwen3tts_phone.call.events import CallHeld, CallResumed
 from qwen3tts_phone.detection.events import (
     ListenEvent,
     OnsetHeard,
+    OverlapEnded,
     SpeechPaused,
     SpeechResumed,
     Turn,
     TurnEnded,
+    WordsGuessed,
 )
-from qwen3tts_phone.errors import traceback_without_message
-from qwen3tts_wire.errors import MOST_SENTENCE_CHARS, log_text
 
 if TYPE_CHECKING:
     from qwen3tts_phone.detection.speech_detection import SpeechDetection
-
-
-logger = logging.getLogger(__name__)
-
-OnTurn = Callable[[Conversation, TurnRecord], None]
-
-
-class TurnLog:
-    """Log of the turns of one conversation."""
-
-    def __init__(
-        self, conversation: Conversation, log: ConversationLog | None, on_turn: OnTurn | None
-    ) -> None:
-        self._conversation = conversation
-        self._log = log
-        self._on_turn = on_turn
-        self._unsaid_of: Reply | None = None
-        """Reply that `Conversation.unsaid` belongs to."""
-        self._work: set[asyncio.Task[None]] = set()
-
-    def begin(self, kind: TurnKind, turn: Turn | None, now: float) -> TurnRecord:
-        record = TurnRecord(len(self._conversation.turns) + 1, kind)
-        self._conversation.turns.append(record)
-        if turn is None:
-            record.mark("turn_end", now)
-            return record
-        record.text, record.why = turn_text(turn), turn.why
-        record.barge_in, record.language = turn.barge_in, turn.language
-        record.mark("caller_end", turn.ended_at)
-        record.mark("turn_end", turn.decided_at)
-        record.mark("transcript", turn.transcribed_at)
-        if turn.error is not None:
-            record.failed(turn.error)
-        return record
-
-    def unanswered(self, turn: Turn, now: float) -> None:
-        if turn.error is not None or turn_text(turn):
-            self._finish(self.begin("caller", turn, now))
-
-    def keep_unsaid(self, reply: Reply) -> None:
-        if reply.unsaid or reply is self._unsaid_of:
-            self._conversation.unsaid, self._unsaid_of = reply.unsaid, reply
-
-    def take_unsaid(self) -> str:
-        unsaid, self._conversation.unsaid = self._conversation.unsaid, ""
-        self._unsaid_of = None
-        return unsaid
-
-    def end(self, reply: Reply) -> None:
-        self.keep_unsaid(reply)
-        self.start(self._complete(reply), f"turn {reply.record.number}")
-
-    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-
-    async def settled(self) -> None:
-        while self._work:
-            await asyncio.wait(set(self._work))
-
-    async def _complete(self, reply: Reply) -> None:
-        await reply.settled()
-        reply.complete_record()
-        if reply is self._unsaid_of:  # exact to the word now
-            self._conversation.unsaid = reply.record.unsaid
-        self._finish(reply.record)
-
-    def _finish(self, record: TurnRecord) -> None:
-        record.done = True
-        if self._log is not None:
-            self._log.append(self._conversation.call_id, record)
-        if record.error is not None and self._on_turn is None:
-            call_id = self._conversation.call_id
-            logger.warning(
-                "call %s, turn %d: %s",
-                log_text(call_id),
-                record.number,
-                log_text(record.error, MOST_SENTENCE_CHARS),
-            )
-        if self._on_turn is not None:
-            try:
-                self._on_turn(self._conversation, record)
-            except Exception as error:
-                logger.error("on_turn failed\n%s", traceback_without_message(error))
-
-
-def turn_text(turn: Turn) -> str:
-    keys = f"[keys: {turn.keys}]" if turn.keys else ""
-    return " ".join(part for part in (turn.text.strip(), keys) if part)
 
 
 class AgentSession:
@@ -153,7 +65,8 @@ class AgentSession:
         self._clock = context.clock
         self._turns = TurnTaking(context.settings, self._clock.now(), ends_at)
         self._reply: Reply | None = None
-        self._given_up: Reply | None = None
+        self._given_up: list[Reply] = []
+        self._prepared = PreparedReply(context.settings, self._prepare, self._log)
         self._turn: Turn | None = None
         """Turn that the next reply answers."""
         self._deferred: list[Turn] = []
@@ -173,6 +86,7 @@ class AgentSession:
         Raises SpeechError.
         """
         self._listening.on_event = self._on_event
+        self._listening.overlaps.more_follows = self._more_follows
         self._conversation.go_on = self._continue
         self._begin()
         listening = asyncio.create_task(self._listen(), name="turns")
@@ -195,6 +109,7 @@ class AgentSession:
 
     async def _close(self, tasks: list[asyncio.Task[Any]], ended: asyncio.Task[str]) -> None:
         self._conversation.go_on = None
+        self._prepared.over()
         if self._reply is not None:
             self._drop()
         for task in tasks:
@@ -270,6 +185,7 @@ class AgentSession:
             self._handle(TurnEvent.NOT_UNDERSTOOD)
         else:
             self._handle(TurnEvent.NOISE)
+        self._prepared.over()  # it answers no other turn
         if self._turn is not None:  # no reply was begun
             self._log.unanswered(turn, self._clock.now())
             self._turn = None
@@ -282,23 +198,50 @@ class AgentSession:
     def _on_event(self, event: ListenEvent) -> None:
         if isinstance(event, OnsetHeard | SpeechResumed | SpeechPaused):
             prepare(self._context.source)
+        if isinstance(event, WordsGuessed):
+            if self._may_prepare:
+                self._prepared.guessed(event)
+            return
+        if isinstance(event, OverlapEnded) and self._reply is not None:
+            self._reply.record.overlaps.append(OverlapRecord.of(event))
+        if isinstance(event, SpeechResumed):
+            self._prepared.resumed()
         if isinstance(event, OnsetHeard | SpeechResumed):
             self._caller_speaks = True
         elif isinstance(event, TurnEnded):
             self._caller_speaks = self._listening.caller_speaking
             if event.why != "noise" or event.cut_in:
                 self._decided_at = event.at
+            else:
+                self._prepared.over()
         else:
             return
         self._turns.voice(self._busy, self._clock.now())
         self._hold_back()
         self._changed.set()
 
+    def _more_follows(self) -> bool:
+        return self._reply is not None and "answered" not in self._reply.record.times
+
     def _hold_back(self) -> None:
         self._turns.caller_speaks = self._busy
         if self._reply is not None:
             interrupted = self._turns.phase in (Phase.INTERRUPTED, Phase.LEAVING_INTERRUPTED)
             self._reply.hold_back(self._busy or interrupted)
+
+    @property
+    def _may_prepare(self) -> bool:
+        context, phase = self._context, self._turns.phase
+        allowed = context.settings.preemptive == "always" or (
+            context.settings.preemptive == "auto" and guessable(context.source)
+        )
+        return (
+            allowed
+            and phase in (Phase.WAITING, Phase.INTERRUPTED)
+            and self._decided_at is None
+            and not (self._deferred or self._turns.on_hold)
+            and context.history.settled
+        )
 
     @property
     def _busy(self) -> bool:
@@ -342,6 +285,8 @@ class AgentSession:
 
     async def _follow(self) -> None:
         async for event in self._context.call.progress():
+            if isinstance(event, CallHeld | KeyPressed):
+                self._prepared.drop()
             if isinstance(event, CallHeld | CallResumed):
                 self._turns.hold(isinstance(event, CallHeld), self._clock.now())
                 self._changed.set()
@@ -357,7 +302,7 @@ class AgentSession:
         for action in actions:
             match action:
                 case TurnAction.ASK:
-                    self._speak("caller", None)
+                    self._ask()
                 case TurnAction.DROP:
                     self._drop()
                 case TurnAction.RESUME:
@@ -372,21 +317,46 @@ class AgentSession:
                 case TurnAction.HANG_UP:
                     self._over.set()
 
+    def _ask(self) -> None:
+        context = self._context
+        messages = context.history.messages(context.settings.history_chars)
+        reply = self._prepared.adopted(messages)
+        if reply is None:
+            self._speak("caller", None)
+            return
+        turn, self._turn = self._turn, None
+        self._log.begin("caller", turn, self._clock.now(), reply.record)
+        self._prepared.count(reply.record, used=True)
+        self._reply = reply
+        self._hold_back()
+        reply.adopt()
+
     def _speak(self, kind: TurnKind, text: str | None) -> Reply:
+        self._prepared.drop()
         turn, self._turn = self._turn, None
         record = self._log.begin(kind, turn, self._clock.now())
-        before, self._given_up = self._given_up, None
-        self._reply = Reply(
+        self._prepared.count(record, used=False)
+        self._reply = self._new_reply(record, text=text)
+        self._given_up.clear()
+        self._hold_back()
+        return self._reply
+
+    def _prepare(self, words: str, record: TurnRecord) -> Reply:
+        return self._new_reply(record, guess=words)
+
+    def _new_reply(
+        self, record: TurnRecord, *, text: str | None = None, guess: str | None = None
+    ) -> Reply:
+        return Reply(
             self._context,
             record,
             text=text,
-            before=before,
+            before=(*self._given_up, *self._prepared.closing()),
+            guess=guess,
             on_interrupt=self._interrupted,
             on_end=self._reply_ended,
             on_exhausted=self._exhausted,
         )
-        self._hold_back()
-        return self._reply
 
     def _exhausted(self) -> None:
         self._handle(TurnEvent.FAREWELL, "its requests to the language model were used up")
@@ -396,7 +366,7 @@ class AgentSession:
         if reply is None:
             return
         reply.give_up()
-        self._given_up = reply
+        self._given_up.append(reply)
         self._log.end(reply)
 
     def _continue(self) -> Awaitable[bool]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qwen3tts_agent.budget import RequestLimits
-from qwen3tts_settings.constraints import bounded, check_fields
+from qwen3tts_settings.constraints import bounded, check_fields, one_of
 from qwen3tts_speech.link import VoiceOptions
 
 HANDED_ON = "[The call has been transferred to another person, who hears you now.]"
@@ -76,6 +76,13 @@ class AgentSettings:
     """Text read ahead of the voice; then the model waits (backpressure)."""
     history_chars: int = bounded(1_000, 10_000_000, default=200_000)
     """Longest prompt: the oldest turns are left out of a request that would be longer."""
+    preemptive: str = one_of(("auto", "always", "off"), default="auto")
+    """Prepare the reply to the words understood so far while the caller's pause lasts, and play it
+    when the turn ends with them: ``auto`` where the model has no side effects (a chat endpoint, a
+    source that is ``guessable``), ``always``, or ``off``. A reply that is dropped costs a request.
+    """
+    max_guesses: int = bounded(1, 100, default=3)
+    """Most replies prepared in one turn, one in each of its pauses."""
     stopped_s: float = bounded(0.1, 600.0, default=30.0)
     """Wait of an interrupted reply for the turn that interrupted it; then it is given up."""
     requests_minute: int = bounded(0, 10**15, default=90)

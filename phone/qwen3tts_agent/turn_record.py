@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal
 
+from qwen3tts_phone.detection.events import OverlapEnded, Verdict
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.fields import JSON
 
@@ -23,6 +24,7 @@ STAGES = (
     "first_token",
     "first_clause",
     "first_pcm",
+    "released",
     "first_audible",
     "filler_audible",
     "answered",
@@ -47,6 +49,21 @@ class ToolUse:
     """Duration; None = it had not ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class OverlapRecord:
+    """Speech of the caller over the agent's, which ducked it."""
+
+    verdict: Verdict
+    rule: str
+    """Rule that decided, as `OverlapEnded.rule`."""
+    ms: float
+    """From the first voiced sample to the verdict."""
+
+    @classmethod
+    def of(cls, ended: OverlapEnded) -> OverlapRecord:
+        return cls(ended.verdict, ended.rule, (ended.at - ended.began_at) * 1000)
+
+
 @dataclass(slots=True, eq=False)
 class TurnRecord:
     """Record of one turn; complete once ``done``."""
@@ -69,10 +86,18 @@ class TurnRecord:
     resumed: int = 0
     """Resumptions after an interruption by noise."""
     requests: int = 0
-    """Requests to the model: one, one more after each round of tools, and retries."""
+    """Requests to the model: one, one more after each round of tools, retries, and those of dropped
+    guesses.
+    """
+    guesses: int = 0
+    """Replies that were prepared before the turn had ended."""
+    guess_used: bool = False
+    """True if the last of these is the reply."""
     retries: int = 0
     fillers: int = 0
     tools: list[ToolUse] = field(default_factory=list)
+    overlaps: list[OverlapRecord] = field(default_factory=list)
+    """Overlaps with the reply, backchannels ("mhm") among them."""
     left_out: int = 0
     """Entries of the history that were too old to be sent."""
     cut_short: str = ""
@@ -119,11 +144,17 @@ class TurnRecord:
             "interrupted": self.interrupted,
             "resumed": self.resumed,
             "requests": self.requests,
+            "guesses": self.guesses,
+            "guess_used": self.guess_used,
             "retries": self.retries,
             "fillers": self.fillers,
             "tools": [
                 {"name": use.name[:64], "ok": use.ok, "ms": use.ms and round(use.ms, 1)}
                 for use in self.tools
+            ],
+            "overlaps": [
+                {"verdict": each.verdict, "rule": each.rule, "ms": round(each.ms, 1)}
+                for each in self.overlaps
             ],
             "left_out": self.left_out,
             "cut_short": self.cut_short,

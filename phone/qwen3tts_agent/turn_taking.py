@@ -161,6 +161,10 @@ class TurnTaking:
         if held != self._paused:
             self._paused, self._since = held, now
 
+    @property
+    def on_hold(self) -> bool:
+        return self._paused
+
     def take(self, happened: TurnEvent, now: float, why: str = "") -> tuple[TurnAction, ...]:
         """Return an event's actions; none once over; raises ValueError."""
         if self.phase is Phase.OVER:

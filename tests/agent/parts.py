@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, cast
 
 from qwen3tts_agent.agent import Agent
@@ -15,7 +16,15 @@ from qwen3tts_codecs.g711 import PCMU
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.call.core import CallCore, CallVoice
-from qwen3tts_phone.detection.events import ListenEvent, OnsetHeard, Turn, TurnEnded
+from qwen3tts_phone.detection.events import (
+    ListenEvent,
+    OnsetHeard,
+    SpeechPaused,
+    SpeechResumed,
+    Turn,
+    TurnEnded,
+    WordsGuessed,
+)
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.facts import CallFacts, EndFacts
 from qwen3tts_phone.records.store import CallStore
@@ -113,6 +122,7 @@ class ScriptedListening:
         self.settings = settings or ListenSettings()
         self.on_event: Any = None
         self.caller_speaking = False
+        self.overlaps = SimpleNamespace(more_follows=lambda: False)
         self.error: SpeechError | None = None
         self._turns: asyncio.Queue[Turn | None] = asyncio.Queue()
 
@@ -202,6 +212,20 @@ class ScriptedCall(Call):
         self.listening.caller_speaking = False
         cut_in = bool(self._stopped)
         self.listening.tell(TurnEnded(now, now - 0.9, now - 0.6, cast(Any, why), cut_in, 0.3))
+
+    def pauses(self, guess: str, speech_s: float = 1.0) -> None:
+        """The caller pauses in the turn, and what they have said so far is understood."""
+        now = self.time.now()
+        self.listening.tell(SpeechPaused(now, now - 0.2))
+        self.guesses(guess, speech_s)
+
+    def guesses(self, guess: str, speech_s: float = 1.0) -> None:
+        """This is understood in the pause."""
+        self.listening.tell(WordsGuessed(self.time.now(), guess, speech_s))
+
+    def goes_on(self) -> None:
+        """The caller says more in the same turn."""
+        self.listening.tell(SpeechResumed(self.time.now()))
 
     def words(self, text: str = "", **more: Any) -> None:
         """They are there now."""

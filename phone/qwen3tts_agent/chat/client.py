@@ -151,6 +151,8 @@ def certificates() -> ssl.SSLContext:
 class ChatClient:
     """Client that yields replies as they are written."""
 
+    guessable = True
+
     def __init__(
         self, settings: ChatSettings, *, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:

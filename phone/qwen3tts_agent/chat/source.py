@@ -31,7 +31,9 @@ class ReplySource(Protocol):
     """Source of replies, possibly for many calls.
 
     An optional non-blocking ``prepare()`` is called when a request is likely soon: as a call
-    begins, and while a caller speaks.
+    begins, and while a caller speaks. An optional attribute ``guessable`` that is True allows
+    requests ahead of the end of a turn, some of which are given up unheard: `stream` must have no
+    effects that matter then.
     """
 
     def stream(
@@ -112,6 +114,11 @@ def prepare(source: ReplySource) -> None:
         logger.error(
             "prepare() of the source of the replies failed\n%s", traceback_without_message(error)
         )
+
+
+def guessable(source: ReplySource) -> bool:
+    """Return whether requests to a source may be given up unheard: it has no side effects."""
+    return getattr(source, "guessable", False) is True
 
 
 def source_of(given: object) -> ReplySource:
