@@ -69,6 +69,8 @@ class CallResult:
     """Reason why the call could not be judged; empty = it was."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """What was measured beside the verdicts, by name; names end in their unit."""
+    repeat: int = 0
+    """Number among the calls of the same scenario and seed."""
 
     @property
     def passed(self) -> bool:
@@ -80,8 +82,8 @@ class CallResult:
 
     @property
     def name(self) -> str:
-        """Name of scenario and seed, unique within a rehearsal."""
-        return f"{self.scenario}#{self.seed}"
+        """Name of scenario, seed and repetition, unique within a rehearsal."""
+        return f"{self.scenario}#{self.seed}" + (f".{self.repeat}" if self.repeat else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,8 @@ class SipCallerCall:
             call.audio.untap(party.heard)
             await asyncio.gather(keys, pump, return_exceptions=True)
         end = call.facts.end
-        by = ENDED_BY.get(end.by if end is not None else "", "line")
-        return CallEnd(by, call.facts.ended_at or call.clock.now(), cause)
+        by = ENDED_BY.get(end.by) if end is not None else None
+        return CallEnd(by or "line", call.facts.ended_at or call.clock.now(), cause)
 
     async def press(self, keys: str) -> None:
         await self._call.send_dtmf(keys)

@@ -1,0 +1,199 @@
+"""Tracks of a call on one time axis, as its listeners have them (pure).
+
+The caller's samples count from when they were spoken, which is one frame before they leave; the
+agent's from when they can be heard at the earliest, which is their arrival. Positions are samples
+since the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qwen3tts_codecs.resample import Resampler
+from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
+from qwen3tts_phone.detection.vad import RATE_HZ, VoiceActivityDetector
+
+Samples = NDArray[np.int16]
+
+LATE_S = 0.06
+"""Jitter buffer of the listener: a frame later than this leaves a gap."""
+SILENT_DBFS = -50.0
+"""Frames below this level are silence, which a listener's buffer may shorten."""
+THRESHOLD = 0.5
+JOIN_S = 0.25
+"""Pause within a segment of speech."""
+LEAST_S = 0.06
+"""Shortest segment."""
+SEARCH_S = 0.12
+"""Range in which the level moves a segment's beginning or end."""
+BELOW_DB = 25.0
+HOLE_S = (0.02, 0.2)
+"""Digital silence of this length between loud sound is a hole."""
+LOUD_DBFS = -40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Speech without a pause of more than `JOIN_S`, seconds since the answer."""
+
+    start_s: float
+    end_s: float
+    stopped: bool = False
+    """True if it ends abruptly: at full level, within 10 ms."""
+
+
+@dataclass(slots=True)
+class AgentTrack:
+    """The agent's sound as a listener with a short jitter buffer has it."""
+
+    rate_hz: int
+    samples: Samples = field(repr=False)
+    gaps: list[float] = field(default_factory=list)
+    """Times of frames that came too late, or not at all, while it spoke."""
+    lost: int = 0
+    """Frames that were concealed."""
+
+
+def agent_track(
+    frames: Sequence[HeardFrame],
+    answered_at: float,
+    seconds: float,
+    rate_hz: int,
+    *,
+    jitter_s: float = 0.0,
+    lossless: bool = True,
+) -> AgentTrack:
+    """Place what came on the time axis.
+
+    ``jitter_s``: jitter that the line adds, which is no fault of the agent. ``lossless``: the line
+    loses nothing, so that a missing frame is the agent's.
+    """
+    made = np.zeros(round(seconds * rate_hz) + rate_hz, np.int16)
+    track = AgentTrack(rate_hz, made)
+    written = 0
+    """Position up to which it is known."""
+    allowed = round((LATE_S + jitter_s) * rate_hz)
+    was_loud = False
+    for frame in frames:
+        samples = frame.samples
+        if frame.rate_hz != rate_hz:
+            samples = Resampler(frame.rate_hz, rate_hz, aligned=True).push(samples)
+        came = round((frame.at - answered_at) * rate_hz)
+        loud = not frame.noise and _dbfs(samples) > SILENT_DBFS
+        track.lost += frame.concealed
+        if frame.concealed and lossless and was_loud:
+            _gap(track.gaps, written / rate_hz)
+        if came - written > allowed:
+            if was_loud and loud and came - written < rate_hz // 2:
+                _gap(track.gaps, written / rate_hz)
+            written = came
+        elif came > written and not was_loud:
+            written = came
+        elif not loud and written - came >= len(samples):
+            was_loud = loud
+            continue  # the buffer becomes shorter in a pause
+        first = max(0, -written)
+        end = min(len(made), written + len(samples))
+        if end > written + first:
+            made[written + first : end] = samples[first : end - written]
+        written += len(samples)
+        was_loud = loud
+    track.gaps += holes(made, rate_hz)
+    track.gaps.sort()
+    return track
+
+
+def caller_track(
+    frames: Sequence[SentFrame], answered_at: float, seconds: float, rate_hz: int
+) -> Samples:
+    """Place what was sent on the time axis."""
+    made = np.zeros(round(seconds * rate_hz) + rate_hz, np.int16)
+    for frame in frames:
+        at = round((frame.at - frame.duration_s - answered_at) * rate_hz)
+        first, end = max(0, -at), min(len(frame.samples), len(made) - at)
+        if end > first:
+            made[at + first : at + end] = frame.samples[first:end]
+    return made
+
+
+def holes(samples: Samples, rate_hz: int) -> list[float]:
+    """Return the times (s) of digital silence of `HOLE_S` between loud sound."""
+    silent = np.abs(samples.astype(np.int32)) <= 8
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], silent, [False])).astype(np.int8)))
+    around = rate_hz // 100
+    found = []
+    for start, end in zip(edges[::2], edges[1::2], strict=True):
+        if not HOLE_S[0] * 0.9 <= (end - start) / rate_hz <= HOLE_S[1]:
+            continue
+        before, after = samples[max(0, start - around) : start], samples[end : end + around]
+        # Speech fades within its pauses; what is cut out of it does not.
+        if min(_dbfs(before), _dbfs(after)) > LOUD_DBFS:
+            found.append(start / rate_hz)
+    return found
+
+
+def segments(samples: Samples, rate_hz: int, detector: VoiceActivityDetector) -> list[Segment]:
+    """Return the stretches of speech in a track."""
+    at_8k = samples
+    if rate_hz != RATE_HZ:
+        resampler = Resampler(rate_hz, RATE_HZ, aligned=True)
+        at_8k = np.concatenate((resampler.push(samples), resampler.flush()))
+    window_s = detector.window / RATE_HZ
+    voiced = np.array(detector.push(at_8k)) >= THRESHOLD
+    found: list[list[float]] = []
+    for index in np.flatnonzero(voiced):
+        start, end = index * window_s, (index + 1) * window_s
+        if found and start - found[-1][1] <= JOIN_S:
+            found[-1][1] = end
+        else:
+            found.append([start, end])
+    made = [_refined(at_8k, start, end) for start, end in found if end - start >= LEAST_S]
+    return made
+
+
+def _refined(samples: Samples, start: float, end: float) -> Segment:
+    """Move beginning and end to where the sound begins and ends."""
+    step = RATE_HZ // 200
+    first = max(0, round((start - SEARCH_S) * RATE_HZ)) // step
+    last = min(len(samples), round((end + SEARCH_S) * RATE_HZ)) // step
+    blocks = samples[first * step : last * step].astype(np.float64).reshape(-1, step)
+    power = 10 * np.log10(np.mean(blocks**2, axis=1) / 32768.0**2 + 1e-12)
+    if not len(power):
+        return Segment(start, end)
+    loud = np.flatnonzero(power > max(SILENT_DBFS, float(np.percentile(power, 90)) - BELOW_DB))
+    if not len(loud):
+        return Segment(start, end)
+    final = int(loud[-1])
+    level = float(np.percentile(power, 90))
+    stopped = final >= 2 and final + 1 < len(power) and power[final - 1] > level - 12.0
+    stopped = stopped and power[final + 1 : final + 3].max() < -80.0
+    return Segment(
+        (first + int(loud[0])) * step / RATE_HZ, (first + final + 1) * step / RATE_HZ, bool(stopped)
+    )
+
+
+def merged(found: Sequence[Segment], pause_s: float) -> list[Segment]:
+    """Join segments with a shorter pause between them."""
+    made: list[Segment] = []
+    for each in found:
+        if made and each.start_s - made[-1].end_s < pause_s:
+            made[-1] = Segment(made[-1].start_s, each.end_s, each.stopped)
+        else:
+            made.append(each)
+    return made
+
+
+def _gap(gaps: list[float], at_s: float) -> None:
+    if not gaps or at_s - gaps[-1] > 0.1:  # a run of late frames is one
+        gaps.append(at_s)
+
+
+def _dbfs(samples: Samples) -> float:
+    if not len(samples):
+        return -120.0
+    power = float(np.mean(samples.astype(np.float64) ** 2))
+    return 10 * float(np.log10(power / 32768.0**2 + 1e-12))
