@@ -96,8 +96,8 @@ class OverlapControl:
         """Utterances stopped after the end of their turn."""
         self._language = ""
         """Language of the caller's last turn."""
-        self.answers: Callable[[], bool] = lambda: expects_answer(call.saying())
-        """Returns whether what the agent is saying asks for an answer, or is all it has to say."""
+        self.more_follows: Callable[[], bool] = lambda: False
+        """Returns whether the agent has more to say than is queued."""
         hearer.on_words = self._words
 
     # --- from the call
@@ -116,7 +116,7 @@ class OverlapControl:
             began_at = event.at - evidence_s
             before_s = max(0.0, self._turns.speech_s - evidence_s)
         self._in_turn = True
-        self._do(self._overlap.begin(began_at, before_s, answers=self.answers()))
+        self._do(self._overlap.begin(began_at, before_s, answers=self._answers()))
         self._tell(OverlapBegan(event.at, began_at))
         return True
 
@@ -173,6 +173,13 @@ class OverlapControl:
         language = settings.overlap_language or self._language
         return not language or has_word_list(language)
 
+    def _answers(self) -> bool:
+        """Whether what is being said asks for an answer, or is all that the agent has to say."""
+        saying = self._call.saying()
+        if saying is not None and saying.complete and self.more_follows():
+            saying = replace(saying, complete=False)
+        return expects_answer(saying)
+
     def _words(self, heard: Transcript, paused: bool) -> None:
         """Take the text of the open turn."""
         judging = self._overlap.state is OverlapState.JUDGING
@@ -180,7 +187,7 @@ class OverlapControl:
             self._take(heard.text, heard.language)
 
     def _take(self, text: str, language: str, *, final: bool = False) -> None:
-        answers = self.answers()
+        answers = self._answers()
         languages = self._languages(language)
         self._do(self._overlap.words(text, languages, answers=answers, final=final))
 

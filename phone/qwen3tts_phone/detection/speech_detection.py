@@ -115,9 +115,10 @@ class SpeechDetection:
         self._keys = KeyTurns(self.settings)
         self._hearer = TurnTranscriber(recogniser, self._clock, self.settings.max_turn_s)
         self._hearer.on_guess = self._guessed
-        self._overlaps = OverlapControl(
+        self.overlaps = OverlapControl(
             call, self.settings, self._core.turns, self._hearer, self._silence, self._tell
         )
+        """Speech of the caller over the agent's."""
         self._pauses = PauseControl(
             self.settings,
             self._core.turns,
@@ -215,7 +216,7 @@ class SpeechDetection:
             raise _first(group) from None
         finally:
             self._pauses.close()
-            self._overlaps.close()
+            self.overlaps.close()
             self._sent.close()
             await self._hearer.close()
             self._ended()
@@ -228,7 +229,7 @@ class SpeechDetection:
         self._hearer.push(frame)
         self._handle(events)
         self._pauses.progress()
-        self._overlaps.progress()
+        self.overlaps.progress()
 
     async def _watch(self) -> None:
         assert self._sent is not None
@@ -239,7 +240,7 @@ class SpeechDetection:
             self._core.agent_speaking(self._call.speaking, now)
             self._handle(self._core.tick(now, self._sent.take()))
             self._pauses.progress()
-            self._overlaps.progress()
+            self.overlaps.progress()
             if self._keys.complete or not self._core.speaking:
                 self._key_turn(self._keys.due(now))
 
@@ -262,14 +263,14 @@ class SpeechDetection:
                 case OnsetHeard(began_at=began_at):
                     self._hearer.begin(began_at)
                 case CallerCutIn():
-                    if self._overlaps.cut_in(event):
+                    if self.overlaps.cut_in(event):
                         continue
                     self._interrupt()
                 case SpeechPaused(ended_at=ended_at):
                     self._hearer.pause(ended_at)
                 case SpeechResumed():
                     self._hearer.resume()
-                    self._overlaps.resumed()
+                    self.overlaps.resumed()
                 case TurnEnded():
                     event = self._turn(event)
                 case _:
@@ -277,7 +278,7 @@ class SpeechDetection:
             self._tell(event)
 
     def _interrupt(self, rule: str = "") -> None:
-        self._overlaps.interrupt(rule)
+        self.overlaps.interrupt(rule)
         self._silence()
 
     def _silence(self, late: bool = False) -> list[Utterance]:
@@ -306,7 +307,7 @@ class SpeechDetection:
             self._pauses.guessed(text)
 
     def _turn(self, ended: TurnEnded) -> TurnEnded:
-        told, judged = self._overlaps.turn_ended(ended)
+        told, judged = self.overlaps.turn_ended(ended)
         stopped, self._stopped = tuple(self._stopped), []
         if judged is None and told.why == "noise" and not told.cut_in:
             self._hearer.give_up()
@@ -354,7 +355,7 @@ class SpeechDetection:
         self._hearer.deliver(turn, self._deliver)
 
     def _deliver(self, turn: Turn) -> None:
-        self._overlaps.note_language(turn)
+        self.overlaps.note_language(turn)
         if turn.why != "noise":
             self._call.facts.note_turn(turn.text, turn.began_at, barge_in=turn.barge_in)
         for follower in list(self.followers):
