@@ -11,7 +11,7 @@ from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from qwen3tts_settings.constraints import bounded, check_fields, matching, one_of
-from qwen3tts_wire.whisper.model import DTYPES
+from qwen3tts_wire.whisper.model import DTYPES, LEAST_WINDOW_S, WINDOW_S
 from qwen3tts_wire.whisper.models import AUTO, is_name
 
 LANGUAGE = re.compile(r"[A-Za-z]{2,20}", re.ASCII)
@@ -53,6 +53,8 @@ class WhisperSettings:
     """Pieces of all calls that may wait for the model."""
     offline: bool = False
     """Download nothing: the model must be there."""
+    window_s: int = bounded(LEAST_WINDOW_S, WINDOW_S, unit="seconds", default=LEAST_WINDOW_S)
+    """Least window of the encoder, which has the turn's length and 2 s; 30 = Whisper's own."""
 
     def __post_init__(self) -> None:
         if not is_name(self.model):
@@ -73,7 +75,7 @@ class WhisperSettings:
         return str(path.resolve()) if path.is_dir() else self.model
 
     def load_options(self) -> dict[str, Any]:
-        names = ("device", "dtype", "threads", "offline")
+        names = ("device", "dtype", "threads", "offline", "window_s")
         return {
             "model": self.folder,
             "languages": list(self.languages),

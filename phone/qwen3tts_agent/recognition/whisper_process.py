@@ -3,7 +3,7 @@
 Messages (`qwen3tts_wire.child.messages`):
 
     to the process    hear {job} + samples (int16, native, 16 kHz) · drop {job}
-    from it           ready {load_s, model, source, languages, device, dtype, threads}
+    from it           ready {load_s, model, source, languages, window_s, device, dtype, threads}
                       missing {reason, remedy, package} · dropped {job} · failed {job, reason}
                       text {job, text, language, logprob, no_speech}
 """
@@ -85,6 +85,8 @@ class WhisperProcess:
         except StartFailed as error:
             raise self._failure(error.reason) from error
         log.info("%s, ready after %.1f s", model_line(self.facts), self.facts.get("load_s", 0.0))
+        if (window_s := self.facts.get("window_s", settings.window_s)) != settings.window_s:
+            log.warning("Whisper takes windows of %s s alone, which is slower", window_s)
         return self
 
     @property

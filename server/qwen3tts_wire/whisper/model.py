@@ -61,8 +61,17 @@ class Segment:
 class WhisperModel:
     """Loaded model; use `load`. Not thread-safe."""
 
-    def __init__(self, model: Any, found: FoundModel, languages: Sequence[str], place: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        found: FoundModel,
+        languages: Sequence[str],
+        place: Any,
+        least_window_s: int = LEAST_WINDOW_S,
+    ) -> None:
         self.found = found
+        self.least_window_s = least_window_s
+        """Least window of the encoder; `WINDOW_S` where shorter ones are refused."""
         self._model = model
         self._place: dict[str, Any] = place
         token = model.hf_tokenizer.token_to_id
@@ -98,6 +107,7 @@ class WhisperModel:
         dtype: str = "auto",
         threads: int = 0,
         offline: bool = False,
+        window_s: int = LEAST_WINDOW_S,
     ) -> WhisperModel:
         """Load a model; takes seconds, with a download minutes.
 
@@ -108,6 +118,7 @@ class WhisperModel:
             dtype: of DTYPES; ``auto`` = int8 on a CPU, float16 on a GPU.
             threads: of the CPU; 0 = all but one.
             offline: download nothing.
+            window_s: least window of the encoder, at most 30.
 
         Raises:
             ModelMissing: software, model, language or device is missing.
@@ -158,6 +169,7 @@ class WhisperModel:
                 "dtype": str(loaded.model.compute_type),
                 "threads": threads,
             },
+            window_s,
         )
 
     @property
@@ -168,13 +180,14 @@ class WhisperModel:
             "model": self.found.name,
             "source": self.found.source,
             "languages": [] if every else known,
+            "window_s": self.least_window_s,
             **self._place,
         }
 
     def hear(self, samples: Samples, wanted: Callable[[], bool] = lambda: True) -> Decoding | None:
         """Transcribe at most 30 s at 16 kHz, int16 [n]; None once ``wanted`` is false."""
         seconds = len(samples) / RATE_HZ
-        encoded = self._model.encode(self._features(samples))
+        encoded = self._encode(samples)
         if not wanted():
             return None
         prompt, language = list(self._start), "en"
@@ -225,13 +238,22 @@ class WhisperModel:
                 float(each.no_speech_prob),
             )
 
+    def _encode(self, samples: Samples) -> Any:
+        try:
+            return self._model.encode(self._features(samples))
+        except (ValueError, RuntimeError):  # CTranslate2, or a model, that takes 30 s alone
+            if self.least_window_s == WINDOW_S:
+                raise
+            self.least_window_s = WINDOW_S
+            return self._model.encode(self._features(samples))
+
     def _features(self, samples: Samples) -> NDArray[np.float32]:
         sound = samples.astype(np.float32) / 32768.0
         least = 400  # one frame's window
         if len(sound) < least:
             sound = np.pad(sound, (0, least - len(sound)))
         features = self._model.feature_extractor(sound)[:, : WINDOW_S * FRAMES_S]
-        frames = round(window_s(len(samples) / RATE_HZ) * FRAMES_S)
+        frames = window_s(len(samples) / RATE_HZ, self.least_window_s) * FRAMES_S
         window = np.full((features.shape[0], frames), features.max() - FLOOR, np.float32)
         window[:, : features.shape[1]] = features[:, :frames]
         return window
@@ -246,6 +268,6 @@ class WhisperModel:
         return next(iter(self._languages))
 
 
-def window_s(seconds: float) -> int:
+def window_s(seconds: float, least: int = LEAST_WINDOW_S) -> int:
     """Return the encoder's window for this length, seconds."""
-    return min(WINDOW_S, max(LEAST_WINDOW_S, math.ceil(seconds + SPARE_S)))
+    return min(WINDOW_S, max(least, math.ceil(seconds + SPARE_S)))

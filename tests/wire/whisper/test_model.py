@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from qwen3tts_wire.whisper import models
 from qwen3tts_wire.whisper.guards import UnknownLanguage
@@ -115,6 +116,53 @@ def test_the_window_is_as_long_as_the_sound_and_some_silence() -> None:
     assert (lengths[0], lengths[-1]) == (LEAST_WINDOW_S, WINDOW_S)
     assert lengths == sorted(lengths)
     assert all(window_s(seconds) > seconds for seconds in (7.5, 12.0, 27.5))
+    assert [window_s(seconds, 15) for seconds in (1.0, 13.0, 13.5, 40.0)] == [15, 15, 16, 30]
+
+
+class OldEncoder:
+    """Takes windows of 30 s alone."""
+
+    class model:  # noqa: N801 - as the library calls it
+        is_multilingual = False
+
+    supported_languages = ("en",)
+
+    class hf_tokenizer:  # noqa: N801
+        token_to_id = staticmethod(len)
+
+    windows: list[int] = []  # noqa: RUF012
+
+    @staticmethod
+    def feature_extractor(sound: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.zeros((80, len(sound) // 160 + 1), np.float32)
+
+    @classmethod
+    def encode(cls, features: NDArray[np.float32]) -> str:
+        cls.windows.append(features.shape[1])
+        if features.shape[1] != 3000:
+            raise ValueError("invalid input features shape")
+        return "encoded"
+
+
+def test_an_encoder_that_takes_30_s_alone_is_given_them() -> None:
+    loaded: Any = OldEncoder
+    model = WhisperModel(loaded, models.FoundModel("tiny.en", Path("x"), ""), ("en",), {}, 10)
+    assert model.place["window_s"] == 10
+    for _ in range(2):
+        assert model._encode(np.zeros(RATE_HZ, np.int16)) == "encoded"
+    assert OldEncoder.windows == [1000, 3000, 3000]
+    assert model.place["window_s"] == WINDOW_S
+
+
+def test_an_encoder_that_takes_no_window_has_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode(features: object) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(OldEncoder, "encode", encode)
+    loaded: Any = OldEncoder
+    model = WhisperModel(loaded, models.FoundModel("tiny.en", Path("x"), ""), (), {})
+    with pytest.raises(RuntimeError, match="no memory"):
+        model._encode(np.zeros(RATE_HZ, np.int16))
 
 
 class Multilingual:
