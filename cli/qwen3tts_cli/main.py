@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from qwen3tts_cli import answer, call, chat, say, serve, softphone, voices
+from qwen3tts_cli import answer, call, chat, rehearse, say, serve, softphone, voices
 from qwen3tts_cli.doctor import command as doctor
 from qwen3tts_cli.latency import command as latency
 from qwen3tts_cli.output.console import LogLevel, configure_logging, print_error, print_speech_error
@@ -25,6 +25,7 @@ COMMANDS: tuple[ModuleType, ...] = (
     answer,
     chat,
     softphone,
+    rehearse,
     latency,
     voices,
     doctor,

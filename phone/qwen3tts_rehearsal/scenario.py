@@ -278,7 +278,7 @@ class Scenario:
     """Voice of the caller: ``natural``, an eSpeak voice such as ``espeak:en-gb+f3``, or a name that
     ``mr-qwen3tts voices`` lists. Empty = the language's default.
     """
-    seed: int = bounded(0, 2**31, default=1)
+    seed: int = bounded(0, 999_999, default=1)
     """Of noise, loss and jitter; with ``--repeat`` the following numbers."""
     line: LineSettings = field(default_factory=LineSettings)
     steps: tuple[Step, ...] = ()

@@ -31,9 +31,12 @@ LEAST_S = 0.06
 SEARCH_S = 0.12
 """Range in which the level moves a segment's beginning or end."""
 BELOW_DB = 25.0
-HOLE_S = (0.02, 0.2)
-"""Digital silence of this length between loud sound is a hole."""
+LONGEST_HOLE_S = 0.2
+"""Longer silence is a pause."""
+EDGE_S = 0.002
 LOUD_DBFS = -40.0
+SILENT_PEAK = 8
+"""Idle code words of G.711 and their neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ def agent_track(
     """Position up to which it is known."""
     allowed = round((LATE_S + jitter_s) * rate_hz)
     was_loud = False
+    placed: list[Samples] = []
+    starts: list[int] = []
     for frame in frames:
         samples = frame.samples
         if frame.rate_hz != rate_hz:
@@ -100,9 +105,11 @@ def agent_track(
         end = min(len(made), written + len(samples))
         if end > written + first:
             made[written + first : end] = samples[first : end - written]
+        placed.append(samples)
+        starts.append(written)
         written += len(samples)
         was_loud = loud
-    track.gaps += holes(made, rate_hz)
+    track.gaps += holes(placed, starts, rate_hz)
     track.gaps.sort()
     return track
 
@@ -120,19 +127,30 @@ def caller_track(
     return made
 
 
-def holes(samples: Samples, rate_hz: int) -> list[float]:
-    """Return the times (s) of digital silence of `HOLE_S` between loud sound."""
-    silent = np.abs(samples.astype(np.int32)) <= 8
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], silent, [False])).astype(np.int8)))
-    around = rate_hz // 100
+def holes(frames: Sequence[Samples], starts: Sequence[int], rate_hz: int) -> list[float]:
+    """Return the times (s) of whole frames of digital silence between loud sound.
+
+    Speech fades into its pauses; sound with a frame cut out of it does not.
+
+    Args:
+        frames: samples of each frame, in order.
+        starts: their positions.
+        rate_hz: of the frames.
+    """
     found = []
-    for start, end in zip(edges[::2], edges[1::2], strict=True):
-        if not HOLE_S[0] * 0.9 <= (end - start) / rate_hz <= HOLE_S[1]:
+    run = 0
+    edge = max(1, round(EDGE_S * rate_hz))
+    for number, frame in enumerate(frames):
+        if len(frame) and not np.any(np.abs(frame.astype(np.int32)) > SILENT_PEAK):
+            run += 1
             continue
-        before, after = samples[max(0, start - around) : start], samples[end : end + around]
-        # Speech fades within its pauses; what is cut out of it does not.
-        if min(_dbfs(before), _dbfs(after)) > LOUD_DBFS:
-            found.append(start / rate_hz)
+        before = number - run - 1
+        length_s = sum(len(each) for each in frames[number - run : number]) / rate_hz
+        if run and before >= 0 and length_s <= LONGEST_HOLE_S:
+            edges = (frames[before][-edge:], frame[:edge])
+            if min(map(_dbfs, edges)) > LOUD_DBFS:
+                found.append(starts[number - run] / rate_hz)
+        run = 0
     return found
 
 

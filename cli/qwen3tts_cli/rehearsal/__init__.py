@@ -1,0 +1,1 @@
+"""Parts of ``rehearse``: voices of the callers, progress, summary."""
