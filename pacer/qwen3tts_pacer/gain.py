@@ -211,13 +211,14 @@ class GainWriter:
     def __init__(self, memory: CallMemory) -> None:
         self._words = memory.words
         self._count = 0
-        self._last = 0
+        self.last = 0
+        """Attenuation of the last frame that was noted."""
 
     def sent(self, context: int, frame: int, before: int, after: int) -> None:
         """Note a frame before it is published as sent."""
-        if before == after == self._last:
+        if before == after == self.last:
             return
-        self._last = after
+        self.last = after
         at = GAINS + self._count % GAIN_ENTRIES * 2
         self._words[at] = context
         self._words[at + 1] = frame << 20 | before << 10 | after

@@ -98,15 +98,18 @@ Write = Callable[[bytes, Slot], Awaitable[bool | None]]
 class _OpenContext(ContextPlayout[float]):
     """Playout of an open context; seconds of the clock."""
 
-    __slots__ = ("place_s",)
+    __slots__ = ("place_s", "resumed")
 
     def __init__(self) -> None:
         super().__init__()
         self.place_s = 0.0
         """Place of the last frame on the pacer's grid."""
+        self.resumed = False
+        """Held since then, so that the gap is no underrun."""
 
     def sent_for(self, frame: Frame, place_s: float, now: float, ptime_s: float) -> None:
-        gap = place_s - self.place_s - ptime_s if self.frames else 0.0
+        gap = place_s - self.place_s - ptime_s if self.frames and not self.resumed else 0.0
+        self.resumed = False
         self.sent(frame, max(now, place_s), gap if gap > ptime_s / 2 else 0.0)
         self.place_s = place_s
 
@@ -262,6 +265,8 @@ class PacerSink:
                     self._pacer.hold(silence=True)
                 else:
                     self._pacer.resume()
+                    for playout in self._open.values():
+                        playout.resumed = True
         return "hold"
 
     # --- besides

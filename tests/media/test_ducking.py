@@ -125,6 +125,9 @@ def test_the_fade_of_an_interruption_stays_low_and_the_next_utterance_is_full(
     assert silence.payload == SILENCE
     again = call.says(2, 10)
     assert [each.payload for each in call.slots(10)] == [each.payload for each in again]
+    log = GainReader(call.memory)
+    log.read()
+    assert [log.of(1, 19), log.of(2, 0), log.of(2, 9)] == [(120, 120), (0, 0), (0, 0)]
 
 
 def test_a_duck_in_silence_begins_the_next_utterance_low(call: Ducked) -> None:

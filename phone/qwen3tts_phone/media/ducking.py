@@ -42,7 +42,7 @@ class Ducking:
         if frame is not None:
             number = self._outbound.frames_sent(frame.context)
             self._log.sent(frame.context, number, attenuator.before, attenuator.level)
-        self.active = attenuator.active
+        self.active = attenuator.active or self._log.last > 0
         return payload
 
     # --- inside
@@ -57,7 +57,7 @@ class Ducking:
         attenuator, core = self._attenuator, self._outbound.core
         if attenuator is not None:
             attenuator.aim(self._target, sounding=core.sounding)
-            self.active = attenuator.active
+        self.active = attenuator is not None and (attenuator.active or self._log.last > 0)
         held = attenuator is None and self._target > 0
         if held and core.state is not State.HELD:
             core.hold(now, silence=True)
