@@ -113,9 +113,6 @@ class SpeechDetectionCore:
     def finish(self, why: WhyEnded, now: float) -> list[ListenEvent]:
         return self.turns.finish(why, now)
 
-    def wait_longer(self) -> None:
-        self.turns.wait_longer()
-
     # --- inside
 
     def _sent(self, sent: Sequence[SentFrame]) -> None:

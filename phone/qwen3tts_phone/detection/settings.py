@@ -70,7 +70,7 @@ class ListenSettings:
     max_pause_ms: int = bounded(100, 10_000, default=1500)
     """Longest pause that is chosen: digits, spelled words and addresses are waited for."""
     detector_ms: int = bounded(20, 5000, default=150)
-    """Silence after which a turn detector is asked and the melody is read, ``pause_ms`` at most."""
+    """Silence after which a turn detector is asked and the melody is read; ``notice_ms`` at most."""
     language: str = matching(
         "([A-Za-z]{2,3}([-_][A-Za-z0-9]+)*)?", "a language's code, or empty", default=""
     )

@@ -229,7 +229,7 @@ def test_somebody_else_may_end_the_turn_or_let_the_pause_last_longer() -> None:
     assert talk.turns.finish("detector", talk.now) == []
     talk.take(True, 200)
     talk.take(False, 100)
-    talk.turns.wait_longer()
+    talk.turns.set_pause(1.0, "detector:wait")
     talk.take(False, 800)
     assert talk.turns.speaking
     talk.take(False, 100)
