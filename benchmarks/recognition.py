@@ -6,6 +6,8 @@ faster-whisper, greedy, on its window of 30 s (English alone); our whole turn, o
 length; and our turn as it is recognised while it is spoken. With transformers installed and
 openai/whisper-tiny.en in the hub's cache, that is measured too.
 
+- *window of N s*: the whole turn with that least window of the encoder (``window_s``); ours has the
+  turn's length and 2 s, 8 s at least.
 - *work*: processor time of one recognition of a whole turn, ms.
 - *words after*: from the last voiced sample to when the words were there, ms, on an idle core: the
   call's own listening, recogniser and queue run on a clock that goes on by 20 ms of sound, and the
@@ -43,13 +45,15 @@ from qwen3tts_phone.detection.events import OnsetHeard, SpeechPaused, SpeechResu
 from qwen3tts_phone.detection.recogniser import Recognition, RecognitionFailed, Transcript
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_wire.whisper.guards import Decoding
+from qwen3tts_wire.whisper.model import LEAST_WINDOW_S, WhisperModel
 from qwen3tts_wire.whisper.model import RATE_HZ as HEARD_HZ
-from qwen3tts_wire.whisper.model import WhisperModel
 
 FRAME = RATE_HZ // 50
 FRAME_S = 0.02
 BEFORE_S, AFTER_S = 0.5, 1.6
 LEVEL_DBFS = -22.0
+WINDOWS_S = (10, 15, 30)
+"""Least windows of the encoder that ours is compared with."""
 ROUND_S = (2.5, 4.0)
 """Turns of some 3 s, of which the times are told."""
 Samples = NDArray[np.int16]
@@ -376,9 +380,14 @@ def main() -> None:
         ours(np.zeros(HEARD_HZ, np.int16))
         rows = tallies[language]
         rows["whole turn"] = whole(clean, ours)
+        rows["whole turn, noise 15 dB"] = whole(noisy, ours)
+        for least in WINDOWS_S:
+            model.least_window_s = least
+            rows[f"window of {least} s"] = whole(clean, ours)
+            rows[f"window of {least} s, noise 15 dB"] = whole(noisy, ours)
+        model.least_window_s = LEAST_WINDOW_S
         if language == "en":
             rows["transcribe(), 30 s"] = whole(clean, greedy(model, language))
-            rows["whole turn, noise 15 dB"] = whole(noisy, ours)
             rows["from the pause on"] = asyncio.run(simulated(model, clean, ahead=False))
             if (peer := by_transformers()) is not None:
                 rows["transformers"] = whole(clean, peer)
@@ -424,6 +433,12 @@ def main() -> None:
         rt=english["whole turn"].cpu_s / english["whole turn"].sound_s,
         work_ms_p50=p(english["whole turn"].work_ms, 50),
         transcribe_ms_p50=p(english["transcribe(), 30 s"].work_ms, 50),
+        window10_ms_p50=p(english["window of 10 s"].work_ms, 50),
+        window15_ms_p50=p(english["window of 15 s"].work_ms, 50),
+        window30_ms_p50=p(english["window of 30 s"].work_ms, 50),
+        wer_window10=english["window of 10 s"].wer,
+        wer_window15=english["window of 15 s"].wer,
+        wer_window30=english["window of 30 s"].wer,
     )
 
 

@@ -64,6 +64,7 @@ _EXPORTS = {
         "Transcript",
     ),
     "qwen3tts_phone.detection.settings": ("ListenSettings",),
+    "qwen3tts_phone.detection.smart_turn": ("SmartTurn",),
     "qwen3tts_phone.dialling.guard": ("GuardSettings",),
     "qwen3tts_phone.errors": (
         "BadSip",
@@ -137,6 +138,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares them
     from qwen3tts_phone.detection.recogniser import RecognitionTimeout as RecognitionTimeout
     from qwen3tts_phone.detection.recogniser import Transcript as Transcript
     from qwen3tts_phone.detection.settings import ListenSettings as ListenSettings
+    from qwen3tts_phone.detection.smart_turn import SmartTurn as SmartTurn
     from qwen3tts_phone.detection.speech_detection import SpeechDetection as SpeechDetection
     from qwen3tts_phone.dialling.guard import GuardSettings as GuardSettings
     from qwen3tts_phone.errors import BadSip as BadSip

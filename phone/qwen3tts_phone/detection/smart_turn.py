@@ -22,7 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,11 @@ class SmartTurn:
     Raises MissingDetector: no onnxruntime, or a file that is missing, unreadable or altered.
     """
 
+    thresholds: tuple[float, float] = (0.1, 0.95)
+    """Below the first the caller goes on; from the second on the turn is complete. In between the
+    network is wrong too often: at 0.5 it cuts people off twice as often as a pause of 600 ms.
+    """
+
     def __init__(
         self, path: str | Path = AUTO, *, sha256: str = SHA256, late_s: float = LATE_S
     ) -> None:
@@ -92,14 +97,18 @@ class SmartTurn:
 
         Blocks for 0.2 to 0.5 s. Raises MissingDetector.
         """
-        self._network.submit(self._network.load).result()
+        network = self._network
+        self._raise(network.submit(network.load).exception())
         began = time.perf_counter()
-        self._network.submit(self._network.probability, np.zeros(800, np.int16), 8000).result()
+        asked = network.submit(network.probability, np.zeros(800, np.int16), 8000)
+        self._raise(asked.exception())
         return time.perf_counter() - began
 
     async def warm(self) -> None:
         """Load the network, 0.2 to 0.5 s. Raises MissingDetector."""
-        await asyncio.wrap_future(self._network.submit(self._network.load))
+        loading = asyncio.wrap_future(self._network.submit(self._network.load))
+        await asyncio.wait([loading])
+        self._raise(loading.exception())
 
     async def finished(self, turn: TurnSoFar) -> float | None:
         """Return the probability that the turn is complete; None: too late, or a failure.
@@ -110,21 +119,36 @@ class SmartTurn:
         if network.waiting >= MAX_WAITING:
             self._failed("too many turns wait for it")
             return None
-        asked = network.submit(network.probability, turn.samples, turn.rate_hz)
+        work = network.submit(network.probability, turn.samples, turn.rate_hz)
+        asked = asyncio.wrap_future(work)
         try:
-            async with asyncio.timeout(self._late_s):
-                return await asyncio.wrap_future(asked)
-        except TimeoutError:
+            await asyncio.wait([asked], timeout=self._late_s)
+        finally:
+            work.cancel()  # unless it has begun
+            asked.cancel()
+        if asked.cancelled():
             self._failed(f"no answer within {1000 * self._late_s:.0f} ms")
-        except Exception as error:  # of onnxruntime, of any kind
+        elif (error := asked.exception()) is not None:
             self._failed(type(error).__name__, error)
+        else:
+            return asked.result()
         return None
+
+    def _raise(self, error: BaseException | None) -> None:
+        if error is None:
+            return
+        if isinstance(error, MissingDetector):
+            raise error
+        raise MissingDetector(
+            f"Smart Turn's file {self.path} cannot be run: {type(error).__name__}.",
+            remedy="Install another version of onnxruntime.",
+        ) from error
 
     def _failed(self, reason: str, error: BaseException | None = None) -> None:
         if reason not in self._logged:
             self._logged.add(reason)
             more = "" if error is None else f"\n{traceback_without_message(error)}"
-            logger.warning("Smart Turn: %s; the pause decides, now and later%s", reason, more)
+            logger.warning("Smart Turn: %s; the pause decides (logged once)%s", reason, more)
 
 
 def turn_detector_of(settings: ListenSettings) -> SmartTurn | None:
@@ -157,6 +181,14 @@ def find_file(path: str | Path = AUTO) -> Path:
     )
 
 
+class _Session(Protocol):
+    """Part of onnxruntime's InferenceSession."""
+
+    def run(
+        self, names: None, given: dict[str, NDArray[np.float32]]
+    ) -> list[NDArray[np.float32]]: ...
+
+
 class _Network:
     """Network of one file, with its thread."""
 
@@ -167,11 +199,11 @@ class _Network:
         self._data: bytes | None = _read(path, sha256)
         if importlib.util.find_spec("onnxruntime") is None:
             raise _no_runtime()
-        self._session: Any = None
+        self._session: _Session | None = None
         self._counting = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="smart turn")
 
-    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
+    def submit(self, function: Callable[..., T], *args: object) -> Future[T]:
         with self._counting:
             self.waiting += 1
         work = self._thread.submit(function, *args)
@@ -179,7 +211,7 @@ class _Network:
         return work
 
     def load(self) -> None:
-        """Load the session; in the thread. Raises MissingDetector."""
+        """Load the session; in the thread. Raises MissingDetector, or an error of onnxruntime."""
         if self._session is not None:
             return
         try:
@@ -190,21 +222,15 @@ class _Network:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         assert self._data is not None
-        try:
-            session = runtime.InferenceSession(
-                self._data, options, providers=["CPUExecutionProvider"]
-            )
-        # Broad: onnxruntime has errors of many kinds, all below Exception.
-        except Exception as error:
-            raise MissingDetector(
-                f"Smart Turn's file {self.path} cannot be run: {type(error).__name__}.",
-                remedy="Install another version of onnxruntime.",
-            ) from error
-        self._session, self._data = session, None
+        self._session = runtime.InferenceSession(
+            self._data, options, providers=["CPUExecutionProvider"]
+        )
+        self._data = None
 
     def probability(self, samples: Samples, rate_hz: int) -> float:
         """Return the probability of int16 samples, shape [n]; in the thread."""
         self.load()
+        assert self._session is not None
         features = log_mel(window(samples, rate_hz))
         (answer,) = self._session.run(None, {"input_features": features[np.newaxis]})
         found = float(answer.reshape(-1)[0])
