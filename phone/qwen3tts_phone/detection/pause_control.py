@@ -64,6 +64,7 @@ class PauseControl:
         """True if the detector has set this pause alone."""
         self._ended: TurnEnded | None = None
         self._asking: asyncio.Task[None] | None = None
+        self._detector_failed = False
 
     def progress(self) -> None:
         """Read the pause of an open turn once, when it has lasted ``detector_ms``."""
@@ -158,11 +159,16 @@ class PauseControl:
         try:
             answer = await detector.finished(so_far)
             finished = None if answer is None else float(answer)
+            if finished is not None and not 0.0 <= finished <= 1.0:
+                raise ValueError("no probability")
         # Broad: a program's own detector may raise anything; the rules decide then.
         except Exception as error:
-            logger.error(
-                "the turn detector failed; the pause decides\n%s", traceback_without_message(error)
-            )
+            if not self._detector_failed:
+                self._detector_failed = True
+                logger.error(
+                    "the turn detector failed; the pause decides (logged once a call)\n%s",
+                    traceback_without_message(error),
+                )
             return
         self._asking = None
         if finished is None or self._turns.ended_at != so_far.ended_at:
