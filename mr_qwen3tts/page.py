@@ -86,6 +86,7 @@ SETTINGS = {
     "sip_stt": "Recogniser of callers' words",
     "sip_stt_languages": "Languages of callers",
     "sip_pause_ms": "Pause that ends a caller's turn, ms",
+    "sip_overlap": "A caller's voice over the agent's stops it, or ducks it",
     "sip_smart_turn": "File of the turn detector Smart Turn",
     "speak_command": "Command that speaks",
     "unknown": "Variables that are none of ours",

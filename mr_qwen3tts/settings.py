@@ -259,6 +259,10 @@ class Settings:
         lambda getenv: getenv("MR_QWEN3TTS_SIP_PAUSE_MS"), whole(100, 5000), 600
     )
     """Pause that ends a caller's turn."""
+    sip_overlap: str = _setting(
+        lambda getenv: getenv("MR_QWEN3TTS_SIP_OVERLAP"), one_of("duck", "stop"), "stop"
+    )
+    """Answer to a caller's voice over the agent's. Read at the start."""
     sip_smart_turn: str | None = _setting(
         lambda getenv: getenv("MR_QWEN3TTS_SIP_SMART_TURN"), words(4096), None
     )

@@ -90,6 +90,10 @@ class CallSettings(Protocol):
     def sip_pause_ms(self) -> int: ...
 
     @property
+    def sip_overlap(self) -> str:
+        """``duck`` or ``stop``, as `ListenSettings.overlap`."""
+
+    @property
     def sip_smart_turn(self) -> str | None:
         """Smart Turn's file, or ``auto``; None: none."""
 

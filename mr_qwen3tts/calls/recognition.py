@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from qwen3tts_wire.errors import SpeechError
 
@@ -15,6 +15,7 @@ from .options import CallHost, CallSettings
 if TYPE_CHECKING:
     from qwen3tts_phone.detection.events import ListenEvent, Turn
     from qwen3tts_phone.detection.recogniser import Recogniser
+    from qwen3tts_phone.detection.settings import OverlapMode
     from qwen3tts_phone.detection.speech_detection import SpeechDetection
 
 
@@ -43,6 +44,7 @@ class CallRecogniser:
         self._recogniser: Recogniser | None = None
         self._pause_ms = 0
         self._smart_turn = ""
+        self._overlap = "stop"
         self._warming: asyncio.Task[None] | None = None
 
     @property
@@ -61,6 +63,7 @@ class CallRecogniser:
             return
         self._pause_ms = settings.sip_pause_ms
         self._smart_turn = settings.sip_smart_turn or ""
+        self._overlap = settings.sip_overlap
         # An empty context: an agent's turn must not be remembered by what outlives it.
         self._warming = asyncio.create_task(
             self._warm(self._recogniser), name="qwen3tts: load the recogniser", context=Context()
@@ -79,6 +82,7 @@ class CallRecogniser:
             notice_ms=min(usual.notice_ms, self._pause_ms),
             longest_pause_ms=max(usual.longest_pause_ms, self._pause_ms),
             smart_turn=self._smart_turn,
+            overlap=cast("OverlapMode", self._overlap),
         )
         listening: SpeechDetection = call.hear(settings, self._recogniser)
         return listening

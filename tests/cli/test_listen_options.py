@@ -25,7 +25,7 @@ from qwen3tts_cli.calls.phone import check_target
 from qwen3tts_cli.calls.text import DEFAULT_PROMPT, TextSource
 from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_cli.main import run
-from qwen3tts_cli.options.listening import Detector, ListenOptions
+from qwen3tts_cli.options.listening import Detector, ListenOptions, Overlap
 from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_phone.detection.events import MissingDetector
 from qwen3tts_phone.detection.settings import DETECTORS, ListenSettings
@@ -132,6 +132,12 @@ def test_any_onset_and_pause_that_can_be_given_make_settings(onset_ms: int, paus
     assert (made.barge_in_ms, made.pause_ms, made.detector) == (onset_ms, pause_ms, "webrtc")
 
 
+@pytest.mark.parametrize("overlap", ["duck", "stop"])
+def test_overlaps_are_answered_as_asked_for(overlap: str) -> None:
+    made = ListenOptions(stt="whisper", overlap=Overlap(overlap)).settings()
+    assert made.overlap == overlap
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -139,6 +145,7 @@ def test_any_onset_and_pause_that_can_be_given_make_settings(onset_ms: int, paus
         ({"onset_ms": 60, "pause_ms": 500}, "--onset-ms and --pause-ms: needs speech detection"),
         ({"pause_ms": 500, "barge_in": False}, "needs speech detection"),
         ({"smart_turn": "auto"}, "--smart-turn: needs speech detection"),
+        ({"overlap": Overlap.DUCK}, "--overlap: needs speech detection"),
         ({"stt": "whisper", "smart_turn": " "}, "--smart-turn is empty"),
         ({"greeting": "Hello."}, "--greeting: needs an agent"),
         ({"filler": "Hm."}, "--filler: needs an agent"),

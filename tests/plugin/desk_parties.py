@@ -42,6 +42,7 @@ class Wishes:
     sip_stt: str | None = None
     sip_stt_languages: tuple[str, ...] = ()
     sip_pause_ms: int = 600
+    sip_overlap: str = "stop"
     sip_smart_turn: str | None = None
     stall_ms: int = 4000
 

@@ -104,6 +104,15 @@ class Party:
         return names
 
 
+async def test_the_callers_voice_may_duck_the_agent() -> None:
+    party = Party()
+    party.recogniser._overlap = "duck"
+    await settle()
+    [(settings, _)] = party.heard_with
+    assert settings.overlap == "duck"
+    await party.line.close()
+
+
 async def test_words_silence_the_agent_and_are_its_turn() -> None:
     party = Party()
     party.host.heard = 12

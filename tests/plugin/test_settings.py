@@ -84,6 +84,7 @@ WRITTEN: dict[str, tuple[str, object]] = {
     "SIP_STT": ("whisper:small", "whisper:small"),
     "SIP_STT_LANGUAGES": ("en, de", ("en", "de")),
     "SIP_PAUSE_MS": ("800", 800),
+    "SIP_OVERLAP": ("duck", "duck"),
     "SIP_SMART_TURN": ("/turn.onnx", "/turn.onnx"),
     "SIP_CALL_BUDGET": ("10, 20, 8000, 0", (10, 20, 8000, 0)),
     "SIP_PROCESS_BUDGET": ("0,0,0,0", (0, 0, 0, 0)),

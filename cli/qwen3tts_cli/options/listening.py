@@ -27,6 +27,11 @@ class Detector(StrEnum):
     LEVEL = "level"
 
 
+class Overlap(StrEnum):
+    DUCK = "duck"
+    STOP = "stop"
+
+
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
     """Listening options; None: default of `ListenSettings` and `AgentSettings`."""
@@ -107,6 +112,18 @@ class ListenOptions:
             rich_help_panel=LISTENING,
         ),
     ] = None
+    overlap: Annotated[
+        Overlap | None,
+        typer.Option(
+            "--overlap",
+            help=(
+                "What the caller's voice does to the agent's: [bold]stop[/bold] it immediately,"
+                " or [bold]duck[/bold] it and decide by the words, so that a 'mhm' does not"
+                " stop it (needs --stt)."
+            ),
+            rich_help_panel=LISTENING,
+        ),
+    ] = None
     greeting: Annotated[
         str | None,
         typer.Option(
@@ -179,6 +196,7 @@ class ListenOptions:
                 "--onset-ms": self.onset_ms,
                 "--pause-ms": self.pause_ms,
                 "--smart-turn": self.smart_turn,
+                "--overlap": self.overlap,
             }
             given = [name for name, value in listened.items() if value is not None]
             if given and not self.barge_in:
@@ -217,6 +235,8 @@ class ListenOptions:
             changes["longest_pause_ms"] = max(plain.longest_pause_ms, self.pause_ms)
         if self.smart_turn is not None:
             changes["smart_turn"] = self.smart_turn
+        if self.overlap is not None:
+            changes["overlap"] = self.overlap.value
         try:
             return ListenSettings(**changes)
         except ValueError as error:
