@@ -188,6 +188,8 @@ class ScriptedCaller:
         self._saying: Samples = np.zeros(0, np.int16)
         self._since = answered_at
         """Beginning of the caller's last turn."""
+        self._after = answered_at
+        """What the agent began to say before this was waited for already."""
         self._step_at = answered_at
         """When the present action began."""
         self._over_at: float | None = None
@@ -241,13 +243,14 @@ class ScriptedCaller:
         answered = isinstance(action, PressKeys) and action.answered
         self.pressed_spans.append((began_at, ended_at, keys, answered))
         self._busy = False
-        self._since = began_at
+        self._since = self._after = began_at
         self._advance(ended_at)
 
     def found(self, text: str, pattern: str, now: float) -> None:
         """Go on after `FindWords`, if the words are among the text."""
         self._busy = False
         if re.search(pattern, plain(text)):
+            self._after = now
             self._advance(now)
 
     def go_on(self, actions: Iterable[Action], now: float) -> None:
@@ -308,13 +311,13 @@ class ScriptedCaller:
         self.marks.append(Mark(kind, first, last, said.text, answered))
         self._saying = said.samples
         if kind != "backchannel":
-            self._since = at
+            self._since = self._after = at
 
     def _say_over(self, action: SayOver, at: float) -> bool:
         if self._over_at is None:
             onset = self.agent.onset_at
             speaking = self.agent.silent_s(at) < PAUSE_S
-            if onset is not None and onset > self._since and speaking:
+            if onset is not None and onset > self._after and speaking:
                 self._over_at = max(at, onset + action.after_s)
             elif at - self._step_at >= action.limit_s:
                 self._problem(action.number, f"{action.kind}: the agent said nothing to talk over")
@@ -341,7 +344,7 @@ class ScriptedCaller:
             return True
         if wait.until == "hang_up":
             return False
-        began = agent.onset_at is not None and agent.onset_at > self._since
+        began = agent.onset_at is not None and agent.onset_at > self._after
         if wait.until == "speech" and not wait.words:
             over = began
         else:
@@ -355,6 +358,8 @@ class ScriptedCaller:
                 self._busy = True
                 self.commands.append(FindWords(self._since, wait.words))
             return False
+        if wait.until == "quiet":
+            self._after = at
         self._advance(at)
         return True
 

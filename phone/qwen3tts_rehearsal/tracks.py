@@ -28,6 +28,12 @@ JOIN_S = 0.25
 """Pause within a segment of speech."""
 LEAST_S = 0.06
 """Shortest segment."""
+CUT_BLOCKS = 4
+CUT_LEVEL_DB = 20.0
+CUT_DROP_DB = 35.0
+"""Sound that falls by so much within 20 to 40 ms, from no less than 20 dB below its level, is cut
+off.
+"""
 SEARCH_S = 0.12
 """Range in which the level moves a segment's beginning or end."""
 BELOW_DB = 25.0
@@ -46,7 +52,7 @@ class Segment:
     start_s: float
     end_s: float
     stopped: bool = False
-    """True if it ends abruptly: at full level, within 10 ms."""
+    """True if it ends abruptly, as speech does not."""
 
 
 @dataclass(slots=True)
@@ -147,11 +153,17 @@ def holes(frames: Sequence[Samples], starts: Sequence[int], rate_hz: int) -> lis
         before = number - run - 1
         length_s = sum(len(each) for each in frames[number - run : number]) / rate_hz
         if run and before >= 0 and length_s <= LONGEST_HOLE_S:
-            edges = (frames[before][-edge:], frame[:edge])
+            edges = (_audible(frames[before])[-edge:], _audible(frame)[:edge])
             if min(map(_dbfs, edges)) > LOUD_DBFS:
                 found.append(starts[number - run] / rate_hz)
         run = 0
     return found
+
+
+def _audible(frame: Samples) -> Samples:
+    """Return a frame without the digital silence at its ends: a hole need not begin with one."""
+    loud = np.flatnonzero(np.abs(frame.astype(np.int32)) > SILENT_PEAK)
+    return frame[loud[0] : loud[-1] + 1] if len(loud) else frame
 
 
 def segments(samples: Samples, rate_hz: int, detector: VoiceActivityDetector) -> list[Segment]:
@@ -186,12 +198,21 @@ def _refined(samples: Samples, start: float, end: float) -> Segment:
     if not len(loud):
         return Segment(start, end)
     final = int(loud[-1])
-    level = float(np.percentile(power, 90))
-    stopped = final >= 2 and final + 1 < len(power) and power[final - 1] > level - 12.0
-    stopped = stopped and power[final + 1 : final + 3].max() < -80.0
     return Segment(
-        (first + int(loud[0])) * step / RATE_HZ, (first + final + 1) * step / RATE_HZ, bool(stopped)
+        (first + int(loud[0])) * step / RATE_HZ,
+        (first + final + 1) * step / RATE_HZ,
+        _is_cut(power, final),
     )
+
+
+def _is_cut(power: NDArray[np.float64], final: int) -> bool:
+    """Return whether sound ends faster than a voice does: powers of 5 ms blocks, dB."""
+    after = power[final + 1 : final + 1 + CUT_BLOCKS]
+    if final < CUT_BLOCKS or len(after) < CUT_BLOCKS:
+        return False
+    last = float(power[final - CUT_BLOCKS : final + 1].max())
+    speech = float(np.percentile(power, 90))
+    return last > speech - CUT_LEVEL_DB and float(after[-1]) < last - CUT_DROP_DB
 
 
 def merged(found: Sequence[Segment], pause_s: float) -> list[Segment]:

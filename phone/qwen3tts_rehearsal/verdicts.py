@@ -24,8 +24,8 @@ STOP_PAUSE_S = 0.35
 """Silence of the agent after which it has stopped."""
 LATEST_STOP_S = 0.9
 """A pause that begins later than this after a backchannel's end is not due to it."""
-GONE_ON_S = 1.5
-"""An agent that says more within this time after a pause at a backchannel has gone on."""
+LONG_PAUSE_S = 0.8
+"""A pause at a backchannel that is longer is none between two sentences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,8 @@ def stopped_backchannels(seen: Observation) -> list[CallerTurn]:
         ends = under[-1].end_s
         later = [each.start_s for each in seen.speech if each.start_s >= ends]
         pause_s = later[0] - ends if later else seen.duration_s - ends
-        if ends <= turn.end_s + LATEST_STOP_S and pause_s > STOP_PAUSE_S and under[-1].stopped:
+        stopped = pause_s > (STOP_PAUSE_S if under[-1].stopped else LONG_PAUSE_S)
+        if stopped and ends <= turn.end_s + LATEST_STOP_S:
             found.append(turn)
     return found
 

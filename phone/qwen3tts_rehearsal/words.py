@@ -46,7 +46,8 @@ def canonical(text: str, language: str = "en") -> list[str]:
     digits = DIGITS.get(language[:2], {})
     made: list[str] = []
     tens = ""
-    for word in plain(text).split():
+    words = plain(text).split()
+    for number, word in enumerate(words):
         digit = digits.get(word, "")
         if tens:
             units = digit if digit != "0" else ""
@@ -60,13 +61,18 @@ def canonical(text: str, language: str = "en") -> list[str]:
             made += list(TEENS[word])
         elif digit:
             made.append(digit)
-        elif word in ("oh", "o") and made and made[-1].isdigit():
+        elif word in ("oh", "o") and made and made[-1].isdigit() and _is_digit(words, number + 1):
             made.append("0")
         elif any(char.isdigit() for char in word):
             made += re.findall(r"\d|\D+", word)
         else:
             made.append(word)
     return [*made, tens, "0"] if tens else made
+
+
+def _is_digit(words: Sequence[str], number: int) -> bool:
+    word = words[number] if number < len(words) else "0"
+    return word.isdigit() or word in ("oh", "o") or word in DIGITS["en"]
 
 
 def contains(text: str, wanted: str, language: str = "en") -> bool:

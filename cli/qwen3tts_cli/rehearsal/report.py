@@ -44,7 +44,7 @@ def sentence_of(verdict: Verdict) -> str:
     """Return what was measured beside what was expected."""
     from qwen3tts_rehearsal.junit import sentence
 
-    return printable(f"{verdict.name}: {sentence(verdict)}")
+    return printable(sentence(verdict))
 
 
 def print_summary(result: RehearsalResult) -> None:
