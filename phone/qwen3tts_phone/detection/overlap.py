@@ -65,7 +65,7 @@ class OverlapLimits:
     quiet_s: float = 0.2
     """Silence after words that makes them all there is (``notice_ms``)."""
     min_speech_s: float = 0.12
-    """Less voice is noise (``min_speech_ms``)."""
+    """Less voice is noise (``min_speech_ms``), but for a word such as "stop"."""
     voiced_s: float = VOICED_S
     decided_s: float = DECIDED_S
 
@@ -141,13 +141,9 @@ class Overlap:
         if self.state is OverlapState.JUDGING and spoke and self._quiet_s < GUESS_S:
             self.state, self._waiting = OverlapState.OVERLAP, None
             return (OverlapAction.DISCARD,)
-        if self._quiet_s + _EPSILON >= limits.quiet_s:
-            if speech_s + _EPSILON < limits.min_speech_s:
-                return self._go_on("noise", "too_short")
-            if self._waiting is not None:
-                return self._go_on(*self._waiting)
-        enough = speech_s + _EPSILON >= limits.min_speech_s
-        if self.state is OverlapState.OVERLAP and enough and self._quiet_s + _EPSILON >= GUESS_S:
+        if self._waiting is not None and self._quiet_s + _EPSILON >= limits.quiet_s:
+            return self._go_on(*self._waiting)
+        if self.state is OverlapState.OVERLAP and self._quiet_s + _EPSILON >= GUESS_S:
             self.state = OverlapState.JUDGING
             return (OverlapAction.GUESS,)
         return ()
@@ -171,6 +167,8 @@ class Overlap:
         verdict, rule = judge_words(text, languages)
         if self.state is OverlapState.OVERLAP and not final:
             return self._interrupt(rule) if rule == "stop_word" else ()
+        if rule != "stop_word" and self._speech_s + _EPSILON < self._limits.min_speech_s:
+            verdict, rule = "noise", "too_short"  # a click: a recogniser finds words in anything
         if verdict == "backchannel" and self.answers:
             verdict, rule = "interruption", "answer"
         if verdict == "interruption":

@@ -18,6 +18,7 @@ from qwen3tts_phone.detection.events import (
     OverlapEnded,
     Turn,
     TurnEnded,
+    WhyEnded,
 )
 from qwen3tts_phone.detection.overlap import (
     Actions,
@@ -152,7 +153,10 @@ class OverlapControl:
         if overlap.dropped:
             told = replace(ended, why="noise", cut_in=False, rule=str(overlap.verdict))
             return told, None if ended.why == "noise" else self._dropped
-        return replace(ended, cut_in=overlap.rule != "agent_ended"), None
+        why: WhyEnded = (
+            "pause" if overlap.rule == "stop_word" and ended.why == "noise" else ended.why
+        )
+        return replace(ended, why=why, cut_in=overlap.rule != "agent_ended"), None
 
     def note_language(self, turn: Turn) -> None:
         if turn.language and len(turn.text.split()) >= MIN_LANGUAGE_WORDS:

@@ -312,8 +312,8 @@ class SpeechDetection:
         if judged is None and told.why == "noise" and not told.cut_in:
             self._hearer.give_up()
             return told
+        ended = told if judged is None else replace(told, why=ended.why)
         keys = self._keys.take(self._clock.now()) if ended.why != "noise" else None
-        ended = replace(ended, cut_in=told.cut_in)
 
         def deliver(turn: Turn) -> None:
             delivered = turn if judged is None else judged(turn)

@@ -289,12 +289,33 @@ async def test_keys_that_do_not_interrupt_stay_in_a_turn_of_their_own() -> None:
     assert [turn.keys for turn in it.turns] == ["1"]
 
 
-async def test_a_click_unducks_without_a_verdict_of_words() -> None:
+@pytest.mark.parametrize("text", ["you", ""])
+async def test_a_click_unducks_whatever_the_recogniser_finds_in_it(text: str) -> None:
     async with scene(FakeRecogniser()) as it:
         await it.call.say(0.08)
         await it.call.rest(0.22)
+        await it.understands(text)
         assert it.verdicts == [("noise", "too_short")]
         await it.call.rest(0.6)
+        assert it.call.interruptions == []
+    assert it.turns == []
+
+
+async def test_a_stop_as_short_as_a_click_is_a_turn() -> None:
+    async with scene(FakeRecogniser("Stop.")) as it:
+        await it.call.say(0.08)
+        await it.call.rest(0.12)
+        await it.understands("Stop.")
+        assert it.verdicts == [("interruption", "stop_word")]
+        await it.call.rest(0.7)
+    assert [(turn.text, turn.why, turn.barge_in) for turn in it.turns] == [("Stop.", "pause", True)]
+
+
+async def test_a_click_that_is_not_understood_is_noise_when_its_turn_ends() -> None:
+    async with scene(FakeRecogniser()) as it:
+        await it.call.say(0.08)
+        await it.call.rest(0.7)
+        assert it.verdicts == [("noise", "too_short")]
         assert it.call.interruptions == []
     assert it.turns == []
 
