@@ -67,7 +67,7 @@ def _case(call: CallResult) -> ET.Element:
     case = ET.Element(
         "testcase",
         {
-            "name": _clean(f"{call.scenario} seed {call.seed}"),
+            "name": _clean(call.name),
             "classname": _clean(f"{NAME}.{call.scenario}"),
             "time": f"{call.duration_s:.3f}",
         },

@@ -138,7 +138,7 @@ def call_data(call: CallResult) -> dict[str, Any]:
     return {
         "name": cut(call.name),
         "scenario": cut(call.scenario),
-        "seed": call.seed,
+        "seed": f"{call.seed}.{call.repeat}" if call.repeat else str(call.seed),
         "passed": call.passed,
         "error": cut(call.error),
         "seconds": max([call.duration_s, *(each.end_s for each in spans)]),
