@@ -206,7 +206,10 @@ class ScriptedCaller:
 
     @property
     def left(self) -> int:
-        return len(self._actions)
+        """Return how many steps are left; none where the end of the call is waited for."""
+        first = self._actions[0] if self._actions else None
+        waits = isinstance(first, Await) and first.wait.until == "hang_up"
+        return 0 if waits else len(self._actions)
 
     # --- a Party
 

@@ -90,6 +90,8 @@ class RehearsalParts:
     webhook: WebhookReceiver | None = None
     chat: Callable[[Persona], ReplySource] | None = None
     """Makes the source of a persona's words."""
+    now: Callable[[], float] = time.monotonic
+    """Time of the line, seconds."""
     detector: Callable[[], VoiceActivityDetector] = field(
         default=lambda: make_detector("silero"), repr=False
     )
@@ -284,7 +286,7 @@ class RehearsedCall:
                     await asyncio.wait([talking])
             return talking.result()
         except TimeoutError:
-            return CallEnd("line", time.monotonic(), "the end of the call was never confirmed")
+            return CallEnd("line", self._parts.now(), "the end of the call was never confirmed")
         finally:
             for task in (talking, *working):
                 task.cancel()
@@ -293,17 +295,17 @@ class RehearsedCall:
     async def _obey(self, command: Command, call: CallerCall, caller: ScriptedCaller) -> None:
         match command:
             case Press(keys=keys):
-                began = time.monotonic()
+                began = self._parts.now()
                 try:
                     await call.press(keys)
                 except SpeechError as error:
                     caller.problems.append(f"keys {keys}: {error.message}")
-                caller.pressed(keys, began, time.monotonic())
+                caller.pressed(keys, began, self._parts.now())
             case EndCall():
                 await self._hang_up(call)
             case FindWords(since=since, pattern=pattern):
                 text = await self._words_since(call, caller, since)
-                caller.found(text, pattern, time.monotonic())
+                caller.found(text, pattern, self._parts.now())
             case NextTurn(since=since):
                 await self._next_turn(call, caller, since)
 
@@ -330,14 +332,14 @@ class RehearsedCall:
             spoken = await self._maker.said(answer.text, call.rate_hz)
             actions.append(Say(spoken, not answer.last, UNNUMBERED))
         actions.append(HangUp(UNNUMBERED) if answer.last else _awaits(settings))
-        caller.go_on(actions, time.monotonic())
+        caller.go_on(actions, self._parts.now())
 
     async def _words_since(self, call: CallerCall, caller: ScriptedCaller, since: float) -> str:
         transcribe = self._parts.transcribe
         if transcribe is None:
             return ""
         frames = [each for each in caller.heard_frames if each.at >= since]
-        seconds = time.monotonic() - since
+        seconds = max(0.0, self._parts.now() - since)
         rate_hz = call.rate_hz
         track = await asyncio.to_thread(agent_track, frames, since, seconds, rate_hz)
         return await transcribe(track.samples, rate_hz)

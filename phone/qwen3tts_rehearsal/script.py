@@ -139,11 +139,8 @@ class ScriptMaker:
             return Pause(step.silence, number)
         if step.hang_up:
             return HangUp(number)
-        if isinstance(step.wait, float):
-            return Pause(step.wait, number)
         if step.wait is not None:
-            wait = step.wait if isinstance(step.wait, Wait) else Wait(until=step.wait)
-            return Await(wait, number)
+            return Await(step.wait, number)
         if step.barge_in is not None:
             return await self._over(number, step.barge_in, "barge_in", rate_hz, _waits(after))
         assert step.backchannel is not None
@@ -203,5 +200,4 @@ def _waits(after: Sequence[tuple[int, Step]]) -> bool:
     if not after:
         return False
     wait = after[0][1].wait
-    until = wait.until if isinstance(wait, Wait) else wait
-    return until in ("quiet", "speech")
+    return wait is not None and wait.until in ("quiet", "speech")

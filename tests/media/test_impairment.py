@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -17,8 +18,8 @@ from qwen3tts_phone.media.receiver import ANCILLARY, STAMP
 from qwen3tts_phone.media.types import Impairment, LegSpec, leg_spec
 
 
-def fates(count: int, direction: str = "in", **settings: float) -> list[float | None]:
-    drawn = PacketFates(Impairment(**settings), direction)  # type: ignore[arg-type]
+def fates(count: int, settings: Impairment, direction: str = "in") -> list[float | None]:
+    drawn = PacketFates(settings, direction)
     return [drawn.next() for _ in range(count)]
 
 
@@ -26,7 +27,7 @@ def fates(count: int, direction: str = "in", **settings: float) -> list[float | 
 def test_loss_and_the_length_of_its_runs_are_those_of_the_settings(
     loss: float, burst: float
 ) -> None:
-    drawn = fates(200_000, loss=loss, burst=burst)
+    drawn = fates(200_000, Impairment(loss=loss, burst=burst))
     lost = [each is None for each in drawn]
     runs = [len(list(group)) for gone, group in itertools.groupby(lost) if gone]
     assert sum(lost) / len(lost) == pytest.approx(loss, rel=0.1)
@@ -35,14 +36,14 @@ def test_loss_and_the_length_of_its_runs_are_those_of_the_settings(
 
 
 def test_the_same_seed_has_the_same_fates_and_directions_differ() -> None:
-    settings = {"loss": 0.1, "jitter_s": 0.05, "seed": 7}
-    assert fates(500, **settings) == fates(500, **settings)
-    assert fates(500, **settings) != fates(500, **{**settings, "seed": 8})
-    assert fates(500, **settings) != fates(500, "out", **settings)
+    settings = Impairment(loss=0.1, jitter_s=0.05, seed=7)
+    assert fates(500, settings) == fates(500, settings)
+    assert fates(500, settings) != fates(500, replace(settings, seed=8))
+    assert fates(500, settings) != fates(500, settings, "out")
 
 
 def test_delays_are_within_the_jitter() -> None:
-    drawn = [each for each in fates(5000, jitter_s=0.08) if each is not None]
+    drawn = [each for each in fates(5000, Impairment(jitter_s=0.08)) if each is not None]
     assert len(drawn) == 5000
     assert 0.0 <= min(drawn) < 0.002
     assert 0.078 < max(drawn) <= 0.08
@@ -58,8 +59,6 @@ def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
 
 
 def test_a_legs_impairment_reaches_the_media_process() -> None:
-    from dataclasses import asdict
-
     spec = LegSpec(impairment=Impairment(0.1, 2.0, 0.03, 5))
     assert leg_spec(asdict(spec)) == spec
     assert leg_spec(asdict(LegSpec())) == LegSpec()
@@ -108,10 +107,8 @@ def test_packets_are_lost_and_delayed_both_ways_in_order() -> None:
             impaired.sendto(packet(number), other.getsockname())
         began = time.time()
         came = received(impaired, 0.2)
-        kept_in = [n for n, fate in enumerate(fates(40, **vars(settings))) if fate is not None]
-        kept_out = [
-            n for n, fate in enumerate(fates(40, "out", **vars(settings))) if fate is not None
-        ]
+        kept_in = [n for n, fate in enumerate(fates(40, settings)) if fate is not None]
+        kept_out = [n for n, fate in enumerate(fates(40, settings, "out")) if fate is not None]
         assert [number for number, _ in came] == kept_in
         assert max(at for _, at in came) > began + 0.03
         others = [struct.unpack_from("!H", other.recv(2048), 2)[0] for _ in kept_out]

@@ -18,7 +18,8 @@ SILENCE = np.zeros(FRAME, np.int16)
 
 def tone(seconds: float, level: int = 8000, rate_hz: int = RATE_HZ) -> NDArray[np.int16]:
     at = np.arange(round(seconds * rate_hz)) / rate_hz
-    return np.rint(level * np.sin(2 * np.pi * 440 * at)).astype(np.int16)
+    made: NDArray[np.int16] = np.rint(level * np.sin(2 * np.pi * 440 * at)).astype(np.int16)
+    return made
 
 
 def utterance(seconds: float, text: str = "hello") -> Utterance:
