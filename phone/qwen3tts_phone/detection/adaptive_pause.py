@@ -9,6 +9,7 @@ that a measurement chose are those of benchmarks/endpointing.py.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -22,7 +23,7 @@ from qwen3tts_phone.detection.turn_text.words import TurnWords, turn_words
 USUAL_PAUSE_MS: Final = 600
 """``pause_ms`` for which the table is written; others scale what is not the least pause."""
 USUAL_LEAST_MS: Final = 250
-"""Pause of what is complete; it is not scaled."""
+"""Pause of what is complete: ``min_pause_ms``, and not scaled."""
 LOW, HIGH = 0.1, 0.95
 """Probabilities of a detector that are an opinion; what lies between them is none."""
 DETECTOR_WAITS_MS: Final = 1200
@@ -61,22 +62,24 @@ class PauseRow(NamedTuple):
 RULES: Final = {
     TextEnd.ANSWER: PauseRow(250, 250, 250),
     TextEnd.CLOSED: PauseRow(250, 350, 600),
-    TextEnd.PLAIN: PauseRow(250, 500, 900),
+    TextEnd.PLAIN: PauseRow(250, 400, 700),
     TextEnd.QUESTION: PauseRow(250, 400, 600),
-    TextEnd.NUMBER: PauseRow(350, 700, 1000),
-    TextEnd.OPEN_WORD: PauseRow(800, 1100, 1300),
+    TextEnd.NUMBER: PauseRow(300, 450, 700),
+    TextEnd.OPEN_WORD: PauseRow(600, 900, 1100),
     TextEnd.FILLER: PauseRow(1200, 1200, 1300),
+    TextEnd.ITEM: PauseRow(350, 600, 900),
     TextEnd.LIST: PauseRow(900, 1200, 1400),
-    TextEnd.DIGITS: PauseRow(1500, 1500, 1500),
-    TextEnd.DIGITS_LONG: PauseRow(600, 800, 1200),
+    TextEnd.LIST_COMPLETE: PauseRow(250, 300, 400),
+    TextEnd.DIGITS: PauseRow(1400, 1400, 1400),
+    TextEnd.DIGITS_LONG: PauseRow(500, 600, 700),
     TextEnd.DIGITS_COMPLETE: PauseRow(250, 250, 250),
-    TextEnd.SPELLING: PauseRow(1400, 1500, 1500),
-    TextEnd.EMAIL: PauseRow(1500, 1500, 1500),
-    TextEnd.EMAIL_COMPLETE: PauseRow(300, 400, 800),
+    TextEnd.SPELLING: PauseRow(1100, 1100, 1100),
+    TextEnd.EMAIL: PauseRow(1300, 1300, 1300),
+    TextEnd.EMAIL_COMPLETE: PauseRow(250, 300, 400),
     TextEnd.CONSENT: PauseRow(700, 800, 900),
 }
 """Pauses by the kind of the text's end."""
-SOUND_RULE: Final = PauseRow(400, 600, 900)
+SOUND_RULE: Final = PauseRow(450, 600, 900)
 """Pauses without a text, or of a language without a table."""
 DECIDABLE: Final = frozenset(
     {TextEnd.CLOSED, TextEnd.PLAIN, TextEnd.QUESTION, TextEnd.NUMBER, TextEnd.DIGITS_LONG}
@@ -179,10 +182,10 @@ class AdaptivePause:
     def _slower(
         self, chosen: float, name: str, cues: PauseCues, words: TurnWords | None
     ) -> tuple[float, str]:
-        if words is not None and cues.text and cues.speech_s >= MIN_RATE_S:
-            letters = sum(char.isalnum() for char in cues.text)
-            if letters / cues.speech_s < SLOW_RATE * words.letters_a_second:
-                chosen, name = chosen * SLOW_FACTOR, f"{name}:slow"
+        letters = sum(char.isalnum() for char in cues.text or "")
+        rate = letters / cues.speech_s if cues.speech_s >= MIN_RATE_S else math.inf
+        if words is not None and 0 < rate < SLOW_RATE * words.letters_a_second:
+            chosen, name = chosen * SLOW_FACTOR, f"{name}:slow"
         if cues.speech_s >= LONG_TURN_S:
             chosen, name = chosen * LONG_FACTOR, f"{name}:long"
         if self._own:
@@ -198,5 +201,7 @@ class AdaptivePause:
         least = max(min(settings.min_pause_ms, settings.pause_ms), settings.notice_ms)
         if pause_ms > USUAL_LEAST_MS:
             pause_ms = max(USUAL_LEAST_MS, pause_ms * self._scale)
+        else:
+            pause_ms = least
         most = max(settings.pause_ms, settings.max_pause_ms)
         return ChosenPause(min(max(pause_ms, least), most) / 1000, rule)

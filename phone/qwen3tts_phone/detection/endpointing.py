@@ -181,7 +181,7 @@ class Endpointer:
         if voiced:
             self._speech_s += length
             resumes = self._evidence_s + _EPSILON >= min(self._settings.onset_ms / 1000, 0.06)
-            paused_s = self._run_at - self.ended_at
+            paused_s = ends - length - self.ended_at
             if self.state is EndpointState.SPEAKING or resumes:
                 self.ended_at = ends
                 self._active(ends)

@@ -14,7 +14,7 @@ through mu-law, each at four levels and in noise at five distances). Of the dete
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from qwen3tts_settings.constraints import bounded, check_fields, matching
 
@@ -24,9 +24,45 @@ OverlapMode = Literal["duck", "stop"]
 OVERLAPS: tuple[OverlapMode, ...] = get_args(OverlapMode)
 
 
+PresetName = Literal["menu", "talk", "patient"]
+PRESETS: Final[dict[PresetName, dict[str, Any]]] = {
+    "menu": {
+        "pause_ms": 400,
+        "notice_ms": 150,
+        "max_pause_ms": 1200,
+        "max_turn_s": 20.0,
+        "keys_pause_ms": 1000,
+    },
+    "talk": {},
+    "patient": {
+        "pause_ms": 900,
+        "min_pause_ms": 400,
+        "max_pause_ms": 2500,
+        "longest_pause_ms": 4000,
+        "keys_pause_ms": 2500,
+    },
+}
+"""Figures of the presets other than the defaults: ``menu`` for short answers and numbers, ``talk``
+for conversation, ``patient`` for callers who think, search or dictate.
+"""
+
+
+def listen_preset(name: PresetName, **changes: Any) -> ListenSettings:
+    """Return the settings of a preset with single figures of one's own. Raises ValueError.
+
+    >>> listen_preset("patient", pause_ms=1000)
+    """
+    if name not in PRESETS:
+        raise ValueError(f"preset={name!r} must be one of {', '.join(PRESETS)}")
+    return ListenSettings(**(PRESETS[name] | changes))
+
+
 @dataclass(frozen=True, slots=True)
 class ListenSettings:
-    """Settings of VAD, endpointing and barge-in of a call. Raises ValueError."""
+    """Settings of VAD, endpointing and barge-in of a call. Raises ValueError.
+
+    `listen_preset` has them by name.
+    """
 
     detector: DetectorName = "silero"
     """Voice activity detector; see `qwen3tts_phone.detection.vad`."""
@@ -70,7 +106,9 @@ class ListenSettings:
     max_pause_ms: int = bounded(100, 10_000, default=1500)
     """Longest pause that is chosen: digits, spelled words and addresses are waited for."""
     detector_ms: int = bounded(20, 5000, default=150)
-    """Silence after which a turn detector is asked and the melody is read; ``notice_ms`` at most."""
+    """Silence after which a turn detector is asked and the melody is read; ``notice_ms`` at
+    most.
+    """
     language: str = matching(
         "([A-Za-z]{2,3}([-_][A-Za-z0-9]+)*)?", "a language's code, or empty", default=""
     )

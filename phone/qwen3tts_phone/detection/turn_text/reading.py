@@ -15,8 +15,6 @@ from qwen3tts_phone.detection.turn_text.words import Expectation, TurnWords
 
 MAX_READ_CHARS: Final = 4000
 """Longest text that is read; of a longer one the end is."""
-ENOUGH_DIGITS: Final = 10
-"""Digits of a number of unknown length that may be complete."""
 ITEM_WORDS: Final = 3
 """Most words of an item of a list."""
 ASKING_SENTENCES: Final = 2
@@ -41,7 +39,11 @@ class TextEnd(StrEnum):
     """One or two digits that were not asked for."""
     OPEN_WORD = "open_word"
     FILLER = "filler"
+    ITEM = "item"
+    """One day or month alone: an answer, or the first of a list."""
     LIST = "list"
+    LIST_COMPLETE = "list_complete"
+    """A list whose last item was joined."""
     DIGITS = "digits"
     DIGITS_LONG = "digits_long"
     """As many digits as a telephone number has; nothing says how many there are."""
@@ -135,8 +137,11 @@ def _email(plain: str, tokens: list[str], language: TurnWords, asked: Asked) -> 
             return TextEnd.EMAIL_COMPLETE
     if at or dots or _letters(tokens, language) or "@" in plain:
         return TextEnd.EMAIL
-    short = len(tokens) <= ITEM_WORDS
-    return TextEnd.EMAIL if asked.what is Expectation.EMAIL and short else None
+    if asked.what is not Expectation.EMAIL:
+        return None
+    # Recognisers write "add" for "at": what has a spelled letter is an address all the same.
+    letters = sum(len(token) == 1 for token in tokens if token not in language.no_letters)
+    return TextEnd.EMAIL if letters or len(tokens) <= ITEM_WORDS else None
 
 
 # --- digits and letters
@@ -152,12 +157,12 @@ def _digits(tokens: list[str], language: TurnWords, asked: Asked) -> TextEnd | N
     if wanted:
         if asked.digits is not None:
             return TextEnd.DIGITS_COMPLETE if total >= asked.digits else TextEnd.DIGITS
-        return TextEnd.DIGITS_LONG if total >= ENOUGH_DIGITS else TextEnd.DIGITS
+        return TextEnd.DIGITS_LONG if total >= language.telephone_digits else TextEnd.DIGITS
     if asked.what is Expectation.QUANTITY:
         return TextEnd.ANSWER
     if last == 1 and (tokens[-1] in language.open_words or not language.spaced):
         return None  # an article, or a sign within a word
-    if last >= ENOUGH_DIGITS:
+    if last >= language.telephone_digits:
         return TextEnd.DIGITS_LONG
     return TextEnd.DIGITS if last >= 3 else TextEnd.NUMBER
 
@@ -179,11 +184,13 @@ def _digit_run(tokens: list[str], language: TurnWords) -> tuple[int, int]:
 
 def _spelling(tokens: list[str], language: TurnWords, asked: Asked) -> TextEnd | None:
     letters = _letters(tokens, language)
-    if letters >= 2 or (letters and asked.what is Expectation.SPELLING):
+    if letters >= 2:
         return TextEnd.SPELLING
-    if asked.what is Expectation.SPELLING and len(tokens) == 1:
-        return TextEnd.SPELLING  # what was spelled, written as a word
-    return None
+    if asked.what is not Expectation.SPELLING:
+        return None
+    # Recognisers write "you" for "u", and what was spelled as a word.
+    spelled = letters or len(tokens) == 1 or any(len(token) == 1 for token in tokens)
+    return TextEnd.SPELLING if spelled else None
 
 
 def _letters(tokens: list[str], language: TurnWords) -> int:
@@ -217,14 +224,23 @@ def _words(plain: str, tokens: list[str], language: TurnWords) -> TextEnd:
         language.open_endings and bare.endswith(language.open_endings)
     ):
         return TextEnd.OPEN_WORD
-    if _list_goes_on(plain, tokens, language):
+    if last in language.items:
+        return _items(tokens, language)
+    if _list_goes_on(plain, language):
         return TextEnd.LIST
     return TextEnd.QUESTION if plain.endswith("?") else TextEnd.PLAIN
 
 
-def _list_goes_on(plain: str, tokens: list[str], language: TurnWords) -> bool:
-    if len(tokens) >= 2 and all(token in language.items for token in tokens[-2:]):
-        return True
+def _items(tokens: list[str], language: TurnWords) -> TextEnd:
+    if len(tokens) == 1:
+        return TextEnd.ITEM
+    before = tokens[-2]
+    if before in language.items:
+        return TextEnd.LIST
+    return TextEnd.LIST_COMPLETE if before in language.joiners else TextEnd.PLAIN
+
+
+def _list_goes_on(plain: str, language: TurnWords) -> bool:
     parts = [part.strip() for part in _COMMAS.split(plain) if part.strip()]
     if len(parts) < 2:
         return False
@@ -235,7 +251,7 @@ def _list_goes_on(plain: str, tokens: list[str], language: TurnWords) -> bool:
     joined = set(_tokens(parts[-1], language)) & language.joiners or (
         not language.spaced and any(joiner in parts[-1] for joiner in language.joiners)
     )
-    return not joined and (len(parts) >= 3 or parts[-2] in language.items)
+    return not joined and len(parts) >= 3
 
 
 def _digit_count(asked: str, language: TurnWords) -> int | None:

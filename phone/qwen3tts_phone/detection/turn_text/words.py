@@ -69,6 +69,8 @@ class TurnWords:
     """Beginnings of words for a digit, after such a number."""
     spaced: bool
     """False if the script puts no spaces between words."""
+    telephone_digits: int
+    """Fewest digits of most telephone numbers where it is spoken, as people say them."""
     letters_a_second: float
     """Usual speaking rate: letters, or signs, a second of speech."""
 
@@ -121,6 +123,7 @@ def _load(code: str) -> TurnWords:
         counts=tuple(words("counts")),
         digit_nouns=tuple(words("digit_nouns")),
         spaced=bool(table.get("spaced", True)),
+        telephone_digits=int(table["telephone_digits"]),
         letters_a_second=float(table["letters_a_second"]),
     )
 
