@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from turn_calls import Caller, Phrase, Place, Run
 from turn_model import NAME, reply_to
@@ -31,6 +31,8 @@ class Said:
     """From his first voiced sample to the decision."""
     stages: dict[str, float] | None = None
     """Seconds, of the turn that it made."""
+    decided_to_frame: float | None = None
+    """From the decision that the turn is over to the first audible frame."""
     words_off: int | None = None
     """Word error of the reply that it stopped."""
 
@@ -53,6 +55,10 @@ class Seen:
     said: list[Said] = field(default_factory=list)
     false_interrupts: int = 0
     false_turns: int = 0
+    requests: list[int] = field(default_factory=list)
+    """Requests to the model, turn by turn."""
+    guesses: int = 0
+    guesses_used: int = 0
     splits: int = 0
     """Turns more than there were phrases: a phrase's pause was taken for its end."""
     spoken_s: float = 0.0
@@ -86,6 +92,9 @@ def judge(
     records = [each for each in records if each.call_id == caller.call.id]
     turns = [each for each in talked.turns if each.kind == "caller"]
     every = tuple(turns)
+    seen.requests += [each.requests for each in turns]
+    seen.guesses += sum(each.guesses for each in turns)
+    seen.guesses_used += sum(each.guess_used for each in turns)
     seen.spoken_s += sum(run.end - run.begin for run in talked.runs)
     cuts = {each.marks[Mark.INTERRUPTED] for each in records if Mark.INTERRUPTED in each.marks}
     last = talked.runs[-1].end if talked.runs else 0.0
@@ -103,6 +112,9 @@ def judge(
         turn = next((each for each in turns if _belongs(each, phrase)), None)
         if turn is not None:
             said.stages = stages_of(turn, phrase, talked.runs, requests, records)
+            if said.stages is not None:
+                times = turn.times
+                said.decided_to_frame = times["first_audible"] - times["turn_end"]
             turns.remove(turn)
     # A call that is hung up while the agent speaks interrupts it, too.
     seen.false_interrupts += sum(at < last for at in cuts)
@@ -123,7 +135,10 @@ def stages_of(
     requests: dict[str, Request],
     records: Sequence[UtteranceRecord],
 ) -> dict[str, float] | None:
-    """Duration of each stage of a turn; None where its reply was not heard."""
+    """Duration of each stage of a turn; None where its reply was not heard.
+
+    What was prepared in the pause has taken none of the caller's time after it.
+    """
     times = turn.times
     names = re.findall(NAME, turn.text)
     request = requests.get(names[-1]) if names else None
@@ -134,10 +149,20 @@ def stages_of(
     record = _spoken(records, times["first_audible"])
     if run is None or record is None or Mark.QUEUED not in record.marks:
         return None
-    points = (
-        *(phrase.end, times["turn_end"], times["transcript"], request.at, request.first_at),
-        *(times["first_clause"], times["first_pcm"], record.marks[Mark.QUEUED]),
-        *(times["first_audible"], run.begin),
+    points = accumulate(
+        (
+            phrase.end,
+            times["turn_end"],
+            times["transcript"],
+            request.at,
+            request.first_at,
+            times["first_clause"],
+            times["first_pcm"],
+            record.marks[Mark.QUEUED],
+            times["first_audible"],
+            run.begin,
+        ),
+        max,
     )
     steps = [after - before for before, after in pairwise(points)]
     return dict(zip(STAGES, steps, strict=True))

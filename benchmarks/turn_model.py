@@ -11,7 +11,7 @@ from tests.agent.endpoint import Answer, Request, Sleeps, Step
 
 NAME = r"\w+ call \d+ turn \d+"
 """Text of every turn in the recogniser's script."""
-FIRST_S, TOKEN_S = 0.15, 0.02
+FIRST_S, TOKEN_S = 0.3, 0.02
 """Delay of the model's first words, and of each further one."""
 NUMBERS = "one two three four five six seven eight nine ten eleven twelve"
 REPLIES = (

@@ -7,7 +7,9 @@ with noise. He waits for the end of a reply, or cuts in. His side of the wire is
 own that knows when each of his samples left and when each packet of the agent came.
 
 *Onset to silence* is from his first voiced sample to the last packet with any sound. *Ours* is all
-that is not the pause that ends a turn, the recogniser, the model or the engine. Echo is what comes
+that is not the pause that ends a turn, the recogniser, the model or the engine. *Decided to frame*
+is from the decision that a turn is over to the first audible frame of its reply, which may have
+been prepared in the pause (`--preemptive off`: it is not). Echo is what comes
 back of the agent's own sound, so many dB below, after 0 to 500 ms.
 """
 
@@ -59,10 +61,13 @@ AT_ONCE = 4
 class Bureau:
     """Place where agents answer calls: the phone, the model, the recogniser's script."""
 
-    def __init__(self, callers: Callers, endpoint: ChatEndpoint, detector: DetectorName) -> None:
+    def __init__(
+        self, callers: Callers, endpoint: ChatEndpoint, detector: DetectorName, preemptive: str
+    ) -> None:
         self._callers = callers
         self._endpoint = endpoint
         self._listen = ListenSettings(detector=detector)
+        self._settings = AgentSettings(quiet_s=0.0, preemptive=preemptive)
 
     @contextlib.asynccontextmanager
     async def talking(
@@ -76,9 +81,9 @@ class Bureau:
 
         agent = Agent(
             self._endpoint.url,
-            stt=CallbackRecogniser(recognise),
+            stt=CallbackRecogniser(recognise, early=True),
             listen=self._listen,
-            settings=AgentSettings(quiet_s=0.0),
+            settings=self._settings,
         )
         async with agent, self._callers.calling(place, seed) as caller:
             answering = asyncio.create_task(agent.answer(caller.call))
@@ -187,7 +192,7 @@ async def measure(bench: Bench) -> tuple[Seen, dict[float, Seen]]:
             ) as phone,
             Callers(phone) as callers_,
         ):
-            bureau = Bureau(callers_, endpoint, bench.args.vad)
+            bureau = Bureau(callers_, endpoint, bench.args.vad, bench.args.preemptive)
             talks = [
                 bureau.converse(
                     f"short call {call}", next(places), sounds[call * turns :][:turns], call
@@ -224,6 +229,7 @@ def report(bench: Bench, seen: Seen, echoed: dict[float, Seen]) -> None:
     done = [each.stages for each in seen.said if each.stages is not None]
     totals = [sum(each.values()) for each in done]
     ours = [sum(each[STAGES[index]] for index in OURS) for each in done]
+    decided = [each.decided_to_frame for each in seen.said if each.decided_to_frame is not None]
     bench.table(
         "caller's last voiced sample to the agent's first audible packet at his end (ms)",
         ["until", "n", "p50", "p95", "max", "whose"],
@@ -232,8 +238,9 @@ def report(bench: Bench, seen: Seen, echoed: dict[float, Seen]) -> None:
                 [stage, *ms([each[stage] for each in done]), "ours" if at in OURS else WHOSE[at]]
                 for at, stage in enumerate(STAGES)
             ),
-            ["in all", *ms(totals), ""],
+            ["in all", *ms(totals), "aim: 680 (p50)"],
             ["of it ours", *ms(ours), "aim: 30"],
+            ["decided to first audible frame", *ms(decided), "aim: 40 (p50), 80 (p95)"],
         ],
     )
     over = [each for each in seen.said if each.over_agent]
@@ -296,6 +303,19 @@ def report(bench: Bench, seen: Seen, echoed: dict[float, Seen]) -> None:
             for down, each in echoed.items()
         ],
     )
+    bench.table(
+        "requests to the model",
+        ["turns", "a turn", "aim", "replies prepared", "used"],
+        [
+            [
+                len(seen.requests),
+                statistics.mean(seen.requests or [0]),
+                1.3,
+                seen.guesses,
+                seen.guesses_used,
+            ]
+        ],
+    )
     missed = sum(each.stages is None for each in seen.said)
     bench.note(
         f"{len(seen.said)} turns; {missed} without an answer that could be timed;"
@@ -310,6 +330,10 @@ def report(bench: Bench, seen: Seen, echoed: dict[float, Seen]) -> None:
         false_interrupts=sum(each.false_interrupts for each in echoed.values()),
         ours_ms_p95=1000 * p95(ours),
         words_off_max=max(off, default=0),
+        voice_to_voice_ms_p50=1000 * statistics.median(totals or [float("nan")]),
+        decided_to_frame_ms_p50=1000 * statistics.median(decided or [float("nan")]),
+        decided_to_frame_ms_p95=1000 * p95(decided),
+        requests_a_turn=statistics.mean(seen.requests or [float("nan")]),
     )
 
 
@@ -330,6 +354,7 @@ def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--vad", choices=DETECTORS, default=ListenSettings().detector)
+    parser.add_argument("--preemptive", choices=("auto", "off"), default="auto")
     bench = Bench("turns", str(__doc__), parser)
     report(bench, *asyncio.run(measure(bench)))
 

@@ -383,7 +383,7 @@ class ReplyPlayer:
             if each.error is not None:
                 record.failed(each.error)
             for utterance in each.records:
-                marks = utterance.marks
+                marks = {**utterance.marks, **utterance.prepared}
                 if (at := marks.get(Mark.LAST_FRAME)) is not None:
                     ends.append(at)
                 if each.kind == "filler":

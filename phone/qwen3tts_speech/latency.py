@@ -58,7 +58,7 @@ class Mark(StrEnum):
     RESAMPLED = "resampled"
     """First frame at the line's rate."""
     RELEASED = "released"
-    """Release of an utterance that was prepared (`Speaker.prepare`): nothing is played before."""
+    """Release of a prepared utterance (`UtteranceRecord.release`); part of no stage."""
     QUEUED = "queued"
     """First frame in the pacer's ring."""
     FIRST_FRAME_WIRE = "first_frame_wire"
@@ -70,6 +70,7 @@ class Mark(StrEnum):
 
 
 MARKS = frozenset(str(mark) for mark in Mark)
+_OF_THE_TURN = (Mark.SPEECH_END, Mark.TRANSCRIBED, Mark.TURN_END)
 SERVER_MARKS = {
     "received": Mark.REQUEST_RECEIVED,
     "segment_ready": Mark.SEGMENT_READY,
@@ -94,6 +95,8 @@ class UtteranceRecord:
     """Wall clock at the opening of the record."""
     marks: dict[str, float] = field(default_factory=dict)
     """Seconds of the client's monotonic clock by `Mark`."""
+    prepared: dict[str, float] = field(default_factory=dict)
+    """Marks before the release of a prepared utterance: the listener did not wait for them."""
     starvations: int = 0
     starved_ms: float = 0.0
     longest_gap_ms: float = 0.0
@@ -131,10 +134,28 @@ class UtteranceRecord:
             raise ValueError(f"no mark is called {name!r}")
         if not math.isfinite(at):
             raise ValueError(f"{name} at {at} is not a time")
-        if name in self.marks:
+        early = at < self.marks.get(Mark.RELEASED, -math.inf) and name not in _OF_THE_TURN
+        marks = self.prepared if early else self.marks
+        if name in marks:
             return False
-        self.marks[str(name)] = at
+        marks[str(name)] = at
         return True
+
+    def release(self, at: float) -> None:
+        """Note the release of a prepared utterance.
+
+        It counts as its request; marks before it are kept in ``prepared``.
+        """
+        self.started_unix_s += at - self.marks.get(Mark.TEXT_IN, at)
+        before, self.marks = self.marks, {Mark.RELEASED: at}
+        for name, when in before.items():
+            if name in _OF_THE_TURN:
+                self.marks[name] = when
+            else:
+                self.prepared[name] = when
+        for mark in (Mark.TEXT_IN, Mark.FIRST_DELTA):
+            if mark in self.prepared:
+                self.marks[mark] = at
 
     def server_marks(self, marks_ms: Mapping[str, float]) -> None:
         """Take the server's marks (monotonic ms); unknown names are ignored."""
@@ -188,11 +209,8 @@ class UtteranceRecord:
 
     @property
     def first_sound_ms(self) -> float | None:
-        """Return the time from first delta, or later release, to first audible frame."""
-        released = self.marks.get(Mark.RELEASED, -math.inf)
-        late = Mark.FIRST_DELTA in self.marks and released > self.marks[Mark.FIRST_DELTA]
-        first = Mark.RELEASED if late else Mark.FIRST_DELTA
-        return self.between_ms(first, Mark.FIRST_AUDIBLE_WIRE)
+        """Return the time from first delta to first audible frame."""
+        return self.between_ms(Mark.FIRST_DELTA, Mark.FIRST_AUDIBLE_WIRE)
 
     @property
     def silence_ms(self) -> float | None:
@@ -229,6 +247,11 @@ class UtteranceRecord:
             "end_reason": self.end_reason[:MAX_NAME_CHARS],
             "generation_end": self.generation_end[:MAX_NAME_CHARS],
         }
+        if self.prepared:
+            released = self.marks.get(Mark.RELEASED, origin)
+            line["prepared_ms"] = {
+                name: round((at - released) * 1000, 3) for name, at in self.prepared.items()
+            }
         if include_text and self.text is not None:
             line["text"] = self.text
         # ASCII only: a lone surrogate in the text must not break the line's encoding.

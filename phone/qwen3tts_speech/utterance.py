@@ -137,7 +137,7 @@ class Utterance:
         if self._release is None or self._interrupted:
             return
         release, self._release = self._release, None
-        self.record.mark(Mark.RELEASED, self._speaker.clock.now())
+        self.record.release(self._speaker.clock.now())
         release(self)
         self._writer.release()
         if self._task.done():  # it has failed meanwhile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from qwen3tts_codecs.g711 import PCMA
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from qwen3tts_speech.line import UtteranceLog
 from qwen3tts_speech.utterance import Spoken
+from qwen3tts_speech.utterance_spans import client_stages, server_stages
 from qwen3tts_wire.errors import BadText, EngineFailed
 from tests.fakes import settle
 from tests.speech.test_line import Line, words, writes
@@ -63,21 +65,48 @@ async def test_a_prepared_utterance_is_synthesised_and_no_frame_of_it_is_played(
     (record,) = kept.records
     assert record.context == "1"
     assert record.marks[Mark.RELEASED] == released_at
-    assert record.marks[Mark.RESAMPLED] < released_at <= record.marks[Mark.QUEUED]
+    assert record.prepared[Mark.RESAMPLED] < released_at <= record.marks[Mark.QUEUED]
     utterance.release()
     utterance.drop()
     assert line.speaker.utterances == 1
 
 
 async def test_the_wait_for_the_first_sound_counts_from_the_release() -> None:
-    record = UtteranceRecord(marks={Mark.FIRST_DELTA: 1.0, Mark.FIRST_AUDIBLE_WIRE: 2.0})
-    assert record.first_sound_ms == 1000
-    record.mark(Mark.RELEASED, 1.97)
+    record = UtteranceRecord(started_unix_s=50.0)
+    record.mark(Mark.TEXT_IN, 1.0)
+    record.mark(Mark.FIRST_DELTA, 1.1)
+    record.mark(Mark.RECEIVED, 1.2)
+    record.mark(Mark.SPEECH_END, 1.3)
+    record.release(1.97)
+    record.mark(Mark.TURN_END, 1.95)
+    record.server_marks({"first_pcm": 1150.0})
+    record.mark(Mark.QUEUED, 1.98)
+    record.mark(Mark.FIRST_AUDIBLE_WIRE, 2.0)
     assert record.first_sound_ms == pytest.approx(30)
-    early = UtteranceRecord(
-        marks={Mark.RELEASED: 0.5, Mark.FIRST_DELTA: 1.0, Mark.FIRST_AUDIBLE_WIRE: 2.0}
-    )
-    assert early.first_sound_ms == 1000
+    assert record.started_unix_s == pytest.approx(50.97)
+    assert [stage.name for stage in client_stages(record)] == [
+        *("end of turn", "agent", "first words", "turn to speak", "silence before the sound")
+    ]
+    assert all(stage.ms >= 0 for stage in client_stages(record))
+    assert server_stages(record) == []
+    line = json.loads(record.to_json())
+    assert line["prepared_ms"] == {
+        "text_in": -970.0,
+        "first_delta": -870.0,
+        "received": -770.0,
+        "first_pcm": -820.0,
+    }
+    assert UtteranceRecord.from_json(json.dumps(line)).first_sound_ms == pytest.approx(30)
+    assert "prepared_ms" not in UtteranceRecord().to_json()
+
+
+async def test_text_that_comes_after_the_release_counts_from_its_first_delta() -> None:
+    record = UtteranceRecord()
+    record.mark(Mark.TEXT_IN, 1.0)
+    record.release(1.5)
+    record.mark(Mark.FIRST_DELTA, 1.6)
+    record.mark(Mark.FIRST_AUDIBLE_WIRE, 2.0)
+    assert record.first_sound_ms == pytest.approx(400)
 
 
 async def test_one_that_is_released_before_its_sound_is_there_is_one_like_any_other() -> None:
