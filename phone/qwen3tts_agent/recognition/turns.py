@@ -44,7 +44,7 @@ def _unspaced(char: str) -> bool:
 
 log = logging.getLogger(__name__)
 
-MIN_NEW_AUDIO_S = 0.3
+MIN_NEW_AUDIO_S = 0.15
 """New audio before the next partial text in a pause."""
 PARTIAL_RETRY_S = 0.06
 """New audio before a partial text is attempted again that had to give way to other work."""

@@ -20,6 +20,7 @@ from qwen3tts_wire.whisper.guards import (
     UnknownLanguage,
     codes_of,
     token_limit,
+    usual_tokens,
     without_repeated_words,
     without_repetition,
 )
@@ -42,6 +43,8 @@ SPARE_S = 2.0
 of recorded prompts' words are wrong instead of 3 %."""
 FRAMES_S = 100
 """Feature frames a second."""
+UNCOUNTED_TOKENS = 2
+"""Tokens by which CTranslate2's result is shorter than its limit."""
 FLOOR = 2.0
 """Dynamic range of Whisper's features below the loudest."""
 DTYPES = ("auto", "int8", "float32", "float16", "bfloat16", "int8_float16")
@@ -195,21 +198,33 @@ class WhisperModel:
             language = self._language(encoded)
             prompt.append(self._languages[language])
         prompt += self._after
-        most = min(len(prompt) + token_limit(seconds), self._model.max_length)
+        usual, most = usual_tokens(seconds), token_limit(seconds)
+        tokens, text, result = self._decode(encoded, prompt, seconds, usual)
+        # Unfinished, and no repetition: speech or a script with many tokens.
+        if len(tokens) >= usual - UNCOUNTED_TOKENS and text == self._text(tokens):
+            tokens, text, result = self._decode(encoded, prompt, seconds, most)
+        count = len(tokens)
+        logprob = float(result.scores[0]) * count / (count + 1)  # the end counts, as in openai's
+        return Decoding(text, language, logprob, float(result.no_speech_prob))
+
+    def _decode(
+        self, encoded: Any, prompt: list[int], seconds: float, most: int
+    ) -> tuple[list[int], str, Any]:
+        """Return the tokens, at most ``most``, their text without repetition, and all."""
         (result,) = self._model.model.generate(
             encoded,
             [prompt],
             beam_size=1,
-            max_length=most,
+            max_length=min(len(prompt) + most, self._model.max_length),
             return_scores=True,
             return_no_speech_prob=True,
         )
-        tokens = without_repetition(result.sequences_ids[0])
-        text = self._model.hf_tokenizer.decode(tokens, skip_special_tokens=True).strip()
-        text = without_repeated_words(text, seconds)
-        count = len(result.sequences_ids[0])
-        logprob = float(result.scores[0]) * count / (count + 1)  # the end counts, as in openai's
-        return Decoding(text, language, logprob, float(result.no_speech_prob))
+        tokens = list(result.sequences_ids[0])
+        text = self._text(without_repetition(tokens))
+        return tokens, without_repeated_words(text, seconds), result
+
+    def _text(self, tokens: list[int]) -> str:
+        return str(self._model.hf_tokenizer.decode(tokens, skip_special_tokens=True)).strip()
 
     def recording(self, samples: NDArray[np.float32], language: str = "") -> Iterator[Segment]:
         """Yield segments of audio at 16 kHz, full scale 1, shape [n].

@@ -34,6 +34,7 @@ from qwen3tts_phone.detection.smart_turn import (
     window,
 )
 from qwen3tts_phone.detection.speech_detection import SpeechDetection
+from tests.agent.recognition.real_whisper import said
 from tests.clients.install import CLIENTS
 from tests.conftest import leave_out, require_package
 from tests.fakes import settle
@@ -356,10 +357,24 @@ def test_the_features_are_the_vendors(vendor: Path) -> None:
         np.testing.assert_allclose(log_mel(sound), theirs, atol=1e-5)
 
 
-async def test_the_real_network_answers(vendor: Path) -> None:
+async def test_the_real_network_tells_a_question_from_a_hesitation(vendor: Path) -> None:
     require_package("onnxruntime", "pip install onnxruntime")
-    smart = SmartTurn(vendor / "data" / NAME)
+    smart = SmartTurn(vendor / "data" / NAME, late_s=60)
     await smart.warm()
-    answer = await smart.finished(so_far(int16(a_sound(2.0, 8000))))
-    assert answer is not None
-    assert 0.0 < answer < 1.0
+    texts = (
+        "What time do you open tomorrow?",
+        "I would like to book a table for, um",
+        "My name is, uh",
+    )
+    answers = []
+    for speech in await said(*texts):
+        voiced = np.flatnonzero(np.abs(speech) > 300)
+        spoken = speech[: voiced[-1] + 1]
+        silence = np.zeros(round(0.15 * RATE_HZ), np.int16)
+        answers.append(await smart.finished(so_far(np.concatenate((spoken, silence)), RATE_HZ)))
+    low, _ = smart.thresholds
+    question, *hesitations = answers
+    assert question is not None
+    assert question > 0.5
+    assert all(each is not None and each < low for each in hesitations)
+    assert smart.check() > 0

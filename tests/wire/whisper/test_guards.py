@@ -18,6 +18,7 @@ from qwen3tts_wire.whisper.guards import (
     repeated_tail,
     silent,
     token_limit,
+    usual_tokens,
     without_repeated_words,
     without_repetition,
 )
@@ -134,6 +135,7 @@ def test_any_text_stays_or_loses_what_only_repeats(text: str, twice: bool, secon
 def test_a_long_turn_may_have_more_tokens() -> None:
     assert token_limit(0.0) >= 8
     assert token_limit(30.0) > token_limit(1.0) > token_limit(0.0)
+    assert all(8 <= usual_tokens(s) < token_limit(s) for s in (0.0, 0.1, 3.0, 12.0, 30.0))
 
 
 def test_what_was_heard_is_in_no_repr() -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from qwen3tts_wire.whisper import models
-from qwen3tts_wire.whisper.guards import UnknownLanguage
+from qwen3tts_wire.whisper.guards import UnknownLanguage, token_limit, usual_tokens
 from qwen3tts_wire.whisper.model import LEAST_WINDOW_S, RATE_HZ, WINDOW_S, WhisperModel, window_s
 from qwen3tts_wire.whisper.models import ModelMissing
 from tests.agent.recognition.real_whisper import Samples, real_whisper, said
@@ -163,6 +164,59 @@ def test_an_encoder_that_takes_no_window_has_its_error(monkeypatch: pytest.Monke
     model = WhisperModel(loaded, models.FoundModel("tiny.en", Path("x"), ""), (), {})
     with pytest.raises(RuntimeError, match="no memory"):
         model._encode(np.zeros(RATE_HZ, np.int16))
+
+
+class Writer:
+    """Writes the words that it is made with, as many as it may."""
+
+    supported_languages = ("en",)
+    max_length = 448
+
+    def __init__(self, words: list[str]) -> None:
+        self.words = words
+        self.limits: list[int] = []
+        self.model = self
+        self.hf_tokenizer = self
+        self.is_multilingual = False
+
+    def token_to_id(self, name: str) -> int:
+        return 0
+
+    def feature_extractor(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
+        return OldEncoder.feature_extractor(sound)
+
+    def encode(self, features: NDArray[np.float32]) -> str:
+        return "encoded"
+
+    def generate(self, encoded: str, prompts: list[list[int]], **options: Any) -> list[Any]:
+        limit = options["max_length"] - len(prompts[0])
+        self.limits.append(limit)
+        found = self.words[: limit - 2]  # as CTranslate2 counts
+        ids = [self.words.index(word) for word in found]
+        return [SimpleNamespace(sequences_ids=[ids], scores=[-0.1], no_speech_prob=0.0)]
+
+    def decode(self, tokens: list[int], *, skip_special_tokens: bool) -> str:
+        return " ".join(self.words[token] for token in tokens)
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "passes"),
+    [
+        (["yes"] * 3, "yes yes yes", 1),
+        ([f"word{number}" for number in range(35)], None, 2),  # fast, and nothing repeats
+        (["no", "entry", "matches", "your", "search"] * 20, "no entry matches your search", 1),
+        (["well"] + ["you", "know"] * 40, "well you know", 1),
+    ],
+)
+def test_a_text_that_repeats_without_end_is_stopped_early(
+    words: list[str], text: str | None, passes: int
+) -> None:
+    writer: Any = Writer(words)
+    model = WhisperModel(writer, models.FoundModel("tiny.en", Path("x"), ""), ("en",), {})
+    answer = model.hear(np.zeros(2 * RATE_HZ, np.int16))
+    assert answer is not None
+    assert answer.text == (" ".join(words) if text is None else text)
+    assert writer.limits == [usual_tokens(2.0), token_limit(2.0)][:passes]
 
 
 class Multilingual:
