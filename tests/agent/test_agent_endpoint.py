@@ -113,6 +113,29 @@ async def test_an_endpoint_that_fails_is_told_and_the_call_goes_on(
         await session.end()
 
 
+async def test_a_reply_prepared_over_http_is_used_or_its_connection_is_closed() -> None:
+    async with ChatEndpoint(Answer([Hangs()]), says("We open at nine.")) as endpoint:
+        session = await talking(endpoint)
+        session.call.onset()
+        session.call.pauses("I have a question")
+        first = await endpoint.asked(1)
+        session.call.goes_on()
+        await first.done.wait()
+        assert first.dropped, "a server with one slot is free for the next"
+        session.call.pauses("I have a question when do you open")
+        second = await endpoint.asked(2)
+        assert second.said == [("user", "I have a question when do you open")]
+        await until(lambda: session.call.client.contexts and session.call.client.contexts[0].ended)
+        assert session.call.sink.log == []
+        session.call.decided()
+        session.call.words("I have a question: when do you open?")
+        record = await session.turns.of(1)
+        assert record.heard == "We open at nine."
+        assert (record.requests, record.guesses, record.guess_used) == (2, 2, True)
+        assert len(endpoint.requests) == 2
+        await session.end()
+
+
 async def test_a_request_that_failed_before_its_first_word_is_made_once_more() -> None:
     async with ChatEndpoint(Answer(status=503), says("Fine.")) as endpoint:
         session = await talking(endpoint)

@@ -25,10 +25,15 @@ from qwen3tts_cli.calls.phone import check_target
 from qwen3tts_cli.calls.text import DEFAULT_PROMPT, TextSource
 from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_cli.main import run
-from qwen3tts_cli.options.listening import Detector, ListenOptions, Overlap
+from qwen3tts_cli.options.listening import Detector, ListenOptions, Overlap, Preset
 from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_phone.detection.events import MissingDetector
-from qwen3tts_phone.detection.settings import DETECTORS, ListenSettings
+from qwen3tts_phone.detection.settings import (
+    DETECTORS,
+    PRESETS,
+    ListenSettings,
+    listen_preset,
+)
 from qwen3tts_wire.errors import BadRequest
 from qwen3tts_wire.whisper import models
 from qwen3tts_wire.whisper.models import FoundModel
@@ -39,6 +44,18 @@ MODEL = TextSource(chat=ChatSettings("http://model.test/v1", api_key="sk-1"), sy
 
 def test_every_detector_can_be_named() -> None:
     assert {each.value for each in Detector} == set(DETECTORS)
+
+
+def test_a_preset_sets_the_figures_and_single_ones_override_it() -> None:
+    assert {each.value for each in Preset} == set(PRESETS)
+    patient = ListenOptions(stt="whisper", listen_preset=Preset.PATIENT)
+    assert patient.settings() == listen_preset("patient")
+    single = ListenOptions(
+        stt="whisper", listen_preset=Preset.MENU, pause_ms=500, adaptive_pause=False
+    )
+    assert single.settings() == listen_preset("menu", pause_ms=500, adaptive_pause=False)
+    with pytest.raises(typer.BadParameter, match="--listen-preset"):
+        ListenOptions(listen_preset=Preset.MENU).check()
 
 
 def test_nobody_listens_unless_that_is_asked_for() -> None:
@@ -149,6 +166,7 @@ def test_overlaps_are_answered_as_asked_for(overlap: str) -> None:
         ({"stt": "whisper", "smart_turn": " "}, "--smart-turn is empty"),
         ({"greeting": "Hello."}, "--greeting: needs an agent"),
         ({"filler": "Hm."}, "--filler: needs an agent"),
+        ({"preemptive": True}, "--preemptive: needs an agent"),
         ({"conversation_log": Path("x")}, "--conversation-log: needs an agent"),
         ({"transcript": True}, "--transcript: needs an agent"),
         ({"stt": " "}, "--stt is empty"),
@@ -185,12 +203,14 @@ def test_the_agent_is_as_the_options_say(tmp_path: Path) -> None:
         pause_ms=400,
         greeting="Bakery Miller, good morning!",
         filler="One moment, please.",
+        preemptive=False,
         conversation_log=tmp_path / "talks.jsonl",
     )
     plan = CallPlan(listening=listening, transfer="sip:200@pbx.test", max_seconds=90)
     agent = make_agent(MODEL, plan)
     assert agent.settings.greeting_prompt == ""
     assert agent.settings.filler == ("One moment, please.",)
+    assert agent.settings.preemptive == "off"
     assert agent.settings.transfers == {TRANSFER_NAME: "sip:200@pbx.test"}
     assert agent.settings.max_minutes == 1.5
     assert agent.settings.hang_up_tool

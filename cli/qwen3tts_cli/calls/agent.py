@@ -143,6 +143,8 @@ def agent_settings(words: TextSource, plan: CallPlan) -> AgentSettings:
         changes["greeting_prompt"] = words.prompt
     if listening.filler is not None:
         changes["filler"] = (listening.filler,)
+    if listening.preemptive is not None:
+        changes["preemptive"] = "auto" if listening.preemptive else "off"
     if plan.max_seconds is not None:
         changes["max_minutes"] = plan.max_seconds / 60
     if plan.transfer is not None:
@@ -163,6 +165,8 @@ def print_turn(_: object, turn: TurnRecord, *, words: bool) -> None:
     details = []
     if turn.kind == "caller" and (wait := turn.ms("first_audible")) is not None:
         details.append(f"heard {wait:.0f} ms after the caller's last word")
+    if turn.guess_used:
+        details.append("prepared in the caller's pause")
     if turn.interrupted:
         details.append("interrupted by the caller")
     more = f": {', '.join(details)}" if details else ""

@@ -27,6 +27,12 @@ class Detector(StrEnum):
     LEVEL = "level"
 
 
+class Preset(StrEnum):
+    MENU = "menu"
+    TALK = "talk"
+    PATIENT = "patient"
+
+
 class Overlap(StrEnum):
     DUCK = "duck"
     STOP = "stop"
@@ -86,6 +92,30 @@ class ListenOptions:
             rich_help_panel=LISTENING,
         ),
     ] = None
+    listen_preset: Annotated[
+        Preset | None,
+        typer.Option(
+            "--listen-preset",
+            help=(
+                "Figures of the ends of turns: [bold]menu[/bold] for short answers and numbers,"
+                " [bold]talk[/bold] (default), [bold]patient[/bold] for callers who think or"
+                " dictate. Other options override it."
+            ),
+            rich_help_panel=LISTENING,
+        ),
+    ] = None
+    adaptive_pause: Annotated[
+        bool | None,
+        typer.Option(
+            "--adaptive-pause/--fixed-pause",
+            help=(
+                "Whether words, melody and the agent's question choose the pause that ends a"
+                " turn. Default: on."
+            ),
+            show_default=False,
+            rich_help_panel=LISTENING,
+        ),
+    ] = None
     pause_ms: Annotated[
         int | None,
         typer.Option(
@@ -142,6 +172,18 @@ class ListenOptions:
             rich_help_panel=AGENT,
         ),
     ] = None
+    preemptive: Annotated[
+        bool | None,
+        typer.Option(
+            "--preemptive/--no-preemptive",
+            help=(
+                "Whether the reply is prepared while the caller's pause lasts. Default: on;"
+                " off saves requests to the model."
+            ),
+            show_default=False,
+            rich_help_panel=AGENT,
+        ),
+    ] = None
     conversation_log: Annotated[
         Path | None,
         typer.Option(
@@ -183,6 +225,7 @@ class ListenOptions:
             agents = {
                 "--greeting": self.greeting is not None,
                 "--filler": self.filler is not None,
+                "--preemptive": self.preemptive is not None,
                 "--conversation-log": self.conversation_log is not None,
                 "--transcript": self.transcript,
             }
@@ -194,6 +237,8 @@ class ListenOptions:
             listened = {
                 "--vad": self.vad,
                 "--onset-ms": self.onset_ms,
+                "--listen-preset": self.listen_preset,
+                "--adaptive-pause": self.adaptive_pause,
                 "--pause-ms": self.pause_ms,
                 "--smart-turn": self.smart_turn,
                 "--overlap": self.overlap,
@@ -220,9 +265,10 @@ class ListenOptions:
 
     def settings(self) -> ListenSettings:
         with require_extra("phone"):
-            from qwen3tts_phone.detection.settings import ListenSettings
+            from qwen3tts_phone.detection.settings import listen_preset
 
-        plain = ListenSettings()
+        preset = (self.listen_preset or Preset.TALK).value
+        plain = listen_preset(preset)
         changes: dict[str, Any] = {"barge_in": self.listens}
         if self.vad is not None:
             changes["detector"] = self.vad.value
@@ -233,11 +279,13 @@ class ListenOptions:
             changes["pause_ms"] = self.pause_ms
             changes["notice_ms"] = min(plain.notice_ms, self.pause_ms)
             changes["longest_pause_ms"] = max(plain.longest_pause_ms, self.pause_ms)
+        if self.adaptive_pause is not None:
+            changes["adaptive_pause"] = self.adaptive_pause
         if self.smart_turn is not None:
             changes["smart_turn"] = self.smart_turn
         if self.overlap is not None:
             changes["overlap"] = self.overlap.value
         try:
-            return ListenSettings(**changes)
+            return listen_preset(preset, **changes)
         except ValueError as error:
             raise typer.BadParameter(f"{error}.") from error
