@@ -23,7 +23,8 @@ from qwen3tts_phone.streams.connection import (
     open_websocket,
 )
 from qwen3tts_phone.streams.settings import StreamSettings
-from qwen3tts_rehearsal.carrier_end import DIALECTS, FRAME_SAMPLES, RATE_HZ, CarrierEnd
+from qwen3tts_rehearsal.carrier_dialects import DIALECTS, FRAME_SAMPLES, RATE_HZ
+from qwen3tts_rehearsal.carrier_end import CarrierEnd
 from qwen3tts_rehearsal.lines import FRAME_S, CallEnd, Party
 from qwen3tts_rehearsal.scenario import LineSettings
 from qwen3tts_wire.errors import BadRequest
@@ -151,7 +152,7 @@ class CarrierLine:
     The handshake is signed where the carrier signs it and the key is in the environment
     (`SIGNED_WITH`).
 
-    Raises BadRequest: an unknown carrier, or an address that is none of a WebSocket.
+    Raises BadRequest: an unknown carrier, or no address of a WebSocket.
     """
 
     def __init__(

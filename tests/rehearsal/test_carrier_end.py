@@ -22,7 +22,8 @@ from qwen3tts_phone.streams.carriers.adapter import (
     StreamStopped,
 )
 from qwen3tts_phone.streams.carriers.asterisk import ChanWebSocketAdapter
-from qwen3tts_rehearsal.carrier_end import DIALECTS, FRAME_SAMPLES, CarrierEnd, PlayoutQueue
+from qwen3tts_rehearsal.carrier_dialects import DIALECTS, FRAME_SAMPLES
+from qwen3tts_rehearsal.carrier_end import CarrierEnd, PlayoutQueue
 from tests.streams.carrier_fixtures import adapter_of, script
 
 DOCUMENTED = tuple(line for line in DIALECTS if line != "asterisk")

@@ -22,7 +22,8 @@ from qwen3tts_phone.streams.carriers.http import CarrierRequest
 from qwen3tts_phone.streams.carriers.twilio import TwilioSignature
 from qwen3tts_phone.streams.server import Streams
 from qwen3tts_phone.streams.settings import StreamSettings
-from qwen3tts_rehearsal.carrier_end import DIALECTS, FRAME_SAMPLES, CarrierEnd
+from qwen3tts_rehearsal.carrier_dialects import DIALECTS, FRAME_SAMPLES
+from qwen3tts_rehearsal.carrier_end import CarrierEnd
 from qwen3tts_rehearsal.carrier_line import (
     CarrierCall,
     CarrierLine,

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from qwen3tts_cli.latency.html.markup import content_policy, count, plural, script_json, text
+from qwen3tts_cli.output.markup import content_policy, count, plural, script_json, text
 from qwen3tts_cli.output.writable import whole_file
 from qwen3tts_cli.rehearsal_page.calls import call_data, scenario_rows, verdict_names
 from qwen3tts_cli.rehearsal_page.sound import (

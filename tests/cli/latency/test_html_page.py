@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from qwen3tts_cli.latency.columns import Columns, columns_of
 from qwen3tts_cli.latency.html import PlotlyMissing, write_page
-from qwen3tts_cli.latency.html.markup import script_json, text
 from qwen3tts_cli.latency.html.page import page
 from qwen3tts_cli.latency.reading import find_logs, read_columns
 from qwen3tts_cli.latency.tables import percentile
+from qwen3tts_cli.output.markup import script_json, text
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from tests.cli.latency.pages import HOSTILE, Read, hostile_records, made, read
 from tests.cli.latency.synthetic import Made, made_log

@@ -16,8 +16,8 @@ from qwen3tts_cli.latency.html.breakdown import (
     parts,
     timeline,
 )
-from qwen3tts_cli.latency.html.markup import count, ms, number, plural, signed
 from qwen3tts_cli.latency.tables import percentile, stated
+from qwen3tts_cli.output.markup import count, ms, number, plural, signed
 from qwen3tts_speech.latency import Mark, UtteranceRecord
 from tests.cli.latency.pages import Read, made
 

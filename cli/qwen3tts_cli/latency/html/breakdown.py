@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from qwen3tts_cli.latency.columns import Columns, Floats, NameColumn
-from qwen3tts_cli.latency.html.markup import count, number, text
 from qwen3tts_cli.latency.tables import MIN_VALUES, RowNumbers, percentile, stated
+from qwen3tts_cli.output.markup import count, number, text
 
 MOST_ROWS: Final = 15
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from qwen3tts_cli.latency.bootstrap import Verdict
 from qwen3tts_cli.latency.comparison import ComparedQuantity, Comparison, RowKind, notes_of, word
-from qwen3tts_cli.latency.html.markup import NOTHING, ms, number, plural, signed, text
 from qwen3tts_cli.latency.stages import FIRST_SOUND, WAIT
+from qwen3tts_cli.output.markup import NOTHING, ms, number, plural, signed, text
 
 _CLASSES: Final = {
     Verdict.BETTER: "better",

@@ -17,8 +17,8 @@ from qwen3tts_cli.latency.html import breakdown, figures, sections
 from qwen3tts_cli.latency.html import comparison as before_after
 from qwen3tts_cli.latency.html.breakdown import MOST_POINTS, Timeline, timeline
 from qwen3tts_cli.latency.html.chosen import ChosenUtterances, choose
-from qwen3tts_cli.latency.html.markup import content_policy, count, plural, script_json, text
 from qwen3tts_cli.latency.tables import headline_values
+from qwen3tts_cli.output.markup import content_policy, count, plural, script_json, text
 from qwen3tts_cli.output.writable import whole_file
 from qwen3tts_speech.latency import Mark
 

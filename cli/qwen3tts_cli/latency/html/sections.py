@@ -12,7 +12,6 @@ import numpy as np
 from qwen3tts_cli.latency.columns import Columns
 from qwen3tts_cli.latency.hops import BEGINNINGS, SIDES, Hop, Hops, MeanPath
 from qwen3tts_cli.latency.html.breakdown import LATEST_S, plotly_time
-from qwen3tts_cli.latency.html.markup import NOTHING, count, ms, number, plural, text
 from qwen3tts_cli.latency.stages import FIRST_SOUND, GREETING, OF_SERVER, WAIT
 from qwen3tts_cli.latency.tables import (
     MIN_VALUES,
@@ -23,6 +22,7 @@ from qwen3tts_cli.latency.tables import (
     row,
     summary,
 )
+from qwen3tts_cli.output.markup import NOTHING, count, ms, number, plural, text
 from qwen3tts_speech.latency import Mark
 
 BEFORE: Final = ", before"
