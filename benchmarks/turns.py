@@ -42,6 +42,7 @@ from qwen3tts_phone.detection.settings import DETECTORS, DetectorName, ListenSet
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_speech.latency import read_log
 from tests.agent.endpoint import ChatEndpoint
+from tests.agent.test_prepared_property import runs
 
 Sound = NDArray[np.float64]
 LEVELS_DBFS = (-16.0, -22.0, -28.0, -34.0)
@@ -54,6 +55,8 @@ MOST_S = 60.0
 """Timeout of every stage of a turn."""
 
 
+RUNS, QUICK_RUNS = 10_000, 200
+"""Random calls of the property test."""
 AT_ONCE = 4
 """Calls under way at a time."""
 
@@ -168,6 +171,21 @@ async def at_once(talks: Sequence[Coroutine[Any, Any, Talked]], bench: Bench) ->
                 return None
 
     return [each for each in await asyncio.gather(*map(one, talks)) if each is not None]
+
+
+def judge_guesses(bench: Bench) -> None:
+    """Random calls with guesses, without sound: what a dropped one leaves."""
+    outcome = runs(range(QUICK_RUNS if bench.quick else RUNS))
+    bench.table(
+        "random calls in which replies are prepared",
+        ["calls", "used", "dropped", "tools that ran", "of dropped guesses", "other faults"],
+        [
+            [
+                *(outcome.runs, outcome.used, outcome.dropped, outcome.tools),
+                *(outcome.tools_of_dropped, len(outcome.faults)),
+            ]
+        ],
+    )
 
 
 async def measure(bench: Bench) -> tuple[Seen, dict[float, Seen]]:
@@ -356,7 +374,9 @@ def main() -> None:
     parser.add_argument("--vad", choices=DETECTORS, default=ListenSettings().detector)
     parser.add_argument("--preemptive", choices=("auto", "off"), default="auto")
     bench = Bench("turns", str(__doc__), parser)
-    report(bench, *asyncio.run(measure(bench)))
+    measured = asyncio.run(measure(bench))
+    judge_guesses(bench)
+    report(bench, *measured)
 
 
 if __name__ == "__main__":

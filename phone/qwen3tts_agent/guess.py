@@ -14,6 +14,8 @@ from typing import Final
 from qwen3tts_agent.chat.messages import ChatMessage
 from qwen3tts_agent.settings import AgentSettings
 
+_SPOKEN: Final = "%‰&#@*/§"
+"""Punctuation by Unicode that stands for words."""
 MIN_SPEECH_S: Final = 0.5
 """Voiced seconds of a turn whose words are guessed: shorter ones are often noise."""
 
@@ -37,7 +39,7 @@ def _bare(word: str) -> str:
 
 
 def _punctuation(char: str) -> bool:
-    return unicodedata.category(char).startswith(("P", "C"))
+    return char not in _SPOKEN and unicodedata.category(char).startswith(("P", "C"))
 
 
 def same_prompt(one: Sequence[ChatMessage], other: Sequence[ChatMessage]) -> bool:

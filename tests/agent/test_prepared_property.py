@@ -23,6 +23,7 @@ from qwen3tts_agent.chat.messages import (
     ToolCall,
     ToolSpec,
 )
+from qwen3tts_agent.guess import same_words
 from qwen3tts_agent.reply import Reply
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import tool
@@ -286,6 +287,7 @@ async def run(seed: int, outcome: Outcome) -> None:
             *(f"{each.heard} {each.unsaid}" for each in conversation.turns),
             conversation.unsaid,
             *(each.text or "" for each in kept.records),
+            *(each.written for each in ours),
         ]
     ).split()
     for number, word in model.written:
@@ -297,6 +299,10 @@ async def run(seed: int, outcome: Outcome) -> None:
     heard = Counter(" ".join(each.heard for each in conversation.turns).split())
     for _, word in model.written:
         check(heard[word] <= 1, f"{word} was said twice")
+    asked = [same_words(messages[-1].content) for messages in model.messages]
+    for each in conversation.turns:
+        words = same_words(each.text)
+        check(not each.guess_used or any(one.endswith(words) for one in asked), "other words")
     texts = [each.text for each in conversation.history.entries if not each.ours]
     texts = [each for each in texts if not each.startswith("[")]
     check(Counter(texts) == Counter(caller.turns), f"the caller said {caller.turns}, not {texts}")
