@@ -77,6 +77,12 @@ class History:
     def heard(self) -> str:
         return _joined(entry.heard or "" for entry in self.entries if entry.ours)
 
+    @property
+    def last_said(self) -> str:
+        """Return the text of ours that came last, as far as it is known."""
+        texts = (entry.text for entry in reversed(self.entries) if entry.ours)
+        return next((text for text in texts if text.strip()), "")
+
     def messages(
         self, most_chars: int | None = None, *, tentative: str | None = None
     ) -> list[ChatMessage]:

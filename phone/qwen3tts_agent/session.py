@@ -198,14 +198,15 @@ class AgentSession:
     def _on_event(self, event: ListenEvent) -> None:
         if isinstance(event, OnsetHeard | SpeechResumed | SpeechPaused):
             prepare(self._context.source)
+            self._prepared.spoke(event)
         if isinstance(event, WordsGuessed):
             if self._may_prepare:
                 self._prepared.guessed(event)
             return
         if isinstance(event, OverlapEnded) and self._reply is not None:
             self._reply.record.overlaps.append(OverlapRecord.of(event))
-        if isinstance(event, SpeechResumed):
-            self._prepared.resumed()
+        if isinstance(event, OnsetHeard):
+            self._listening.expect(self._context.history.last_said)
         if isinstance(event, OnsetHeard | SpeechResumed):
             self._caller_speaks = True
         elif isinstance(event, TurnEnded):

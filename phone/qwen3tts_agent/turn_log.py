@@ -42,7 +42,7 @@ class TurnLog:
         if turn is None:
             record.mark("turn_end", now)
             return record
-        record.text, record.why = turn_text(turn), turn.why
+        record.text, record.why, record.rule = turn_text(turn), turn.why, turn.rule
         record.barge_in, record.language = turn.barge_in, turn.language
         record.mark("caller_end", turn.ended_at)
         record.mark("turn_end", turn.decided_at)

@@ -74,6 +74,8 @@ class TurnRecord:
     """Text of the caller, or ``[keys: 12]``."""
     why: str = ""
     """Reason for the end of the caller's turn, as `Turn.why`."""
+    rule: str = ""
+    """Rule that set the pause which ended it, as `Turn.rule`; empty = the settings' pause."""
     barge_in: bool = False
     """True if the caller's speech interrupted the reply before."""
     language: str = ""
@@ -134,6 +136,7 @@ class TurnRecord:
             "turn": self.number,
             "kind": self.kind,
             "why": self.why,
+            "rule": self.rule,
             "barge_in": self.barge_in,
             "started_unix_s": round(self.started_unix_s, 3),
             "ms": {

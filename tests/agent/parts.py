@@ -124,6 +124,7 @@ class ScriptedListening:
         self.caller_speaking = False
         self.overlaps = SimpleNamespace(more_follows=lambda: False)
         self.error: SpeechError | None = None
+        self.expected: list[str] = []
         self._turns: asyncio.Queue[Turn | None] = asyncio.Queue()
 
     async def __aiter__(self) -> AsyncIterator[Turn]:
@@ -139,6 +140,9 @@ class ScriptedListening:
 
     def put(self, turn: Turn) -> None:
         self._turns.put_nowait(turn)
+
+    def expect(self, said: str) -> None:
+        self.expected.append(said)
 
     def tell(self, event: ListenEvent) -> None:
         if self.on_event is not None:
@@ -202,8 +206,10 @@ class ScriptedCall(Call):
         self.listening.caller_speaking = True
         if self.speaking and self.listening.settings.barge_in:
             self._stopped = tuple(self.interrupt())
+        self._onset_at = now
         self.listening.tell(OnsetHeard(now, now))
 
+    _onset_at = 0.0
     _stopped: tuple[Any, ...] = ()
 
     def decided(self, why: str = "pause") -> None:
@@ -216,7 +222,7 @@ class ScriptedCall(Call):
     def pauses(self, guess: str, speech_s: float = 1.0) -> None:
         """The caller pauses in the turn, and what they have said so far is understood."""
         now = self.time.now()
-        self.listening.tell(SpeechPaused(now, now - 0.2))
+        self.listening.tell(SpeechPaused(now, self._onset_at + speech_s))
         self.guesses(guess, speech_s)
 
     def guesses(self, guess: str, speech_s: float = 1.0) -> None:

@@ -87,6 +87,19 @@ async def test_it_greets_listens_and_answers_and_the_model_is_told_what_was_hear
     assert conversation.ended == "the caller hung up"
 
 
+async def test_the_agents_last_words_and_the_rule_of_a_pause_go_between_listening_and_record() -> (
+    None
+):
+    model = Model("What is your nine-digit number?", "Thank you.")
+    session = await started(model, greeting="Hello.")
+    await session.call.says("Hi.")
+    await session.call.says("123 456 789", rule="digits_complete")
+    assert session.call.listening.expected == ["Hello.", "What is your nine-digit number?"]
+    conversation = await session.end()
+    assert [record.rule for record in conversation.turns] == ["", "", "digits_complete"]
+    assert '"rule":"digits_complete"' in conversation.turns[-1].to_json("c1")
+
+
 async def test_the_first_clause_is_spoken_while_the_model_writes_on() -> None:
     model = Model("Sure, |let me see.")
     session = await started(model)

@@ -33,6 +33,8 @@ MAX_EXPECTED_CHARS: Final = 1000
 """End of the agent's words that is kept."""
 KEPT_PAUSES: Final = 12
 """The caller's latest pauses within turns that count."""
+LEAST_PAUSES: Final = 2
+"""Of one pause nothing follows."""
 OWN_FACTOR: Final = 1.15
 """A pause is waited for this much longer than the caller's own..."""
 OWN_MOST_MS: Final = 1000
@@ -188,7 +190,7 @@ class AdaptivePause:
             chosen, name = chosen * SLOW_FACTOR, f"{name}:slow"
         if cues.speech_s >= LONG_TURN_S:
             chosen, name = chosen * LONG_FACTOR, f"{name}:long"
-        if self._own:
+        if len(self._own) >= LEAST_PAUSES:
             pauses = sorted(self._own)
             usual = pauses[round(0.8 * (len(pauses) - 1))]
             own = min(OWN_MOST_MS, 1000 * usual * OWN_FACTOR)

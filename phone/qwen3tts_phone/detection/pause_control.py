@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 MAX_ASKED_S: Final = 30.0
 """Longest audio that a turn detector receives."""
-CUT_S: Final = 2.0
+CUT_S: Final = 1.0
 """Speech that begins so soon after a turn's end is the same turn's, had its pause been longer."""
 _EPSILON: Final = 1e-6
 
@@ -66,9 +66,11 @@ class PauseControl:
         self._asking: asyncio.Task[None] | None = None
         self._detector_failed = False
 
-    def progress(self) -> None:
+    def progress(self, agent_speaks: bool) -> None:
         """Read the pause of an open turn once, when it has lasted ``detector_ms``."""
         turns = self._turns
+        if agent_speaks:
+            self._ended = None  # what the caller says next is another turn
         if not turns.speaking or turns.silence_s + _EPSILON < self._after_s:
             return
         if self._read_at == turns.ended_at:
@@ -100,10 +102,6 @@ class PauseControl:
                 self._ended = event if event.why in ("pause", "detector") else None
             case _:
                 pass
-
-    def agent_audible(self) -> None:
-        """Note that the agent speaks: the next turn is another one."""
-        self._ended = None
 
     def close(self) -> None:
         if self._asking is not None:

@@ -20,12 +20,13 @@ from qwen3tts_settings.constraints import bounded, check_fields, matching
 
 DetectorName = Literal["silero", "webrtc", "level"]
 DETECTORS: tuple[DetectorName, ...] = get_args(DetectorName)
+NoiseMode = Literal["off", "auto", "on"]
+NOISE_MODES: tuple[NoiseMode, ...] = get_args(NoiseMode)
 OverlapMode = Literal["duck", "stop"]
 OVERLAPS: tuple[OverlapMode, ...] = get_args(OverlapMode)
 
 
-PresetName = Literal["menu", "talk", "patient"]
-PRESETS: Final[dict[PresetName, dict[str, Any]]] = {
+PRESETS: Final[dict[str, dict[str, Any]]] = {
     "menu": {
         "pause_ms": 400,
         "notice_ms": 150,
@@ -47,7 +48,7 @@ for conversation, ``patient`` for callers who think, search or dictate.
 """
 
 
-def listen_preset(name: PresetName, **changes: Any) -> ListenSettings:
+def listen_preset(name: str, **changes: Any) -> ListenSettings:
     """Return the settings of a preset with single figures of one's own. Raises ValueError.
 
     >>> listen_preset("patient", pause_ms=1000)
@@ -96,7 +97,7 @@ class ListenSettings:
     """Silence that ends the turn. Shorter answers faster and cuts more people off. 100 to 5000."""
     notice_ms: int = bounded(20, 5000, default=200)
     """Silence after which the recogniser begins to work; not above ``pause_ms``."""
-    adaptive_pause: bool = False
+    adaptive_pause: bool = True
     """Choose the pause, from ``min_pause_ms`` to ``max_pause_ms``, by the words so far, the melody
     of the last sound, the agent's question and the caller's own pauses. ``pause_ms`` holds until
     the words are there, and scales what is chosen. Off: ``pause_ms`` alone.
@@ -125,6 +126,10 @@ class ListenSettings:
     """Longest turn; it ends even in mid-word, and the next begins immediately. 1 to 600."""
     echo_guard: bool = True
     """Remove the echo of what we have sent before detection."""
+    noise_suppression: NoiseMode = "auto"
+    """Suppress noise and other voices, for the detector ``silero`` and for the recogniser: ``auto``
+    where the line is noisy (a clean line's samples are not changed), ``on`` always.
+    """
     quiet_s: float = bounded(0.0, 3600.0, default=0.0)
     """Silence of both caller and agent that is reported (`CallerQuiet`), once each time; 0 = never.
     """
@@ -148,6 +153,11 @@ class ListenSettings:
             raise ValueError(f"detector={self.detector!r} must be one of {', '.join(DETECTORS)}")
         if self.overlap not in OVERLAPS:
             raise ValueError(f"overlap={self.overlap!r} must be one of {', '.join(OVERLAPS)}")
+        if self.noise_suppression not in NOISE_MODES:
+            raise ValueError(
+                f"noise_suppression={self.noise_suppression!r} must be one of"
+                f" {', '.join(NOISE_MODES)}"
+            )
         check_fields(self)
         for field in fields(self):
             value = getattr(self, field.name)

@@ -113,7 +113,9 @@ class SpeechDetection:
         self._clock = call.clock
         self._core = SpeechDetectionCore(self.settings, self._clock.now())
         self._keys = KeyTurns(self.settings)
-        self._hearer = TurnTranscriber(recogniser, self._clock, self.settings.max_turn_s)
+        self._hearer = TurnTranscriber(
+            recogniser, self._clock, self.settings.max_turn_s, self.settings.noise_suppression
+        )
         self._hearer.on_guess = self._guessed
         self.overlaps = OverlapControl(
             call, self.settings, self._core.turns, self._hearer, self._silence, self._tell
@@ -228,7 +230,7 @@ class SpeechDetection:
         events = self._core.push(frame, self._sent.take(), now)
         self._hearer.push(frame)
         self._handle(events)
-        self._pauses.progress()
+        self._pauses.progress(self._call.speaking)
         self.overlaps.progress()
 
     async def _watch(self) -> None:
@@ -239,7 +241,7 @@ class SpeechDetection:
             now = self._clock.now()
             self._core.agent_speaking(self._call.speaking, now)
             self._handle(self._core.tick(now, self._sent.take()))
-            self._pauses.progress()
+            self._pauses.progress(self._call.speaking)
             self.overlaps.progress()
             if self._keys.complete or not self._core.speaking:
                 self._key_turn(self._keys.due(now))

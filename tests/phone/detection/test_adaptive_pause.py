@@ -115,6 +115,8 @@ def test_the_callers_own_pauses_are_waited_for() -> None:
     rules = AdaptivePause(ListenSettings(adaptive_pause=True))
     unclear = replace(SENTENCE, sound=UNCLEAR)
     before = rules.choose(unclear).pause_s
+    rules.note_pause(0.7)
+    assert rules.choose(unclear).pause_s == before, "of one pause nothing follows"
     for _ in range(3):
         rules.note_pause(0.7)
     after = rules.choose(unclear)
