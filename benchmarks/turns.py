@@ -69,7 +69,8 @@ class Bureau:
     ) -> None:
         self._callers = callers
         self._endpoint = endpoint
-        self._listen = ListenSettings(detector=detector)
+        # The same pause for all turns: endpointing.py measures the adaptive one.
+        self._listen = ListenSettings(detector=detector, adaptive_pause=False)
         self._settings = AgentSettings(quiet_s=0.0, preemptive=preemptive)
 
     @contextlib.asynccontextmanager
