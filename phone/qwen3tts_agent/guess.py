@@ -17,7 +17,9 @@ from qwen3tts_agent.settings import AgentSettings
 _SPOKEN: Final = "%‰&#@*/§"
 """Punctuation by Unicode that stands for words."""
 MIN_SPEECH_S: Final = 0.5
-"""Voiced seconds of a turn whose words are guessed: shorter ones are often noise."""
+"""From the first to the last voiced sample of a turn that a reply is prepared to: shorter ones are
+often noise, or a "yes" whose reply differs by what follows it.
+"""
 
 
 def same_words(text: str) -> str:
@@ -64,7 +66,10 @@ class TurnGuesses:
     """True if a reply was prepared in this pause."""
 
     def may_prepare(self, settings: AgentSettings, speech_s: float) -> bool:
-        """Return whether a reply may be prepared: one a pause, and ``max_guesses`` a turn."""
+        """Return whether a reply may be prepared: one a pause, and ``max_guesses`` a turn.
+
+        ``speech_s``: from the first to the last voiced sample.
+        """
         enough = speech_s >= MIN_SPEECH_S and self.made < settings.max_guesses
         return enough and not self.asked
 

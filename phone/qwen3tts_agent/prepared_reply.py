@@ -10,7 +10,12 @@ from qwen3tts_agent.reply import Reply
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.turn_log import TurnLog
 from qwen3tts_agent.turn_record import TurnRecord
-from qwen3tts_phone.detection.events import WordsGuessed
+from qwen3tts_phone.detection.events import (
+    OnsetHeard,
+    SpeechPaused,
+    SpeechResumed,
+    WordsGuessed,
+)
 
 MakeReply = Callable[[str, TurnRecord], Reply]
 """Prepares a reply to a text of the caller's, with a record that is in no log."""
@@ -32,23 +37,31 @@ class PreparedReply:
         self._reply: Reply | None = None
         self._words = ""
         self._turn = TurnGuesses()
+        self._began_at = self._paused_at = 0.0
+        """First voiced sample of the turn, and the last before its pause."""
         self._closing: list[Reply] = []
         """Dropped ones, whose requests may not be closed yet."""
+
+    def spoke(self, event: OnsetHeard | SpeechPaused | SpeechResumed) -> None:
+        """Note that the caller's turn begins, pauses or goes on, which drops the reply."""
+        if isinstance(event, OnsetHeard):
+            self._began_at = event.began_at
+        elif isinstance(event, SpeechPaused):
+            self._paused_at = event.ended_at
+        else:
+            self.drop()
+            self._turn.resumed()
 
     def guessed(self, guess: WordsGuessed) -> None:
         """Prepare a reply to these words, or drop the one that is prepared to others."""
         words = same_words(guess.text)
         if self._reply is not None and words != self._words:
             self.drop()
-        if words and self._turn.may_prepare(self._settings, guess.speech_s):
+        speech_s = self._paused_at - self._began_at
+        if words and self._turn.may_prepare(self._settings, speech_s):
             self._turn.prepared()
             self._words = words
             self._reply = self._make(guess.text, TurnRecord(0, "caller"))
-
-    def resumed(self) -> None:
-        """Note that the caller goes on."""
-        self.drop()
-        self._turn.resumed()
 
     def over(self) -> None:
         """Note that no reply will follow this turn."""
