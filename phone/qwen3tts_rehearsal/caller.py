@@ -25,8 +25,8 @@ from qwen3tts_rehearsal.words import plain
 ONSET_WINDOWS = 2
 """Windows of speech in a row that are an onset of the agent: a click is none."""
 THRESHOLD = 0.5
-CHECK_AGAIN_S = 0.5
-"""New silence after which words are looked for again."""
+LEAVES_WITHIN_S = 2.0
+"""Longest time that sound waits in the line (keys and holds apart)."""
 
 
 class AgentActivity:
@@ -190,6 +190,8 @@ class ScriptedCaller:
         """Beginning of the caller's last turn."""
         self._after = answered_at
         """What the agent began to say before this was waited for already."""
+        self._said_at = answered_at
+        """When it had said the last of it."""
         self._step_at = answered_at
         """When the present action began."""
         self._over_at: float | None = None
@@ -219,7 +221,7 @@ class ScriptedCaller:
         piece = self._saying[: self._size]
         self._saying = self._saying[self._size :]
         if len(piece) and not len(self._saying):
-            self._step_at = at + FRAME_S
+            self._step_at = self._said_at = at + FRAME_S
         made = np.zeros(self._size, np.int32)
         made[: len(piece)] = piece
         if len(self._background):
@@ -288,19 +290,26 @@ class ScriptedCaller:
             case Await():
                 return self._await(action, at)
             case PressKeys(keys=keys):
-                self._busy = True
-                self.commands.append(Press(keys))
+                if self._is_heard(at):
+                    self._busy = True
+                    self.commands.append(Press(keys))
                 return False
             case HangUp():
-                self._busy = self._over = True
-                self._actions.popleft()
-                self.commands.append(EndCall())
+                if self._is_heard(at):
+                    self._busy = self._over = True
+                    self._actions.popleft()
+                    self.commands.append(EndCall())
                 return False
         self._advance(at)
         return not len(self._saying)
 
+    def _is_heard(self, at: float) -> bool:
+        """Return whether all that was said has left."""
+        left = not self.marks or self.sent_frames.total >= self.marks[-1].last
+        return left or at - self._said_at > LEAVES_WITHIN_S
+
     def _end(self, at: float) -> bool:
-        if not self._over:
+        if not self._over and self._is_heard(at):
             self._busy = True
             if self._persona:
                 self.commands.append(NextTurn(self._since))
@@ -348,6 +357,8 @@ class ScriptedCaller:
         if wait.until == "hang_up":
             return False
         began = agent.onset_at is not None and agent.onset_at > self._after
+        # What it said into the caller's turn, and broke off, is no answer.
+        began = began and (agent.voiced_at or 0.0) > self._said_at
         if wait.until == "speech" and not wait.words:
             over = began
         else:

@@ -199,5 +199,7 @@ def _waits(after: Sequence[tuple[int, Step]]) -> bool:
     """Return whether the step that follows waits for the agent to speak."""
     if not after:
         return False
-    wait = after[0][1].wait
-    return wait is not None and wait.until in ("quiet", "speech")
+    step = after[0][1]
+    if step.kind in ("barge_in", "backchannel"):
+        return True
+    return step.wait is not None and step.wait.until in ("quiet", "speech")

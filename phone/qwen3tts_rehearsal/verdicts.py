@@ -143,7 +143,8 @@ def responses(seen: Observation) -> list[Response]:
             continue
         following = [each for each in seen.turns[number + 1 :] if each.kind != "backchannel"]
         until = following[0].start_s if following else seen.duration_s
-        if turn in cut_offs(seen):
+        over = any(each.start_s < turn.end_s < each.end_s for each in seen.speech)
+        if over and turn in cut_offs(seen):
             found.append(Response(turn, 0.0))
             continue
         # What was being said when the caller barged in is no answer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 
 DIGITS: dict[str, dict[str, str]] = {
     language: {
@@ -32,6 +33,7 @@ TENS: dict[str, str] = {
 }
 REPEATED_WORDS = 4
 """Shortest sentence that counts as a repetition."""
+SAME_WORDS = 0.75
 _SENTENCE = re.compile("[.!?\u2026\u3002\uff01\uff1f]+\\s*")
 
 
@@ -92,13 +94,18 @@ def sentences(texts: Sequence[str]) -> list[str]:
 
 
 def repeated(texts: Sequence[str]) -> list[str]:
-    """Return the sentences that were said before, `REPEATED_WORDS` or longer, each time."""
-    seen: set[str] = set()
+    """Return the sentences that were said before, `REPEATED_WORDS` or longer, each time.
+
+    Two are the same where `SAME_WORDS` of their words are: a recogniser does not write the same
+    sound in the same words each time.
+    """
+    seen: list[list[str]] = []
     again = []
     for sentence in sentences(texts):
-        key = " ".join(canonical(sentence))
-        if len(key.split()) >= REPEATED_WORDS:
-            if key in seen:
-                again.append(sentence)
-            seen.add(key)
+        words = canonical(sentence)
+        if len(words) < REPEATED_WORDS:
+            continue
+        if any(SequenceMatcher(None, words, each).ratio() >= SAME_WORDS for each in seen):
+            again.append(sentence)
+        seen.append(words)
     return again

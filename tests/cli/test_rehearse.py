@@ -26,7 +26,7 @@ from tests.rehearsal.callers import LoudDetector, tone
 from tests.rehearsal.fake_line import FakeLine, HangsUp
 
 URI = "sip:agent@127.0.0.1:9"
-TALK = "steps: [{wait: {until: quiet, quiet_s: 0.3}}, {say: hello}, {wait: {limit_s: 2}}]\n"
+TALK = "steps: [{wait: {until: quiet, quiet_s: 0.3}}, {say: hello}, {wait: {limit_s: 5}}]\n"
 
 
 @pytest.fixture

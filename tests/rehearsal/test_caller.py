@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qwen3tts_phone.audio.frames import KeyPressed
+from qwen3tts_phone.audio.frames import KeyPressed, SentFrame
 from qwen3tts_rehearsal.caller import EndCall, FindWords, NextTurn, Press, ScriptedCaller
 from qwen3tts_rehearsal.scenario import Wait
 from qwen3tts_rehearsal.script import Await, HangUp, Pause, PressKeys, Say, SayOver
@@ -52,6 +52,25 @@ def test_an_interruption_begins_its_time_after_the_agents_first_sound() -> None:
     assert [*talk.spoken[0]] == pytest.approx([1.5, 2.0], abs=0.05)
     assert [mark.kind for mark in talk.caller.marks] == ["barge_in"]
     assert list(talk.caller.commands) == [EndCall()]
+
+
+def test_what_the_agent_said_into_a_turn_and_broke_off_is_no_answer() -> None:
+    talk = Talk(Say(utterance(3.0), True, 0), QUIET, HangUp(2))
+    talk.run(5.6, (1.0, 1.4), (3.6, 4.8))
+    assert not talk.caller.commands
+    talk.run(0.3)
+    assert list(talk.caller.commands) == [EndCall()]
+
+
+def test_the_call_is_not_ended_before_the_last_word_has_left() -> None:
+    talk = Talk(Say(utterance(0.5), False, 0), HangUp(1))
+    caller = talk.caller
+    for number in range(40):
+        caller.frame(ANSWERED_AT + number * 0.02)  # the line holds all of it
+    assert not caller.commands
+    caller.sent(SentFrame(utterance(0.5).samples, RATE_HZ, ANSWERED_AT + 0.6))
+    caller.frame(ANSWERED_AT + 0.82)
+    assert list(caller.commands) == [EndCall()]
 
 
 def test_an_agent_that_ends_before_the_interruption_is_interrupted_the_next_time() -> None:

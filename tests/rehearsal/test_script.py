@@ -74,6 +74,13 @@ async def test_only_what_is_followed_by_a_wait_for_speech_is_answered() -> None:
     assert made[1] == Pause(2.0, 1)
 
 
+@pytest.mark.parametrize("kind", ["barge_in", "backchannel"])
+async def test_what_is_talked_over_is_an_answer(kind: str) -> None:
+    made = await actions(f"  - say: a\n  - {kind}: {{say: b}}\n")
+    assert isinstance(made[0], Say)
+    assert made[0].answered
+
+
 async def test_what_is_said_over_the_agent_is_no_turn_of_its_own() -> None:
     made = await actions(
         "  - barge_in: {say: stop, after_s: 0.5}\n  - wait: quiet\n"

@@ -119,6 +119,8 @@ def test_interrupting_the_agent_is_no_cut_off() -> None:
 def test_a_cut_off_is_an_answer_without_a_wait() -> None:
     talk = seen(turn(1.0, 3.0), agent=((2.0, 5.0),))
     assert [each.wait_s for each in responses(talk)] == [0.0]
+    broken_off = seen(turn(1.0, 3.0), agent=((2.0, 2.2), (3.5, 5.0)))
+    assert [each.wait_s for each in responses(broken_off)] == [0.5]
 
 
 def test_a_silence_that_the_caller_ends_after_the_agent_is_the_callers() -> None:

@@ -50,3 +50,6 @@ def test_long_sentences_said_again_are_found_each_time() -> None:
     said = ["I did not get that.", "Sorry? I did not get that!", "I did not get that"]
     assert len(repeated(said)) == 2
     assert repeated(["Yes, please.", "Yes, please."]) == []
+    bread = "We have rye bread, spelt bread, and bread with walnuts."
+    assert len(repeated([bread, bread.replace("spelt", "smoked")])) == 1
+    assert repeated([bread, "We have a table for two, and a room for four."]) == []
