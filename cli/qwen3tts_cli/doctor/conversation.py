@@ -122,6 +122,8 @@ class RecognisedTurn:
     wait_s: float
     """From the end of the pause to the text."""
     text: str = field(repr=False)
+    ahead_s: float = 0.0
+    """From the text to the end of the pause, where it came before that."""
 
 
 async def recognise_turn(
@@ -129,7 +131,10 @@ async def recognise_turn(
 ) -> RecognisedTurn:
     """Feed a turn (8 kHz int16 [n]) and its pause in real time; raises SpeechError."""
     resampler = Resampler(RATE_HZ, recogniser.rate_hz) if recogniser.rate_hz != RATE_HZ else None
-    recognition = await recogniser.open()
+    from qwen3tts_agent.guess import same_words
+
+    texts: list[tuple[float, str]] = []
+    recognition = await recogniser.open(lambda text: texts.append((clock.now(), text.text)))
     began = clock.now()
     spoken_s = len(samples) / RATE_HZ
     pause = np.zeros(round(listen.pause_ms / 1000 * RATE_HZ), np.int16)
@@ -148,7 +153,10 @@ async def recognise_turn(
                 recognition.pause(began + spoken_s)
         ended = clock.now()
         transcript = await recognition.end_turn(began + spoken_s)
-        return RecognisedTurn(clock.now() - ended, transcript.text)
+        guessed = [at for at, text in texts if same_words(text) == same_words(transcript.text)]
+        noticed_at = began + spoken_s + listen.notice_ms / 1000
+        known = max(noticed_at, guessed[0]) if guessed else ended
+        return RecognisedTurn(clock.now() - ended, transcript.text, max(0.0, ended - known))
     finally:
         await recognition.close()
 
@@ -196,6 +204,7 @@ async def conversation_checks(parties: ConversationParts) -> AsyncIterator[Check
     from qwen3tts_wire.client import SpeechClient
 
     parts: dict[str, float] = {"pause": float(parties.listen.pause_ms)}
+    ahead_ms = 0.0
     async with AsyncExitStack() as stack:
         voice: VoiceSample | None = None
         try:
@@ -209,9 +218,10 @@ async def conversation_checks(parties: ConversationParts) -> AsyncIterator[Check
         if parties.listen.smart_turn:
             yield await turn_detector_check(parties.listen)
         if parties.stt != NONE:
-            check, wait_s = await _recogniser(parties, voice)
-            if wait_s is not None:
-                parts["recogniser"] = wait_s * 1000
+            check, heard = await _recogniser(parties, voice)
+            if heard is not None:
+                parts["recogniser"] = heard.wait_s * 1000
+                ahead_ms = heard.ahead_s * 1000
             yield check
         if parties.chat is not None:
             check, speed = await _model(parties.chat)
@@ -223,14 +233,25 @@ async def conversation_checks(parties: ConversationParts) -> AsyncIterator[Check
             parts["voice"] = voice.first_sound_s * 1000
         parts["line"] = OWN_LATENCY_MS
         if parts.keys() == LATENCY_REMEDIES.keys():
-            yield wait_check(parts)
+            yield wait_check(parts, ahead_ms)
 
 
-def wait_check(parts: Mapping[str, float]) -> Check:
-    """Check the time from the caller's last audio to the first of the answer; ``parts`` in ms."""
-    total = sum(parts.values())
+PREPARED = ("first token", "first clause", "voice")
+"""Parts that run in the pause where the text is known by then."""
+
+
+def wait_check(parts: Mapping[str, float], ahead_ms: float = 0.0) -> Check:
+    """Check the time from the caller's last audio to the first of the answer; ``parts`` in ms.
+
+    ``ahead_ms``: from the text to the end of the pause, in which the reply is prepared.
+    """
+    prepared = min(ahead_ms, sum(parts[name] for name in PREPARED))
+    total = sum(parts.values()) - prepared
     named = ", ".join(f"{name} {ms:.0f} ms" for name, ms in parts.items())
     figures = {f"{name.replace(' ', '_')}_ms": round(ms, 1) for name, ms in parts.items()}
+    if prepared:
+        named += f"; {prepared:.0f} ms of it in the pause"
+        figures["prepared_ms"] = round(-prepared, 1)
     longest = max(parts, key=lambda name: parts[name])
     late = total > LONG_WAIT_MS
     return Check(
@@ -265,7 +286,7 @@ def _voice_check(voice: VoiceSample) -> Check:
 
 async def _recogniser(
     parties: ConversationParts, voice: VoiceSample | None
-) -> tuple[Check, float | None]:
+) -> tuple[Check, RecognisedTurn | None]:
     from qwen3tts_codecs.resample import Resampler
     from qwen3tts_pacer.clock import LoopClock
 
@@ -316,14 +337,12 @@ async def _recogniser(
         figures["real_time_factor"] = round(factor, 3)
     if not heard.text.strip():
         remedy = "Name a model of the voice's language with --stt, and that language (--language)."
-        return Check(
-            name, Level.WARN, f"{found}; it recognised nothing", remedy, figures
-        ), heard.wait_s
+        return Check(name, Level.WARN, f"{found}; it recognised nothing", remedy, figures), heard
     found = f"{found}; of “{voice.sentence}” it recognised “{heard.text.strip()}”"
     if factor is not None and factor > 1:
         remedy = "It is too slow for calls: name a smaller model with --stt, or use a GPU."
-        return Check(name, Level.WARN, found, remedy, figures), heard.wait_s
-    return Check(name, Level.OK, found, "", figures), heard.wait_s
+        return Check(name, Level.WARN, found, remedy, figures), heard
+    return Check(name, Level.OK, found, "", figures), heard
 
 
 async def _model(chat: ChatSettings) -> tuple[Check, ModelSpeed | None]:

@@ -37,6 +37,7 @@ from tests.agent.endpoint import Answer, writes
 from tests.agent.recognition.real_whisper import real_whisper
 from tests.cli.preflight.servers import Servers
 from tests.engine.fake_engine import FakeEngine
+from tests.fakes import settle
 
 pytestmark = pytest.mark.network
 
@@ -52,6 +53,7 @@ class NoTime:
 
     async def sleep_until(self, deadline: float) -> None:
         self.time = max(self.time, deadline)
+        await settle()
 
 
 SPEECH = (8000 * np.sin(np.arange(2 * RATE_HZ) / 5)).astype(np.int16)
@@ -72,6 +74,7 @@ async def test_a_turn_is_heard_as_a_call_gives_it() -> None:
     assert heard.wait_s == pytest.approx(0.25)
     assert taken[0] >= 2 * recogniser.rate_hz * 0.99
     assert clock.time == pytest.approx(100 + 2.0 + 0.6 + 0.25)
+    assert heard.ahead_s == 0
 
 
 async def test_what_began_at_the_pause_need_not_be_waited_for() -> None:
@@ -84,6 +87,7 @@ async def test_what_began_at_the_pause_need_not_be_waited_for() -> None:
         CallbackRecogniser(understand, early=True), SPEECH, ListenSettings(), clock
     )
     assert heard.wait_s == 0
+    assert heard.ahead_s == pytest.approx(0.4, abs=0.03), "from the notice to the pause's end"
 
 
 def test_the_silence_at_the_ends_is_no_speech() -> None:
@@ -127,6 +131,13 @@ def test_the_wait_is_the_sum_of_its_parts_by_name() -> None:
     )
     assert check.figures["total_ms"] == 994
     assert check.figures["first_token_ms"] == 200
+
+
+def test_what_is_prepared_in_the_pause_is_not_waited_for() -> None:
+    check = wait_check(PARTS, 250.0)
+    assert check.found.endswith("line 24 ms; 250 ms of it in the pause")
+    assert (check.figures["total_ms"], check.figures["prepared_ms"]) == (744, -250)
+    assert wait_check(PARTS, 400.0).figures["total_ms"] == 600 + 40 + 24
 
 
 @pytest.mark.parametrize(
