@@ -3,7 +3,8 @@
     python -m tests.rehearsal.faulty_agents [WEBHOOK]
 
 prints its SIP address; ``sip:FAULT@…`` calls the agent with that fault, any other user the sound
-one. The agent is a clerk of a bakery: its model and its recogniser are scripts, all else is ours.
+one, and what follows a dot in the user tells calls apart; ``.hours`` is asked for its hours. The
+agent is a clerk of a bakery: its model and its recogniser are scripts, all else is ours.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class Clerk:
 class Bakery:
     """Answers calls; the user of the address that was called names the fault.
 
-    ``webhook``: address that the tool posts to, with the fault as its path.
+    ``webhook``: address that the tool posts to, with that user as its path.
     """
 
     def __init__(self, phone: Phone, webhook: str = "") -> None:
@@ -154,13 +155,13 @@ class Bakery:
             task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, call: Call) -> None:
-        name = call.facts.local_uri.partition("sip:")[2].partition("@")[0]
+        name = call.facts.local_uri.removeprefix("sip:").partition("@")[0]
         fault, _, topic = name.partition(".")
         agent = Agent(
-            Clerk(fault, topic == "hours"),
+            Clerk(fault, topic.startswith("hours")),
             stt=CallbackRecogniser(understand(fault), early=True),
             listen=ListenSettings(overlap="duck", overlap_language="en"),
-            tools=[self._tool(fault)],
+            tools=[self._tool(name)],
             settings=AgentSettings(
                 voice=VoiceOptions(extra={"seed": 1, "speed": speed_of(fault)}),
                 quiet_s=0.0,
@@ -177,10 +178,10 @@ class Bakery:
                 spoiling.cancel()
                 await asyncio.gather(spoiling, return_exceptions=True)
 
-    def _tool(self, fault: str) -> Tool:
+    def _tool(self, name: str) -> Tool:
         async def send_order(number: str) -> str:
             if self._webhook:
-                await post_json(f"{self._webhook}/{fault}", {"order": number, "state": "sent"})
+                await post_json(f"{self._webhook}/{name}", {"order": number, "state": "sent"})
             return "sent"
 
         schema = {"type": "object", "properties": {"number": {"type": "string"}}}

@@ -19,7 +19,7 @@ from qwen3tts_rehearsal.lines import Samples
 from qwen3tts_rehearsal.recognition import SpanRecogniser
 from qwen3tts_rehearsal.rehearsal import Rehearsal, RehearsalParts, plan
 from qwen3tts_rehearsal.results import CallResult, RehearsalResult
-from qwen3tts_rehearsal.scenario import Scenario, read_scenario
+from qwen3tts_rehearsal.scenario import LineSettings, Scenario, read_scenario
 from qwen3tts_rehearsal.sip_line import SipLine
 from qwen3tts_rehearsal.sounds import SoundBook
 from qwen3tts_rehearsal.webhook import WebhookReceiver
@@ -106,11 +106,15 @@ async def callers(
         )
 
 
-def order_of(fault: str) -> Scenario:
-    """The scenario ``order``, with the webhook's path of one agent."""
+def order_of(user: str, line: LineSettings | None = None) -> Scenario:
+    """The scenario ``order``, with the webhook's path of one user, over another line."""
     scenario = read_scenario(ORDER)
-    posts = tuple(replace(each, path=f"/{fault}") for each in scenario.expect.webhook)
-    return replace(scenario, expect=replace(scenario.expect, webhook=posts))
+    posts = tuple(replace(each, path=f"/{user}") for each in scenario.expect.webhook)
+    return replace(
+        scenario,
+        expect=replace(scenario.expect, webhook=posts),
+        line=scenario.line if line is None else line,
+    )
 
 
 def hours() -> Scenario:
@@ -122,13 +126,30 @@ def signature(call: CallResult) -> tuple[object, ...]:
     return (bool(call.error), *((each.name, each.passed) for each in call.verdicts))
 
 
-async def find(callers_: Callers, faults: Sequence[str], at_once: int) -> dict[str, CallResult]:
-    """One call to each agent."""
+@dataclass(frozen=True)
+class Job:
+    """One call to make."""
+
+    user: str
+    scenario: Scenario
+
+    @property
+    def fault(self) -> str:
+        return self.user.partition(".")[0]
+
+
+async def make(callers_: Callers, jobs: Sequence[Job], at_once: int) -> list[CallResult]:
+    """Make these calls, in their order, so many at a time."""
     slots = asyncio.Semaphore(at_once)
 
-    async def one(fault: str) -> CallResult:
+    async def one(job: Job) -> CallResult:
         async with slots:
-            return (await callers_.rehearse(fault, [order_of(fault)])).calls[0]
+            return (await callers_.rehearse(job.user, [job.scenario])).calls[0]
 
-    results = await asyncio.gather(*map(one, faults))
-    return dict(zip(faults, results, strict=True))
+    return list(await asyncio.gather(*map(one, jobs)))
+
+
+async def find(callers_: Callers, faults: Sequence[str], at_once: int) -> dict[str, CallResult]:
+    """One call to each agent."""
+    jobs = [Job(fault, order_of(fault)) for fault in faults]
+    return dict(zip(faults, await make(callers_, jobs, at_once), strict=True))

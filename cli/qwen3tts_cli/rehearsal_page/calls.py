@@ -24,7 +24,7 @@ class Cell:
     passed: int
     total: int
     measured: str
-    """Least and largest figure, or the text where it is one and the same."""
+    """Least and largest figure; empty where texts are judged."""
     limit: str
 
     @property
@@ -81,12 +81,10 @@ def scenario_rows(result: RehearsalResult) -> list[ScenarioRow]:
 
 def _cell(verdicts: Sequence[Verdict]) -> Cell:
     figures = [each.measured for each in verdicts if isinstance(each.measured, int | float)]
-    texts = {shown(each.measured) for each in verdicts if isinstance(each.measured, str)}
+    measured = ""
     if figures:
         least, most = shown(min(figures)), shown(max(figures))
         measured = least if least == most else f"{least}\N{EN DASH}{most}"
-    else:
-        measured = texts.pop() if len(texts) == 1 else ""
     limits = {shown(each.limit) for each in verdicts if each.limit is not None}
     return Cell(
         sum(each.passed for each in verdicts),

@@ -80,7 +80,7 @@
       const name = element("th", "", each.name);
       name.scope = "row";
       row.append(name, element("td", each.passed ? "ok" : "bad", each.passed ? "passed" : "failed"),
-        element("td", "", each.measured), element("td", "muted", each.limit ? "limit " + each.limit : ""),
+        element("td", "measured", each.measured), element("td", "muted", each.limit ? "limit " + each.limit : ""),
         element("td", "detail", each.detail));
       table.append(row);
     }
@@ -156,7 +156,7 @@
   function row(call) {
     const box = element("details", "call");
     const summary = element("summary");
-    const failed = call.verdicts.filter((each) => !each.passed).map((each) => `${each.name} ${each.measured}`);
+    const failed = call.verdicts.filter((each) => !each.passed).map((each) => `${each.name} ${each.measured.length > 40 ? each.measured.slice(0, 39) + "…" : each.measured}`);
     summary.append(
       element("span", "verdict " + (call.passed ? "better" : "worse"), call.passed ? "passed" : call.error ? "not judged" : "failed"),
       element("span", "", call.scenario), element("span", "muted", "seed " + call.seed),

@@ -53,7 +53,7 @@ def test_verdicts_of_a_scenario_are_counted_with_their_range() -> None:
     assert cut_offs.ok
     assert heard is None
     assert other.cells[2] is not None
-    assert other.cells[2].measured == "six"
+    assert (other.cells[2].measured, other.cells[2].limit) == ("", "seven")
 
 
 def test_waits_are_from_the_callers_last_turn_to_the_agent() -> None:
