@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -155,6 +156,9 @@ class RehearsalOptions:
         for option, folder in (("--html", self.html), ("--recordings", self.recordings)):
             if folder is not None:
                 check_folder(option, folder if folder.exists() else folder.parent)
+        if self.html is not None:
+            with require_extra("plots"):
+                import_module("jinja2")
 
 
 def add_to(app: typer.Typer) -> None:

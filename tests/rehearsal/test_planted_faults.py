@@ -61,7 +61,7 @@ async def test_a_fault_is_found_by_its_own_verdict(
 
 
 async def test_the_reports_hold_the_calls(calls: dict[str, CallResult], tmp_path: Path) -> None:
-    require_package("jinja2", "pip install 'mr_qwen3tts[rehearse]'")
+    require_package("jinja2", "pip install 'mr_qwen3tts[plots]'")
     result = RehearsalResult(tuple(calls.values()), 60.0, len(calls))
     assert junit_xml(result).count("<failure ") == len(FAULTS)
     write_page(result, tmp_path / "page.html")

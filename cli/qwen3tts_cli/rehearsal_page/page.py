@@ -28,7 +28,7 @@ MEDIA: Final = "media-src data: blob: file: 'self'; "
 
 
 class JinjaMissing(ImportError):
-    remedy = "Install it: pip install 'mr_qwen3tts[rehearse]'"
+    remedy = "Install it: pip install 'mr_qwen3tts[plots]'"
 
     def __init__(self) -> None:
         super().__init__("The page needs the Python package Jinja2.")

@@ -28,7 +28,7 @@ LOADED = "() => document.querySelector('audio').duration > 0"
 
 @pytest.fixture(autouse=True)
 def _needs_jinja() -> None:
-    require_package("jinja2", "pip install 'mr_qwen3tts[rehearse]'")
+    require_package("jinja2", "pip install 'mr_qwen3tts[plots]'")
 
 
 def hostile(folder: Path) -> RehearsalResult:
@@ -103,7 +103,7 @@ def test_without_jinja_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(JinjaMissing) as raised:
         write_page(rehearsal(call()), tmp_path / "page.html")
-    assert "rehearse" in raised.value.remedy
+    assert "plots" in raised.value.remedy
 
 
 @pytest.mark.network
