@@ -50,7 +50,7 @@ class LineSettings:
     codec: Codec = "any"
     """Only codec that the caller offers; ``any`` = those of the phone's settings."""
     loss: float = bounded(0.0, 50.0, unit="percent", default=0.0)
-    """Packets lost in each direction."""
+    """Percent of the packets that are lost, in each direction."""
     burst: float = bounded(1.0, 20.0, unit="packets", default=1.0)
     """Mean length of a run of lost packets (Gilbert's model)."""
     jitter_ms: int = bounded(0, 400, unit="milliseconds", default=0)
@@ -114,7 +114,7 @@ class Step:
     wav: Path | None = None
     """Recording to play, WAV, as it is but for its level; relative to the scenario's file."""
     hesitate: float | None = bounded(0.05, 10.0, unit="seconds", default=None)
-    """Pause within a turn, between two that are said."""
+    """Seconds of a pause within a turn, between two that are said."""
     wait: Wait | None = None
     """What to wait for: ``quiet``, ``speech``, ``hang_up``, or a section; a number is a silence."""
     barge_in: Over | None = None
@@ -124,7 +124,7 @@ class Step:
     keys: str = matching("[0-9*#A-D]*", "keys (0-9, *, #, A-D), in quotes", default="")
     """Keys to press."""
     silence: float | None = bounded(0.1, 300.0, unit="seconds", default=None)
-    """Time in which the caller says nothing, whatever the agent does."""
+    """Seconds in which the caller says nothing, whatever the agent does."""
     hang_up: bool = False
     """End the call."""
 
@@ -255,9 +255,11 @@ class Expect:
     keys: str | None = matching("[0-9*#A-D]*", "keys, in quotes", default=None)
     """Keys that the agent presses."""
     hang_up: Ending | None = None
+    """Who ends the call, and when."""
     codec: Codec | None = None
     """Codec of the call."""
     webhook: tuple[Webhook, ...] = ()
+    """What the agent's tools have to post."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -279,9 +281,13 @@ class Scenario:
     seed: int = bounded(0, 999_999, default=1)
     """Of noise, loss and jitter; with ``--repeat`` the following numbers."""
     line: LineSettings = field(default_factory=LineSettings)
+    """Line and surroundings of the caller."""
     steps: tuple[Step, ...] = ()
+    """Script of the caller."""
     caller: Persona | None = None
+    """A language model that plays the caller, in place of steps."""
     expect: Expect = field(default_factory=Expect)
+    """What is judged."""
     max_seconds: float = bounded(1.0, 1800.0, unit="seconds", default=120.0)
     """Longest call; then the caller hangs up."""
 
