@@ -343,7 +343,7 @@ def plot(
         xaxis_range=[0, 1000],
         yaxis_rangemode="tozero",
     )
-    figure.write_html(path, include_plotlyjs="cdn")
+    figure.write_html(path, include_plotlyjs=True)
 
 
 def fit(silences: Sequence[Silence]) -> list[list[object]]:

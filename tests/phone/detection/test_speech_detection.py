@@ -26,6 +26,7 @@ def _loud_is_speech(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(**changes: Any) -> ListenSettings:
     usual: dict[str, Any] = {"grace_ms": 0, "pause_ms": 300, "notice_ms": 100, "min_speech_ms": 50}
+    usual["adaptive_pause"] = False
     return ListenSettings(**(usual | changes))
 
 

@@ -87,7 +87,7 @@ def test_digits_are_waited_for_until_there_are_as_many_as_were_asked_for(
         ("415 555 0199", "Your telephone number?", TextEnd.DIGITS_LONG),
         ("At nine", "", TextEnd.NUMBER),
         ("Four.", "For how many people?", TextEnd.ANSWER),
-        ("This one", "", TextEnd.NUMBER),
+        ("This one", "", TextEnd.PLAIN),
         ("I don't have one, sorry", "Your telephone number?", TextEnd.PLAIN),
         ("Sure.", "Can I have your number?", TextEnd.CONSENT),
         ("Sure.", "Shall I go on?", TextEnd.ANSWER),

@@ -160,8 +160,9 @@ def _digits(tokens: list[str], language: TurnWords, asked: Asked) -> TextEnd | N
         return TextEnd.DIGITS_LONG if total >= language.telephone_digits else TextEnd.DIGITS
     if asked.what is Expectation.QUANTITY:
         return TextEnd.ANSWER
-    if last == 1 and (tokens[-1] in language.open_words or not language.spaced):
-        return None  # an article, or a sign within a word
+    no_number = language.open_words | language.no_numbers
+    if last == 1 and (tokens[-1] in no_number or not language.spaced):
+        return None  # an article, a pronoun, or a sign within a word
     if last >= language.telephone_digits:
         return TextEnd.DIGITS_LONG
     return TextEnd.DIGITS if last >= 3 else TextEnd.NUMBER

@@ -56,6 +56,8 @@ class TurnWords:
     """Names of letters and of spelling alphabets."""
     no_letters: frozenset[str]
     """Words of one letter."""
+    no_numbers: frozenset[str]
+    """Number words that are pronouns, or part of other words, alone: *this one*."""
     at_words: frozenset[str]
     """Words for the sign @."""
     dot_words: frozenset[str]
@@ -116,6 +118,7 @@ def _load(code: str) -> TurnWords:
         repeaters=dict(table.get("repeaters", {})),
         letters=frozenset(words("letters")),
         no_letters=frozenset(words("no_letters")),
+        no_numbers=frozenset(words("no_numbers")),
         at_words=frozenset(words("at_words")),
         dot_words=frozenset(words("dot_words")),
         asks=tuple((Expectation(what), tuple(parts)) for what, parts in table["asks"].items()),
