@@ -74,11 +74,11 @@ def judge_words(text: str, languages: Sequence[str]) -> tuple[Verdict, str]:
 
     Returns:
         ``interruption`` by ``stop_word``, ``words`` or ``no_list``; ``backchannel`` by ``words``;
-        ``noise`` by ``no_words``.
+        ``noise`` by ``no_words``, or by ``sound`` where the text names one ("(coughs)").
     """
     words = words_of(text)
     if not words:
-        return "noise", "no_words"
+        return "noise", "sound" if _ANNOTATION.search(text) else "no_words"
     lists = [word_lists()[code] for each in languages if (code := _code(each)) in word_lists()]
     if not lists:
         return "interruption", "no_list"

@@ -3,9 +3,9 @@
     SPEAKING --CallerCutIn--> OVERLAP: DUCK
     OVERLAP  --0.6 s of voice, a key, or the agent has ended--> INTERRUPT
              --quiet for a moment--> JUDGING: GUESS (the recogniser's words so far)
-    JUDGING  --no words---------------------> SPEAKING: UNDUCK
+    JUDGING  --little voice without words---> SPEAKING: UNDUCK
              --all of them backchannels-----> SPEAKING: UNDUCK, BACKCHANNEL
-             --any other word---------------> INTERRUPT
+             --anything else----------------> INTERRUPT
              --the caller goes on-----------> OVERLAP: DISCARD (the guess; the voice counts on)
              --1.2 s after the onset--------> INTERRUPT, as without all this
 
@@ -24,7 +24,9 @@ from qwen3tts_phone.detection.backchannels import judge_words
 from qwen3tts_phone.detection.events import Verdict
 
 VOICED_S: Final = 0.6
-"""Voice that interrupts, whatever is said."""
+"""Voice that interrupts, whatever is said; gaps below `GUESS_S` included."""
+UNDERSTOOD_S: Final = 0.2
+"""Voice in which a recogniser finds words: less without words is noise, more is in doubt."""
 DECIDED_S: Final = 1.2
 """Longest time from the onset to the verdict."""
 GUESS_S: Final = 0.1
@@ -87,6 +89,10 @@ class Overlap:
         self._before_s = 0.0
         """Voice of the turn before this overlap."""
         self._speech_s = 0.0
+        self._voice_s = 0.0
+        """Voice of the stretches before the present one."""
+        self._stretch_at = 0.0
+        """Beginning of that."""
         self._quiet_s = 0.0
         self._waiting: tuple[Verdict, str] | None = None
         """Verdict, and its rule, that waits for ``quiet_s``."""
@@ -114,6 +120,7 @@ class Overlap:
         self.began_at, self.answers = began_at, answers
         self.verdict, self.rule = None, ""
         self._before_s, self._speech_s, self._quiet_s = before_s, 0.0, 0.0
+        self._voice_s, self._stretch_at = 0.0, began_at
         self._waiting = None
         return (OverlapAction.DUCK,)
 
@@ -130,26 +137,39 @@ class Overlap:
             return ()
         limits = self._limits
         speech_s = max(0.0, speech_s - self._before_s)
-        spoke = speech_s > self._speech_s + _EPSILON
+        more_s = speech_s - self._speech_s
         self._speech_s, self._quiet_s = speech_s, max(0.0, now - ended_at)
         if not agent:
             return self._interrupt("agent_ended")
-        if speech_s + _EPSILON >= limits.voiced_s:
+        if self.state is OverlapState.JUDGING and more_s > _EPSILON and self._quiet_s < GUESS_S:
+            self.state, self._waiting = OverlapState.OVERLAP, None
+            self._stretch_at = ended_at - more_s
+            discarded: Actions = (OverlapAction.DISCARD,)
+        else:
+            discarded = ()
+        stretch_s = ended_at - self._stretch_at if self.state is OverlapState.OVERLAP else 0.0
+        if self._voice_s + stretch_s + _EPSILON >= limits.voiced_s:
             return self._interrupt(f"voiced_{round(1000 * limits.voiced_s)}")
         if now + _EPSILON >= self.began_at + limits.decided_s:
             return self._interrupt("undecided")
-        if self.state is OverlapState.JUDGING and spoke and self._quiet_s < GUESS_S:
-            self.state, self._waiting = OverlapState.OVERLAP, None
-            return (OverlapAction.DISCARD,)
+        if discarded:
+            return discarded
         if self._waiting is not None and self._quiet_s + _EPSILON >= limits.quiet_s:
             return self._go_on(*self._waiting)
         if self.state is OverlapState.OVERLAP and self._quiet_s + _EPSILON >= GUESS_S:
             self.state = OverlapState.JUDGING
+            self._voice_s += stretch_s
             return (OverlapAction.GUESS,)
         return ()
 
     def words(
-        self, text: str, languages: Sequence[str], *, answers: bool = False, final: bool = False
+        self,
+        text: str,
+        languages: Sequence[str],
+        *,
+        answers: bool = False,
+        unsure: bool = False,
+        final: bool = False,
     ) -> Actions:
         """Take the text of the turn so far.
 
@@ -159,6 +179,7 @@ class Overlap:
             text: the recogniser's; empty = no words.
             languages: codes of the languages that the caller may speak.
             answers: as `answers`, now.
+            unsure: the recogniser has little confidence in it.
             final: the turn is over, and this is all of it.
         """
         if not self.open:
@@ -167,10 +188,12 @@ class Overlap:
         verdict, rule = judge_words(text, languages)
         if self.state is OverlapState.OVERLAP and not final:
             return self._interrupt(rule) if rule == "stop_word" else ()
-        if rule != "stop_word" and self._speech_s + _EPSILON < self._limits.min_speech_s:
-            verdict, rule = "noise", "too_short"  # a click: a recogniser finds words in anything
-        if verdict == "backchannel" and self.answers:
-            verdict, rule = "interruption", "answer"
+        if rule == "words" and self._speech_s + _EPSILON < self._limits.min_speech_s:
+            rule = "too_short"
+        if rule == "no_words" and self._speech_s + _EPSILON >= UNDERSTOOD_S:
+            verdict = "interruption"
+        elif verdict == "backchannel" and (self.answers or unsure):
+            verdict, rule = "interruption", "answer" if self.answers else "unsure"
         if verdict == "interruption":
             return self._interrupt(rule)
         if final or self._quiet_s + _EPSILON >= self._limits.quiet_s:

@@ -36,6 +36,8 @@ from qwen3tts_speech.utterance import Utterance
 Judged = Callable[[Turn], Turn | None]
 """Judges a turn that has its text: returns it as delivered; None = it is no turn."""
 
+MIN_CONFIDENCE = 0.3
+"""Confidence below which a recogniser's backchannel may be another word."""
 MIN_LANGUAGE_WORDS = 3
 """Words of a turn from which its language is that of the caller: a recogniser guesses that of a
 single one.
@@ -188,12 +190,14 @@ class OverlapControl:
         """Take the text of the open turn."""
         judging = self._overlap.state is OverlapState.JUDGING
         if self._overlap.open and self._over is None and judging == paused:
-            self._take(heard.text, heard.language)
+            self._take(heard)
 
-    def _take(self, text: str, language: str, *, final: bool = False) -> None:
-        answers = self._answers()
-        languages = self._languages(language)
-        self._do(self._overlap.words(text, languages, answers=answers, final=final))
+    def _take(self, heard: Transcript, *, final: bool = False) -> None:
+        unsure = heard.confidence is not None and heard.confidence < MIN_CONFIDENCE
+        languages, answers = self._languages(heard.language), self._answers()
+        self._do(
+            self._overlap.words(heard.text, languages, answers=answers, unsure=unsure, final=final)
+        )
 
     def _languages(self, heard: str) -> list[str]:
         if self._settings.overlap_language:
@@ -208,7 +212,7 @@ class OverlapControl:
             elif turn.keys:
                 self._do(self._overlap.interrupt("key"))
             else:
-                self._take(turn.text, turn.language, final=True)
+                self._take(Transcript(turn.text, turn.language, turn.confidence), final=True)
         self._over = None
         stopped, self._late = tuple(self._late), []
         if self._overlap.dropped:

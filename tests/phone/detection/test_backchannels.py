@@ -82,8 +82,8 @@ def test_a_word_that_stops(text: str, language: str) -> None:
         ("Nein.", ["en", "de"], ("interruption", "stop_word")),
         ("", ["en"], ("noise", "no_words")),
         (" ... ", ["en"], ("noise", "no_words")),
-        ("(coughing)", ["en"], ("noise", "no_words")),
-        ("[Music] *sighs*", [], ("noise", "no_words")),
+        ("(coughing)", ["en"], ("noise", "sound")),
+        ("[Music] *sighs*", [], ("noise", "sound")),
     ],
 )
 def test_other_texts(text: str, languages: list[str], verdict: tuple[str, str]) -> None:

@@ -35,7 +35,11 @@ class Scene:
     """A caller who speaks over an agent."""
 
     def __init__(self, recogniser: FakeRecogniser | None, **changes: Any) -> None:
-        usual: dict[str, Any] = {"grace_ms": 0, "overlap": "duck"}
+        usual: dict[str, Any] = {
+            "grace_ms": 0,
+            "overlap": "duck",
+            "adaptive_pause": False,
+        }
         self.call = FakeCall()
         self.recogniser = recogniser
         self.events: list[ListenEvent] = []
@@ -77,6 +81,8 @@ async def scene(recogniser: FakeRecogniser | None, **changes: Any) -> AsyncItera
     try:
         yield made
     finally:
+        if recogniser is not None:
+            recogniser.gate.set()
         await made.call.hang_up()
         await reading
         assert not made.call.ducks or made.call.ducks[-1][1] == 0
@@ -289,16 +295,25 @@ async def test_keys_that_do_not_interrupt_stay_in_a_turn_of_their_own() -> None:
     assert [turn.keys for turn in it.turns] == ["1"]
 
 
-@pytest.mark.parametrize("text", ["you", ""])
-async def test_a_click_unducks_whatever_the_recogniser_finds_in_it(text: str) -> None:
+async def test_a_click_without_words_unducks() -> None:
     async with scene(FakeRecogniser()) as it:
         await it.call.say(0.08)
         await it.call.rest(0.22)
-        await it.understands(text)
-        assert it.verdicts == [("noise", "too_short")]
+        await it.understands("")
+        assert it.verdicts == [("noise", "no_words")]
         await it.call.rest(0.6)
         assert it.call.interruptions == []
     assert it.turns == []
+
+
+async def test_a_click_that_a_recogniser_finds_words_in_silences_the_agent_and_is_noise() -> None:
+    async with scene(FakeRecogniser("you")) as it:
+        await it.call.say(0.08)
+        await it.call.rest(0.22)
+        await it.understands("you")
+        assert it.verdicts == [("interruption", "too_short")]
+        await it.call.rest(0.6)
+    assert [(turn.text, turn.why, turn.barge_in) for turn in it.turns] == [("", "noise", True)]
 
 
 async def test_a_stop_as_short_as_a_click_is_a_turn() -> None:
@@ -326,7 +341,7 @@ async def test_a_cough_without_words_unducks() -> None:
         await it.call.rest(0.12)
         await it.understands("(coughs)")
         await it.call.rest(0.7)
-        assert it.verdicts == [("noise", "no_words")]
+        assert it.verdicts == [("noise", "sound")]
         assert it.call.interruptions == []
         assert it.told(TurnEnded)[0].rule == "noise"
     assert it.turns == []
