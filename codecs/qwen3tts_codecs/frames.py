@@ -10,7 +10,6 @@ overlap, so its decoders fade by themselves.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -145,8 +144,8 @@ def forms_of(payload: Payload, ptime_ms: int) -> Forms:
 SILENT_PEAK: Final = 8
 """Peak up to which a frame is silent: the smallest level of A-law."""
 
-KEPT_MS: Final = MAX_PTIME_MS + 20
-"""Input before the last frame that is kept for `FrameEncoder.switch`."""
+PAST_MS: Final = MAX_PTIME_MS + 20
+"""Input before a change of the format that `FrameEncoder.resume` needs."""
 
 
 class EncodedFrame(NamedTuple):
@@ -180,12 +179,10 @@ class FrameEncoder:
         self._from_hz = from_hz
         self._read = 0  # samples of the stream so far
         self._told = 0  # of them, those that frames have been given for
-        self._begun_at: int | None = None  # the sample a switch came at; None = there was none
+        self._begun_at: int | None = None  # the sample of `resume`; None = there was none
         self._frames = 0  # since then
         self._warming = 0  # frames that are only for the encoder to hear
-        self._kept: deque[Pcm] = deque()  # the input's end, from sample ``_kept_from`` on
-        self._kept_from = 0
-        self._nothing: Final = np.zeros(0, np.int16)
+        self._skip = 0  # resampled samples before the first frame; negative = silence
         self._use(payload, ptime_ms)
 
     @property
@@ -200,10 +197,7 @@ class FrameEncoder:
     def push(self, data: PcmBytes) -> list[EncodedFrame]:
         pcm = self._reader.push(data)
         self._read += len(pcm)
-        self._kept.append(pcm)
-        frames = self._encode(self._framer.push_block(self._resampler.push(pcm)))
-        self._forget()
-        return frames
+        return self._encode(self._framed(self._resampler.push(pcm)))
 
     def flush(self) -> list[EncodedFrame]:
         """Return the utterance's last frames, padded by silence."""
@@ -212,7 +206,7 @@ class FrameEncoder:
         if self._read and self._forms.delay_samples:
             # What the codec has heard and not yet given comes out with a little silence.
             rest = np.concatenate((rest, np.zeros(self._forms.delay_samples, np.int16)))
-        frames = self._encode(self._framer.push_block(rest))
+        frames = self._encode(self._framed(rest))
         last = self._framer.flush()
         if last is not None:
             frames += self._encode(last.samples.reshape(1, -1))
@@ -227,23 +221,23 @@ class FrameEncoder:
         self._framer.flush()
         self._renew()
 
-    def switch(self, payload: Payload, ptime_ms: int | None = None) -> list[EncodedFrame]:
-        """Continue in another format after the samples already framed.
+    def resume(self, payload: Payload, ptime_ms: int, at: int, past: Pcm) -> None:
+        """Continue in another format from sample ``at`` of the utterance on.
 
-        The new encoder is warmed up by a frame of the past. ``ptime_ms`` None = as before. Returns
-        full frames. Raises as the constructor; nothing has changed then.
+        ``past`` are the `PAST_MS` of samples before it, or as many as there are: the new encoder is
+        warmed up by a frame of them. Raises as the constructor; nothing has changed then.
         """
-        begun = self._told > 0
-        self._use(payload, self.ptime_ms if ptime_ms is None else ptime_ms)
-        samples = self._resampler.push(np.concatenate([*self._kept, self._nothing]))
-        self._frames = 0
-        if begun:
+        self._use(payload, ptime_ms)
+        self._reader.flush()
+        self._read = self._told = at
+        self._frames = self._warming = self._skip = 0
+        self._begun_at = None
+        if at:
+            self._begun_at, self._warming = at, 1
             # Output k of the resampler shows the input at k - delay.
-            before = self._told - self._kept_from
-            first = before * payload.sample_hz // self._from_hz + self._delay
-            samples = np.concatenate((np.zeros(self.frame_samples, np.int16), samples))[first:]
-            self._begun_at, self._warming = self._told, 1
-        return self._encode(self._framer.push_block(samples))
+            before = len(past) * payload.sample_hz // self._from_hz
+            self._skip = before + self._delay - self.frame_samples
+            self._encode(self._framed(self._resampler.push(past)))
 
     # --- inside
 
@@ -261,14 +255,18 @@ class FrameEncoder:
     def _renew(self) -> None:
         if self._forms.delay_samples:
             self._forms = forms_of(self.payload, self.ptime_ms)
-        self._read = self._told = self._frames = self._warming = self._kept_from = 0
+        self._read = self._told = self._frames = self._warming = self._skip = 0
         self._begun_at = None
-        self._kept.clear()
 
-    def _forget(self) -> None:
-        least = self._told - self._from_hz * KEPT_MS // 1000
-        while self._kept and self._kept_from + len(self._kept[0]) <= least:
-            self._kept_from += len(self._kept.popleft())
+    def _framed(self, samples: Pcm) -> Pcm:
+        if self._skip > 0:
+            cut = min(self._skip, len(samples))
+            self._skip -= cut
+            samples = samples[cut:]
+        elif self._skip < 0:
+            samples = np.concatenate((np.zeros(-self._skip, np.int16), samples))
+            self._skip = 0
+        return self._framer.push_block(samples)
 
     def _encode(self, block: Pcm) -> list[EncodedFrame]:
         if not len(block):

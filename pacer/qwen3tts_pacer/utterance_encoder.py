@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from qwen3tts_codecs.frames import EncodedFrame, FrameEncoder
 from qwen3tts_codecs.payload import Payload
 from qwen3tts_codecs.pcm import PcmBytes
@@ -33,9 +35,10 @@ class UtteranceEncoder:
         """End the utterance; return its last frames."""
         return self._placed(self._encoder.flush())
 
-    def switch(self, payload: Payload, ptime_ms: int) -> list[Frame]:
-        """Continue in another format; return the frames that are full now."""
-        return self._placed(self._encoder.switch(payload, ptime_ms))
+    def resume(self, payload: Payload, ptime_ms: int, at: int, past: PcmBytes = b"") -> None:
+        """Continue in another format from position ``at`` on; ``past`` as for `FrameEncoder`."""
+        self._encoder.resume(payload, ptime_ms, at, np.frombuffer(past, np.int16))
+        self.position = at
 
     def reset(self) -> None:
         """Drop what is not encoded yet."""

@@ -191,17 +191,10 @@ class Speaker(PlayoutQueue):
         return LiveSound(self, gives_way=gives_way)
 
     def change(self, payload: Payload, ptime_ms: int) -> None:
-        """Change the codec of waiting and later sound.
-
-        Then :meth:`pump` once the sink takes frames.
-        """
+        """Change the codec of waiting and later sound."""
         self.payload, self.ptime_ms = payload, ptime_ms
         for each in [*self._queued.values(), *self._prepared]:
             each.change()
-
-    def pump(self) -> None:
-        for each in list(self._queued.values()):
-            each.pump()
 
     def saying(self) -> Saying | None:
         """Return the text that is being spoken; None = none, or a sound has no text."""

@@ -55,6 +55,9 @@ class FrameSink(Protocol):
     Contexts are rising numbers, written one after the other.
     """
 
+    changes_codec: bool
+    """True if its codec may change: then PCM is kept until it was played."""
+
     def begin(self, context: int, key: str) -> None:
         """Begin a context; ``key``: voice and server, for the filling policy."""
 
@@ -70,6 +73,12 @@ class FrameSink(Protocol):
     def position(self, context: int) -> int: ...
 
     def waiting_s(self, context: int) -> float: ...
+
+    def resume_at(self, context: int) -> int | None:
+        """Return the position from which a change of the codec wants the context again.
+
+        None = the sink has what was written.
+        """
 
     def interrupt(self) -> None:
         """Fall silent with the next frame, synchronously."""
@@ -146,6 +155,8 @@ class PacerSink:
             clock.
         late_ms: how late a frame is still handed over, rather than its place skipped.
     """
+
+    changes_codec = False
 
     def __init__(
         self,
@@ -240,6 +251,9 @@ class PacerSink:
         if context not in self._open:
             return 0.0
         return self._pacer.core.queued_of(context) * self._ptime_s
+
+    def resume_at(self, context: int) -> int | None:
+        return None
 
     def interrupt(self) -> None:
         now = self.clock.now()

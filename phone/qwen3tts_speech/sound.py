@@ -75,9 +75,6 @@ class Sound:
     def change(self) -> None:
         self._writer.change()
 
-    def pump(self) -> None:
-        self._writer.pump()
-
     async def settled(self, most_s: float | None = None) -> None:
         await asyncio.wait([self._task], timeout=most_s)
 
@@ -348,14 +345,14 @@ class LiveSpell:
             self._sound.cut_off()
 
     def change(self) -> None:
-        if self._encoder is not None and not self.written.is_set():
-            speaker = self._speaker
+        encoder, speaker = self._encoder, self._speaker
+        if encoder is None:
+            return
+        if self.written.is_set():
+            speaker.sink.finish(self.number)
+        else:  # a frame is lost, and what the sink has flushed
             self.pending.clear()
-            self._keep(self._encoder.switch(speaker.payload, speaker.ptime_ms))
-
-    def pump(self) -> None:
-        if not self.written.is_set():
-            self._write()
+            encoder.resume(speaker.payload, speaker.ptime_ms, encoder.position)
 
     async def settled(self, most_s: float | None = None) -> None:
         if self._draining is not None:

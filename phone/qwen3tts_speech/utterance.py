@@ -165,9 +165,6 @@ class Utterance:
     def change(self) -> None:
         self._writer.change()
 
-    def pump(self) -> None:
-        self._writer.pump()
-
     async def settled(self, most_s: float | None = None) -> None:
         await asyncio.wait([self._task], timeout=most_s)
 

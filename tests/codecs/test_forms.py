@@ -17,11 +17,14 @@ from qwen3tts_codecs import (
     UnsupportedPtime,
     to_bytes,
 )
+from qwen3tts_codecs.frames import PAST_MS
 from tests.codecs.test_coders import decoded, likeness, speechlike
 from tests.phone.voices import voice
 
 WIDE = [G722, OPUS]
 wide = pytest.mark.parametrize("payload", WIDE, ids=lambda p: p.name)
+PAST = 24 * PAST_MS
+"""Samples that a change needs."""
 ALL = [PCMU, PCMA, G722, OPUS]
 
 
@@ -125,9 +128,9 @@ def test_a_codec_changed_in_mid_speech_neither_loses_nor_repeats_a_sample(
     cut = at_ms * 24
     encoder = FrameEncoder(24000, before)
     first = encoder.push(to_bytes(pcm[:cut]))
-    second = encoder.switch(after)
-    second += encoder.push(to_bytes(pcm[cut:])) + encoder.flush()
     told = sum(frame.samples for frame in first)
+    encoder.resume(after, 20, told, pcm[max(0, told - PAST) : told])
+    second = encoder.push(to_bytes(pcm[told:])) + encoder.flush()
     assert told + sum(frame.samples for frame in second) == len(pcm)
     # What the new one says is the rest of the sound, from the sample that was told of on.
     heard = decoded(after, [frame.payload for frame in second])
@@ -143,9 +146,32 @@ def test_a_change_may_bring_another_length_of_frames() -> None:
     encoder = FrameEncoder(24000, PCMU, 30)
     pcm = voice_24k(0.6)
     first = encoder.push(to_bytes(pcm[:7000]))
-    second = encoder.switch(OPUS, 60) + encoder.push(to_bytes(pcm[7000:])) + encoder.flush()
+    told = sum(frame.samples for frame in first)
+    encoder.resume(OPUS, 60, told, pcm[told - PAST : told])
+    second = encoder.push(to_bytes(pcm[told:])) + encoder.flush()
     assert sum(frame.samples for frame in first + second) == len(pcm)
     assert {len(OPUS.decoder().decode(frame.payload)) for frame in second} == {1440}
+
+
+@pytest.mark.parametrize("step", [1, 7, 100, 480])
+def test_after_a_change_samples_may_come_in_any_pieces(step: int) -> None:
+    pcm = voice_24k(0.3)
+    whole, pieces = (FrameEncoder(24000, PCMU), FrameEncoder(24000, PCMU))
+    for encoder in (whole, pieces):
+        encoder.resume(OPUS, 20, 1000, pcm[100:1000])
+    frames = whole.push(to_bytes(pcm[1000:])) + whole.flush()
+    cut = []
+    for start in range(1000, len(pcm), step):
+        cut += pieces.push(to_bytes(pcm[start : start + step]))
+    assert cut + pieces.flush() == frames
+
+
+def test_a_change_at_the_begin_is_as_if_there_was_none() -> None:
+    pcm = voice_24k(0.3)
+    encoder = FrameEncoder(24000, PCMU)
+    encoder.push(to_bytes(pcm[:2000]))
+    encoder.resume(OPUS, 20, 0, pcm[:0])
+    assert encoder.push(to_bytes(pcm)) + encoder.flush() == encoded(OPUS, pcm)
 
 
 def test_a_change_that_cannot_be_changes_nothing() -> None:
@@ -153,6 +179,6 @@ def test_a_change_that_cannot_be_changes_nothing() -> None:
     encoder = FrameEncoder(24000, PCMU, 30)
     frames = encoder.push(to_bytes(pcm[:3000]))
     with pytest.raises(UnsupportedPtime):
-        encoder.switch(OPUS)
+        encoder.resume(OPUS, 30, 3000, pcm[1000:3000])
     frames += encoder.push(to_bytes(pcm[3000:])) + encoder.flush()
     assert frames == encoded(PCMU, pcm, 30)

@@ -181,8 +181,10 @@ def test_the_code_of_the_page_runs() -> None:
 def test_an_encoder_of_utterances_places_their_frames_also_across_a_change_of_the_format() -> None:
     encoder = UtteranceEncoder(24_000, payload_by_name("PCMU"), 20, 3)
     pcm = b"\x10\x00" * 2400
-    frames = encoder.push(pcm) + encoder.switch(payload_by_name("PCMA"), 10)
-    frames += encoder.push(pcm) + encoder.flush()
+    frames = encoder.push(pcm)
+    at = 2 * encoder.position
+    encoder.resume(payload_by_name("PCMA"), 10, encoder.position, pcm[:at])
+    frames += encoder.push(pcm[at:] + pcm) + encoder.flush()
     assert {frame.context for frame in frames} == {3}
     assert frames[0].start == 0
     assert all(before.end == frame.start for before, frame in pairwise(frames))

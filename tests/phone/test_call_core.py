@@ -78,6 +78,11 @@ class HastySink:
     def waiting_s(self, context: int) -> float:
         return 0.0
 
+    changes_codec = False
+
+    def resume_at(self, context: int) -> int | None:
+        return None
+
     def duck(self, db: float) -> DuckMode:
         return "duck"
 

@@ -189,6 +189,11 @@ class FakeSink:
         waiting = self.frames[self._gone :]
         return sum(frame.context == context for frame in waiting) * 0.02
 
+    changes_codec = True
+
+    def resume_at(self, context: int) -> int | None:
+        return None
+
     def duck(self, db: float) -> DuckMode:
         tenths(db)
         self.log.append(f"duck {db:g}")

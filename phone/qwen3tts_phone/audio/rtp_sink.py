@@ -7,7 +7,6 @@ context of the leg: an utterance's contexts are its *parts*.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
@@ -17,16 +16,10 @@ from qwen3tts_pacer.gain import Scale, scale_of, tenths
 from qwen3tts_pacer.memory import ContextSent
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.audio.frames import Tap
-from qwen3tts_phone.errors import CallError
 from qwen3tts_phone.media.leg import MediaLeg
 from qwen3tts_phone.media.outbound import codec_number
 from qwen3tts_phone.media.types import RemoteMedia
-from qwen3tts_speech.frame_writer import FrameTranscoder
 from qwen3tts_speech.sink import DuckMode, Interruption, Played
-from qwen3tts_wire.errors import log_text
-
-logger = logging.getLogger(__name__)
-
 
 KEPT = 64
 """Contexts that are remembered after they are over."""
@@ -37,8 +30,8 @@ class SinkContext:
         self.number = number
         self.parts: list[int] = []
         """The leg's names for it, in order; the last one is written to."""
-        self.queued: deque[Frame] = deque()
-        """Frames in the ring that are not known to have gone out."""
+        self.queued: deque[bytes] = deque()
+        """Payloads in the ring that are not known to have gone out."""
         self.over = asyncio.Event()
         """Set when nothing of it will go out any more."""
         self.finished = False
@@ -47,8 +40,8 @@ class SinkContext:
         """True if all of it has gone out."""
         self.cut = False
         """True if an interruption took it."""
-        self.lost = 0
-        """Frames that an interruption took before they were in the ring."""
+        self.restarts = False
+        """True if the codec has changed: another part begins with the next frame."""
         self._ptime_ms = ptime_ms
         self._key = key
         self._leg = leg
@@ -56,8 +49,6 @@ class SinkContext:
         """Frames of the last part that are known to have gone out."""
         self._at: float | None = None  # the slot of the last of them, seconds
         self._starved = 0  # slots of silence among them
-        self._last: Frame | None = None
-        """Frame that went out last."""
         self._part_finished = False
 
     @property
@@ -69,6 +60,7 @@ class SinkContext:
         self.parts.append(part)
         self.queued.clear()
         self._ptime_ms = ptime_ms
+        self.restarts = False
         self.gone = self._starved = 0
         self._at = None
         self._part_finished = False
@@ -79,7 +71,7 @@ class SinkContext:
         if frames[0].context != self.part:
             frames = [frame._replace(context=self.part) for frame in frames]
         accepted = self._leg.write(frames)
-        self.queued.extend(frames[:accepted])
+        self.queued.extend([frame.payload for frame in frames[:accepted]])
         return accepted
 
     def finish_part(self) -> None:
@@ -96,8 +88,7 @@ class SinkContext:
         last = self._slot_of(sent)
         gone = []
         for index in range(new):
-            self._last = self.queued.popleft()
-            gone.append((self._last.payload, last - (new - 1 - index) * self._ptime_ms / 1000))
+            gone.append((self.queued.popleft(), last - (new - 1 - index) * self._ptime_ms / 1000))
         self.gone, self._starved, self._at = sent.frames, sent.starved_slots, last
         return gone
 
@@ -111,8 +102,15 @@ class SinkContext:
         # More than a slot off: it was held up by a hold, or by keys.
         return due if abs(at - due) < ptime_s else at
 
-    def reencoded(self, old: Payload, new: Payload, ptime_ms: int) -> FrameTranscoder:
-        return FrameTranscoder(list(self.queued), old, new, self._ptime_ms, ptime_ms, self._last)
+    def translate(self, old: Payload, new: Payload) -> None:
+        """Follow the media process, which translates between the laws of G.711."""
+        self.queued = deque(new.encode(old.decode(payload)) for payload in self.queued)
+
+    def flushed(self) -> None:
+        """Note that a change of the codec has taken what was in the ring."""
+        self.queued.clear()
+        self.restarts = True
+        self.finished = False
 
     def position(self) -> int:
         return max((self._leg.position(part) for part in self.parts), default=0)
@@ -147,6 +145,8 @@ def _seconds(at_ns: int) -> float | None:
 
 
 class RtpSink:
+    changes_codec = True
+
     def __init__(self, leg: MediaLeg, ptime_ms: int, payload: Payload = PCMU) -> None:
         self._leg = leg
         self._ptime_ms = ptime_ms
@@ -161,12 +161,8 @@ class RtpSink:
         self._parts: dict[int, SinkContext] = {}
         """The live ones by their parts."""
         self._last_part = 0
-        self._backlog: deque[tuple[SinkContext, FrameTranscoder]] = deque()
-        """Speech to be encoded again after a change of the codec, in order."""
-        self._pumping: asyncio.Task[None] | None = None
         self._changing: asyncio.Event | None = None
-        """Set when the codec has been changed, and all that waited is in the ring again; None = it
-        is not being changed."""
+        """Set when the codec has been changed; None = it is not being changed."""
         self._epoch: int | None = None
         """The last interruption."""
         self._epochs: list[tuple[int, list[SinkContext]]] = []
@@ -194,6 +190,8 @@ class RtpSink:
         if self._changing is not None:
             return 0
         self._follow(context)  # keeps no more than waits
+        if context.restarts:
+            self._begin_part(context)
         return context.write(frames)
 
     async def room(self) -> None:
@@ -210,7 +208,7 @@ class RtpSink:
         if each is not None:
             each.finished = True
             if self._changing is None:
-                each.finish_part()
+                self._finish(each)
 
     async def drained(self, context: int) -> Played:
         """Wait until the last frame has gone out. Raises LegClosed, MediaLost."""
@@ -233,15 +231,16 @@ class RtpSink:
         self._follow(each)
         return len(each.queued) * self._ptime_ms / 1000
 
+    def resume_at(self, context: int) -> int | None:
+        each = self._live.get(context)
+        return each.played().position if each is not None and each.restarts else None
+
     def interrupt(self) -> None:
         if self._leg.over or self._leg.remote is None:
             return  # nothing can have been sent
         self._epoch = self._leg.interrupt()
         if self._ducked:  # only now: nothing may go out at full level
             self.duck(0.0)
-        for each, rest in self._backlog:
-            each.lost += rest.left
-        self._backlog.clear()
         taken = [each for each in self._live.values() if not each.cut]
         for each in taken:
             each.cut = True
@@ -269,23 +268,18 @@ class RtpSink:
             self.follow()
             frames = {each.context: each.frames for each in dropped.contexts}
             for each in first[1]:
-                self._stopped[each.number] = each.played(frames.get(each.part, 0) + each.lost)
+                self._stopped[each.number] = each.played(frames.get(each.part, 0))
                 self._forget(each)
         return Interruption(at=at, silent_at=at, played=self._known())
 
     # --- the codec
 
     async def change(
-        self,
-        remote: RemoteMedia,
-        payload: Payload,
-        switched: Callable[[], None],
-        resumed: Callable[[], None],
+        self, remote: RemoteMedia, payload: Payload, switched: Callable[[], None]
     ) -> None:
-        """Switch the codec; queued speech is encoded again.
+        """Switch the codec: what is in the ring is translated, or flushed to be written again.
 
-        ``switched``: called when the ring takes the new format; ``resumed``: when it takes new
-        frames.
+        ``switched``: called when the sink has the new format, before it takes frames.
 
         Raises LegClosed, MediaLost, MediaRefused; nothing has changed then.
         """
@@ -300,56 +294,18 @@ class RtpSink:
             old, self._payload = self._payload, payload
             self._scale = _scale_of(payload)
             self._ptime_ms = self._leg.remote.ptime_ms if self._leg.remote else remote.ptime_ms
-            self._reencode(old, in_place=epoch is None)
+            for each in self._live.values():
+                if not each.cut and epoch is None:
+                    each.translate(old, payload)
+                elif not each.cut:
+                    each.flushed()
             switched()
-            pumping = self._pump(changing, resumed)
-        except BaseException:
-            self._changed(changing)
-            raise
-        self._pumping = asyncio.create_task(pumping, name="frames encoded again")
-
-    def _reencode(self, old: Payload, *, in_place: bool) -> None:
-        for each in list(self._live.values()):
-            if each.cut:
-                continue
-            made = each.reencoded(old, self._payload, self._ptime_ms)
-            if in_place:
-                each.queued = deque(made.take(made.left))
-            elif made.left or not each.finished:
-                self._backlog.append((each, made))
-            else:
-                self._end(each)
-
-    async def _pump(self, changing: asyncio.Event, resumed: Callable[[], None]) -> None:
-        try:
-            while self._backlog:
-                each, made = self._backlog[0]
-                self._begin_part(each)
-                while frames := made.take():
-                    while frames and not each.cut:
-                        del frames[: each.write(frames)]
-                        if frames:
-                            await self._leg.room()
-                    await asyncio.sleep(0)
-                if each.cut:
-                    continue  # an interruption has cleared the rest as well
-                self._backlog.popleft()
-                if each.finished:
-                    each.finish_part()
-            self._changed(changing)
-            for each in [each for each in self._live.values() if not each.cut]:
-                if each.finished:
-                    each.finish_part()
-            resumed()
-        except CallError as error:  # the call is over, or its media
-            logger.debug("what was encoded again could not be written: %s", log_text(error))
         finally:
-            self._changed(changing)
-
-    def _changed(self, changing: asyncio.Event) -> None:
-        if self._changing is changing:
             self._changing = None
-        changing.set()
+            changing.set()
+            if not self._leg.over:
+                for each in [each for each in self._live.values() if each.finished]:
+                    self._finish(each)
 
     # --- what the leg tells
 
@@ -363,8 +319,6 @@ class RtpSink:
         self.follow()
         for each in list(self._live.values()):
             self._forget(each)
-        if self._pumping is not None:
-            self._pumping.cancel()
 
     def tap(self, tap: Tap) -> None:
         self.follow()
@@ -388,6 +342,14 @@ class RtpSink:
                 payload = self._scale(payload, *self._leg.attenuation(context.part, number))
             for tap in list(self._taps):
                 tap(payload, at)
+
+    def _finish(self, context: SinkContext) -> None:
+        if context.cut:
+            return
+        if context.restarts:  # all of it had gone out
+            self._end(context)
+        else:
+            context.finish_part()
 
     def _begin_part(self, context: SinkContext) -> None:
         self._last_part = max(self._last_part + 1, context.number)

@@ -227,10 +227,7 @@ class CallCore:
         self.recordings.agreed()
 
     def change(self, payload: Payload, ptime_ms: int) -> None:
-        """Change the codec; queued speech goes on in it. Raises CodecMissing.
-
-        Call ``speaker.pump()`` when the sink takes frames again.
-        """
+        """Change the codec; queued speech goes on in it. Raises CodecMissing."""
         assert self.speaker is not None
         self.outbound.change(payload)
         self.speaker.change(payload, ptime_ms)

@@ -102,13 +102,12 @@ class CallMedia:
     async def _change(self, agreed: Negotiated, remote: RemoteMedia) -> None:
         core = self._core
         assert self.sink is not None
-        assert core.speaker is not None
         payload = agreed_payload(agreed.payload_name, agreed.payload_type, agreed.parameters)
 
         def switched() -> None:
             core.change(payload, agreed.ptime_ms)
 
-        await self.sink.change(remote, payload, switched, core.speaker.pump)
+        await self.sink.change(remote, payload, switched)
         core.changed()
 
     def _remote(self, agreed: Negotiated) -> RemoteMedia:
