@@ -63,7 +63,10 @@ _EXPORTS = {
         "RecognitionTimeout",
         "Transcript",
     ),
-    "qwen3tts_phone.detection.settings": ("ListenSettings",),
+    "qwen3tts_phone.detection.settings": (
+        "ListenSettings",
+        "listen_preset",
+    ),
     "qwen3tts_phone.detection.smart_turn": ("SmartTurn",),
     "qwen3tts_phone.dialling.guard": ("GuardSettings",),
     "qwen3tts_phone.errors": (
@@ -138,6 +141,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares them
     from qwen3tts_phone.detection.recogniser import RecognitionTimeout as RecognitionTimeout
     from qwen3tts_phone.detection.recogniser import Transcript as Transcript
     from qwen3tts_phone.detection.settings import ListenSettings as ListenSettings
+    from qwen3tts_phone.detection.settings import listen_preset as listen_preset
     from qwen3tts_phone.detection.smart_turn import SmartTurn as SmartTurn
     from qwen3tts_phone.detection.speech_detection import SpeechDetection as SpeechDetection
     from qwen3tts_phone.dialling.guard import GuardSettings as GuardSettings
