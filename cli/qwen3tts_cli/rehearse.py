@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +34,7 @@ from qwen3tts_cli.output.exits import ExitCode, require_extra
 from qwen3tts_cli.output.exits import run as run_loop
 from qwen3tts_cli.output.writable import check_folder, check_writable, whole_file
 from qwen3tts_cli.rehearsal.report import Progress, print_summary
+from qwen3tts_cli.voices import speaks
 
 if TYPE_CHECKING:
     from qwen3tts_agent.chat.source import ReplySource
@@ -59,6 +59,8 @@ FIRST_OPTIONS = (
     "--user",
 )
 NO_STT = "none"
+WHISPER: dict[str, float] = {"early": False, "timeout_s": 600.0, "most_waiting": 10_000}
+"""No caller waits for the words of a rehearsal: many calls may queue for one model."""
 PAGE = "index.html"
 
 
@@ -243,11 +245,11 @@ async def _run(
             note(f"The agent's tools are to post to {webhook.url}.")
         parts = RehearsalParts(
             await _line(stack, chosen, telephone),
-            SoundBook(CallerVoices(stack, server)),
+            SoundBook(CallerVoices(stack, server, speaks)),
             transcribe,
             _recordings_folder(chosen),
             webhook,
-            partial(_chat),
+            _chat,
         )
         rehearsal = Rehearsal(parts, planned, Progress(len(planned)))
         try:
@@ -306,8 +308,8 @@ async def _recogniser(
         name = "whisper"
     if name == NO_STT:
         return None
-    early = {"early": False} if name.partition(":")[0] == "whisper" else {}
-    recogniser = recogniser_named(name, languages=languages, **early)
+    local = WHISPER if name.partition(":")[0] == "whisper" else {}
+    recogniser = recogniser_named(name, languages=languages, **local)
     stack.push_async_callback(recogniser.close)
     await recogniser.warm()
     return SpanRecogniser(recogniser)

@@ -23,7 +23,7 @@ from qwen3tts_rehearsal.sounds import Utterance
 from qwen3tts_rehearsal.words import plain
 
 ONSET_WINDOWS = 2
-"""Windows of speech in a row that are an onset of the agent: a click is none."""
+"""Windows of speech in a row that are an onset of the agent, which a click is not."""
 THRESHOLD = 0.5
 LEAVES_WITHIN_S = 2.0
 """Longest time that sound waits in the line (keys and holds apart)."""

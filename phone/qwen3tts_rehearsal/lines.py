@@ -33,7 +33,7 @@ class CallEnd:
 
 
 class Party(Protocol):
-    """Caller's side of a call: where the sound comes from and what is told. Nothing may block."""
+    """Caller's side of a call: source of its sound, receiver of what comes. Nothing blocks."""
 
     def frame(self, at: float) -> Samples:
         """Return the next `FRAME_S` of sound at the call's rate, which leaves at about ``at``."""

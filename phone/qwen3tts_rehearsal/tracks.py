@@ -31,7 +31,7 @@ LEAST_S = 0.06
 CUT_BLOCKS = 4
 CUT_LEVEL_DB = 20.0
 CUT_DROP_DB = 35.0
-"""Sound that falls by so much within 20 to 40 ms, from no less than 20 dB below its level, is cut
+"""Sound that falls by this much within 20 to 40 ms, from no less than 20 dB below its level, is cut
 off.
 """
 SEARCH_S = 0.12

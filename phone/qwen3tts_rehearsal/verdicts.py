@@ -25,7 +25,7 @@ STOP_PAUSE_S = 0.35
 LATEST_STOP_S = 0.9
 """A pause that begins later than this after a backchannel's end is not due to it."""
 LONG_PAUSE_S = 0.8
-"""A pause at a backchannel that is longer is none between two sentences."""
+"""A pause at a backchannel that is longer is not one between two sentences."""
 
 
 @dataclass(frozen=True, slots=True)

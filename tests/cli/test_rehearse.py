@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ import pytest
 from qwen3tts_cli import rehearse
 from qwen3tts_cli.main import run
 from qwen3tts_cli.output.exits import ExitCode
-from qwen3tts_cli.rehearsal import voices as caller_voices
 from qwen3tts_cli.rehearsal.report import line_of, print_summary
 from qwen3tts_cli.rehearsal.voices import CallerVoices
+from qwen3tts_cli.voices import speaks
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_rehearsal.results import CallResult, RehearsalResult, Verdict, from_json
 from qwen3tts_server.run import running_server
 from qwen3tts_wire.errors import BadRequest
+from qwen3tts_wire.messages import VoiceInfo
 from tests.rehearsal.callers import LoudDetector, tone
 from tests.rehearsal.fake_line import FakeLine, HangsUp
 
@@ -166,12 +167,14 @@ def test_the_summary_counts_what_failed(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @asynccontextmanager
-async def voices() -> AsyncIterator[CallerVoices]:
+async def voices(
+    speaks: Callable[[VoiceInfo, str | None], bool] = speaks,
+) -> AsyncIterator[CallerVoices]:
     async with (
         running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
         AsyncExitStack() as stack,
     ):
-        yield CallerVoices(stack, server.url)
+        yield CallerVoices(stack, server.url, speaks)
 
 
 @pytest.mark.network
@@ -184,10 +187,9 @@ async def test_callers_speak_by_the_server_or_by_espeak() -> None:
 
 @pytest.mark.network
 async def test_a_language_without_a_natural_voice_is_spoken_by_espeak(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(caller_voices, "speaks", lambda voice, language: False)
-    async with voices() as made:
+    async with voices(lambda voice, language: False) as made:
         samples, _ = await made("Guten Tag.", "", "de")
         assert len(samples) > 4000
         await made("Guten Tag.", "", "de")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 from qwen3tts_cli.options.common import speech_server
 from qwen3tts_cli.output.console import note
 from qwen3tts_cli.output.exits import require_extra
-from qwen3tts_cli.voices import speaks
 from qwen3tts_wire.errors import BadRequest
 
 if TYPE_CHECKING:
+    from qwen3tts_engine.embedded.engine import EmbeddedEngine
     from qwen3tts_wire.client import SpeechClient
+    from qwen3tts_wire.messages import VoiceInfo
 
 RATE_HZ = 24_000
 ESPEAK = "espeak"
@@ -26,15 +28,19 @@ NATURAL = "natural"
 class CallerVoices:
     """Synthesises callers' texts; what it needs is started on first use and ended by ``stack``.
 
-    A voice is ``natural``, ``espeak``, ``espeak:NAME``, or one of the server; empty = a natural
+    ``speaks``: whether a voice speaks a language. A voice is ``natural``, ``espeak``,
+    ``espeak:NAME``, or one of the server; empty = a natural
     voice that speaks the language, else eSpeak.
     """
 
-    def __init__(self, stack: AsyncExitStack, server: str | None) -> None:
+    def __init__(
+        self, stack: AsyncExitStack, server: str | None, speaks: Callable[[VoiceInfo, str], bool]
+    ) -> None:
         self._stack = stack
         self._server = server
+        self._speaks = speaks
         self._client: SpeechClient | None = None
-        self._espeak: Any = None
+        self._espeak: EmbeddedEngine | None = None
         self._starting = asyncio.Lock()
         self._noted: set[str] = set()
 
@@ -45,7 +51,7 @@ class CallerVoices:
             return await self._said_by_espeak(text, name, language)
         client = await self._connected()
         if voice in ("", NATURAL):
-            fitting = [each.id for each in client.session.voices if speaks(each, language)]
+            fitting = [each.id for each in client.session.voices if self._speaks(each, language)]
             if not fitting and voice == NATURAL:
                 raise BadRequest(
                     f"There is no natural voice for {language!r} here.",

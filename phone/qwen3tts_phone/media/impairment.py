@@ -14,10 +14,12 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from qwen3tts_phone.media import rtp
 from qwen3tts_phone.media.receiver import STAMP
+from qwen3tts_phone.media.source import Address
 from qwen3tts_phone.media.types import Impairment
 
 KEPT = 4096
@@ -55,7 +57,7 @@ class ImpairedSocket(socket.socket):
         super().__init__(fileno=fileno)
         self._fates_out = PacketFates(impairment, "out")
         self._fates_in = PacketFates(impairment, "in")
-        self._held: deque[tuple[float, bytes, Any]] = deque()
+        self._held: deque[tuple[float, bytes, Address]] = deque()
         self._last_due = 0.0
         self._sender: _DelayedSender | None = None
         if impairment.jitter_s:
@@ -72,7 +74,7 @@ class ImpairedSocket(socket.socket):
         self._sender.send(time.monotonic() + delay_s, data, rest)
         return len(data)
 
-    def recvmsg(self, *sizes: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
+    def recvmsg(self, *sizes: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, Address]:
         self._receive(*sizes)
         now = time.time()
         if not self._held or self._held[0][0] > now:
@@ -109,11 +111,11 @@ class _Delayed(NamedTuple):
     due: float
     order: int
     data: bytes
-    rest: tuple[Any, ...]
+    rest: tuple[object, ...]
 
 
 class _DelayedSender:
-    def __init__(self, sendto: Any) -> None:
+    def __init__(self, sendto: Callable[..., int]) -> None:
         self._sendto = sendto
         self._waiting: list[_Delayed] = []
         self._order = itertools.count()
@@ -123,7 +125,7 @@ class _DelayedSender:
         self._thread = threading.Thread(target=self._run, name="delayed packets", daemon=True)
         self._thread.start()
 
-    def send(self, due: float, data: bytes, rest: tuple[Any, ...]) -> None:
+    def send(self, due: float, data: bytes, rest: tuple[object, ...]) -> None:
         with self._changed:
             if len(self._waiting) < KEPT:
                 self._last_due = max(self._last_due, due)
