@@ -48,6 +48,8 @@ _EXPORTS = {
         "CallerQuiet",
         "MissingDetector",
         "OnsetHeard",
+        "OverlapBegan",
+        "OverlapEnded",
         "SpeechPaused",
         "SpeechResumed",
         "Turn",
@@ -129,6 +131,8 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares them
     from qwen3tts_phone.detection.events import CallerQuiet as CallerQuiet
     from qwen3tts_phone.detection.events import MissingDetector as MissingDetector
     from qwen3tts_phone.detection.events import OnsetHeard as OnsetHeard
+    from qwen3tts_phone.detection.events import OverlapBegan as OverlapBegan
+    from qwen3tts_phone.detection.events import OverlapEnded as OverlapEnded
     from qwen3tts_phone.detection.events import SpeechPaused as SpeechPaused
     from qwen3tts_phone.detection.events import SpeechResumed as SpeechResumed
     from qwen3tts_phone.detection.events import Turn as Turn
