@@ -85,9 +85,15 @@ def answer(
     said_words = words.words()
     names = telephone.has_account or set(lines.kinds) != {SIP}
     check_target("--transfer", run.transfer, names=names)
-    plan = CallPlan(checked_digits(run.dtmf), run.max_seconds, listening, run.transfer)
-    check_agent(said_words, plan)
     said = read_config(telephone.config)
+    plan = CallPlan(
+        checked_digits(run.dtmf),
+        run.max_seconds,
+        listening,
+        run.transfer,
+        hearing=said.hearing if said is not None else None,
+    )
+    check_agent(said_words, plan)
     ports = lines.ports(telephone.port)
     host, sip_port = telephone.host, ports.sip
     if said is None:

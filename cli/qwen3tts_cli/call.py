@@ -161,6 +161,7 @@ def call(
         said.outbound.answering if said is not None else None,
         placed.listen,
         stt_named=stt_named,
+        hearing=said.hearing if said is not None else None,
     )
     check_agent(said_words, plan)
     host = telephone.host

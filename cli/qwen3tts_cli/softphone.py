@@ -173,11 +173,15 @@ def softphone(
     if model.llm is not None and listening.stt is None:
         raise typer.BadParameter("--llm needs --stt, such as --stt whisper, to hear callers.")
     words = model.words()
-    plan = CallPlan(max_seconds=max_seconds, listening=listening)
+    said = read_config(dialling.config)
+    plan = CallPlan(
+        max_seconds=max_seconds,
+        listening=listening,
+        hearing=said.hearing if said is not None else None,
+    )
     check_agent(words or TextSource(), plan)
     for option, path in (("--latency-log", logs.latency_log), ("--call-log", logs.call_log)):
         check_writable(option, path)
-    said = read_config(dialling.config)
     asked = SoftphoneRequest(page, speech_options, plan, words, logs, said, dialling.sip)
     with require_extra("webrtc"):
         settings_of(asked, {"": "ws://127.0.0.1:8765/v1/speech"}, speech_options)
@@ -243,7 +247,7 @@ def settings_of(
             public_url=page.public_url.rstrip("/"),
             trusted_proxies=tuple(page.trusted_proxy or ()),
             ice_servers=tuple(IceServer(*each) for each in page.ice_servers()),
-            listen=listening.settings() if heard else ListenSettings(),
+            listen=asked.plan.listen_settings() if heard else ListenSettings(),
             max_calls=page.max_calls,
             max_call_s=asked.plan.max_seconds or 7200.0,
             recording=page.recording,

@@ -58,6 +58,18 @@ def test_a_preset_sets_the_figures_and_single_ones_override_it() -> None:
         ListenOptions(listen_preset=Preset.MENU).check()
 
 
+def test_options_override_the_file_and_a_preset_its_figures() -> None:
+    file = ListenSettings(pause_ms=800, max_keys=8, barge_in=False)
+    plain = ListenOptions(stt="whisper")
+    assert CallPlan(listening=plain, hearing=file).listen_settings() == file
+    assert plain.settings(file) == file
+    given = ListenOptions(stt="whisper", barge_in=True, pause_ms=500).settings(file)
+    assert (given.barge_in, given.pause_ms, given.max_keys) == (True, 500, 8)
+    menu = ListenOptions(stt="whisper", listen_preset=Preset.MENU).settings(file)
+    assert (menu.pause_ms, menu.max_keys) == (400, 8)
+    assert not ListenOptions().settings(ListenSettings()).barge_in, "nothing listens"
+
+
 def test_nobody_listens_unless_that_is_asked_for() -> None:
     assert not ListenOptions().listens
     assert ListenOptions(barge_in=True).listens

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from qwen3tts_phone.detection.settings import ListenSettings, listen_preset
 from qwen3tts_phone.errors import BadCertificate
 from qwen3tts_phone.phone import PhoneSettings
 from qwen3tts_phone.settings.file import config_from, load_phone_config, read_phone_config
@@ -114,6 +115,32 @@ outbound: {{retry: {{attempts: 2, waits_s: [60], causes: [busy]}}}}
     retry = read_phone_config(path, {"OFFICE": "secret"}).outbound.retry
     assert retry is not None
     assert retry.attempts == 2
+
+
+def test_the_section_hearing_has_a_preset_that_its_single_figures_override() -> None:
+    assert config("").hearing is None
+    assert config("hearing:").hearing is None
+    assert config("hearing: {}").hearing == ListenSettings()
+    found = config("hearing: {preset: patient, pause_ms: 1000}").hearing
+    assert found == listen_preset("patient", pause_ms=1000)
+    assert config("hearing: {max_keys: 8}").hearing == ListenSettings(max_keys=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "hearing:\n  preset: hasty",
+            "hearing.preset is none of menu, talk, patient (phone.yaml:2)",
+        ),
+        ("hearing:\n  preset: [talk]", "hearing.preset is none of"),
+        ("hearing:\n  pause: 300", "hearing.pause"),
+        ("hearing:\n  preset: menu\n  notice_ms: 500", "notice_ms=500 is above pause_ms=400"),
+        ("hearing: 3", "must be a section"),
+    ],
+)
+def test_a_section_hearing_that_cannot_be_is_told(text: str, told: str) -> None:
+    assert told in str(refused(text))
 
 
 def test_the_file_that_comes_along_is_good_with_and_without_its_remarks(tmp_path: Path) -> None:

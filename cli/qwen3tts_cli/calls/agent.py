@@ -42,7 +42,7 @@ def check_agent(words: TextSource, plan: CallPlan) -> None:
         )
     check_words(words, listening)
     if listening.stt is not None or listening.listens or plan.listen_s is not None:
-        settings = listening.settings()
+        settings = plan.listen_settings()
         with require_extra("phone"):
             from qwen3tts_phone.detection.smart_turn import turn_detector_of
             from qwen3tts_phone.detection.vad import make_detector
@@ -127,7 +127,7 @@ def make_agent(
         system=words.system,
         greeting=listening.greeting or "",
         stt=recogniser or (recogniser_of(listening) if listening.stt is not None else None),
-        listen=listening.settings(),
+        listen=plan.listen_settings(),
         settings=agent_settings(words, plan),
         log=listening.conversation_log,
         on_turn=on_turn or partial(print_turn, words=listening.transcript),

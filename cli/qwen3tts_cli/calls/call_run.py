@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from qwen3tts_phone.call.call import Call
     from qwen3tts_phone.detection.events import Turn
     from qwen3tts_phone.detection.recogniser import Recogniser
+    from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.detection.speech_detection import SpeechDetection
     from qwen3tts_speech.line import Spoken, Utterance
 
@@ -109,6 +110,11 @@ class CallPlan:
     """Whether --stt was given; a default recogniser may fail to load."""
     agent: Agent | None = None
     """None: the text is spoken only."""
+    hearing: ListenSettings | None = None
+    """Settings of the file, which the options override; None: defaults."""
+
+    def listen_settings(self) -> ListenSettings:
+        return self.listening.settings(self.hearing)
 
 
 async def handle_call(
@@ -250,7 +256,7 @@ class TextTask:
         if not (plan.listening.listens or plan.listen_s is not None):
             await self._say()
             return
-        listening = self._call.hear(plan.listening.settings(), plan.recogniser)
+        listening = self._call.hear(plan.listen_settings(), plan.recogniser)
         following = asyncio.create_task(_follow(listening, report=plan.listen_s is not None))
         try:
             await self._say_to_listener(listening)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -263,13 +263,19 @@ class ListenOptions:
         """Whether barge-in is on."""
         return self.stt is not None if self.barge_in is None else self.barge_in
 
-    def settings(self) -> ListenSettings:
+    def settings(self, file: ListenSettings | None = None) -> ListenSettings:
+        """Return the settings of ``file``, or the defaults, with those that were given."""
         with require_extra("phone"):
-            from qwen3tts_phone.detection.settings import listen_preset
+            from qwen3tts_phone.detection.settings import PRESETS, ListenSettings
 
-        preset = (self.listen_preset or Preset.TALK).value
-        plain = listen_preset(preset)
-        changes: dict[str, Any] = {"barge_in": self.listens}
+        plain = file or ListenSettings()
+        changes: dict[str, Any] = {}
+        if self.listen_preset is not None:
+            changes = dict(PRESETS[self.listen_preset.value])
+            plain = replace(plain, **changes)
+        changes["barge_in"] = self.listens
+        if self.barge_in is None and file is not None:
+            changes["barge_in"] = self.listens and file.barge_in
         if self.vad is not None:
             changes["detector"] = self.vad.value
         if self.onset_ms is not None:
@@ -286,6 +292,6 @@ class ListenOptions:
         if self.overlap is not None:
             changes["overlap"] = self.overlap.value
         try:
-            return listen_preset(preset, **changes)
+            return replace(plain, **changes)
         except ValueError as error:
             raise typer.BadParameter(f"{error}.") from error

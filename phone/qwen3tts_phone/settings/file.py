@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from qwen3tts_phone.detection.settings import PRESETS
 from qwen3tts_phone.settings.accounts import KINDS, check_distinct, read_accounts
 from qwen3tts_phone.settings.checks import check_combinations, settings_warnings
 from qwen3tts_phone.settings.phone import PhoneSettings
@@ -25,7 +26,7 @@ EXAMPLE = "configs/phone.yaml"
 """A file that may be copied."""
 SECTIONS = (
     *("listen", "accounts", "trunks", "require_registration"),
-    *("media", "speech", "safety", "records", "outbound"),
+    *("media", "speech", "hearing", "safety", "records", "outbound"),
 )
 """Sections of a file."""
 PORT = 5060
@@ -72,6 +73,8 @@ def config_from(entry: Entry, env: Mapping[str, str] | None = None) -> PhoneConf
             places += [listed.place(i) for i in range(len(found))]
     check_distinct(accounts, places)
     rest["listen"] = _listen(rest.get("listen", Entry(None, entry.where)), env)
+    if "hearing" in rest:
+        rest["hearing"] = _hearing(rest["hearing"])
     built = build(PhoneConfig, Entry(rest, entry.where))
     config = replace(built, accounts=tuple(accounts))
     check_combinations(config, entry, places)
@@ -97,6 +100,21 @@ def _listen(listen: Entry, env: Mapping[str, str]) -> Entry:
         take_secret("listen.tls", given, "key_password", env)
         held["tls"] = Entry(given, tls.where)
     return Entry(held, listen.where)
+
+
+def _hearing(hearing: Entry) -> Entry:
+    """Return the section with the figures of its preset, which its own override."""
+    if not isinstance(hearing.value, dict):
+        return hearing
+    held = dict(hearing.value)
+    preset = held.pop("preset", Entry("talk", hearing.where))
+    if not isinstance(preset.value, str) or preset.value not in PRESETS:
+        raise BadConfiguration(
+            f"hearing.preset is none of {', '.join(PRESETS)} ({preset.where}).",
+            remedy="Name one of them, or leave it out.",
+        )
+    figures = {name: Entry(value, preset.where) for name, value in PRESETS[preset.value].items()}
+    return Entry(figures | held, hearing.where)
 
 
 def _check_settings(config: PhoneConfig, entry: Entry) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qwen3tts_phone.audio.answering import AnsweringSettings
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.dialling.guard import GuardSettings
 from qwen3tts_phone.dialling.retries import RetryPolicy
 from qwen3tts_phone.media.types import MediaSettings
@@ -147,6 +148,8 @@ class PhoneConfig:
     trying."""
     media: MediaConfig = field(default_factory=MediaConfig)
     speech: SpeechConfig = field(default_factory=SpeechConfig)
+    hearing: ListenSettings | None = None
+    """Ends of turns and barge-in of calls that listen; ``preset`` sets the figures."""
     safety: SafetyConfig = field(default_factory=SafetyConfig)
     records: RecordSettings = field(default_factory=RecordSettings)
     """Records and recordings."""
