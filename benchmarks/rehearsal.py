@@ -6,6 +6,10 @@ tiny.en, and phone over real SIP and RTP; half of the calls are over a line with
 street noise. *Same verdicts* is the share of repetitions by one seed whose verdicts all are those
 of most. A fault is found if its own verdict fails in every call to that agent; a false alarm is a
 call to the sound agent in which any verdict fails.
+
+With ``--judge`` the callers phone two more agents, who understand by Whisper on the same cores: one
+with a fixed pause that is silenced by any voice, one that prepares its replies, chooses its pauses
+and ducks. No figure of the closing line is theirs.
 """
 
 from __future__ import annotations
@@ -28,11 +32,12 @@ from common import Bench
 from qwen3tts_cli.rehearsal_page import write_page
 from qwen3tts_rehearsal.junit import junit_xml
 from qwen3tts_rehearsal.results import CallResult, RehearsalResult
-from qwen3tts_rehearsal.scenario import LineSettings
+from qwen3tts_rehearsal.scenario import LineSettings, read_scenario
 from qwen3tts_rehearsal.webhook import WebhookReceiver
-from tests.rehearsal.faulty_agents import FAULTS, SOUND
+from tests.rehearsal.faulty_agents import ADAPTIVE, FAULTS, FIXED, SOUND
 from tests.rehearsal.planted import (
     FOUND_BY,
+    SCENARIOS,
     Job,
     callers,
     found,
@@ -47,6 +52,12 @@ BAD_LINE = LineSettings(
     codec="PCMU", loss=1.0, burst=1.5, jitter_ms=30, noise="street", snr_db=20.0
 )
 TEN_MINUTES_S = 600.0
+JUDGED = (
+    ROOT / "configs/scenarios/digits.yaml",
+    ROOT / "configs/scenarios/hesitation.yaml",
+    ROOT / "configs/scenarios/barge_in.yaml",
+    SCENARIOS / "nod.yaml",
+)
 QUICK_FAULTS = ("choppy", "dropping_digits", "wrong_codec")
 
 
@@ -115,9 +126,22 @@ async def agents(webhook: str) -> AsyncIterator[str]:
         await process.wait()
 
 
+def judged(repeats: int) -> list[Job]:
+    """Return the calls to the agents whose conversation is compared."""
+    scenarios = [read_scenario(each) for each in JUDGED]
+    return [
+        Job(f"{agent}.{scenario.name}{number}", scenario)
+        for number in range(repeats)
+        for scenario in scenarios
+        for agent in (FIXED, ADAPTIVE)
+    ]
+
+
 async def measure(bench: Bench, folder: Path) -> Made:
     """Make all calls."""
     made = Made(plan(bench.quick, 2 if bench.quick else bench.args.repeats))
+    if bench.args.judge:
+        made = Made(judged(1 if bench.quick else 5))
     before = _cpu_s()
     async with (
         WebhookReceiver() as webhook,
@@ -222,12 +246,43 @@ def report(bench: Bench, made: Made) -> None:
     )
 
 
+def report_judged(bench: Bench, made: Made) -> None:
+    """The table of the two agents whose conversation is compared."""
+    rows = []
+    for scenario in dict.fromkeys(job.scenario.name for job in made.jobs):
+        for agent in (FIXED, ADAPTIVE):
+            calls = [each for each in made.of(f"{agent}, {scenario}") if not each.error]
+            rows.append([scenario, agent, len(calls), *(_mean(calls, each) for each in MEASURES)])
+            stops = [each.passed for call in calls for each in call.verdicts if each.name == STOPS]
+            rows[-1].append(stops.count(False) if stops else "-")
+    bench.table(
+        "conversation: fixed (pause of 600 ms, silenced by any voice) and adaptive",
+        ["scenario", "agent", "calls", *MEASURES.values(), "stopped by a backchannel"],
+        rows,
+    )
+    bench.save()
+
+
+MEASURES = {
+    "cut_offs": "cut-offs a call",
+    "response_mean_s": "wait (s)",
+    "interruption_max_ms": "interruption to silence (ms)",
+}
+STOPS = "backchannel_stops"
+
+
+def _mean(calls: Sequence[CallResult], name: str) -> float | str:
+    values = [each.figures[name] for each in calls if name in each.figures]
+    return sum(values) / len(values) if values else "-"
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--at-once", type=int, default=6, help="calls at a time")
     parser.add_argument("--repeats", type=int, default=20, help="repetitions by one seed")
     parser.add_argument("--html", type=Path, metavar="FOLDER", help="write the reports there")
+    parser.add_argument("--judge", action="store_true", help="compare two ways to converse")
     bench = Bench("rehearsal", str(__doc__), parser)
     with tempfile.TemporaryDirectory() as temporary:
         folder = bench.args.html or Path(temporary)
@@ -237,7 +292,10 @@ def main() -> None:
             result = RehearsalResult(tuple(made.calls), made.seconds, len(made.jobs))
             write_page(result, folder / "index.html", target="planted faults")
             (folder / "junit.xml").write_text(junit_xml(result), "utf-8")
-    report(bench, made)
+    if bench.args.judge:
+        report_judged(bench, made)
+    else:
+        report(bench, made)
 
 
 if __name__ == "__main__":

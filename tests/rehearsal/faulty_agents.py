@@ -4,7 +4,9 @@
 
 prints its SIP address; ``sip:FAULT@…`` calls the agent with that fault, any other user the sound
 one, and what follows a dot in the user tells calls apart; ``.hours`` is asked for its hours. The
-agent is a clerk of a bakery: its model and its recogniser are scripts, all else is ours.
+agent is a clerk of a bakery: its model and its recogniser are scripts, all else is ours. Two more
+understand by Whisper and repeat what they understood: ``adaptive`` prepares its replies, chooses
+its pauses and ducks under a caller who speaks, ``fixed`` does none of it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -24,6 +26,8 @@ from numpy.typing import NDArray
 from qwen3tts_agent.agent import Agent
 from qwen3tts_agent.chat.messages import ChatEvent, ChatMessage, Finished, ToolCall, ToolSpec
 from qwen3tts_agent.recognition.callback import CallbackRecogniser
+from qwen3tts_agent.recognition.settings import WhisperSettings
+from qwen3tts_agent.recognition.whisper import WhisperRecogniser
 from qwen3tts_agent.settings import AgentSettings
 from qwen3tts_agent.tools import Tool
 from qwen3tts_codecs.g711 import decode_ulaw, encode_alaw
@@ -33,6 +37,8 @@ from qwen3tts_engine.piper.engine import PiperEngine, PiperSettings
 from qwen3tts_phone.call.call import Call
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.phone import Phone, PhoneSettings
+from qwen3tts_phone.streams.server import Streams
+from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import VoiceOptions
 
@@ -49,6 +55,7 @@ FAULTS = (
     "silent_after_tool",
     "wrong_codec",
 )
+ADAPTIVE, FIXED = "adaptive", "fixed"
 GREETING = "Good morning, this is the bakery. What is your order number?"
 NUMBER = "Your number is four seven one one. Shall I send it to you?"
 SENT = "It is on its way, and you will have it tomorrow."
@@ -116,6 +123,9 @@ class Clerk:
     async def close(self) -> None: ...
 
     def _events(self, messages: Sequence[ChatMessage]) -> list[ChatEvent]:
+        if self._fault in (ADAPTIVE, FIXED):
+            said = [each.content for each in messages if each.role == "user"][-1]
+            return [HOURS if "each day" in said else f"You said {said}", Finished("stop")]
         turns = sum(each.role == "user" and each.content[0] != "[" for each in messages)
         if self._hours:
             return [HOURS if turns == 1 else CLOSING, Finished("stop")]
@@ -143,13 +153,17 @@ class Bakery:
     ``webhook``: address that the tool posts to, with that user as its path.
     """
 
-    def __init__(self, phone: Phone, webhook: str = "") -> None:
-        self._phone = phone
+    def __init__(self, calls: AsyncIterable[Call], webhook: str = "") -> None:
+        self._calls = calls
         self._webhook = webhook
         self._tasks: set[asyncio.Task[None]] = set()
+        self._whisper = WhisperRecogniser(WhisperSettings("auto"))
+
+    async def close(self) -> None:
+        await self._whisper.close()
 
     async def serve(self) -> None:
-        async for call in self._phone:
+        async for call in self._calls:
             task = asyncio.create_task(self._answer(call))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -157,16 +171,18 @@ class Bakery:
     async def _answer(self, call: Call) -> None:
         name = call.facts.local_uri.removeprefix("sip:").partition("@")[0]
         fault, _, topic = name.partition(".")
+        heard = CallbackRecogniser(understand(fault), early=True)
         agent = Agent(
             Clerk(fault, topic.startswith("hours")),
-            stt=CallbackRecogniser(understand(fault), early=True),
-            listen=ListenSettings(overlap="duck", overlap_language="en"),
+            stt=self._whisper if fault in (ADAPTIVE, FIXED) else heard,
+            listen=listen_of(fault),
             tools=[self._tool(name)],
             settings=AgentSettings(
                 voice=VoiceOptions(extra={"seed": 1, "speed": speed_of(fault)}),
                 quiet_s=0.0,
                 hang_up_tool=True,
                 apology="",
+                preemptive="off" if fault == FIXED else "always",
             ),
             greeting=GREETING,
         )
@@ -186,6 +202,15 @@ class Bakery:
 
         schema = {"type": "object", "properties": {"number": {"type": "string"}}}
         return Tool("send_order", "Send an order.", send_order, schema)
+
+
+def listen_of(fault: str) -> ListenSettings:
+    return ListenSettings(
+        overlap="stop" if fault == FIXED else "duck",
+        overlap_language="en",
+        adaptive_pause=fault == ADAPTIVE,
+        language="en",
+    )
 
 
 def speed_of(fault: str) -> float:
@@ -238,17 +263,36 @@ async def post_json(url: str, content: dict[str, str]) -> None:
 async def bakery(webhook: str = "") -> AsyncIterator[Phone]:
     """A phone at which all the agents answer."""
     async with (
-        running_server(
-            SpoilingEngine(PiperSettings(workers=2)), host="127.0.0.1", port=0
-        ) as server,
-        Phone(PhoneSettings(server_url=server.url), announce=None) as phone,
+        running_server(SpoilingEngine(PiperSettings(workers=2)), host="127.0.0.1", port=0) as voice,
+        Phone(PhoneSettings(server_url=voice.url), announce=None) as phone,
+        serving(phone, webhook),
     ):
-        serving = asyncio.create_task(Bakery(phone, webhook).serve())
-        try:
-            yield phone
-        finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+        yield phone
+
+
+@asynccontextmanager
+async def streamed_bakery(webhook: str = "", carrier: str = "twilio") -> AsyncIterator[Streams]:
+    """A media stream at which the sound agent answers."""
+    async with (
+        running_server(SpoilingEngine(PiperSettings(workers=2)), host="127.0.0.1", port=0) as voice,
+        Streams(
+            StreamSettings(kinds=(carrier,), server_url=voice.url, insecure=True), announce=None
+        ) as streams,
+        serving(streams, webhook),
+    ):
+        yield streams
+
+
+@asynccontextmanager
+async def serving(calls: AsyncIterable[Call], webhook: str) -> AsyncIterator[None]:
+    agents = Bakery(calls, webhook)
+    serving = asyncio.create_task(agents.serve())
+    try:
+        yield
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await agents.close()
 
 
 async def main(webhook: str) -> None:

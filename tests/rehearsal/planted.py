@@ -15,7 +15,7 @@ from qwen3tts_agent.recognition.whisper import WhisperRecogniser
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.phone import Phone, PhoneSettings
-from qwen3tts_rehearsal.lines import Samples
+from qwen3tts_rehearsal.lines import Line, Samples
 from qwen3tts_rehearsal.recognition import SpanRecogniser
 from qwen3tts_rehearsal.rehearsal import Rehearsal, RehearsalParts, plan
 from qwen3tts_rehearsal.results import CallResult, RehearsalResult
@@ -62,15 +62,21 @@ class Callers:
     folder: Path | None = None
 
     async def rehearse(
-        self, user: str, scenarios: Sequence[Scenario], *, repeat: int = 1, at_once: int = 1
+        self,
+        user: str,
+        scenarios: Sequence[Scenario],
+        *,
+        repeat: int = 1,
+        at_once: int = 1,
+        line: Line | None = None,
     ) -> RehearsalResult:
-        """Call ``sip:USER@`` with these scenarios, each time by the same seed."""
+        """Call ``sip:USER@``, or a line, with these scenarios, each time by the same seed."""
         planned = plan([(each, ORDER) for each in scenarios], repeat=repeat, same_seed=True)
         folder = None if self.folder is None else self.folder / user
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         parts = RehearsalParts(
-            SipLine(self.phone, f"sip:{user}@{self.agents}"),
+            line or SipLine(self.phone, f"sip:{user}@{self.agents}"),
             self.book,
             self.transcribe,
             folder,

