@@ -13,6 +13,7 @@ from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_server.run import running_server
 from tests.e2e.parties import Ear, connected, phone
+from tests.e2e.test_every_line import over
 from tests.peers.baresip_runner import baresip
 from tests.peers.recording_engine import RecordingEngine
 
@@ -139,3 +140,43 @@ async def test_baresip_hears_12_db_less(tmp_path: Path) -> None:
     assert len(low) > 35  # a second, less what the machine was late
     # Two steps, each of which may lie in two frames of its recording, and the two ends.
     assert len(between) <= 6, between
+
+
+@pytest.mark.parametrize(
+    ("line", "mode", "lead_s"),
+    [("audiosocket", "duck", 0.0), ("twilio", "duck", 0.24), ("webrtc", "hold", 0.0)],
+)
+async def test_every_other_line_lowers_or_pauses(line: str, mode: str, lead_s: float) -> None:
+    engine = RecordingEngine()
+    async with (
+        running_server(engine, host="127.0.0.1", port=0) as server,
+        over(line, server.url) as (call, _),
+    ):
+        await call.answer()
+        sent = call.sent_audio()
+        playing = asyncio.create_task(call.play(tone(2.0), 8000))
+        frames: list[SentFrame] = []
+        async with asyncio.timeout(10):
+            while len(frames) < 25:
+                await asyncio.sleep(0.02)
+                frames += sent.take()
+        ducked_at = call.clock.now()
+        assert call.duck() == mode
+        await asyncio.sleep(0.6)
+        frames += sent.take()
+        up_at = call.clock.now()
+        call.unduck()
+        assert await playing
+        frames += sent.take()
+        await call.hangup()
+    full = max(map(level, frames))
+    # What a queue at the far end has is played out first.
+    between = [each for each in frames if ducked_at + lead_s + 0.03 < each.at < up_at]
+    if mode == "duck":
+        assert len(between) > 10
+        assert all(full - level(each) == pytest.approx(12, abs=1) for each in between)
+    else:
+        assert between == []
+    after = [level(each) for each in frames[:-1] if each.at > up_at + lead_s + 0.03]
+    assert all(each == pytest.approx(full, abs=1.5) for each in after)
+    assert sum(each.duration_s for each in frames) == pytest.approx(2.0, abs=0.05)
