@@ -25,8 +25,6 @@ from qwen3tts_phone.detection.events import Verdict
 
 VOICED_S: Final = 0.6
 """Voice that interrupts, whatever is said; gaps below `GUESS_S` included."""
-UNDERSTOOD_S: Final = 0.2
-"""Voice in which a recogniser finds words: less without words is noise, more is in doubt."""
 DECIDED_S: Final = 1.2
 """Longest time from the onset to the verdict."""
 GUESS_S: Final = 0.1
@@ -67,7 +65,9 @@ class OverlapLimits:
     quiet_s: float = 0.2
     """Silence after words that makes them all there is (``notice_ms``)."""
     min_speech_s: float = 0.12
-    """Less voice is noise (``min_speech_ms``), but for a word such as "stop"."""
+    """Less voice is noise, unless words are found in it; more without words is in doubt
+    (``min_speech_ms``).
+    """
     voiced_s: float = VOICED_S
     decided_s: float = DECIDED_S
 
@@ -188,9 +188,10 @@ class Overlap:
         verdict, rule = judge_words(text, languages)
         if self.state is OverlapState.OVERLAP and not final:
             return self._interrupt(rule) if rule == "stop_word" else ()
-        if rule == "words" and self._speech_s + _EPSILON < self._limits.min_speech_s:
+        short = self._speech_s + _EPSILON < self._limits.min_speech_s
+        if rule == "words" and short:
             rule = "too_short"
-        if rule == "no_words" and self._speech_s + _EPSILON >= UNDERSTOOD_S:
+        if rule == "no_words" and not short:
             verdict = "interruption"
         elif verdict == "backchannel" and (self.answers or unsure):
             verdict, rule = "interruption", "answer" if self.answers else "unsure"

@@ -115,7 +115,7 @@ def test_a_backchannel_that_the_recogniser_is_not_sure_of_is_in_doubt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("voice_s", "text", "rule"), [(0.12, "", "no_words"), (0.4, "(coughs)", "sound")]
+    ("voice_s", "text", "rule"), [(0.04, "", "no_words"), (0.4, "(coughs)", "sound")]
 )
 def test_a_little_voice_without_words_or_a_sound_is_noise(
     voice_s: float, text: str, rule: str
@@ -194,7 +194,7 @@ def test_an_answer_is_no_backchannel() -> None:
     assert caller.words("Yes.") == (INTERRUPT,)
     assert caller.overlap.rule == "answer"
     cough = Caller(answers=True)
-    cough.speaks(0.1)
+    cough.speaks(0.04)
     cough.rests(0.2)
     assert cough.words("") == (UNDUCK,)
 
