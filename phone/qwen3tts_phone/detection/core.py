@@ -20,6 +20,7 @@ from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.detection.echo import EchoGuard
 from qwen3tts_phone.detection.endpointing import Endpointer
 from qwen3tts_phone.detection.events import ListenEvent, WhyEnded
+from qwen3tts_phone.detection.noise_detector import with_suppression
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.vad import (
     RATE_HZ,
@@ -59,7 +60,7 @@ class SpeechDetectionCore:
         self.turns = Endpointer(settings, now)
         self.guard = EchoGuard() if settings.echo_guard else None
         """None = switched off."""
-        self._detector = detector or make_detector(settings.detector)
+        self._detector = detector or with_suppression(make_detector(settings.detector), settings)
         self._window = self._detector.window
         self._steadiness = SteadySoundDetector(self._window / RATE_HZ)
         self._to_8_khz = RateConverter(RATE_HZ)

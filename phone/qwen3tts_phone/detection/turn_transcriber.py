@@ -15,12 +15,14 @@ from qwen3tts_codecs.resample import RateConverter
 from qwen3tts_pacer.clock import Clock
 from qwen3tts_phone.audio.frames import HeardFrame
 from qwen3tts_phone.detection.events import Turn, TurnEnded
+from qwen3tts_phone.detection.noise_suppression import RATES_HZ, NoiseSuppressor
 from qwen3tts_phone.detection.recogniser import (
     Recogniser,
     Recognition,
     RecognitionFailed,
     Transcript,
 )
+from qwen3tts_phone.detection.settings import NoiseMode
 from qwen3tts_phone.detection.turn_buffer import PRE_ROLL_S, TurnBuffer
 from qwen3tts_phone.errors import traceback_without_message
 from qwen3tts_speech.utterance import Utterance
@@ -60,6 +62,30 @@ class GapMeter:
         return min(hole, MAX_GAP_S)
 
 
+class HeardSound:
+    """Sound of a call as a recogniser has it (pure): at its rate, with the noise suppressed."""
+
+    def __init__(self, rate_hz: int, noise_suppression: NoiseMode) -> None:
+        self.late_s = 0.0
+        """Time by which what was returned last ends before what was pushed."""
+        self._to_rate = RateConverter(rate_hz)
+        self._mode: NoiseMode = noise_suppression
+        self._suppressor: NoiseSuppressor | None = None
+        self._to_suppressor = RateConverter(RATES_HZ[0])
+
+    def push(self, samples: Samples, rate_hz: int) -> Samples:
+        if self._mode == "off":
+            return self._to_rate.push(samples, rate_hz)
+        narrow, wide = RATES_HZ
+        at_hz = narrow if rate_hz <= narrow else wide
+        if self._suppressor is None or self._suppressor.rate_hz != at_hz:
+            self._suppressor = NoiseSuppressor(at_hz, always=self._mode == "on")
+            self._to_suppressor = RateConverter(at_hz)
+        suppressed = self._suppressor.push(self._to_suppressor.push(samples, rate_hz))
+        self.late_s = self._suppressor.held_samples / at_hz
+        return self._to_rate.push(suppressed, at_hz)
+
+
 logger = logging.getLogger(__name__)
 
 Deliver = Callable[[Turn], None]
@@ -68,7 +94,13 @@ Deliver = Callable[[Turn], None]
 class TurnTranscriber:
     """Transcriber of turns of at most ``most_s``; without a recogniser no text."""
 
-    def __init__(self, recogniser: Recogniser | None, clock: Clock, most_s: float) -> None:
+    def __init__(
+        self,
+        recogniser: Recogniser | None,
+        clock: Clock,
+        most_s: float,
+        noise_suppression: NoiseMode = "off",
+    ) -> None:
         self.partial = ""
         """Partial text of the open turn."""
         self.guess = ""
@@ -87,7 +119,9 @@ class TurnTranscriber:
         self._buffer: TurnBuffer | None = None
         self._to_buffer: RateConverter | None = None
         self._gaps = GapMeter()
-        self._at_rate = RateConverter(recogniser.rate_hz) if recogniser is not None else None
+        self._heard = (
+            HeardSound(recogniser.rate_hz, noise_suppression) if recogniser is not None else None
+        )
         self._last: asyncio.Task[None] | None = None
         """Delivery of the newest turn, after all before it."""
         self._failure: SpeechError | None = None
@@ -195,10 +229,10 @@ class TurnTranscriber:
             self._buffer = TurnBuffer(rate_hz, longest_s=self._longest_s)
             self._to_buffer = RateConverter(rate_hz)
         self._buffer.push(self._to_buffer.push(samples, rate_hz), at)
-        if self._recognition is not None and self._at_rate is not None:
-            taken = self._at_rate.push(samples, rate_hz)
+        if self._recognition is not None and self._heard is not None:
+            taken = self._heard.push(samples, rate_hz)
             if len(taken):
-                self._recognition.push(taken, at)
+                self._recognition.push(taken, at - self._heard.late_s)
 
     def _turn_samples(self) -> NDArray[np.int16]:
         return self._buffer.samples() if self._buffer is not None else np.zeros(0, np.int16)
