@@ -82,13 +82,14 @@ class FakeCall:
     async def say(self, seconds: float, *, loud: bool = True) -> None:
         """Feed loud, or quiet, audio of this length."""
         for _ in range(round(seconds * 50)):
-            await self.clock.advance(0.02)
-            frame = HeardFrame(
-                LOUD if loud else QUIET, self.clock.now(), False, 8000, self._timestamp
-            )
-            self._timestamp += 160
-            self._frames.put_nowait(frame)
-            await settle()
+            await self.hear(LOUD if loud else QUIET)
+
+    async def hear(self, samples: NDArray[np.int16]) -> None:
+        """Feed a frame of 20 ms."""
+        await self.clock.advance(0.02)
+        self._frames.put_nowait(HeardFrame(samples, self.clock.now(), False, 8000, self._timestamp))
+        self._timestamp += 160
+        await settle()
 
     async def rest(self, seconds: float) -> None:
         """Feed quiet audio of this length."""

@@ -66,7 +66,10 @@ async def heard(
     """The turns of a call as they come."""
     turns: list[Turn] = []
     listening = SpeechDetection(
-        call, ListenSettings(min_speech_ms=50), recogniser, turn_detector=detector
+        call,
+        ListenSettings(min_speech_ms=50, adaptive_pause=False),
+        recogniser,
+        turn_detector=detector,
     )
 
     async def read() -> None:
