@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from qwen3tts_rehearsal.words import plain
 ONSET_WINDOWS = 2
 """Windows of speech in a row that are an onset of the agent, which a click is not."""
 THRESHOLD = 0.5
+GAP_S = 0.01
+"""Frames of one stretch of sound are no further apart than this and their length."""
 LEAVES_WITHIN_S = 2.0
 """Longest time that sound waits in the line (keys and holds apart)."""
 
@@ -39,6 +42,7 @@ class AgentActivity:
         self._run = 0
         self._windows = 0
         self._speaking = False
+        self._heard_until = 0.0
         self.onset_at: float | None = None
         """Beginning of its last stretch of speech."""
         self.voiced_at: float | None = None
@@ -46,6 +50,7 @@ class AgentActivity:
 
     def push(self, frame: HeardFrame) -> None:
         samples = frame.samples
+        self._heard_until = max(self._heard_until, frame.at + frame.duration_s)
         if frame.rate_hz != VAD_HZ:
             if self._resampler is None or self._resampler.from_hz != frame.rate_hz:
                 self._resampler = Resampler(frame.rate_hz, VAD_HZ)
@@ -57,8 +62,13 @@ class AgentActivity:
             self._window(probability >= THRESHOLD, at, window_s)
 
     def silent_s(self, now: float) -> float:
-        """Return how long it is silent; 0 before its first word."""
-        return max(0.0, now - self.voiced_at) if self.voiced_at is not None else 0.0
+        """Return how long it is known to be silent; 0 before its first word.
+
+        What leaves ``now`` was made before: only what has been heard counts, unless the far end
+        sends nothing in its pauses.
+        """
+        known = max(self._heard_until, now - UNHEARD_S)
+        return max(0.0, known - self.voiced_at) if self.voiced_at is not None else 0.0
 
     def _window(self, voiced: bool, at: float, window_s: float) -> None:
         self._run = self._run + 1 if voiced else 0
@@ -71,6 +81,8 @@ class AgentActivity:
             self.voiced_at = at
 
 
+UNHEARD_S = 0.6
+"""Longest time for which nothing is heard of an agent that is speaking."""
 PAUSE_S = 0.35
 """Silence after which speech of the agent is a new stretch."""
 
@@ -134,6 +146,13 @@ class Sent:
         self.starts.append(self.total)
         self.frames.append(frame)
         self.total += len(frame.samples)
+
+    def gaps_s(self, first: int, last: int) -> float:
+        """Return the silence between frames of these positions: underruns of this machine."""
+        begin, end = (int(np.searchsorted(self.starts, each)) for each in (first, last))
+        pairs = pairwise(self.frames[max(0, begin) : end])
+        gaps = [after.at - before.at - after.duration_s for before, after in pairs]
+        return sum(each for each in gaps if each > GAP_S)
 
     def time_of(self, position: int) -> float | None:
         """Return when this sample was spoken: a frame leaves with its last one. None: never."""

@@ -28,6 +28,8 @@ from qwen3tts_rehearsal.webhook import Received
 
 SPAN_PAUSE_S = 0.7
 """Pause that ends a stretch of speech whose words are looked for together."""
+OWN_GAPS_S = 0.2
+"""Silence within something that the caller says from which the call is no fair trial."""
 AROUND_S = 0.1
 """Sound around a stretch that goes to the recogniser."""
 LONGEST_SPAN_S = 120.0
@@ -56,6 +58,7 @@ def observe(
     ``call``: time of the answer, codec, rate in Hz. ``detector``: a fresh one.
     """
     answered_at, codec, rate_hz = call
+    broken = own_gaps(caller)
     seconds = max(0.0, end.at - answered_at)
     line = scenario.line
     agent = agent_track(
@@ -79,7 +82,7 @@ def observe(
         end=end,
         codec=codec,
         posts=tuple(Post(each.at - answered_at, each.path, each.content) for each in posts),
-        problems=tuple(caller.problems),
+        problems=(*caller.problems, *broken),
         steps_left=caller.left,
         language=scenario.language,
     )
@@ -108,6 +111,18 @@ def caller_turns(caller: ScriptedCaller, answered_at: float, seconds: float) -> 
         for begin, end, keys, answered in caller.pressed_spans
     ]
     return sorted(turns, key=lambda each: each.start_s)
+
+
+def own_gaps(caller: ScriptedCaller) -> list[str]:
+    """Return what is wrong with the caller's own sound: a machine that is too busy breaks it."""
+    found = []
+    for mark in caller.marks:
+        gaps_s = caller.sent_frames.gaps_s(mark.first, mark.last)
+        if gaps_s > OWN_GAPS_S:
+            found.append(
+                f"this machine was too busy: “{mark.text[:40]}” has gaps of {gaps_s:.1f} s"
+            )
+    return found
 
 
 async def with_words(

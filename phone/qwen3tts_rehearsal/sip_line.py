@@ -17,9 +17,11 @@ from qwen3tts_rehearsal.scenario import LineSettings
 from qwen3tts_speech.sound import LiveSound
 from qwen3tts_wire.errors import SpeechError
 
-LEAD_S = 0.08
-"""Sound that waits in the media process, which sends it on the exact clock; this process may be
+LEAD_S = 0.3
+"""Sound that waits in the media process, which sends it on the exact clock: this process may be
 late by as much."""
+REBUFFER_S = 0.1
+"""Sound that waits before the caller goes on after an underrun."""
 PUMP_S = 0.01
 ANSWER_S = 30.0
 """Longest wait for the answer."""
@@ -74,7 +76,8 @@ class SipCallerCall:
     async def _pump(self, party: Party) -> None:
         call, rate_hz = self._call, self.rate_hz
         with call.sent_audio() as sent, contextlib.suppress(CallError):
-            live: LiveSound = call.live(gives_way=False)
+            assert call.speaker is not None
+            live = CallerSound(call.speaker, gives_way=False)
             while not call.over:
                 while live.delay_s < LEAD_S - 1e-6 and not call.over:
                     at = call.clock.now() + live.delay_s
@@ -86,6 +89,17 @@ class SipCallerCall:
     async def _keys(self, party: Party) -> None:
         async for key in self._call.dtmf:
             party.key(key)
+
+
+class CallerSound(LiveSound):
+    """Live sound of which nothing is left out: its lead is bounded by who pushes it."""
+
+    def _keep_up(self) -> None: ...
+
+    def _give(self) -> None:
+        assert self._spell is not None
+        while self._waiting:
+            self._spell.push(self._next())
 
 
 class SipLine:
@@ -153,4 +167,5 @@ def media_settings(settings: LineSettings, seed: int) -> CallMediaSettings:
         )
         if impaired
         else None,
+        lead_s=REBUFFER_S,
     )

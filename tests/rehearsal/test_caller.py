@@ -7,6 +7,7 @@ import pytest
 
 from qwen3tts_phone.audio.frames import KeyPressed, SentFrame
 from qwen3tts_rehearsal.caller import EndCall, FindWords, NextTurn, Press, ScriptedCaller
+from qwen3tts_rehearsal.observation import own_gaps
 from qwen3tts_rehearsal.scenario import Wait
 from qwen3tts_rehearsal.script import Await, HangUp, Pause, PressKeys, Say, SayOver
 from tests.rehearsal.callers import ANSWERED_AT, RATE_HZ, LoudDetector, Talk, utterance
@@ -175,6 +176,18 @@ def test_a_sample_is_spoken_one_frame_before_it_leaves() -> None:
         (first or 0) + 0.5, abs=0.001
     )
     assert talk.caller.sent_frames.time_of(10**9) is None
+
+
+def test_gaps_in_what_was_said_are_those_of_this_machine() -> None:
+    talk = Talk(Say(utterance(1.0), False, 0))
+    talk.run(0.4)
+    talk.now += 1.5  # nothing leaves for that time
+    talk.run(1.0)
+    (mark,) = talk.caller.marks
+    assert talk.caller.sent_frames.gaps_s(mark.first, mark.last) == pytest.approx(1.5, abs=0.01)
+    assert talk.caller.sent_frames.gaps_s(0, 8 * 160) == 0.0
+    (problem,) = own_gaps(talk.caller)
+    assert "too busy" in problem
 
 
 def test_keys_of_the_agent_are_kept() -> None:

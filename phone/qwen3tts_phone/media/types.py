@@ -63,6 +63,9 @@ class LegSpec:
     """Longest wait for a missing packet."""
     pinned_s: float | None = None
     """Fixed wait before an utterance's first frame; None = adaptive."""
+    lead_s: float | None = None
+    """Greatest lead of what is written over what is sent, as of live sound: more is not waited for
+    after an underrun. None = unknown."""
     ring_slots: int = 512
     """Frames that may wait, 20 ms each."""
     impairment: Impairment | None = None
