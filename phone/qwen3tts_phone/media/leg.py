@@ -38,9 +38,10 @@ from qwen3tts_phone.media.types import (
 
 KEPT = 256
 """Contexts and interruptions remembered after their end."""
-_NO_CODEC = 254
 _OTHER_CODECS = 3
 """First number of a codec that is not G.711."""
+_LAST_CODEC = 253
+"""Last number; the next codec has the first one again."""
 EVENTS_KEPT = 1000
 """Events that wait; further ones of the far end are dropped and counted."""
 
@@ -106,7 +107,6 @@ class MediaLeg:
         self._last_stats: LegStats | None = None
         self._source: tuple[str, int] | None = None
         self._codec = 0
-        self._payload_name = ""
         self._dropped = 0
         self._closing: asyncio.Task[None] | None = None
 
@@ -121,7 +121,7 @@ class MediaLeg:
                 "codec": codec,
             }
         )
-        self.remote, self._codec, self._payload_name = remote, codec, remote.payload_name
+        self.remote, self._codec = remote, codec
 
     async def update(self, remote: RemoteMedia) -> int | None:
         """Apply a renegotiation (hold, resume, address, key, codec); the queue is kept.
@@ -142,13 +142,13 @@ class MediaLeg:
                 remote = keeping_ptime(remote, before)
                 codec = codec_number(remote.payload_name) or 0
             else:
-                others = codec + 1 if _OTHER_CODECS <= codec < _NO_CODEC - 1 else _OTHER_CODECS
+                others = codec + 1 if _OTHER_CODECS <= codec < _LAST_CODEC else _OTHER_CODECS
                 codec = codec_number(remote.payload_name) or others
                 epoch = self.interrupt() if self._open else None
         await self._process.request(
             {"type": "update", "leg": self.number, "remote": asdict(remote), "codec": codec}
         )
-        self.remote, self._codec, self._payload_name = remote, codec, remote.payload_name
+        self.remote, self._codec = remote, codec
         return epoch
 
     def begin(self, context: int, *, key: str = "") -> None:
@@ -165,12 +165,10 @@ class MediaLeg:
         self._begun = context
         self._open[context] = _Open(entry)
 
-    def write(self, frames: Sequence[Frame], payload_name: str | None = None) -> int:
-        """Queue frames; return how many were accepted (else await `room`).
+    def write(self, frames: Sequence[Frame]) -> int:
+        """Queue frames of the codec in use; return how many were accepted (else await `room`).
 
-        Frames of an interrupted context are accepted and dropped. ``payload_name`` is their codec
-        if it may be the former one: PCMU and PCMA are transcoded, others become silence. None = the
-        one in use.
+        Frames of an interrupted context are accepted and dropped.
         """
         self._check()
         if not frames:
@@ -184,10 +182,7 @@ class MediaLeg:
         state = self._open.get(context)
         if state is None or state.finished:
             raise ValueError(f"context {context} was not begun, or is finished")
-        codec = self._codec
-        if payload_name is not None and payload_name != self._payload_name:
-            codec = codec_number(payload_name) or _NO_CODEC
-        count = self._out.write(frames, codec)
+        count = self._out.write(frames, self._codec)
         if count:
             state.frames += count
             state.end = frames[count - 1].end
