@@ -189,6 +189,17 @@ def test_doctor_looks_at_a_file_and_says_what_is_probably_not_meant(
     assert "RTP ports" in out
 
 
+def test_doctor_checks_the_turn_detectors_file_that_a_phones_file_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "phone.yaml"
+    file.write_text(f"listen: {{port: 0}}\nhearing: {{smart_turn: {tmp_path / 'turn.onnx'}}}\n")
+    assert run(["doctor", "--config", str(file)]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"fail turn detector: Smart Turn's file {tmp_path / 'turn.onnx'} cannot be read" in out
+    assert "sha256" in out
+
+
 def test_the_password_comes_from_the_environment_and_is_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from qwen3tts_cli.calls.text import chat_of
 from qwen3tts_cli.doctor.checks import Check, Level
 from qwen3tts_cli.doctor.options import NONE, ConversationOptions
+from qwen3tts_cli.doctor.targets import turn_detector_check
 from qwen3tts_cli.options.common import speech_server
 from qwen3tts_cli.options.listening import ListenOptions
 from qwen3tts_cli.options.speech import SpeechOptions
@@ -216,7 +217,7 @@ async def conversation_checks(parties: ConversationParts) -> AsyncIterator[Check
         else:
             yield _voice_check(voice)
         if parties.listen.smart_turn:
-            yield await turn_detector_check(parties.listen)
+            yield await asyncio.to_thread(turn_detector_check, parties.listen)
         if parties.stt != NONE:
             check, heard = await _recogniser(parties, voice)
             if heard is not None:
@@ -261,21 +262,6 @@ def wait_check(parts: Mapping[str, float], ahead_ms: float = 0.0) -> Check:
         LATENCY_REMEDIES[longest] if late else "",
         {"total_ms": round(total, 1), **figures},
     )
-
-
-async def turn_detector_check(listen: ListenSettings) -> Check:
-    """Check Smart Turn, the file that the settings name."""
-    name = "turn detector"
-    try:
-        with require_extra("phone"):
-            from qwen3tts_phone.detection.smart_turn import turn_detector_of
-        detector = turn_detector_of(listen)
-        assert detector is not None
-        answer_ms = 1000 * await asyncio.to_thread(detector.check)
-    except SpeechError as error:
-        return _failed(name, error)
-    found = f"Smart Turn ({detector.path}), an answer takes {answer_ms:.0f} ms"
-    return Check(name, Level.OK, found, "", {"answer_ms": round(answer_ms, 1)})
 
 
 def _voice_check(voice: VoiceSample) -> Check:

@@ -18,6 +18,7 @@ from qwen3tts_wire.errors import SpeechError
 
 if TYPE_CHECKING:
     from qwen3tts_cli.doctor.report import Report
+    from qwen3tts_phone.detection.settings import ListenSettings
     from qwen3tts_phone.settings.sections import PhoneConfig
     from qwen3tts_server.settings import AccessSettings
 from typing import TYPE_CHECKING
@@ -43,9 +44,26 @@ def checked_phone(
         for remark in file.remarks:
             words = f"{remark.words} ({remark.where})"
             report.add(Check("settings", Level.WARN, words, remark.remedy))
+        if file.hearing is not None and file.hearing.smart_turn:
+            report.add(turn_detector_check(file.hearing))
     telephone = made(file)
     telephone.check()
     return telephone
+
+
+def turn_detector_check(listen: ListenSettings) -> Check:
+    """Check Smart Turn, by the file that the settings name."""
+    name = "turn detector"
+    try:
+        with require_extra("phone"):
+            from qwen3tts_phone.detection.smart_turn import turn_detector_of
+        detector = turn_detector_of(listen)
+        assert detector is not None
+        answer_ms = 1000 * detector.check()
+    except SpeechError as error:
+        return Check(name, Level.FAIL, error.message, error.remedy)
+    found = f"Smart Turn ({detector.path}), an answer takes {answer_ms:.0f} ms"
+    return Check(name, Level.OK, found, "", {"answer_ms": round(answer_ms, 1)})
 
 
 def _summary(file: PhoneConfig) -> str:
