@@ -54,6 +54,7 @@ _EXPORTS = {
         "SpeechResumed",
         "Turn",
         "TurnEnded",
+        "WordsGuessed",
     ),
     "qwen3tts_phone.detection.speech_detection": ("SpeechDetection",),
     "qwen3tts_phone.detection.recogniser": (
@@ -137,6 +138,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares them
     from qwen3tts_phone.detection.events import SpeechResumed as SpeechResumed
     from qwen3tts_phone.detection.events import Turn as Turn
     from qwen3tts_phone.detection.events import TurnEnded as TurnEnded
+    from qwen3tts_phone.detection.events import WordsGuessed as WordsGuessed
     from qwen3tts_phone.detection.recogniser import Recogniser as Recogniser
     from qwen3tts_phone.detection.recogniser import RecogniserBusy as RecogniserBusy
     from qwen3tts_phone.detection.recogniser import RecogniserUnavailable as RecogniserUnavailable
