@@ -53,7 +53,7 @@ class PreparedReply:
             self._turn.resumed()
 
     def guessed(self, guess: WordsGuessed) -> None:
-        """Prepare a reply to these words, or drop the one that is prepared to others."""
+        """Prepare a reply to these words; drop one prepared to others."""
         words = same_words(guess.text)
         if self._reply is not None and words != self._words:
             self.drop()
