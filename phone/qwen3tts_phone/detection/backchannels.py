@@ -41,6 +41,7 @@ _WORD: Final = re.compile(r"[^\W_]+")
 _JOINT: Final = re.compile(r"(?<=\w)[-'\u2019\u2010\u2011\u02bc](?=\w)")
 _HUM: Final = re.compile("[mh\u043c\u0445]{2,}")
 """A hum in Latin or Cyrillic letters ("mmhmmm"): their number says nothing."""
+_HUMS: Final = ("mhm", "\u043c\u0433\u043c")
 _RUN: Final = re.compile(r"(.)\1{2,}")
 _YO: Final = str.maketrans("\u0451", "\u0435")
 _QUESTIONS: Final = "?\uff1f\u061f"
@@ -84,8 +85,9 @@ def judge_words(text: str, languages: Sequence[str]) -> tuple[Verdict, str]:
         return "interruption", "no_list"
     if any(_stops(words, listed) for listed in lists):
         return "interruption", "stop_word"
-    asks = any(mark in text for mark in _QUESTIONS)
-    if not asks and any(_confirms(words, listed) for listed in lists):
+    asks = any(mark in text for mark in _QUESTIONS)  # "hm?", but not "really?"
+    hums = all(word in _HUMS for word in words)
+    if any(_confirms(words, each) for each in lists if not asks or not (hums or each.unspaced)):
         return "backchannel", "words"
     return "interruption", "words"
 
@@ -107,7 +109,7 @@ def _plain(word: str) -> str:
     """Shorten runs of letters: "yeahhhh", "hmmmm"."""
     short = _RUN.sub(r"\1", word)
     if _HUM.fullmatch(short):
-        return "mhm" if short.isascii() else "\u043c\u0433\u043c"
+        return _HUMS[0] if short.isascii() else _HUMS[1]
     return short
 
 
@@ -130,6 +132,8 @@ def _confirms(words: list[str], listed: WordList) -> bool:
         text = "".join(words)
         most = UNSPACED_CHARS * MAX_WORDS
         return len(text) <= most and _reaches_end(text, _joined(listed.backchannels))
+    if any(_repeats(words, phrase) for phrase in listed.backchannels):
+        return True
     if len(words) > MAX_WORDS:
         return False
     reached = {0}
@@ -141,6 +145,12 @@ def _confirms(words: list[str], listed: WordList) -> bool:
                 if tuple(words[first : first + len(phrase)]) == phrase
             )
     return len(words) in reached
+
+
+def _repeats(words: list[str], phrase: tuple[str, ...]) -> bool:
+    """Whether a text is one phrase again and again, as recognisers write short sounds."""
+    cycle = [phrase[place % len(phrase)] for place in range(len(words))]
+    return len(words) >= len(phrase) and words == cycle
 
 
 @lru_cache(maxsize=64)

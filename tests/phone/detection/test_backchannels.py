@@ -72,7 +72,11 @@ def test_a_word_that_stops(text: str, language: str) -> None:
         ("Yes, the second one.", ["en"], ("interruption", "words")),
         ("Hmm?", ["en"], ("interruption", "words")),
         ("Um.", ["en"], ("interruption", "words")),
-        ("okay " * 7, ["en"], ("interruption", "words")),
+        ("okay sure " * 4, ["en"], ("interruption", "words")),
+        ("Got it. Got it. Got it. Got", ["en"], ("backchannel", "words")),  # Whisper's loops
+        ("okay " * 7, ["en"], ("backchannel", "words")),
+        ("Really?", ["en"], ("backchannel", "words")),
+        ("嗯？", ["zh"], ("interruption", "words")),  # noqa: RUF001
         ("嗯" * 30, ["zh"], ("backchannel", "words")),  # a run of one sign is one hum
         ("好的" * 13, ["zh"], ("interruption", "words")),
         ("Mm-hmm.", [], ("interruption", "no_list")),
