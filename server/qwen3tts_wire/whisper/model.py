@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -198,19 +198,17 @@ class WhisperModel:
             language = self._language(encoded)
             prompt.append(self._languages[language])
         prompt += self._after
-        usual, most = usual_tokens(seconds), token_limit(seconds)
-        tokens, text, result = self._decode(encoded, prompt, seconds, usual)
+        usual = usual_tokens(seconds)
+        tokens, decoding = self._decode(encoded, prompt, seconds, usual)
         # Unfinished, and no repetition: speech or a script with many tokens.
-        if len(tokens) >= usual - UNCOUNTED_TOKENS and text == self._text(tokens):
-            tokens, text, result = self._decode(encoded, prompt, seconds, most)
-        count = len(tokens)
-        logprob = float(result.scores[0]) * count / (count + 1)  # the end counts, as in openai's
-        return Decoding(text, language, logprob, float(result.no_speech_prob))
+        if len(tokens) >= usual - UNCOUNTED_TOKENS and decoding.text == self._text(tokens):
+            _, decoding = self._decode(encoded, prompt, seconds, token_limit(seconds))
+        return replace(decoding, language=language)
 
     def _decode(
-        self, encoded: Any, prompt: list[int], seconds: float, most: int
-    ) -> tuple[list[int], str, Any]:
-        """Return the tokens, at most ``most``, their text without repetition, and all."""
+        self, encoded: object, prompt: list[int], seconds: float, most: int
+    ) -> tuple[list[int], Decoding]:
+        """Return the tokens, at most ``most``, and their text without repetition."""
         (result,) = self._model.model.generate(
             encoded,
             [prompt],
@@ -220,8 +218,10 @@ class WhisperModel:
             return_no_speech_prob=True,
         )
         tokens = list(result.sequences_ids[0])
-        text = self._text(without_repetition(tokens))
-        return tokens, without_repeated_words(text, seconds), result
+        text = without_repeated_words(self._text(without_repetition(tokens)), seconds)
+        count = len(tokens)
+        logprob = float(result.scores[0]) * count / (count + 1)  # the end counts, as in openai's
+        return tokens, Decoding(text, logprob=logprob, no_speech=float(result.no_speech_prob))
 
     def _text(self, tokens: list[int]) -> str:
         return str(self._model.hf_tokenizer.decode(tokens, skip_special_tokens=True)).strip()
@@ -253,14 +253,15 @@ class WhisperModel:
                 float(each.no_speech_prob),
             )
 
-    def _encode(self, samples: Samples) -> Any:
+    def _encode(self, samples: Samples) -> object:
         try:
-            return self._model.encode(self._features(samples))
+            encoded: object = self._model.encode(self._features(samples))
         except (ValueError, RuntimeError):  # CTranslate2, or a model, that takes 30 s alone
             if self.least_window_s == WINDOW_S:
                 raise
             self.least_window_s = WINDOW_S
-            return self._model.encode(self._features(samples))
+            encoded = self._model.encode(self._features(samples))
+        return encoded
 
     def _features(self, samples: Samples) -> NDArray[np.float32]:
         sound = samples.astype(np.float32) / 32768.0
