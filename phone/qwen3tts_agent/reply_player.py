@@ -340,6 +340,7 @@ class ReplyPlayer:
         ended, transcribed = times.get("caller_end"), times.get("transcript")
         if ended is None or transcribed is None:
             return
+        record.rule = self._record.rule
         record.mark(Mark.SPEECH_END, ended)
         record.mark(Mark.TRANSCRIBED, transcribed)
         # The end of a turn may be decided before its text is known, or after.

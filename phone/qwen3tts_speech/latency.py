@@ -118,6 +118,8 @@ class UtteranceRecord:
     kind: str = ""
     """Kind of an agent's words: ``greeting``, ``answer``, ``prompt`` (unasked, in a silence),
     ``filler``; else empty."""
+    rule: str = ""
+    """Rule that ended the caller's turn which this answers; empty = unknown, or the set pause."""
     end_reason: str = ""
     """``text_end``, ``interrupted``, ``no_text``, ``failed``; empty = in progress."""
     generation_end: str = ""
@@ -244,6 +246,7 @@ class UtteranceRecord:
             "line": self.line[:MAX_NAME_CHARS],
             "codec": self.codec[:MAX_NAME_CHARS],
             "kind": self.kind[:MAX_NAME_CHARS],
+            "rule": self.rule[:MAX_NAME_CHARS],
             "end_reason": self.end_reason[:MAX_NAME_CHARS],
             "generation_end": self.generation_end[:MAX_NAME_CHARS],
         }
@@ -298,6 +301,7 @@ class UtteranceRecord:
             line=_name(raw, "line"),
             codec=_name(raw, "codec"),
             kind=_name(raw, "kind"),
+            rule=_name(raw, "rule"),
             end_reason=_name(raw, "end_reason"),
             generation_end=_name(raw, "generation_end"),
             text=text if isinstance(text, str) else None,

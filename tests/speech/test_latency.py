@@ -256,6 +256,15 @@ def test_a_line_whose_numbers_cannot_be_is_damaged(changed: dict[str, object]) -
         UtteranceRecord.from_json(json.dumps({**line, **changed}))
 
 
+def test_the_rule_that_ended_the_callers_turn_is_in_the_line() -> None:
+    record = UtteranceRecord("call", "1", rule="digits_complete")
+    line = json.loads(record.to_json())
+    assert line["rule"] == "digits_complete"
+    assert UtteranceRecord.from_json(json.dumps(line)).rule == "digits_complete"
+    del line["rule"]  # a log of a version before
+    assert UtteranceRecord.from_json(json.dumps(line)).rule == ""
+
+
 def test_why_the_generation_ended_is_in_the_line() -> None:
     record = UtteranceRecord("call", "1", generation_end="regenerated")
     line = json.loads(record.to_json())

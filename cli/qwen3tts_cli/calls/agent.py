@@ -19,8 +19,8 @@ from qwen3tts_cli.output.exits import require_extra
 
 if TYPE_CHECKING:
     from qwen3tts_agent.agent import Agent
-    from qwen3tts_agent.session import OnTurn
     from qwen3tts_agent.settings import AgentSettings
+    from qwen3tts_agent.turn_log import OnTurn
     from qwen3tts_agent.turn_record import TurnRecord
     from qwen3tts_phone.detection.recogniser import Recogniser
 

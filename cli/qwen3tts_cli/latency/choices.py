@@ -28,6 +28,7 @@ class GroupBy(StrEnum):
     VOICE = "voice"
     LINE = "line"
     CODEC = "codec"
+    RULE = "rule"
     ENDED = "ended"
     LOG = "log"
 

@@ -87,6 +87,8 @@ class Columns:
     codec: NameColumn
     kind: NameColumn
     """``greeting``, ``answer``, ``prompt``, ``filler``; empty if unknown."""
+    rule: NameColumn
+    """Rule that ended the caller's turn; empty if unknown."""
     source: NameColumn
     offset: NDArray[np.int64]
     """Byte offset of the line, in the spooled copy for a stream."""
@@ -213,7 +215,7 @@ class ColumnsBuilder:
         }
         self._names = {
             name: _Names()
-            for name in ("call", "engine", "voice", "end_reason", "line", "codec", "kind")
+            for name in ("call", "engine", "voice", "end_reason", "line", "codec", "kind", "rule")
         }
         self._starvations = array("i")
         self._source_codes = array("i")
@@ -245,6 +247,7 @@ class ColumnsBuilder:
         names["line"].add(record.line)
         names["codec"].add(record.codec)
         names["kind"].add(record.kind)
+        names["rule"].add(record.rule)
         self._starvations.append(min(record.starvations, 2**31 - 1))
         if source is None:
             source, offset = self._memory.keep(record)

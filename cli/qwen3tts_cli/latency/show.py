@@ -163,6 +163,7 @@ def about(record: UtteranceRecord) -> str:
     parts = [clock_time(record.started_unix_s), record.engine]
     parts += [f"voice {record.voice}"] if record.voice else []
     parts += [f"{record.line} {record.codec}".strip()]
+    parts += [f"turn ended by {record.rule}"] if record.rule else []
     parts += [f"ended by {record.end_reason}" if record.end_reason else "not ended"]
     return " · ".join(part for part in parts if part)
 

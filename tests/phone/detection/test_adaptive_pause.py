@@ -174,7 +174,7 @@ def test_the_kinds_that_a_detector_may_decide_are_not_those_that_go_on() -> None
 def test_every_pause_is_within_the_limits(
     cues: PauseCues, own: list[float], preset: str, said: str
 ) -> None:
-    settings = listen_preset(preset, adaptive_pause=True)  # type: ignore[arg-type]
+    settings = listen_preset(preset, adaptive_pause=True)
     rules = AdaptivePause(settings)
     rules.expect(said)
     for pause_s in own:

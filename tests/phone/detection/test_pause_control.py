@@ -69,7 +69,7 @@ class Caller:
         await settle()
 
     @property
-    def pauses(self) -> list[tuple[float, str, str]]:
+    def pauses(self) -> list[tuple[Any, str, str]]:
         """Pause in s, reason and rule of each turn that has ended."""
         return [
             (round(each.at - each.ended_at, 2), each.why, each.rule)

@@ -81,6 +81,7 @@ def breakdown(columns: Columns) -> str:
         "Voice": columns.voice,
         "Line": columns.line,
         "Codec": columns.codec,
+        "End of turn": columns.rule,
         "Call": columns.call,
         "End": columns.end_reason,
         "Log": columns.source,

@@ -95,6 +95,7 @@ def _shown(record: UtteranceRecord, *, with_text: bool) -> dict[str, Any]:
                 ("voice", record.voice),
                 ("line", record.line),
                 ("codec", record.codec),
+                ("end of turn", record.rule),
                 ("began", plotly_time(record.started_unix_s)[:19] + " UTC" if dated else ""),
                 ("ended by", record.end_reason or "still open"),
             )
