@@ -25,7 +25,13 @@ from qwen3tts_cli.calls.phone import check_target
 from qwen3tts_cli.calls.text import DEFAULT_PROMPT, TextSource
 from qwen3tts_cli.doctor.preflight import PreflightChecks
 from qwen3tts_cli.main import run
-from qwen3tts_cli.options.listening import Detector, ListenOptions, Overlap, Preset
+from qwen3tts_cli.options.listening import (
+    Detector,
+    ListenOptions,
+    NoiseSuppression,
+    Overlap,
+    Preset,
+)
 from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_phone.detection.events import MissingDetector
 from qwen3tts_phone.detection.settings import (
@@ -161,6 +167,13 @@ def test_any_onset_and_pause_that_can_be_given_make_settings(onset_ms: int, paus
     assert (made.barge_in_ms, made.pause_ms, made.detector) == (onset_ms, pause_ms, "webrtc")
 
 
+@pytest.mark.parametrize("mode", ["off", "auto", "on"])
+def test_noise_is_suppressed_as_asked_for(mode: str) -> None:
+    asked = NoiseSuppression(mode)
+    made = ListenOptions(stt="whisper", noise_suppression=asked).settings()
+    assert made.noise_suppression == mode
+
+
 @pytest.mark.parametrize("overlap", ["duck", "stop"])
 def test_overlaps_are_answered_as_asked_for(overlap: str) -> None:
     made = ListenOptions(stt="whisper", overlap=Overlap(overlap)).settings()
@@ -175,6 +188,10 @@ def test_overlaps_are_answered_as_asked_for(overlap: str) -> None:
         ({"pause_ms": 500, "barge_in": False}, "needs speech detection"),
         ({"smart_turn": "auto"}, "--smart-turn: needs speech detection"),
         ({"overlap": Overlap.DUCK}, "--overlap: needs speech detection"),
+        (
+            {"noise_suppression": NoiseSuppression.ON},
+            "--noise-suppression: needs speech detection",
+        ),
         ({"stt": "whisper", "smart_turn": " "}, "--smart-turn is empty"),
         ({"greeting": "Hello."}, "--greeting: needs an agent"),
         ({"filler": "Hm."}, "--filler: needs an agent"),

@@ -33,6 +33,12 @@ class Preset(StrEnum):
     PATIENT = "patient"
 
 
+class NoiseSuppression(StrEnum):
+    OFF = "off"
+    AUTO = "auto"
+    ON = "on"
+
+
 class Overlap(StrEnum):
     DUCK = "duck"
     STOP = "stop"
@@ -154,6 +160,17 @@ class ListenOptions:
             rich_help_panel=LISTENING,
         ),
     ] = None
+    noise_suppression: Annotated[
+        NoiseSuppression | None,
+        typer.Option(
+            "--noise-suppression",
+            help=(
+                "Suppress noise and other voices around the caller: [bold]auto[/bold] (default)"
+                " where the line is noisy, [bold]on[/bold] always, [bold]off[/bold] never."
+            ),
+            rich_help_panel=LISTENING,
+        ),
+    ] = None
     greeting: Annotated[
         str | None,
         typer.Option(
@@ -242,6 +259,7 @@ class ListenOptions:
                 "--pause-ms": self.pause_ms,
                 "--smart-turn": self.smart_turn,
                 "--overlap": self.overlap,
+                "--noise-suppression": self.noise_suppression,
             }
             given = [name for name, value in listened.items() if value is not None]
             if given and not self.barge_in:
@@ -291,6 +309,8 @@ class ListenOptions:
             changes["smart_turn"] = self.smart_turn
         if self.overlap is not None:
             changes["overlap"] = self.overlap.value
+        if self.noise_suppression is not None:
+            changes["noise_suppression"] = self.noise_suppression.value
         try:
             return replace(plain, **changes)
         except ValueError as error:
