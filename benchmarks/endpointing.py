@@ -61,6 +61,8 @@ ANSWER_S: Final = 0.06
 """From the question to Smart Turn's answer."""
 LEAST_PAUSE_S: Final = 0.2
 FIXED_MS: Final = (300, 400, 500, 600, 700, 800)
+TOLD: Final = ("400 ms", "500 ms", "600 ms")
+PROSE: Final = ("complete", "short", "cut", "phrase", "lead", "conjunction", "own")
 
 
 @dataclass
@@ -407,6 +409,9 @@ def main() -> None:
         named["Smart Turn at 0.5"] = smart_alone
     outcomes = {name: judged(rule, silences) for name, rule in named.items()}
     bench.table("all", COLUMNS, [[name, *each.row()] for name, each in outcomes.items()])
+    spoken = [each for each in silences if each.kind in PROSE]
+    rows = [[name, *judged(named[name], spoken).row()] for name in (*TOLD, "ours")]
+    bench.table("sentences and short answers alone", COLUMNS, rows)
     if whisper:
         real: dict[str, Rule] = {
             "600 ms, English": fixed(600),

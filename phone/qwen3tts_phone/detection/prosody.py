@@ -31,6 +31,13 @@ MIN_FRAMES: Final = 12
 LAST_FRAMES: Final = 10
 """Voiced frames at the end that are compared with all."""
 LAST_LEVEL_FRAMES: Final = 15
+LATE_FRAMES: Final = 60
+"""Frames at the end that are read one by one; of those before, each third, which is enough for a
+median.
+"""
+EARLY_STEP: Final = 3
+READ_HZ: Final = 8000
+"""Rate at which pitch is read; samples at higher ones are averaged."""
 OCTAVE_COST: Final = 0.05
 """Preference for the shorter of two periods, for one octave."""
 
@@ -67,7 +74,7 @@ class LastSound:
 BIAS: Final = -3.5
 PITCH_WEIGHT: Final = -0.55
 LEVEL_WEIGHT: Final = -0.27
-FALLING_FROM: Final = 0.5
+FALLING_FROM: Final = 1.0
 LEVEL_TO: Final = -1.0
 
 
@@ -77,6 +84,9 @@ def last_sound(samples: NDArray[np.int16], rate_hz: int) -> LastSound | None:
     ``samples``: int16, shape [n]; the last `READ_S` seconds are read.
     """
     signal = samples[-round(READ_S * rate_hz) :].astype(np.float32)
+    if (step := rate_hz // READ_HZ) > 1:
+        signal = signal[len(signal) % step :].reshape(-1, step).mean(axis=1)
+        rate_hz //= step
     window, hop = round(WINDOW_S * rate_hz), round(HOP_S * rate_hz)
     if len(signal) < window:
         return None
@@ -86,16 +96,20 @@ def last_sound(samples: NDArray[np.int16], rate_hz: int) -> LastSound | None:
     if len(loud) < MIN_FRAMES:
         return None
     frames, level = frames[loud[0] : loud[-1] + 1], level[loud[0] : loud[-1] + 1]
-    periods, strength = _periods(frames, rate_hz)
-    voiced = np.flatnonzero(strength > VOICED)
-    if len(voiced) < MIN_FRAMES:
+    read = np.arange(len(frames))
+    read = read[(read % EARLY_STEP == 0) | (read >= len(frames) - LATE_FRAMES)]
+    periods, strength = _periods(frames[read], rate_hz)
+    voiced = strength > VOICED
+    all_over = voiced & (read % EARLY_STEP == 0)
+    if EARLY_STEP * int(all_over.sum()) < MIN_FRAMES or int(voiced.sum()) < MIN_FRAMES:
         return None
     pitch = -12 * np.log2(periods)
-    pitch -= np.median(pitch[voiced])
-    last = voiced[-LAST_FRAMES:]
+    last = pitch[voiced & (read >= len(frames) - LATE_FRAMES)][-LAST_FRAMES:]
+    if not len(last):
+        return None
     return LastSound(
-        float(np.median(pitch[last])),
-        float(np.median(level[-LAST_LEVEL_FRAMES:]) - np.median(level[voiced])),
+        float(np.median(last) - np.median(pitch[all_over])),
+        float(np.median(level[-LAST_LEVEL_FRAMES:]) - np.median(level[read[all_over]])),
     )
 
 
@@ -104,10 +118,10 @@ def _periods(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the pitch period in samples and the autocorrelation there, of each frame [n, w]."""
     size = frames.shape[1]
-    shape = np.hanning(size)
-    length = 2 ** math.ceil(math.log2(2 * size))
+    shape = np.hanning(size).astype(np.float32)
     centred = (frames - frames.mean(axis=1, keepdims=True)) * shape
     shortest, longest = round(rate_hz / HIGHEST_HZ), round(rate_hz / LOWEST_HZ)
+    length = 2 ** math.ceil(math.log2(size + longest))
     correlation = np.fft.irfft(np.abs(np.fft.rfft(centred, length)) ** 2)[:, : longest + 1]
     own = np.fft.irfft(np.abs(np.fft.rfft(shape, length)) ** 2)[: longest + 1]
     correlation /= (correlation[:, :1] + 1e-9) * (own / own[0])
