@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qwen3tts_phone.detection import core
 from qwen3tts_phone.detection.events import (
@@ -400,3 +402,57 @@ async def test_a_far_end_that_sends_nothing_more_is_judged_by_the_clock() -> Non
             await settle()
         assert it.verdicts != []
         assert it.ducks == [12.0, 0.0]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("say"), st.integers(1, 20)),
+        st.tuples(st.just("rest"), st.integers(1, 25)),
+        st.tuples(st.just("words"), st.sampled_from(["Yes.", "", "Stop.", "I want that."])),
+        st.tuples(st.just("agent"), st.booleans()),
+        st.tuples(st.just("key"), st.none()),
+        st.tuples(st.just("nothing comes"), st.integers(1, 10)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+async def play(steps: list[tuple[str, Any]]) -> Scene:
+    """A caller, and an agent that may stop, by these steps."""
+    async with scene(FakeRecogniser(*["I want that."] * 20), keys_pause_ms=100) as it:
+        for name, value in steps:
+            if name == "say":
+                await it.call.say(0.02 * value)
+            elif name == "rest":
+                await it.call.rest(0.02 * value)
+            elif name == "words":
+                await it.understands(value)
+            elif name == "agent":
+                it.call.speaking = value
+            elif name == "key":
+                await it.call.press("1")
+            else:
+                await it.call.clock.advance(0.05 * value)
+                await settle()
+        await it.call.rest(1.6)
+    return it
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_no_turn_is_lost_whatever_was_guessed_and_every_duck_ends(
+    steps: list[tuple[str, Any]],
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core, "make_detector", lambda name: LoudDetector())
+        it = asyncio.run(play(steps))
+    assert it.recogniser is not None
+    ended = it.told(TurnEnded)
+    assert all(each.speech_s < 0.12 for each in ended if each.why == "noise" and not each.rule)
+    texts = [turn.text for turn in it.turns if turn.text]
+    assert len(texts) == it.recogniser.told.count("end")
+    assert it.recogniser.told.count("drop") == sum(each.speech_s < 0.12 for each in ended)
+    assert len(it.told(OverlapBegan)) == len(it.told(OverlapEnded))
+    downs = [place for place, db in enumerate(it.ducks) if db]
+    assert all(it.ducks[place + 1] == 0 for place in downs)
