@@ -249,6 +249,12 @@ def report(bench: Bench, seen: Seen, echoed: dict[float, Seen]) -> None:
     totals = [sum(each.values()) for each in done]
     ours = [sum(each[STAGES[index]] for index in OURS) for each in done]
     decided = [each.decided_to_frame for each in seen.said if each.decided_to_frame is not None]
+    long = [
+        each.decided_to_frame
+        for each in seen.said
+        if each.decided_to_frame is not None
+        and each.phrase.end - each.phrase.onset >= AgentSettings().guess_speech_s
+    ]
     bench.table(
         "caller's last voiced sample to the agent's first audible packet at his end (ms)",
         ["until", "n", "p50", "p95", "max", "whose"],
@@ -260,6 +266,7 @@ def report(bench: Bench, seen: Seen, echoed: dict[float, Seen]) -> None:
             ["in all", *ms(totals), "aim: 680 (p50)"],
             ["of it ours", *ms(ours), "aim: 30"],
             ["decided to first audible frame", *ms(decided), "aim: 40 (p50), 80 (p95)"],
+            ["the same, phrases of 0.5 s and more", *ms(long), "to others no reply is prepared"],
         ],
     )
     over = [each for each in seen.said if each.over_agent]

@@ -16,10 +16,6 @@ from qwen3tts_agent.settings import AgentSettings
 
 _SPOKEN: Final = "%‰&#@*/§"
 """Punctuation by Unicode that stands for words."""
-MIN_SPEECH_S: Final = 0.5
-"""From the first to the last voiced sample of a turn that a reply is prepared to: shorter ones are
-often noise, or a "yes" whose reply differs by what follows it.
-"""
 
 
 def same_words(text: str) -> str:
@@ -70,7 +66,7 @@ class TurnGuesses:
 
         ``speech_s``: from the first to the last voiced sample.
         """
-        enough = speech_s >= MIN_SPEECH_S and self.made < settings.max_guesses
+        enough = speech_s >= settings.guess_speech_s and self.made < settings.max_guesses
         return enough and not self.asked
 
     def prepared(self) -> None:

@@ -81,6 +81,8 @@ class AgentSettings:
     when the turn ends with them: ``auto`` where the model has no side effects (a chat endpoint, a
     source that is ``guessable``), ``always``, or ``off``. A reply that is dropped costs a request.
     """
+    guess_speech_s: float = bounded(0.0, 60.0, default=0.5)
+    """Shortest turn, from the first to the last voiced sample, that a reply is prepared to."""
     max_guesses: int = bounded(1, 100, default=3)
     """Most replies prepared in one turn, one in each of its pauses."""
     stopped_s: float = bounded(0.1, 600.0, default=30.0)

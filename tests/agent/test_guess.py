@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qwen3tts_agent.chat.messages import ChatMessage
 from qwen3tts_agent.conversation import History
-from qwen3tts_agent.guess import MIN_SPEECH_S, TurnGuesses, same_prompt, same_words
+from qwen3tts_agent.guess import TurnGuesses, same_prompt, same_words
 from qwen3tts_agent.settings import AgentSettings
 
 
@@ -77,8 +77,9 @@ def test_prompts_are_the_same_where_only_the_form_of_the_last_words_differs() ->
 
 def test_a_pause_has_one_guess_and_a_turn_a_few() -> None:
     settings, turn = AgentSettings(max_guesses=2), TurnGuesses()
-    assert not turn.may_prepare(settings, MIN_SPEECH_S - 0.01)
-    assert turn.may_prepare(settings, MIN_SPEECH_S)
+    assert not turn.may_prepare(settings, 0.49)
+    assert turn.may_prepare(settings, 0.5)
+    assert turn.may_prepare(AgentSettings(guess_speech_s=0.2), 0.2)
     turn.prepared()
     assert not turn.may_prepare(settings, 2.0)
     turn.resumed()
