@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +28,7 @@ from qwen3tts_cli.calls.phone import (
 )
 from qwen3tts_cli.calls.text import chat_of
 from qwen3tts_cli.options import common as options
-from qwen3tts_cli.options.common import option_groups
+from qwen3tts_cli.options.common import option_groups, speech_server
 from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.console import note
 from qwen3tts_cli.output.exits import ExitCode, require_extra
@@ -245,7 +246,7 @@ async def _run(
             note(f"The agent's tools are to post to {webhook.url}.")
         parts = RehearsalParts(
             await _line(stack, chosen, telephone),
-            SoundBook(CallerVoices(stack, server, speaks)),
+            SoundBook(CallerVoices(stack, partial(speech_server, server), speaks)),
             transcribe,
             _recordings_folder(chosen),
             webhook,

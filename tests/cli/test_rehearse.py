@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from qwen3tts_cli import rehearse
 from qwen3tts_cli.main import run
+from qwen3tts_cli.options.common import speech_server
 from qwen3tts_cli.output.exits import ExitCode
 from qwen3tts_cli.rehearsal.report import line_of, print_summary
 from qwen3tts_cli.rehearsal.voices import CallerVoices
@@ -174,7 +176,7 @@ async def voices(
         running_server(EmbeddedEngine(), host="127.0.0.1", port=0) as server,
         AsyncExitStack() as stack,
     ):
-        yield CallerVoices(stack, server.url, speaks)
+        yield CallerVoices(stack, partial(speech_server, server.url), speaks)
 
 
 @pytest.mark.network

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_cli.options.common import speech_server
 from qwen3tts_cli.output.console import note
 from qwen3tts_cli.output.exits import require_extra
 from qwen3tts_wire.errors import BadRequest
@@ -28,13 +27,17 @@ NATURAL = "natural"
 class CallerVoices:
     """Synthesises callers' texts; what it needs is started on first use and ended by ``stack``.
 
-    ``speaks``: whether a voice speaks a language. A voice is ``natural``, ``espeak``,
+    ``server``: gives the address of a speech server. ``speaks``: whether one of its voices speaks
+    a language. A voice is ``natural``, ``espeak``,
     ``espeak:NAME``, or one of the server; empty = a natural
     voice that speaks the language, else eSpeak.
     """
 
     def __init__(
-        self, stack: AsyncExitStack, server: str | None, speaks: Callable[[VoiceInfo, str], bool]
+        self,
+        stack: AsyncExitStack,
+        server: Callable[[], AbstractAsyncContextManager[str]],
+        speaks: Callable[[VoiceInfo, str], bool],
     ) -> None:
         self._stack = stack
         self._server = server
@@ -68,7 +71,7 @@ class CallerVoices:
 
         async with self._starting:
             if self._client is None:
-                url = await self._stack.enter_async_context(speech_server(self._server))
+                url = await self._stack.enter_async_context(self._server())
                 self._client = await SpeechClient.connect(url)
                 self._stack.push_async_callback(self._client.close)
         return self._client
