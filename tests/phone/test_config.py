@@ -131,9 +131,9 @@ def test_the_section_hearing_has_a_preset_that_its_single_figures_override() -> 
     [
         (
             "hearing:\n  preset: hasty",
-            "hearing.preset is none of menu, talk, patient (phone.yaml:2)",
+            "hearing.preset must be one of menu, talk, patient (phone.yaml:2)",
         ),
-        ("hearing:\n  preset: [talk]", "hearing.preset is none of"),
+        ("hearing:\n  preset: [talk]", "hearing.preset must be one of"),
         ("hearing:\n  pause: 300", "hearing.pause"),
         ("hearing:\n  preset: menu\n  notice_ms: 500", "notice_ms=500 is above pause_ms=400"),
         ("hearing: 3", "must be a section"),

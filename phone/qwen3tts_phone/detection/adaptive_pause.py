@@ -25,7 +25,7 @@ USUAL_PAUSE_MS: Final = 600
 USUAL_LEAST_MS: Final = 250
 """Pause of what is complete: ``min_pause_ms``, and not scaled."""
 LOW, HIGH = 0.1, 0.95
-"""Probabilities of a detector that are an opinion; what lies between them is none."""
+"""Probabilities of a detector that are an opinion: below the first, and from the second on."""
 DETECTOR_WAITS_MS: Final = 1200
 WORDS_MS: Final = 400
 """Silence in which words are waited for that may contradict a detector."""
@@ -45,7 +45,7 @@ SLOW_FACTOR: Final = 1.25
 LONG_TURN_S: Final = 8.0
 LONG_FACTOR: Final = 1.15
 MIN_RATE_S: Final = 1.0
-"""Least speech of which a rate is told."""
+"""Least speech that has a rate."""
 
 
 class PauseRow(NamedTuple):

@@ -87,7 +87,7 @@ class PauseControl:
         self._choose()
 
     def note(self, event: ListenEvent) -> None:
-        """Note an event before it is told."""
+        """Note an event, before others receive it."""
         match event:
             case OnsetHeard(began_at=began_at):
                 self._new_pause()

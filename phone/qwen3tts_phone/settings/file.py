@@ -110,7 +110,7 @@ def _hearing(hearing: Entry) -> Entry:
     preset = held.pop("preset", Entry("talk", hearing.where))
     if not isinstance(preset.value, str) or preset.value not in PRESETS:
         raise BadConfiguration(
-            f"hearing.preset is none of {', '.join(PRESETS)} ({preset.where}).",
+            f"hearing.preset must be one of {', '.join(PRESETS)} ({preset.where}).",
             remedy="Name one of them, or leave it out.",
         )
     figures = {name: Entry(value, preset.where) for name, value in PRESETS[preset.value].items()}

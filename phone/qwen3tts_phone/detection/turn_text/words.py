@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 LANGUAGES: Final = ("zh", "en", "fr", "de", "it", "ja", "ko", "pt", "ru", "es")
 """Codes of the languages with a table."""
@@ -131,5 +131,5 @@ def _load(code: str) -> TurnWords:
     )
 
 
-def _digits(by_count: dict[str, Any]) -> dict[str, int]:
+def _digits(by_count: dict[str, str]) -> dict[str, int]:
     return {word: int(count) for count, names in by_count.items() for word in names.split()}
