@@ -278,6 +278,8 @@ class SpeechDetection:
                 case _:
                     pass
             self._tell(event)
+            if isinstance(event, SpeechPaused) and self._hearer.guess:
+                self._guessed(self._hearer.guess)  # it came before, in an overlap
 
     def _interrupt(self, rule: str = "") -> None:
         self.overlaps.interrupt(rule)

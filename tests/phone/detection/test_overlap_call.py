@@ -19,6 +19,7 @@ from qwen3tts_phone.detection.events import (
     OverlapEnded,
     Turn,
     TurnEnded,
+    WordsGuessed,
 )
 from qwen3tts_phone.detection.recogniser import RecognitionFailed, Transcript
 from qwen3tts_phone.detection.settings import ListenSettings
@@ -129,6 +130,18 @@ async def test_another_word_interrupts_with_these_words() -> None:
     assert it.listening.interrupted == {it.call.utterance}
     assert len(it.told(CallerCutIn)) == 1
     assert it.told(TurnEnded)[0].cut_in
+
+
+async def test_a_guess_of_an_overlap_is_told_once_its_turn_pauses() -> None:
+    async with scene(FakeRecogniser("The other one.")) as it:
+        await it.call.say(0.3)
+        await it.call.rest(0.12)
+        await it.understands("The other one.")
+        assert it.told(WordsGuessed) == []
+        await it.call.rest(0.1)
+        assert [each.text for each in it.told(WordsGuessed)] == ["The other one."]
+        await it.call.rest(0.6)
+    assert it.turns[0].guess == "The other one."
 
 
 async def test_600_ms_of_voice_interrupt() -> None:
@@ -409,6 +422,7 @@ STEPS = st.lists(
         st.tuples(st.just("say"), st.integers(1, 20)),
         st.tuples(st.just("rest"), st.integers(1, 25)),
         st.tuples(st.just("words"), st.sampled_from(["Yes.", "", "Stop.", "I want that."])),
+        st.tuples(st.just("judged"), st.sampled_from(["Yes.", "", "Stop.", "I want that."])),
         st.tuples(st.just("agent"), st.booleans()),
         st.tuples(st.just("key"), st.none()),
         st.tuples(st.just("nothing comes"), st.integers(1, 10)),
@@ -428,6 +442,11 @@ async def play(steps: list[tuple[str, Any]]) -> Scene:
                 await it.call.rest(0.02 * value)
             elif name == "words":
                 await it.understands(value)
+            elif name == "judged":
+                await it.call.say(0.2)
+                await it.call.rest(0.12)
+                await it.understands(value)
+                await it.call.rest(0.1)
             elif name == "agent":
                 it.call.speaking = value
             elif name == "key":
@@ -439,7 +458,7 @@ async def play(steps: list[tuple[str, Any]]) -> Scene:
     return it
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(STEPS)
 def test_no_turn_is_lost_whatever_was_guessed_and_every_duck_ends(
     steps: list[tuple[str, Any]],
