@@ -208,11 +208,7 @@ def report(bench: Bench, made: Made) -> None:
                 FOUND_BY[fault],
                 len(calls),
                 sum(found(fault, each) for each in calls),
-                *next(
-                    (str(verdict.measured)[-28:], str(verdict.limit)[:24])
-                    for verdict in calls[0].verdicts
-                    if verdict.name == FOUND_BY[fault]
-                ),
+                *_figure(fault, calls[0]),
             ]
             for fault, calls in planted.items()
         ],
@@ -244,6 +240,14 @@ def report(bench: Bench, made: Made) -> None:
         planted=len(planted),
         false_alarms=sum(not each.passed for each in sound),
     )
+
+
+def _figure(fault: str, call: CallResult) -> tuple[str, str]:
+    """Return what was measured by a fault's verdict, and its limit."""
+    for verdict in call.verdicts:
+        if verdict.name == FOUND_BY[fault]:
+            return str(verdict.measured)[-28:], str(verdict.limit)[:24]
+    return call.error[:28], "-"
 
 
 def report_judged(bench: Bench, made: Made) -> None:

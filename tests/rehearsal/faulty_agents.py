@@ -41,6 +41,7 @@ from qwen3tts_phone.streams.server import Streams
 from qwen3tts_phone.streams.settings import StreamSettings
 from qwen3tts_server.run import running_server
 from qwen3tts_speech.link import VoiceOptions
+from qwen3tts_text.segmenter import Segmenter
 
 SOUND = "sound"
 FAULTS = (
@@ -79,13 +80,37 @@ TALKS_OVER_S, INTERRUPTS_AFTER_S = 0.4, 0.8
 
 
 class SpoilingEngine(PiperEngine):
-    """The natural voice, choppy or in the wrong law for two of its speeds."""
+    """The natural voice, choppy or in the wrong law for two of its speeds.
+
+    What has been said once is kept: an agent's voice must not wait for a busy machine.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(PiperSettings(workers=2))
+        self._kept: dict[tuple[object, ...], list[PcmChunk]] = {}
+
+    async def prepare(self) -> None:
+        """Say all that the agents say."""
+        for text in (GREETING, NUMBER, SENT, HOURS, CLOSING, NUMBER.replace("seven ", "")):
+            segmenter = Segmenter()
+            pieces = [*segmenter.push(text), *segmenter.end()]
+            for number, piece in enumerate(pieces):
+                for final in (False, True):
+                    request = SynthesisRequest(
+                        piece.text, final=final, continued=number > 0, seed=1, speed=SPEED
+                    )
+                    async for _ in self.synthesize(request):
+                        pass
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[PcmChunk, None]:
+        key = (request.text, request.final, request.continued)
+        if key not in self._kept:
+            plain = replace(request, speed=SPEED)
+            self._kept[key] = [chunk async for chunk in super().synthesize(plain)]
         done = 0
         down, up = Resampler(RATE_HZ, 8000), Resampler(8000, RATE_HZ)
         left = np.zeros(0, np.int16)
-        async for chunk in super().synthesize(request):
+        for chunk in self._kept[key]:
             samples = np.frombuffer(chunk.pcm, "<i2")
             if request.speed == CHOPPY_SPEED:
                 at = (done + np.arange(len(samples))) % round(HOLE_EVERY_S * RATE_HZ)
@@ -262,24 +287,28 @@ async def post_json(url: str, content: dict[str, str]) -> None:
 @asynccontextmanager
 async def bakery(webhook: str = "") -> AsyncIterator[Phone]:
     """A phone at which all the agents answer."""
+    engine = SpoilingEngine()
     async with (
-        running_server(SpoilingEngine(PiperSettings(workers=2)), host="127.0.0.1", port=0) as voice,
+        running_server(engine, host="127.0.0.1", port=0) as voice,
         Phone(PhoneSettings(server_url=voice.url), announce=None) as phone,
         serving(phone, webhook),
     ):
+        await engine.prepare()
         yield phone
 
 
 @asynccontextmanager
 async def streamed_bakery(webhook: str = "", carrier: str = "twilio") -> AsyncIterator[Streams]:
     """A media stream at which the sound agent answers."""
+    engine = SpoilingEngine()
     async with (
-        running_server(SpoilingEngine(PiperSettings(workers=2)), host="127.0.0.1", port=0) as voice,
+        running_server(engine, host="127.0.0.1", port=0) as voice,
         Streams(
             StreamSettings(kinds=(carrier,), server_url=voice.url, insecure=True), announce=None
         ) as streams,
         serving(streams, webhook),
     ):
+        await engine.prepare()
         yield streams
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -17,13 +18,21 @@ from qwen3tts_engine.embedded.engine import EmbeddedEngine
 from qwen3tts_phone.phone import Phone, PhoneSettings
 from qwen3tts_rehearsal.lines import Line, Samples
 from qwen3tts_rehearsal.recognition import SpanRecogniser
-from qwen3tts_rehearsal.rehearsal import Rehearsal, RehearsalParts, plan
+from qwen3tts_rehearsal.rehearsal import (
+    PlannedCall,
+    Rehearsal,
+    RehearsalParts,
+    RehearsedCall,
+    plan,
+)
 from qwen3tts_rehearsal.results import CallResult, RehearsalResult
 from qwen3tts_rehearsal.scenario import LineSettings, Scenario, read_scenario
+from qwen3tts_rehearsal.script import ScriptMaker
 from qwen3tts_rehearsal.sip_line import SipLine
 from qwen3tts_rehearsal.sounds import SoundBook
 from qwen3tts_rehearsal.webhook import WebhookReceiver
 from qwen3tts_speech.link import SpeechLink
+from qwen3tts_wire.errors import SpeechError
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 ORDER, HOURS = SCENARIOS / "order.yaml", SCENARIOS / "hours.yaml"
@@ -49,6 +58,18 @@ def found(fault: str, call: CallResult) -> bool:
     return FOUND_BY[fault] in {each.name for each in call.failed}
 
 
+@dataclass(frozen=True)
+class Job:
+    """One call to make."""
+
+    user: str
+    scenario: Scenario
+
+    @property
+    def fault(self) -> str:
+        return self.user.partition(".")[0]
+
+
 @dataclass
 class Callers:
     """What all rehearsals of an agent share."""
@@ -72,17 +93,33 @@ class Callers:
     ) -> RehearsalResult:
         """Call ``sip:USER@``, or a line, with these scenarios, each time by the same seed."""
         planned = plan([(each, ORDER) for each in scenarios], repeat=repeat, same_seed=True)
+        return await Rehearsal(self.parts(user, line), planned).run(at_once)
+
+    async def call(self, job: Job, slots: asyncio.Semaphore) -> CallResult:
+        """Make one call while there is a slot, and judge it."""
+        result = CallResult(job.scenario.name, job.scenario.seed, time.time(), 0.0)
+        parts = self.parts(job.user)
+        maker = ScriptMaker(job.scenario, ORDER, self.book)
+        call = RehearsedCall(parts, PlannedCall(job.scenario, ORDER, job.scenario.seed), maker)
+        try:
+            await maker.prepare()
+            async with slots:
+                await call.make()
+            return await call.judged(result)
+        except SpeechError as error:
+            return replace(result, error=error.message)
+
+    def parts(self, user: str, line: Line | None = None) -> RehearsalParts:
         folder = None if self.folder is None else self.folder / user
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        parts = RehearsalParts(
+        return RehearsalParts(
             line or SipLine(self.phone, f"sip:{user}@{self.agents}"),
             self.book,
             self.transcribe,
             folder,
             self.webhook,
         )
-        return await Rehearsal(parts, planned).run(at_once)
 
 
 @asynccontextmanager
@@ -94,7 +131,7 @@ async def callers(
         engine = EmbeddedEngine()
         await engine.start()
         stack.push_async_callback(engine.close)
-        whisper = WhisperRecogniser(WhisperSettings(model))
+        whisper = WhisperRecogniser(WhisperSettings(model, early=False, window_s=30))
         stack.push_async_callback(whisper.close)
         await whisper.warm()
         # The callers' own sound is live: they need no speech server.
@@ -132,27 +169,10 @@ def signature(call: CallResult) -> tuple[object, ...]:
     return (bool(call.error), *((each.name, each.passed) for each in call.verdicts))
 
 
-@dataclass(frozen=True)
-class Job:
-    """One call to make."""
-
-    user: str
-    scenario: Scenario
-
-    @property
-    def fault(self) -> str:
-        return self.user.partition(".")[0]
-
-
 async def make(callers_: Callers, jobs: Sequence[Job], at_once: int) -> list[CallResult]:
     """Make these calls, in their order, so many at a time."""
     slots = asyncio.Semaphore(at_once)
-
-    async def one(job: Job) -> CallResult:
-        async with slots:
-            return (await callers_.rehearse(job.user, [job.scenario])).calls[0]
-
-    return list(await asyncio.gather(*map(one, jobs)))
+    return list(await asyncio.gather(*(callers_.call(job, slots) for job in jobs)))
 
 
 async def find(callers_: Callers, faults: Sequence[str], at_once: int) -> dict[str, CallResult]:
