@@ -73,6 +73,11 @@ class SpeechDetectionCore:
     def speaking(self) -> bool:
         return self.turns.speaking
 
+    @property
+    def hears_echo(self) -> bool:
+        """True if the agent's echo is known to be on the line."""
+        return self.guard is not None and self.guard.canceller is not None
+
     def agent_speaking(self, speaking: bool, now: float) -> None:
         self.turns.agent(speaking, now)
 

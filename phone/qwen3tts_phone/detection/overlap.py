@@ -88,6 +88,7 @@ class Overlap:
         self._limits = limits or OverlapLimits()
         self._before_s = 0.0
         """Voice of the turn before this overlap."""
+        self._min_speech_s = self._limits.min_speech_s
         self._speech_s = 0.0
         self._voice_s = 0.0
         """Voice of the stretches before the present one."""
@@ -106,18 +107,27 @@ class Overlap:
         """True if the last overlap was no turn."""
         return self.verdict in ("backchannel", "noise")
 
-    def begin(self, began_at: float, before_s: float = 0.0, *, answers: bool = False) -> Actions:
+    def begin(
+        self,
+        began_at: float,
+        before_s: float = 0.0,
+        *,
+        answers: bool = False,
+        echo: bool = False,
+    ) -> Actions:
         """Begin one; nothing while one is open.
 
         Args:
             began_at: its first voiced sample.
             before_s: voiced seconds of the caller's turn before it.
             answers: as `answers`.
+            echo: the agent's echo covers some of the voice, so that a word may seem a click.
         """
         if self.open:
             return ()
         self.state = OverlapState.OVERLAP
         self.began_at, self.answers = began_at, answers
+        self._min_speech_s = 0.0 if echo else self._limits.min_speech_s
         self.verdict, self.rule = None, ""
         self._before_s, self._speech_s, self._quiet_s = before_s, 0.0, 0.0
         self._voice_s, self._stretch_at = 0.0, began_at
@@ -188,7 +198,7 @@ class Overlap:
         verdict, rule = judge_words(text, languages)
         if self.state is OverlapState.OVERLAP and not final:
             return self._interrupt(rule) if rule == "stop_word" else ()
-        short = self._speech_s + _EPSILON < self._limits.min_speech_s
+        short = self._speech_s + _EPSILON < self._min_speech_s
         if rule == "words" and short:
             rule = "too_short"
         if rule == "no_words" and not short:

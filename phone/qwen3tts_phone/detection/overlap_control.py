@@ -71,6 +71,7 @@ class OverlapControl:
         interrupt: silences the agent, and returns what it has stopped; True: the turn that
             interrupts has ended already.
         tell: takes the events.
+        echo: returns whether the agent's echo is on the line.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class OverlapControl:
         hearer: TurnTranscriber,
         interrupt: Callable[[bool], list[Utterance]],
         tell: Callable[[ListenEvent], None],
+        echo: Callable[[], bool] = lambda: False,
     ) -> None:
         self._call = call
         self._settings = settings
@@ -88,6 +90,7 @@ class OverlapControl:
         self._hearer = hearer
         self._interrupt = interrupt
         self._tell = tell
+        self._echo = echo
         self._overlap = Overlap(
             OverlapLimits(settings.notice_ms / 1000, settings.min_speech_ms / 1000)
         )
@@ -119,7 +122,8 @@ class OverlapControl:
             began_at = event.at - evidence_s
             before_s = max(0.0, self._turns.speech_s - evidence_s)
         self._in_turn = True
-        self._do(self._overlap.begin(began_at, before_s, answers=self._answers()))
+        answers, echo = self._answers(), self._echo()
+        self._do(self._overlap.begin(began_at, before_s, answers=answers, echo=echo))
         self._tell(OverlapBegan(event.at, began_at))
         return True
 

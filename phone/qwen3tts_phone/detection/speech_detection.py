@@ -118,7 +118,8 @@ class SpeechDetection:
         )
         self._hearer.on_guess = self._guessed
         self.overlaps = OverlapControl(
-            call, self.settings, self._core.turns, self._hearer, self._silence, self._tell
+            *(call, self.settings, self._core.turns, self._hearer, self._silence, self._tell),
+            echo=lambda: self._core.hears_echo,
         )
         """Speech of the caller over the agent's."""
         self._pauses = PauseControl(

@@ -151,6 +151,14 @@ def test_a_word_that_stops_may_be_as_short_as_a_click() -> None:
     assert other.overlap.rule == "too_short"  # and no turn: as any click that silences the agent
 
 
+def test_with_an_echo_a_click_may_be_a_word() -> None:
+    overlap = Overlap()
+    overlap.begin(10.0, echo=True)
+    overlap.progress(10.16, 0.06, 10.06, agent=True)
+    assert overlap.words("", ["en"]) == (INTERRUPT,)
+    assert overlap.rule == "no_words"
+
+
 def test_without_words_it_interrupts_1_2_s_after_the_onset() -> None:
     caller = Caller()
     caller.speaks(0.3)
