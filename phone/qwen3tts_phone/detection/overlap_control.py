@@ -144,7 +144,7 @@ class OverlapControl:
         self._do(self._overlap.interrupt(rule))
 
     def turn_ended(self, ended: TurnEnded) -> tuple[TurnEnded, Judged | None]:
-        """Return the end of a turn as it is told, and what judges the turn once it has its text."""
+        """Return the end of a turn as reported, and what judges it once it has its text."""
         overlap = self._overlap
         mine, self._in_turn = self._in_turn, False
         if not mine:
@@ -253,7 +253,7 @@ class OverlapControl:
                         self._late += stopped
                     self._call.unduck()
                 case OverlapAction.BACKCHANNEL:
-                    pass  # the verdict is told
+                    pass  # the event has it
         overlap = self._overlap
         if actions and not overlap.open and overlap.verdict is not None:
             now = self._call.clock.now()

@@ -19,7 +19,7 @@ from qwen3tts_speech.line import Saying
         ("It left. It will ", "arrive tomorrow.", True, True),  # the last sentence
         ("It left. It ", "will arrive tomorrow, before noon.", True, False),
         ("It left. It will arrive tomorrow, ", "before noon.", True, True),
-        ("It left. It will ", "arrive at 3.5", False, True),  # nobody knows how it goes on
+        ("It left. It will ", "arrive at 3.5", False, True),  # it is not known how it goes on
         ("Would you like Monday, ", "or rather Tuesday? There is time.", True, True),
         ("", "", True, True),
         ("您好。", "今天您想预约吗？我在这里。", True, True),  # noqa: RUF001

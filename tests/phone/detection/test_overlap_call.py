@@ -132,7 +132,7 @@ async def test_another_word_interrupts_with_these_words() -> None:
     assert it.told(TurnEnded)[0].cut_in
 
 
-async def test_a_guess_of_an_overlap_is_told_once_its_turn_pauses() -> None:
+async def test_a_guess_of_an_overlap_counts_once_its_turn_pauses() -> None:
     async with scene(FakeRecogniser("The other one.")) as it:
         await it.call.say(0.3)
         await it.call.rest(0.12)
