@@ -66,8 +66,8 @@ def observe(
         answered_at,
         seconds,
         rate_hz,
-        jitter_s=line.jitter_ms / 1000,
-        lossless=not line.loss,
+        jitter_s=line.jitter_ms / 1000 if line.impaired == "both" else 0.0,
+        lossless=not line.loss or line.impaired != "both",
     )
     found = segments(agent.samples, rate_hz, detector)
     spans = [TurnSpan("agent", each.start_s, each.end_s) for each in merged(found, SPAN_PAUSE_S)]

@@ -50,11 +50,13 @@ class LineSettings:
     codec: Codec = "any"
     """Only codec that the caller offers; ``any`` = those of the phone's settings."""
     loss: float = bounded(0.0, 50.0, unit="percent", default=0.0)
-    """Percent of the packets that are lost, in each direction."""
+    """Percent of the packets that are lost."""
     burst: float = bounded(1.0, 20.0, unit="packets", default=1.0)
     """Mean length of a run of lost packets (Gilbert's model)."""
     jitter_ms: int = bounded(0, 400, unit="milliseconds", default=0)
-    """Packets are delayed by 0 to this, in each direction."""
+    """Packets are delayed by 0 to this."""
+    impaired: Literal["both", "to_agent"] = "both"
+    """Directions of loss and jitter; with ``to_agent`` the agent's words come whole."""
     noise: NoiseKind = "none"
     """Noise around the caller."""
     snr_db: float = bounded(-10.0, 60.0, unit="dB", default=20.0)

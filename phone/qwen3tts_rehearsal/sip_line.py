@@ -164,6 +164,7 @@ def media_settings(settings: LineSettings, seed: int) -> CallMediaSettings:
             burst=settings.burst,
             jitter_s=settings.jitter_ms / 1000,
             seed=seed,
+            inbound=settings.impaired == "both",
         )
         if impaired
         else None,

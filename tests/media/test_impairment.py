@@ -116,6 +116,14 @@ def test_packets_are_lost_and_delayed_both_ways_in_order() -> None:
 
 
 @pytest.mark.network
+def test_one_direction_may_be_spared() -> None:
+    with pair(Impairment(loss=0.9, burst=50.0, jitter_s=0.5, inbound=False)) as (impaired, other):
+        for number in range(20):
+            other.send(packet(number))
+        assert [number for number, _ in received(impaired, 0.05)] == list(range(20))
+
+
+@pytest.mark.network
 def test_reports_pass_untouched() -> None:
     report = struct.pack("!BBHI", 0x80, 201, 1, 1)
     with pair(Impairment(loss=0.9, burst=50.0, jitter_s=0.5)) as (impaired, other):

@@ -115,3 +115,6 @@ def test_the_settings_of_a_line_are_those_of_a_call() -> None:
     made = media_settings(LineSettings(codec="G722", loss=2.0, burst=3.0, jitter_ms=40), 3)
     assert made.codecs == ("G722",)
     assert made.impairment == Impairment(0.02, 3.0, 0.04, 3)
+    spared = media_settings(LineSettings(loss=2.0, impaired="to_agent"), 3)
+    assert spared.impairment is not None
+    assert not spared.impairment.inbound

@@ -57,6 +57,7 @@ class ImpairedSocket(socket.socket):
         super().__init__(fileno=fileno)
         self._fates_out = PacketFates(impairment, "out")
         self._fates_in = PacketFates(impairment, "in")
+        self._inbound = impairment.inbound
         self._held: deque[tuple[float, bytes, Address]] = deque()
         self._last_due = 0.0
         self._sender: _DelayedSender | None = None
@@ -100,7 +101,8 @@ class ImpairedSocket(socket.socket):
             if ancillary:
                 stamped, nanoseconds = STAMP.unpack_from(ancillary[0][2])
                 at = stamped + nanoseconds / 1e9
-            delay_s = 0.0 if rtp.is_rtcp(data) else self._fates_in.next()
+            spared = not self._inbound or rtp.is_rtcp(data)
+            delay_s = 0.0 if spared else self._fates_in.next()
             if delay_s is None:
                 continue
             self._last_due = max(self._last_due, at + delay_s)

@@ -22,7 +22,7 @@ SILENT_MOST = 4096
 
 @dataclass(frozen=True)
 class Impairment:
-    """Bad network at a leg's socket, both ways, for rehearsals; see `media.impairment`."""
+    """Bad network at a leg's socket, for rehearsals; see `media.impairment`."""
 
     loss: float = 0.0
     """Share of packets lost, 0 to 0.9."""
@@ -31,6 +31,8 @@ class Impairment:
     jitter_s: float = 0.0
     """Packets are delayed by 0 to this."""
     seed: int = 0
+    inbound: bool = True
+    """False = only what is sent is impaired."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.loss <= 0.9:
@@ -66,8 +68,11 @@ class LegSpec:
     lead_s: float | None = None
     """Greatest lead of what is written over what is sent, as of live sound: more is not waited for
     after an underrun. None = unknown."""
-    ring_slots: int = 512
-    """Frames that may wait, 20 ms each."""
+    ring_slots: int = 320
+    """Records of the outbound ring, of which 64 are kept for its control: 5 s of 20 ms frames.
+
+    So long a call speaks on while the parent is stalled; the parent keeps the PCM of as much.
+    """
     impairment: Impairment | None = None
     """Loss and jitter of RTP packets; None = the network as it is."""
 
