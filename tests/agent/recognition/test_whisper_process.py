@@ -28,6 +28,7 @@ from qwen3tts_phone.detection.recogniser import (
     Samples,
     Transcript,
 )
+from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.detection.speech_detection import SpeechDetection
 from tests.agent.recognition.real_whisper import real_whisper, said
 from tests.agent.recognition.sounds import RATE, Talk, quiet, tone
@@ -162,7 +163,8 @@ async def test_a_turn_whose_guess_was_killed_is_delivered_once(
         assert isinstance(worker, WhisperProcess)
         call = FakeCall()
         events: list[ListenEvent] = []
-        listening = SpeechDetection(call, recogniser=recogniser, on_event=events.append)
+        settings = ListenSettings(adaptive_pause=False)
+        listening = SpeechDetection(call, settings, recogniser, on_event=events.append)
         async with listening:
             await settle()
             os.kill(worker.pid, signal.SIGSTOP)
@@ -170,6 +172,7 @@ async def test_a_turn_whose_guess_was_killed_is_delivered_once(
             await call.rest(0.3)  # notice_ms
             os.kill(worker.pid, signal.SIGKILL)
             await call.rest(0.5)
+            await call.hang_up()
             turn = await anext(listening)
             assert (turn.why, turn.error) == ("pause", None)
             assert recogniser._queue.started == 2
