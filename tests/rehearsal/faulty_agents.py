@@ -66,6 +66,7 @@ HOURS = (
     " small garden behind the house where you can sit and drink your coffee."
 )
 CLOSING = "Of course. Is there anything else that I can do for you?"
+OVER = "Yes, yes, I see."
 MODEL_S, LATE_S = 0.3, 4.0
 """From the request to the first word; of the late agent so much more."""
 SPEED, CHOPPY_SPEED, MISCODED_SPEED = 1.0, 1.001, 1.002
@@ -91,7 +92,7 @@ class SpoilingEngine(PiperEngine):
 
     async def prepare(self) -> None:
         """Say all that the agents say."""
-        for text in (GREETING, NUMBER, SENT, HOURS, CLOSING, NUMBER.replace("seven ", "")):
+        for text in (GREETING, NUMBER, SENT, HOURS, CLOSING, OVER, NUMBER.replace("seven ", "")):
             segmenter = Segmenter()
             pieces = [*segmenter.push(text), *segmenter.end()]
             for number, piece in enumerate(pieces):
@@ -265,7 +266,7 @@ async def spoil(fault: str, call: Call) -> None:
         greeted = greeted or loud_s > TALKS_OVER_S
         speaking_s = speaking_s + frame.duration_s if call.speaking else 0.0
         if fault == "talking_over" and loud_s > TALKS_OVER_S and not call.speaking:
-            call.speak("Yes, yes, I see.")
+            call.speak(OVER)
             loud_s = -2.0
         elif fault == "self_interrupting" and greeted and speaking_s > INTERRUPTS_AFTER_S:
             call.interrupt()
@@ -298,17 +299,12 @@ async def bakery(webhook: str = "") -> AsyncIterator[Phone]:
 
 
 @asynccontextmanager
-async def streamed_bakery(webhook: str = "", carrier: str = "twilio") -> AsyncIterator[Streams]:
-    """A media stream at which the sound agent answers."""
-    engine = SpoilingEngine()
-    async with (
-        running_server(engine, host="127.0.0.1", port=0) as voice,
-        Streams(
-            StreamSettings(kinds=(carrier,), server_url=voice.url, insecure=True), announce=None
-        ) as streams,
-        serving(streams, webhook),
-    ):
-        await engine.prepare()
+async def streamed_bakery(
+    voice_url: str | None, webhook: str = "", carrier: str = "twilio"
+) -> AsyncIterator[Streams]:
+    """A media stream at which the sound agent answers, with the voice of a `bakery`."""
+    settings = StreamSettings(kinds=(carrier,), server_url=voice_url, insecure=True)
+    async with Streams(settings, announce=None) as streams, serving(streams, webhook):
         yield streams
 
 
