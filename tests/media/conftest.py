@@ -28,7 +28,7 @@ def peer() -> Iterator[Peer]:
 async def leg(process: MediaProcess, peer: Peer) -> MediaLeg:
     """A leg that is started towards the peer, and the peer towards it."""
     async with asyncio.timeout(PATIENCE_S):
-        leg = await process.open(LegSpec(pinned_s=0.0))
+        leg = await process.open(LegSpec(pinned_s=0.0, ring_slots=512))
         peer.dial(leg)
         await leg.start(peer.media())
     return leg
