@@ -201,8 +201,8 @@ def row(name: str, pairs: Pairs) -> Row:
 
 
 COLUMNS = [
-    *("speech", "n", "stopped %", "lost", "unheard", "decided p50", "p95"),
-    *("duck p50", "p95", "silence p50", "p95"),
+    *("speech", "n", "stopped %", "lost", "unheard", "decided p50", "decided p95"),
+    *("duck p50", "duck p95", "silence p50", "silence p95"),
 ]
 
 
@@ -256,8 +256,8 @@ def main() -> None:
     bench.table(
         "by level, echo at -20 dB",
         [
-            *("caller", "n", "unheard", "onset p50", "p95", "duck p50", "p95"),
-            *("silence p50", "p95"),
+            *("caller", "n", "unheard", "onset p50", "onset p95", "duck p50", "duck p95"),
+            *("silence p50", "silence p95"),
         ],
         by_level,
     )
