@@ -13,6 +13,7 @@ the noise. The synthesis window covers the last 20 ms alone, hence the delay of 
 from __future__ import annotations
 
 import math
+from collections import deque
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -32,9 +33,9 @@ DELAY_S: Final = 0.01
 """Delay for frames of a whole number of `HOP_S`; of others, up to a hop more."""
 FLOOR_DB: Final = -10.0
 """Least gain: more is heard by recognisers as distortion."""
-ON_BELOW_DB: Final = 15.0
+ON_BELOW_DB: Final = 12.0
 """Signal-to-noise ratio below which the noise is suppressed..."""
-OFF_ABOVE_DB: Final = 18.0
+OFF_ABOVE_DB: Final = 15.0
 """...and above which no longer."""
 QUIET_DBFS: Final = -62.0
 """Noise below this is the line's own (quantisation of G.711): never suppressed."""
@@ -45,6 +46,17 @@ IDLE_HOPS: Final = 4
 SPEECH_DBFS: Final = -24.0
 """Level that is assumed before the caller has spoken (ITU-T P.56 levels of telephony)."""
 
+STEADY_STEP_DB: Final = 0.85
+"""Change of level within 30 ms, in the quieter part, of noise that can be followed: white, pink and
+street noise have 0.3 to 0.8 dB. Babble and music have more; suppressing them harms recognition.
+"""
+UNSTEADY_STEP_DB: Final = 1.15
+"""The same for noise that was steady before."""
+STEADY_S: Final = 3.0
+"""Span of that judgement; at first a third of it."""
+
+_LEVEL_HOPS: Final = 3
+_QUIETER: Final = 0.4
 _SPEECH_PRIOR: Final = 10**1.5  # signal-to-noise ratio of speech where there is some: 15 dB
 _NOISE_KEPT: Final = 0.8
 _PRESENCE_KEPT: Final = 0.9
@@ -119,6 +131,8 @@ class NoiseSuppressor:
         self._wet = 0.0  # share of the suppressed sound
         self._working = self._always
         self._idle = False
+        self._steady = False
+        self._levels: deque[float] = deque(maxlen=round(STEADY_S / (_LEVEL_HOPS * HOP_S)))
         self._warm = False  # whether ``_tail`` is of the last hop
 
     @property
@@ -219,14 +233,29 @@ class NoiseSuppressor:
             kept = (_LEVEL_KEPT if level < 4 * self._speech_power else _LOUDER_KEPT) ** hops
             self._speech_power = kept * self._speech_power + (1 - kept) * level
         if not self._always:
+            if hops > 1 or number % _LEVEL_HOPS == 0:
+                self._judge(10 * math.log10(total + 1e-12))
             snr_db, quiet = self.snr_db, self.noise_dbfs < QUIET_DBFS
-            self._working = snr_db < (OFF_ABOVE_DB if self._working else ON_BELOW_DB) and not quiet
+            limit = OFF_ABOVE_DB if self._working else ON_BELOW_DB
+            self._working = self._steady and snr_db < limit and not quiet
             self._idle = (
                 number >= _FIRST_HOPS
                 and not self._working
                 and self._wet == 0.0
                 and (quiet or snr_db > OFF_ABOVE_DB + 3)
             )
+
+    def _judge(self, dbfs: float) -> None:
+        """Tell noise that keeps its level from voices and music."""
+        self._levels.append(dbfs)
+        if len(self._levels) < STEADY_S / 3 / (_LEVEL_HOPS * HOP_S) or len(self._levels) % 5:
+            return
+        levels = np.array(self._levels)
+        quieter = levels <= np.sort(levels)[int(_QUIETER * (len(levels) - 1))]
+        steps = np.sort(np.abs(np.diff(levels))[quieter[1:] & quieter[:-1]])
+        if len(steps):
+            limit = UNSTEADY_STEP_DB if self._steady else STEADY_STEP_DB
+            self._steady = bool(steps[len(steps) // 2] < limit)
 
     def _gain(self, power: Floats) -> Floats:
         over = np.minimum(power / self._noise, 1e5)

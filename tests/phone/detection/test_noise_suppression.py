@@ -52,16 +52,16 @@ def call(snr_db: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 @pytest.mark.parametrize("rate_hz", RATES_HZ)
 def test_steady_noise_becomes_quieter(rate_hz: int) -> None:
-    sound = pcm(noise(-35, 3.0, rate_hz))
+    sound = pcm(noise(-30, 3.0, rate_hz))
     after = through(NoiseSuppressor(rate_hz), sound, rate_hz // 50)
-    assert dbfs(after[rate_hz:]) < dbfs(sound[rate_hz:]) - 6
+    assert dbfs(after[2 * rate_hz :]) < dbfs(sound[2 * rate_hz :]) - 6
 
 
 def test_a_caller_in_noise_stands_out_more_and_keeps_the_level() -> None:
     said, around = call(5.0)
     after = through(NoiseSuppressor(), pcm(said + around))
     speech = slice(9000, len(said) - 9000)
-    assert dbfs(after[4000:7000]) < dbfs(around[4000:7000]) - 6
+    assert dbfs(after[-5000:]) < dbfs(around[-5000:]) - 6
     assert abs(dbfs(after[speech]) - dbfs(said[speech])) < 1.5
 
 
@@ -70,6 +70,15 @@ def test_a_clean_line_is_passed_on_bit_for_bit(snr_db: float) -> None:
     said, around = call(snr_db)
     sound = pcm(said + around)
     assert np.array_equal(through(NoiseSuppressor(), sound), sound)
+
+
+def test_music_and_voices_are_left_to_the_recogniser() -> None:
+    time = np.arange(5 * 8000) / 8000
+    notes = 440 * 2 ** (np.floor(time * 5) * 7 % 12 / 12)
+    tune = 2000 * np.sin(2 * np.pi * np.cumsum(notes) / 8000) * (1 - time * 5 % 1)
+    others = np.resize(spoken(CALLER, "en-us+m3", dbfs=-30.0), len(time)).astype(float)
+    for sound in (pcm(tune), pcm(others)):
+        assert np.array_equal(through(NoiseSuppressor(), sound), sound)
 
 
 def test_on_means_on_a_clean_line_too() -> None:
