@@ -257,7 +257,7 @@ def judged(rule: Rule, silences: Sequence[Silence]) -> Outcome:
     every_wait = np.array([wait for some in waits.values() for wait in some])
     return Outcome(
         float(np.mean(everyone)),
-        float(np.mean(cuts["digits"])) if cuts["digits"] else float("nan"),
+        float(np.mean(cuts["digits"])) if "digits" in cuts else float("nan"),
         float(every_wait[:, 0].mean()),
         float(np.percentile(every_wait[:, 0], 50)),
         float(np.percentile(every_wait[:, 0], 95)),
