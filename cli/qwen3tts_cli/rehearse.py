@@ -30,7 +30,7 @@ from qwen3tts_cli.calls.text import chat_of
 from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import option_groups, speech_server
 from qwen3tts_cli.options.speech import SpeechOptions
-from qwen3tts_cli.output.console import note
+from qwen3tts_cli.output.console import note, notes
 from qwen3tts_cli.output.exits import ExitCode, require_extra
 from qwen3tts_cli.output.exits import run as run_loop
 from qwen3tts_cli.output.writable import check_folder, check_writable, whole_file
@@ -253,6 +253,8 @@ async def _run(
             _chat,
         )
         rehearsal = Rehearsal(parts, planned, Progress(len(planned)))
+        with notes().status("Making the callers' sounds …"):
+            await rehearsal.prepare()
         try:
             return await rehearsal.run(chosen.at_once), False
         except asyncio.CancelledError:
@@ -312,7 +314,8 @@ async def _recogniser(
     local = WHISPER if name.partition(":")[0] == "whisper" else {}
     recogniser = recogniser_named(name, languages=languages, **local)
     stack.push_async_callback(recogniser.close)
-    await recogniser.warm()
+    with notes().status("Loading the recogniser …"):
+        await recogniser.warm()
     return SpanRecogniser(recogniser)
 
 
