@@ -30,6 +30,7 @@ PACKAGES = (
     "qwen3tts_speech",
     "qwen3tts_phone",
     "qwen3tts_agent",
+    "qwen3tts_rehearsal",
 )
 NEED_A_HOST = ("qwen3tts_engine.qwen3.kernels",)
 

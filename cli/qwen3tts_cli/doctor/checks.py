@@ -32,7 +32,7 @@ EXTRAS = {
     ),
     "carriers": ("cryptography",),
     "webrtc": ("aiortc", "aiohttp", "cryptography", "segno"),
-    "plots": ("plotly",),
+    "plots": ("plotly", "jinja2"),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "clone": ("av",),
     "stt": ("faster_whisper",),

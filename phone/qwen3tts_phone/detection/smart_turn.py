@@ -32,6 +32,7 @@ from qwen3tts_phone.detection.endpointing import TurnSoFar
 from qwen3tts_phone.detection.events import MissingDetector
 from qwen3tts_phone.detection.settings import ListenSettings
 from qwen3tts_phone.errors import traceback_without_message
+from qwen3tts_wire.errors import log_text
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +149,9 @@ class SmartTurn:
         if reason not in self._logged:
             self._logged.add(reason)
             more = "" if error is None else f"\n{traceback_without_message(error)}"
-            logger.warning("Smart Turn: %s; the pause decides (logged once)%s", reason, more)
+            logger.warning(
+                "Smart Turn: %s; the pause decides (logged once)%s", log_text(reason), more
+            )
 
 
 def turn_detector_of(settings: ListenSettings) -> SmartTurn | None:

@@ -80,8 +80,8 @@ class SpeechDetection:
         call: the call.
         settings: VAD, endpointing and barge-in.
         recogniser: None = turns have no text.
-        turn_detector: may end a turn before its pause does, or extend it; None = the one that
-            ``settings`` name, else the pause alone.
+        turn_detector: may end a turn before its pause does, or extend it; None = as
+            ``settings`` say, else the pause alone.
         on_event: called with each `ListenEvent` when decided, after its barge-in.
 
     Raises MissingDetector.
