@@ -37,10 +37,12 @@ PAUSE_DB: Final = 6.0
 """Level below a crowd's quiet part that is a pause: the crowd has gone."""
 LATELY_S: Final = 0.5
 """Span of which a quarter must be a pause."""
-STEADY_STEP_DB: Final = 0.65
+STEADY_STEP_DB: Final = 0.55
 """Change of level from window to window, in the quieter part, below which a noise is steady: white,
 pink and street noise have 0.3 to 0.6 dB, babble and music 0.7 to 3.
 """
+UNSTEADY_STEP_DB: Final = 0.75
+"""The same for noise that was steady before."""
 QUIETER: Final = 40
 """Percentile of the levels below which a window is of the background."""
 STILL: Final = 0.1
@@ -150,7 +152,6 @@ class Background:
         self._low = self._high = 0.0  # levels of the crowd
         self._crowded = False
         self._steady = False
-        self._differ = False  # whether there is a second probability
         self._speaking = _BEGINS
 
     @property
@@ -168,14 +169,13 @@ class Background:
 
         ``second``: of the suppressed sound; None = nothing is suppressed.
         """
-        self._differ = second is not None
         if self._count % self._every == 0 or self._count < self._every:
             self._judge(dbfs)
         self._count += 1
         self._levels.append(dbfs)
         self._seconds.append(plain if second is None else second)
-        if self._steady and second is not None:
-            self._speaking = max(plain, second)
+        if self._steady:
+            self._speaking = plain if second is None else max(plain, second)
         elif self._crowded and dbfs < self._low + 2 * CROWD_RANGE_DB:
             self._speaking = self._against(dbfs, plain)
         else:
@@ -190,11 +190,11 @@ class Background:
         elif self._crowded:  # the caller speaks among them, or they have gone
             lately = np.sort(levels[-self._lately :])
             self._crowded = bool(lately[len(lately) // 4] > self._low - PAUSE_DB)
-        self._steady = False
-        if self._differ and len(self._levels) == self._levels.maxlen:
+        limit, self._steady = UNSTEADY_STEP_DB if self._steady else STEADY_STEP_DB, False
+        if len(levels) >= 3 * self._lately:
             background = levels <= quieter
             steps = np.abs(np.diff(levels))[background[1:] & background[:-1]]
-            if len(steps) and float(np.median(steps)) < STEADY_STEP_DB:
+            if len(steps) and _percentiles(steps, 50)[0] < limit:
                 (still,) = _percentiles(np.array(self._seconds), QUIETER // 2)
                 self._steady = still < STILL
 
