@@ -37,11 +37,11 @@ PAUSE_DB: Final = 6.0
 """Level below a crowd's quiet part that is a pause: the crowd has gone."""
 LATELY_S: Final = 0.5
 """Span of which a quarter must be a pause."""
-STEADY_STEP_DB: Final = 0.55
+STEADY_STEP_DB: Final = 0.45
 """Change of level from window to window, in the quieter part, below which a noise is steady: white,
 pink and street noise have 0.3 to 0.6 dB, babble and music 0.7 to 3.
 """
-UNSTEADY_STEP_DB: Final = 0.75
+UNSTEADY_STEP_DB: Final = 0.6
 """The same for noise that was steady before."""
 QUIETER: Final = 40
 """Percentile of the levels below which a window is of the background."""
@@ -59,7 +59,7 @@ _BEGINS: Final = 3e-4
 _ENDS: Final = 0.05
 """Probabilities that a caller begins, or ends, from one window of 32 ms to the next."""
 _CERTAIN: Final = 1e-3
-_LOUD_DB: Final = 2.0
+_LOUD_DB: Final = 3.0
 _BY_LOUDNESS: Final = 1.0
 """Log odds of each dB that the sound is further above the loud part of the background: voices
 together do not reach it.
