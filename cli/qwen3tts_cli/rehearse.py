@@ -31,7 +31,7 @@ from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import option_groups, speech_server
 from qwen3tts_cli.options.speech import SpeechOptions
 from qwen3tts_cli.output.console import note, notes
-from qwen3tts_cli.output.exits import ExitCode, require_extra
+from qwen3tts_cli.output.exits import ExitCode, interrupted_by, require_extra
 from qwen3tts_cli.output.exits import run as run_loop
 from qwen3tts_cli.output.writable import check_folder, check_writable, whole_file
 from qwen3tts_cli.rehearsal.report import Progress, print_summary
@@ -199,8 +199,8 @@ def rehearse(
     made = None if chosen.uri is None else _telephone(chosen, chosen.uri, telephone)
     result, interrupted = run_loop(_run(chosen, planned, made, server))
     _write(chosen, result)
-    if interrupted:
-        raise typer.Exit(ExitCode.INTERRUPTED)
+    if interrupted is not None:
+        raise typer.Exit(interrupted)
     if not result.passed:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -231,7 +231,7 @@ async def _run(
     planned: list[PlannedCall],
     telephone: Telephone | None,
     server: str | None,
-) -> tuple[RehearsalResult, bool]:
+) -> tuple[RehearsalResult, ExitCode | None]:
     from qwen3tts_cli.rehearsal.voices import CallerVoices
     from qwen3tts_rehearsal.rehearsal import Rehearsal, RehearsalParts
     from qwen3tts_rehearsal.sounds import SoundBook
@@ -256,13 +256,13 @@ async def _run(
         with notes().status("Making the callers' sounds …"):
             await rehearsal.prepare()
         try:
-            return await rehearsal.run(chosen.at_once), False
+            return await rehearsal.run(chosen.at_once), None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
             note("Interrupted; the calls that are over are reported.")
-            return rehearsal.result, True
+            return rehearsal.result, interrupted_by()
 
 
 async def _line(

@@ -131,7 +131,9 @@ async def callers(
         engine = EmbeddedEngine()
         await engine.start()
         stack.push_async_callback(engine.close)
-        whisper = WhisperRecogniser(WhisperSettings(model, early=False, window_s=30))
+        whisper = WhisperRecogniser(
+            WhisperSettings(model, early=False, window_s=30, timeout_s=600.0)
+        )
         stack.push_async_callback(whisper.close)
         await whisper.warm()
         # The callers' own sound is live: they need no speech server.
