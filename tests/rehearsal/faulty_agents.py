@@ -233,7 +233,6 @@ class Bakery:
 def listen_of(fault: str) -> ListenSettings:
     return ListenSettings(
         overlap="stop" if fault == FIXED else "duck",
-        overlap_language="en",
         adaptive_pause=fault == ADAPTIVE,
         language="en",
     )
