@@ -16,9 +16,10 @@ filled up to what slow ones need.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 BIN_S = 0.01
 BINS = 100  # the last one holds whatever is a second or more
@@ -26,6 +27,9 @@ PAUSE_S = 0.25  # a gap in the arrivals of this length, and three times what com
 ENOUGH_S = 0.5  # of media, before a rate is taken from it
 KNOWN = 10  # utterances, before what slow ones need is believed to be known
 KEYS_KEPT = 32  # voice and server pairs remembered by one policy
+LIVE_KEY: Final = "live"
+"""Key of live sound: its source lets `LIVE_LEAD_S` wait for playout, and drops what is more."""
+LIVE_LEAD_S: Final = 0.1
 
 
 class Filling(Protocol):
@@ -164,6 +168,7 @@ class _Arrivals:
         "frames",
         "history",
         "last",
+        "lead_s",
         "least",
         "least_of_all",
         "need",
@@ -175,8 +180,9 @@ class _Arrivals:
         "underruns",
     )
 
-    def __init__(self, history: _History) -> None:
+    def __init__(self, history: _History, lead_s: float) -> None:
         self.history = history
+        self.lead_s = lead_s  # of the source over the playout, at most
         self.began = 0.0  # first arrival
         self.base = 0.0  # the relative delay that the need between pauses counts from
         self.last = 0.0  # arrival
@@ -218,7 +224,10 @@ class FillingPolicy:
             if len(self._histories) >= KEYS_KEPT:
                 del self._histories[next(iter(self._histories))]
         self._histories[key] = history  # last used is last
-        self._open[context] = _Arrivals(history)
+        lead_s = math.inf if self.settings.lead_s is None else self.settings.lead_s
+        if key == LIVE_KEY:
+            lead_s = min(lead_s, LIVE_LEAD_S)
+        self._open[context] = _Arrivals(history, lead_s)
 
     def arrived(self, context: int, first: int, count: int, now: float) -> None:
         seen = self._open[context]
@@ -258,9 +267,7 @@ class FillingPolicy:
         if settings.pinned_s is not None:
             return seen.began + settings.pinned_s
         need = min(seen.history.wait_need_s, settings.ceiling_s)
-        rise = seen.history.wait_rise_s
-        if settings.lead_s is not None:
-            rise = min(rise, settings.lead_s)
+        rise = min(seen.history.wait_rise_s, seen.lead_s)
         return min(seen.began + need, seen.least + rise)
 
     def starved(self, context: int) -> None:
@@ -286,9 +293,7 @@ class FillingPolicy:
             wanted = max(wanted, growth * settings.play_on_s * (1.0 - 1.0 / slowness))
         if seen.rise_between <= settings.ceiling_s:
             wanted = max(wanted, seen.rise_between)  # what came late so far may come as late again
-        wanted = min(wanted, settings.rebuffer_most_s)
-        if settings.lead_s is not None:
-            wanted = min(wanted, settings.lead_s)
+        wanted = min(wanted, settings.rebuffer_most_s, seen.lead_s)
         if seen.refill is None:
             seen.refill = now
         ready_at = now if queued_s >= wanted - 1e-9 else seen.refill + 2.0 * wanted
@@ -297,9 +302,7 @@ class FillingPolicy:
         if history.seen >= KNOWN:
             need = min(need, max(history.refill_need_s, seen.need + settings.margin_s))
             lasts_s = max(history.wait_rise_s, seen.rise_between + settings.margin_s)
-        if settings.lead_s is not None:
-            lasts_s = min(lasts_s, settings.lead_s)
-        if settings.pinned_s is None and queued_s < lasts_s:
+        if settings.pinned_s is None and queued_s < min(lasts_s, seen.lead_s):
             # This is a slow utterance: go on as one that had waited for what those need.
             safe_at = seen.began + need + media - queued_s
             ready_at = max(ready_at, min(safe_at, seen.refill + settings.ceiling_s))

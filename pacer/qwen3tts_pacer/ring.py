@@ -9,12 +9,14 @@ the epoch before every frame and jumps there, so an interruption costs the same 
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
 from qwen3tts_pacer.memory import RECORD, Area, CallMemory, MediaWord, ParentWord, fence
+from qwen3tts_pacer.policy import LIVE_KEY
 from qwen3tts_pacer.slot import Frame
 
 CONTROL_RESERVE = 64
@@ -40,8 +42,23 @@ class RecordKind(IntEnum):
 
 Record = tuple[int, int, Frame | None, int, int, int]
 """Outbound record as read: kind, context, frame or None, time of writing (CLOCK_MONOTONIC, ns). For
-a frame then the number of its codec; for a begin its entry in the table and 64 bits of its key. A
+a frame then the number of its codec; for a begin its entry in the table and its `key_number`. A
 plain tuple, one for each frame of each call."""
+
+_LIVE = 1
+
+
+def key_number(key: str) -> int:
+    """Return the 64 bits that stand for a key of the filling policy; 0 = none."""
+    if key == LIVE_KEY:
+        return _LIVE
+    digest = hashlib.blake2b(key.encode(), digest_size=8).digest() if key else b""
+    return int.from_bytes(digest, "little")
+
+
+def key_of(number: int) -> str:
+    """Return a key by its number: `LIVE_KEY`, or a name as good as the key itself."""
+    return LIVE_KEY if number == _LIVE else f"{number:x}"
 
 
 class InboundFrame(NamedTuple):

@@ -372,7 +372,7 @@ class Phone(PhoneStatus):
     ) -> MediaLeg:
         spec = self.settings.leg_spec(towards)
         if media is not None:
-            spec = replace(spec, impairment=media.impairment, lead_s=media.lead_s)
+            spec = replace(spec, impairment=media.impairment)
         return await self._media.open(replace(spec, local_host=towards) if bind_it else spec)
 
     async def _receive(self, sip: SipCall) -> PhoneCall:

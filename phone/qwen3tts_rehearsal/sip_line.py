@@ -20,8 +20,6 @@ from qwen3tts_wire.errors import SpeechError
 LEAD_S = 0.3
 """Sound that waits in the media process, which sends it on the exact clock: this process may be
 late by as much."""
-REBUFFER_S = 0.1
-"""Sound that waits before the caller goes on after an underrun."""
 PUMP_S = 0.01
 ANSWER_S = 30.0
 """Longest wait for the answer."""
@@ -168,5 +166,4 @@ def media_settings(settings: LineSettings, seed: int) -> CallMediaSettings:
         )
         if impaired
         else None,
-        lead_s=REBUFFER_S,
     )

@@ -23,6 +23,7 @@ import numpy as np
 
 from qwen3tts_codecs.pcm import Pcm, to_bytes
 from qwen3tts_codecs.resample import Resampler
+from qwen3tts_pacer.policy import LIVE_KEY, LIVE_LEAD_S
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_pacer.states import PacerError
 from qwen3tts_pacer.utterance_encoder import UtteranceEncoder
@@ -105,7 +106,7 @@ KEPT_S: Final = 0.06
 """The newest audio that is kept of more: it outlasts the jitter of a busy machine."""
 SPARE_S: Final = 0.08
 """Delay above which quiet parts are left out."""
-AHEAD_S: Final = 0.1
+AHEAD_S: Final = LIVE_LEAD_S
 """Greatest lead in the sink: it cannot be taken back."""
 FADE_S: Final = 0.005
 """Crossfade over what was left out."""
@@ -115,7 +116,6 @@ QUIET_RMS: Final = 60.0
 """Level that is quiet in any case."""
 FORGETTING: Final = 0.995
 """Decay of the voice's level, each push."""
-KEY: Final = "live"
 OVER = (SpeechError, PacerError)
 """Errors of a sink whose call is over."""
 REMEMBERED: Final = 128
@@ -302,7 +302,7 @@ class LiveSpell:
     def begin(self, rate_hz: int) -> None:
         speaker = self._speaker
         encoder = UtteranceEncoder(rate_hz, speaker.payload, speaker.ptime_ms, self.number)
-        speaker.sink.begin(self.number, KEY)
+        speaker.sink.begin(self.number, LIVE_KEY)
         self._encoder = encoder
 
     def push(self, samples: Pcm) -> None:

@@ -12,6 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from qwen3tts_codecs.g711 import decode_alaw, decode_ulaw
 from qwen3tts_pacer import Frame
+from qwen3tts_pacer.policy import LIVE_KEY
+from qwen3tts_pacer.ring import key_number
 from qwen3tts_phone.media import dtmf
 from qwen3tts_phone.media.outbound import codec_number, table_between, translated
 from qwen3tts_phone.media.types import RemoteMedia
@@ -135,6 +137,18 @@ def test_an_utterance_of_no_frames_is_played_at_once(call: Call) -> None:
     call.out.finish(1)
     call.slots(1)
     assert [context for context, _ in call.sender.played] == [1]
+
+
+def test_the_policy_knows_live_sound_from_speech(call: Call) -> None:
+    keys = [LIVE_KEY, "server/voice", ""]
+    for context, key in enumerate(keys):
+        call.out.begin(context, context, key_number(key))
+        call.out.write([frame(context, n, position=n) for n in range(2)])
+        call.out.finish(context)
+    call.slots(10)
+    learnt = call.sender.policy.export()
+    assert len(learnt) == len(keys)
+    assert LIVE_KEY in learnt
 
 
 class Anything(RuleBasedStateMachine):

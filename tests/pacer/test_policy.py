@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qwen3tts_pacer.policy import KEYS_KEPT, FillingPolicy, FillingSettings
+from qwen3tts_pacer.policy import (
+    KEYS_KEPT,
+    LIVE_KEY,
+    LIVE_LEAD_S,
+    FillingPolicy,
+    FillingSettings,
+)
+from qwen3tts_pacer.sender_core import SenderCore
+from qwen3tts_pacer.slot import Kind
+from tests.pacer.playing import PTIME, SILENCE, frames
 
-PTIME = 0.02
 Arrivals = list[tuple[float, int]]
 
 
@@ -290,6 +298,45 @@ def test_what_a_stopped_server_sent_is_played_in_the_end() -> None:
     policy.starved(1)
     policy.arrived(1, 4, 1, 1.0)
     assert 1.0 < policy.resume_at(1, 0.02, 1.0) <= 1.4
+
+
+def live_holes(key: str, gap_s: float, frames_late: int) -> list[float]:
+    """Silences in live sound, seconds.
+
+    Its frames come each 20 ms, the first ones each ``gap_s``; the source lets no more than
+    `LIVE_LEAD_S` wait and drops the rest.
+    """
+    pacer = SenderCore(PTIME, FillingPolicy(ptime_s=PTIME), silence=SILENCE)
+    pacer.start(0.0)
+    pacer.begin(1, 0.0, key)
+    comes_at, pushed = 0.003, 0
+    spoke_at: float | None = None
+    holes = []
+    for tick in range(1000):
+        now = tick * PTIME
+        while comes_at <= now:
+            if pacer.queued * PTIME < LIVE_LEAD_S:
+                pacer.push(frames(1, pushed, 1), comes_at)
+                pushed += 1
+            comes_at += gap_s if pushed < frames_late else PTIME
+        slot = pacer.due(now)
+        if slot is not None and slot.kind is Kind.SPEECH:
+            if spoke_at is not None and now - spoke_at > 1.5 * PTIME:
+                holes.append(now - spoke_at - PTIME)
+            spoke_at = now
+    assert spoke_at is not None
+    return [*holes, 1000 * PTIME - spoke_at - PTIME]
+
+
+@pytest.mark.parametrize("gap_s", [0.03, 0.05, 0.1, 0.2])
+def test_live_sound_is_not_kept_back_for_more_than_its_source_lets_wait(gap_s: float) -> None:
+    holes = live_holes(LIVE_KEY, gap_s, 40)
+    assert len(holes) > 3, "it underran"
+    assert max(holes) <= gap_s + 2 * LIVE_LEAD_S
+
+
+def test_speech_of_a_slow_server_is_kept_back_for_longer() -> None:
+    assert max(live_holes("voice", 0.05, 40)) > 0.5
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,23 @@ async def test_a_small_delay_is_made_up_for_in_the_next_pause() -> None:
     assert sound.dropped_s == 0
     assert paced.numbers[:40] == list(range(40))
     sound.close()
+    await paced.sink.close()
+
+
+async def test_a_slow_source_is_no_reason_for_a_long_silence() -> None:
+    paced = Paced()
+    sound = paced.speaker.live()
+    for frame in voice(60):  # as from a page that lacks time
+        await sound.push(frame, RATE_HZ)
+        await paced.clock.advance(0.05)
+    await paced.live(sound, 150, first=60)
+    sound.close()
+    await paced.clock.advance(0.3)
+    heard = [at for at, number in paced.out if number is not None]
+    holes = [later - earlier - PTIME_S for earlier, later in pairwise(heard)]
+    assert sum(hole > 0.5 * PTIME_S for hole in holes) > 3, "it underran"
+    assert max(holes) <= 0.05 + 2 * AHEAD_S
+    assert len([number for number in paced.numbers if number >= 60]) > 140
     await paced.sink.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,7 +18,7 @@ from qwen3tts_pacer.memory import (
     ParentWord,
     Want,
 )
-from qwen3tts_pacer.ring import InboundFrame, InboundReader, Outbound
+from qwen3tts_pacer.ring import InboundFrame, InboundReader, Outbound, key_number
 from qwen3tts_pacer.slot import Frame
 from qwen3tts_phone.media.control import LegClosed, MediaLost, MediaRefused
 from qwen3tts_phone.media.outbound import codec_number, keeping_ptime
@@ -159,8 +158,7 @@ class MediaLeg:
         entry = self._entries % CONTEXTS
         if any(other.entry == entry for other in self._open.values()):
             raise ValueError(f"{CONTEXTS} contexts are open: finish or interrupt some")
-        digest = hashlib.blake2b(key.encode(), digest_size=8).digest() if key else b""
-        self._out.begin(context, entry, int.from_bytes(digest, "little"))
+        self._out.begin(context, entry, key_number(key))
         self._entries += 1
         self._begun = context
         self._open[context] = _Open(entry)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from qwen3tts_pacer.gain import ALAW_LEVELS, ULAW_LEVELS
 from qwen3tts_pacer.memory import CallMemory, ContextTable, MediaWord, ParentWord
 from qwen3tts_pacer.policy import FillingPolicy
-from qwen3tts_pacer.ring import OutboundReader, RecordKind
+from qwen3tts_pacer.ring import OutboundReader, RecordKind, key_of
 from qwen3tts_pacer.sender_core import SenderCore
 from qwen3tts_pacer.slot import Frame, Slot
 from qwen3tts_pacer.timeline import ContextPlayout
@@ -209,7 +209,7 @@ class OutboundPacer:
                 batch_ns = written_ns
             elif kind == RecordKind.BEGIN:
                 self._ledger.begin(context, number)
-                core.begin(context, min(now, written_ns / 1e9), f"{key:x}")
+                core.begin(context, min(now, written_ns / 1e9), key_of(key))
             else:
                 core.finish(context, min(now, written_ns / 1e9))
         if batch:

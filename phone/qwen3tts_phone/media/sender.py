@@ -59,7 +59,7 @@ class Sender:
         self._origin = origin_s  # of slot 0
         self._codec = codec or codec_number(remote.payload_name) or OTHER_CODEC
         self.policy = FillingPolicy(
-            FillingSettings(pinned_s=spec.pinned_s, lead_s=spec.lead_s),
+            FillingSettings(pinned_s=spec.pinned_s),
             ptime_s=self._ptime_s,
             learnt=learnt,
         )

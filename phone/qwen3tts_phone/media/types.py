@@ -65,9 +65,6 @@ class LegSpec:
     """Longest wait for a missing packet."""
     pinned_s: float | None = None
     """Fixed wait before an utterance's first frame; None = adaptive."""
-    lead_s: float | None = None
-    """Greatest lead of what is written over what is sent, as of live sound: more is not waited for
-    after an underrun. None = unknown."""
     ring_slots: int = 320
     """Records of the outbound ring, of which 64 are kept for its control: 5 s of 20 ms frames.
 

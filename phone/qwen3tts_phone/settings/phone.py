@@ -30,8 +30,6 @@ class CallMediaSettings:
     """Names in order of preference; None = those of the phone or the account."""
     impairment: Impairment | None = None
     """Loss and jitter, for rehearsals."""
-    lead_s: float | None = None
-    """Greatest lead of live sound, where the call has nothing else; see `LegSpec`."""
 
 
 @dataclass(frozen=True, slots=True)
