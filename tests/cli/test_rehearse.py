@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -128,21 +129,30 @@ def test_a_report_in_html_has_the_recordings_beside_it(
     assert (tmp_path / "html" / "talk-1.wav").exists()
 
 
-def test_ctrl_c_reports_what_is_over(
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, ExitCode.TERMINATED)],
+)
+def test_ctrl_c_and_sigterm_report_what_is_over(
     talk: Path,
     line: FakeLine,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    code: ExitCode,
 ) -> None:
     (talk.parent / "long.yaml").write_text("steps: [{silence: 300}]")
 
     def over(self: object, result: CallResult) -> None:
-        main = next(each for each in asyncio.all_tasks() if "watched" in repr(each.get_coro()))
-        main.cancel()
+        os.kill(os.getpid(), number)
 
     monkeypatch.setattr("qwen3tts_cli.rehearsal.report.Progress.__call__", over)
-    code = run(words(talk.parent, "--call", URI, "--stt", "none"))
-    assert code == ExitCode.INTERRUPTED
+    # A job in the background inherits that Ctrl-C is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert run(words(talk.parent, "--call", URI, "--stt", "none")) == code
+    finally:
+        signal.signal(signal.SIGINT, before)
     told = capsys.readouterr()
     assert "1 of 1 calls passed" in told.out
     assert "1 were not made" in told.out

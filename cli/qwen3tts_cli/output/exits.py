@@ -14,9 +14,6 @@ from qwen3tts_wire.errors import BadRequest, SpeechError
 
 T = TypeVar("T")
 
-_terminate: ContextVar[Callable[[], None] | None] = ContextVar("terminate", default=None)
-"""SIGTERM handler of the running subcommand."""
-
 
 class ExitCode(IntEnum):
     OK = 0
@@ -32,6 +29,21 @@ class ExitCode(IntEnum):
     """Ctrl-C."""
     TERMINATED = 143
     """SIGTERM."""
+
+
+class _Termination:
+    """SIGTERM handler of the running subcommand."""
+
+    def __init__(self, task: asyncio.Task[object]) -> None:
+        self._task = task
+        self.came = False
+
+    def __call__(self) -> None:
+        self.came = True
+        self._task.cancel()
+
+
+_terminate: ContextVar[_Termination | None] = ContextVar("terminate", default=None)
 
 
 _BY_CODE = {
@@ -97,18 +109,14 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     Raises:
         SystemExit: 143 after SIGTERM, 130 after Ctrl-C.
     """
-    terminated = False
+    terminate: _Termination | None = None
 
     async def watched() -> T:
+        nonlocal terminate
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
-
-        def terminate() -> None:
-            nonlocal terminated
-            terminated = True
-            task.cancel()
-
+        terminate = _Termination(task)
         loop.add_signal_handler(signal.SIGTERM, terminate)
         _terminate.set(terminate)
         try:
@@ -121,11 +129,21 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     except KeyboardInterrupt:
         raise SystemExit(ExitCode.INTERRUPTED) from None
     except asyncio.CancelledError:
-        if terminated:
+        if terminate is not None and terminate.came:
             raise SystemExit(ExitCode.TERMINATED) from None
         raise
     except BaseExceptionGroup as group:
         raise first_error(group) from group
+
+
+def interrupted_by() -> ExitCode:
+    """Return the exit code of a subcommand that ends a cancellation by itself.
+
+    143 after SIGTERM, else 130 (Ctrl-C); within `run` only.
+    """
+    terminate = _terminate.get()
+    came = terminate is not None and terminate.came
+    return ExitCode.TERMINATED if came else ExitCode.INTERRUPTED
 
 
 @contextmanager
