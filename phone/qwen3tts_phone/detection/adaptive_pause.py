@@ -96,7 +96,7 @@ class PauseCues:
     text: str | None = field(default=None, repr=False)
     """Text of the turn so far; None = it is not there, or there is no recogniser."""
     language: str = ""
-    """Code of its language; empty = unknown."""
+    """Code of its language, which that of the settings overrides; empty = unknown."""
     words_expected: bool = False
     """True if a recogniser works on the text."""
     speech_s: float = 0.0
@@ -141,7 +141,7 @@ class AdaptivePause:
         return ChosenPause(self._settings.pause_ms / 1000)
 
     def choose(self, cues: PauseCues) -> ChosenPause:
-        words = turn_words(cues.language or self._settings.language, cues.text or "")
+        words = turn_words(self._settings.language or cues.language, cues.text or "")
         melody = Melody.UNCLEAR if cues.sound is None else cues.sound.melody
         kind = None
         if cues.text is not None and words is not None:
@@ -169,7 +169,7 @@ class AdaptivePause:
         """Return the pause by a detector's opinion alone; the settings' where it has none."""
         low, high = thresholds
         if probability is not None and probability >= high:
-            return self._limited(self._settings.min_pause_ms, DETECTOR_ENDS)
+            return self._limited(USUAL_LEAST_MS, DETECTOR_ENDS)
         if probability is not None and probability < low:
             return self._limited(DETECTOR_WAITS_MS, "detector:wait")
         return self.default

@@ -84,10 +84,6 @@ class ListenSettings:
     it by 12 dB, and decides within 1.2 s, by the words, whether the caller interrupts. ``duck``
     needs a recogniser.
     """
-    overlap_language: str = matching(
-        "([A-Za-z]{2,3}([-_][A-Za-z0-9]+)*)?", "a language's code, or empty", default=""
-    )
-    """Language of the callers' backchannels ("mhm"), such as ``en``; empty = the recogniser's."""
     grace_ms: int = bounded(0, 5000, default=200)
     """Time after the agent has become audible when it cannot be silenced: the caller's last words
     may reach into its first. Speech that still lasts silences it at the end of that time. 0 = no
@@ -113,8 +109,8 @@ class ListenSettings:
     language: str = matching(
         "([A-Za-z]{2,3}([-_][A-Za-z0-9]+)*)?", "a language's code, or empty", default=""
     )
-    """Language of the callers for the rules of the pause, such as ``en``; empty = as the recogniser
-    says.
+    """Language of the callers, such as ``en``, for the rules of the pause and for backchannels
+    ("mhm"); empty = as the recogniser says.
     """
     longest_pause_ms: int = bounded(100, 30_000, default=2500)
     """Longest pause that a turn detector may allow; not below ``pause_ms``."""

@@ -14,6 +14,7 @@ from qwen3tts_phone.detection.adaptive_pause import (
     LOW,
     RULES,
     AdaptivePause,
+    ChosenPause,
     PauseCues,
 )
 from qwen3tts_phone.detection.prosody import LastSound
@@ -91,10 +92,12 @@ def test_without_recogniser_or_table_the_melody_decides() -> None:
         assert chosen(replace(cues, sound=None)) == (600, "sound:unclear")
 
 
-def test_the_language_of_the_settings_is_that_of_a_recogniser_without_one() -> None:
+def test_the_language_of_the_settings_comes_before_that_of_a_recogniser() -> None:
     rules = AdaptivePause(ListenSettings(adaptive_pause=True, language="en"))
     assert rules.choose(replace(SENTENCE, language="")).rule == "sentence:falling"
-    assert rules.choose(replace(SENTENCE, language="nl")).rule == "sound:falling"
+    assert rules.choose(replace(SENTENCE, language="nl")).rule == "sentence:falling"
+    rules = AdaptivePause(ListenSettings(adaptive_pause=True, language="nl"))
+    assert rules.choose(SENTENCE).rule == "sound:falling"
 
 
 def test_a_detector_is_one_opinion() -> None:
@@ -183,3 +186,8 @@ def test_every_pause_is_within_the_limits(
     assert settings.min_pause_ms <= 1000 * pause.pause_s + 1e-9
     assert 1000 * pause.pause_s <= settings.max_pause_ms + 1e-9
     assert pause.rule or pause == rules.default
+
+
+def test_a_detector_that_is_sure_ends_after_the_least_pause_of_a_preset() -> None:
+    rules = AdaptivePause(listen_preset("patient"))
+    assert rules.by_detector(0.99, (0.1, 0.95)) == ChosenPause(0.4, "detector:end")
