@@ -117,7 +117,7 @@ class OverlapBegan:
 
 @dataclass(frozen=True, slots=True)
 class OverlapEnded:
-    """Verdict on an overlap."""
+    """Verdict on an overlap; a second one by ``final_words`` where the first was too lenient."""
 
     at: float
     began_at: float

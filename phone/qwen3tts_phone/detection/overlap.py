@@ -94,6 +94,8 @@ class Overlap:
         """Voice of the stretches before the present one."""
         self._stretch_at = 0.0
         """Beginning of that."""
+        self._ended_at = 0.0
+        """Last voiced sample."""
         self._quiet_s = 0.0
         self._waiting: tuple[Verdict, str] | None = None
         """Verdict, and its rule, that waits for ``quiet_s``."""
@@ -130,7 +132,7 @@ class Overlap:
         self._min_speech_s = 0.0 if echo else self._limits.min_speech_s
         self.verdict, self.rule = None, ""
         self._before_s, self._speech_s, self._quiet_s = before_s, 0.0, 0.0
-        self._voice_s, self._stretch_at = 0.0, began_at
+        self._voice_s, self._stretch_at, self._ended_at = 0.0, began_at, began_at
         self._waiting = None
         return (OverlapAction.DUCK,)
 
@@ -148,10 +150,12 @@ class Overlap:
         limits = self._limits
         speech_s = max(0.0, speech_s - self._before_s)
         more_s = speech_s - self._speech_s
-        self._speech_s, self._quiet_s = speech_s, max(0.0, now - ended_at)
+        goes_on = more_s > _EPSILON and ended_at > self._ended_at + _EPSILON
+        self._speech_s, self._ended_at = speech_s, ended_at
+        self._quiet_s = max(0.0, now - ended_at)
         if not agent:
             return self._interrupt("agent_ended")
-        if self.state is OverlapState.JUDGING and more_s > _EPSILON and self._quiet_s < GUESS_S:
+        if self.state is OverlapState.JUDGING and goes_on:
             self.state, self._waiting = OverlapState.OVERLAP, None
             self._stretch_at = ended_at - more_s
             discarded: Actions = (OverlapAction.DISCARD,)

@@ -65,7 +65,7 @@ class OverlapControl:
 
     Args:
         call: is ducked.
-        settings: ``overlap``, ``overlap_language``, and limits.
+        settings: ``overlap``, ``language``, and limits.
         turns: the open turn.
         hearer: recognises it.
         interrupt: silences the agent, and returns what it has stopped; True: the turn that
@@ -98,6 +98,10 @@ class OverlapControl:
         """True if the last overlap belongs to the open turn."""
         self._over: tuple[float, float] | None = None
         """Voiced seconds and last voiced sample of a turn that has ended without a verdict."""
+        self._judged_at = 0.0
+        """Time of the last verdict."""
+        self._guessed_at: float | None = None
+        """Last voiced sample before a guess that was asked for here."""
         self._late: list[Utterance] = []
         """Utterances stopped after the end of their turn."""
         self._language = ""
@@ -133,6 +137,9 @@ class OverlapControl:
             speech_s, ended_at = self._over or (self._turns.speech_s, self._turns.ended_at)
             now, agent = self._call.clock.now(), self._call.speaking
             self._do(self._overlap.progress(now, speech_s, ended_at, agent=agent))
+        if self._guessed_at is not None and self._turns.ended_at > self._guessed_at:
+            self._guessed_at = None  # the caller goes on after the verdict
+            self._hearer.resume()
 
     def resumed(self) -> None:
         """Note that the caller goes on after a pause: with a silent agent it is a turn as any."""
@@ -146,7 +153,7 @@ class OverlapControl:
     def turn_ended(self, ended: TurnEnded) -> tuple[TurnEnded, Judged | None]:
         """Return the end of a turn as reported, and what judges it once it has its text."""
         overlap = self._overlap
-        mine, self._in_turn = self._in_turn, False
+        mine, self._in_turn, self._guessed_at = self._in_turn, False, None
         if not mine:
             return ended, None
         if overlap.open:
@@ -156,13 +163,15 @@ class OverlapControl:
             self._do(overlap.close("too_short" if ended.why == "noise" else "closed"))
             ended = replace(ended, cut_in=False)
             return ended, None
-        if overlap.dropped:
+        went_on = ended.ended_at > self._judged_at and not self._call.speaking
+        if overlap.dropped and not went_on:
             told = replace(ended, why="noise", cut_in=False, rule=str(overlap.verdict))
             return told, None if ended.why == "noise" else self._dropped
         why: WhyEnded = (
             "pause" if overlap.rule == "stop_word" and ended.why == "noise" else ended.why
         )
-        return replace(ended, why=why, cut_in=overlap.rule != "agent_ended"), None
+        cut_in = overlap.verdict == "interruption" and overlap.rule != "agent_ended"
+        return replace(ended, why=why, cut_in=cut_in), None
 
     def note_language(self, turn: Turn) -> None:
         if turn.language and len(turn.text.split()) >= MIN_LANGUAGE_WORDS:
@@ -180,7 +189,7 @@ class OverlapControl:
         settings = self._settings
         if settings.overlap != "duck" or not self._hearer.recognises:
             return False
-        language = settings.overlap_language or self._language
+        language = settings.language or self._language
         return not language or has_word_list(language)
 
     def _answers(self) -> bool:
@@ -204,8 +213,8 @@ class OverlapControl:
         )
 
     def _languages(self, heard: str) -> list[str]:
-        if self._settings.overlap_language:
-            return [self._settings.overlap_language]
+        if self._settings.language:
+            return [self._settings.language]
         return [each for each in (self._language, heard) if each]
 
     def _pending(self, turn: Turn) -> Turn | None:
@@ -232,6 +241,7 @@ class OverlapControl:
             return None
         now = self._call.clock.now()
         stopped = tuple(self._interrupt(True)) if self._call.speaking else ()
+        self._tell(OverlapEnded(now, turn.began_at, "interruption", "final_words"))
         self._tell(CallerCutIn(now, turn.began_at))
         return replace(turn, barge_in=bool(stopped), interrupted=stopped)
 
@@ -241,8 +251,11 @@ class OverlapControl:
                 case OverlapAction.DUCK:
                     self._call.duck(DUCK_DB)
                 case OverlapAction.GUESS:
-                    self._hearer.pause(self._turns.ended_at)
+                    if self._over is None:
+                        self._guessed_at = self._turns.ended_at
+                        self._hearer.pause(self._guessed_at)
                 case OverlapAction.DISCARD:
+                    self._guessed_at = None
                     self._hearer.resume()
                 case OverlapAction.UNDUCK:
                     self._call.unduck()
@@ -256,7 +269,7 @@ class OverlapControl:
                     pass  # the event has it
         overlap = self._overlap
         if actions and not overlap.open and overlap.verdict is not None:
-            now = self._call.clock.now()
+            now = self._judged_at = self._call.clock.now()
             self._tell(OverlapEnded(now, overlap.began_at, overlap.verdict, overlap.rule))
             if overlap.verdict == "interruption" and overlap.rule != "agent_ended":
                 self._tell(CallerCutIn(now, overlap.began_at))

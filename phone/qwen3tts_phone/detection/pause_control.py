@@ -76,6 +76,7 @@ class PauseControl:
         if self._read_at == turns.ended_at:
             return
         self._read_at = turns.ended_at
+        self._probability, self._waits = None, False  # of a gap shorter than notice_ms
         if self._settings.adaptive_pause:
             self._sound = last_sound(self._hearer.so_far(READ_S), self._hearer.rate_hz)
         self._ask()

@@ -334,3 +334,12 @@ def test_every_duck_ends_and_no_interruption_is_lost(
 
 def test_the_guess_begins_before_the_silence_is_long_enough() -> None:
     assert OverlapLimits().quiet_s > GUESS_S
+
+
+def test_a_guess_is_discarded_when_the_caller_was_heard_late_to_go_on() -> None:
+    it = Overlap()
+    it.begin(10.0)
+    it.progress(10.3, 0.3, 10.3, agent=True)
+    assert it.progress(10.42, 0.3, 10.3, agent=True) == (GUESS,)
+    assert it.progress(10.5, 0.38, 10.38, agent=True) == (DISCARD,)
+    assert it.progress(10.52, 0.38, 10.38, agent=True) == (GUESS,)

@@ -221,7 +221,7 @@ async def test_final_words_that_are_others_interrupt_late() -> None:
         await it.call.rest(0.12)
         await it.understands("Yes.")
         await it.call.rest(0.6)
-        assert it.verdicts == [("backchannel", "words")]
+        assert it.verdicts == [("backchannel", "words"), ("interruption", "final_words")]
         assert len(it.call.interruptions) == 1
     (turn,) = it.turns
     assert (turn.text, turn.barge_in) == ("Yes, but not that.", True)
@@ -367,7 +367,7 @@ async def test_a_cough_without_words_unducks() -> None:
     [
         (None, {}),
         (FakeRecogniser(), {"overlap": "stop"}),
-        (FakeRecogniser(), {"overlap_language": "cy"}),
+        (FakeRecogniser(), {"language": "cy"}),
     ],
     ids=["no recogniser", "stop", "no list"],
 )
@@ -472,6 +472,36 @@ def test_no_turn_is_lost_whatever_was_guessed_and_every_duck_ends(
     texts = [turn.text for turn in it.turns if turn.text]
     assert len(texts) == it.recogniser.told.count("end")
     assert it.recogniser.told.count("drop") == sum(each.speech_s < 0.12 for each in ended)
-    assert len(it.told(OverlapBegan)) == len(it.told(OverlapEnded))
+    late = [each for each in it.told(OverlapEnded) if each.rule == "final_words"]
+    assert len(it.told(OverlapBegan)) == len(it.told(OverlapEnded)) - len(late)
     downs = [place for place, db in enumerate(it.ducks) if db]
     assert all(it.ducks[place + 1] == 0 for place in downs)
+
+
+async def test_who_goes_on_after_the_verdict_is_recognised_to_the_end() -> None:
+    async with scene(FakeRecogniser("Stop, I want the other one.")) as it:
+        assert it.recogniser is not None
+        await it.call.say(0.3)
+        await it.call.rest(0.12)
+        await it.understands("Stop,")
+        assert it.verdicts == [("interruption", "stop_word")]
+        assert it.recogniser.told == ["begin", "pause"]
+        await it.call.say(0.4)  # before notice_ms: no SpeechResumed
+        assert it.recogniser.told == ["begin", "pause", "resume"]
+        await it.call.rest(0.7)
+        assert it.recogniser.told == ["begin", "pause", "resume", "pause", "end"]
+
+
+async def test_an_answer_after_a_backchannel_is_a_turn_when_the_agent_ends_meanwhile() -> None:
+    async with scene(FakeRecogniser("Mhm. Yes.")) as it:
+        await it.call.say(0.3)
+        await it.call.rest(0.12)
+        await it.understands("Mhm.")
+        await it.call.rest(0.2)
+        assert it.verdicts == [("backchannel", "words")]
+        await it.call.say(0.04)
+        it.call.speaking = False
+        await it.call.say(0.3)
+        await it.call.rest(0.7)
+    (turn,) = it.turns
+    assert (turn.text, turn.why, turn.barge_in) == ("Mhm. Yes.", "pause", False)

@@ -344,3 +344,57 @@ async def test_a_second_voice_in_the_pause_is_the_same_turn(
         await caller.call.rest(1.2)
     assert caller.pauses == [(0.9, "pause", "sound:level")]
     assert len(caller.turns) == 1
+
+
+class Once:
+    """A detector with thresholds that answers the first question alone."""
+
+    thresholds = (0.1, 0.95)
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def finished(self, turn: TurnSoFar) -> float | None:
+        self.asked += 1
+        if self.asked > 1:
+            await asyncio.Event().wait()
+        return 0.99
+
+
+async def test_a_detectors_answer_counts_in_its_own_pause_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    detector = Once()
+    async with Caller(monkeypatch, detector=detector) as caller:
+        await caller.call.say(0.5)
+        await caller.call.rest(0.18)  # shorter than notice_ms
+        await caller.call.say(0.5)
+        caller.sound = LEVEL
+        await caller.call.rest(1.2)
+        assert detector.asked == 2
+    assert caller.pauses == [(0.9, "pause", "sound:level")]
+
+
+class Goes:
+    """A detector without thresholds that says once that the caller goes on, then hangs."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def finished(self, turn: TurnSoFar) -> bool | None:
+        self.asked += 1
+        if self.asked > 1:
+            await asyncio.Event().wait()
+        return False
+
+
+async def test_a_detector_that_hangs_later_leaves_the_pause_to_the_rules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Caller(monkeypatch, detector=Goes()) as caller:
+        await caller.call.say(0.5)
+        await caller.call.rest(0.18)
+        await caller.call.say(0.5)
+        caller.sound = LEVEL
+        await caller.call.rest(1.2)
+    assert caller.pauses == [(0.9, "pause", "sound:level")]
