@@ -19,6 +19,7 @@ from qwen3tts_phone.call.events import CallHeld, CallResumed
 from qwen3tts_phone.detection.events import (
     ListenEvent,
     OnsetHeard,
+    OverlapBegan,
     OverlapEnded,
     SpeechPaused,
     SpeechResumed,
@@ -66,6 +67,8 @@ class AgentSession:
         self._turns = TurnTaking(context.settings, self._clock.now(), ends_at)
         self._reply: Reply | None = None
         self._given_up: list[Reply] = []
+        self._overlapped: TurnRecord | None = None
+        """Of the reply that the last overlap began over."""
         self._prepared = PreparedReply(context.settings, self._prepare, self._log)
         self._turn: Turn | None = None
         """Turn that the next reply answers."""
@@ -203,8 +206,10 @@ class AgentSession:
             if self._may_prepare:
                 self._prepared.guessed(event)
             return
-        if isinstance(event, OverlapEnded) and self._reply is not None:
-            self._reply.record.overlaps.append(OverlapRecord.of(event))
+        if isinstance(event, OverlapBegan):
+            self._overlapped = None if self._reply is None else self._reply.record
+        if isinstance(event, OverlapEnded) and self._overlapped is not None:
+            self._overlapped.overlaps.append(OverlapRecord.of(event))
         if isinstance(event, OnsetHeard):
             self._listening.expect(self._context.history.last_said)
         if isinstance(event, OnsetHeard | SpeechResumed):

@@ -127,3 +127,19 @@ async def test_an_interruption_is_recorded_with_the_reply_that_it_ended() -> Non
     ]
     session.call.sink.at_once = True
     await session.end()
+
+
+async def test_a_verdict_that_comes_after_the_reply_is_in_its_record() -> None:
+    session = await started(Model("one two"))
+    session.call.sink.at_once = False
+    await session.call.says("Count.")
+    await session.call.sink.play_words(1)
+    listening, now = session.call.listening, session.call.time.now()
+    listening.tell(OverlapBegan(now, now - 0.06))
+    session.call.sink.at_once = True
+    await session.call.sink.play_all()
+    await settle(60)
+    listening.tell(OverlapEnded(now + 0.1, now - 0.06, "interruption", "agent_ended"))
+    record = await session.turns.of(1)
+    assert [each.rule for each in record.overlaps] == ["agent_ended"]
+    await session.end()
