@@ -33,6 +33,8 @@ class Said:
     """Seconds, of the turn that it made."""
     decided_to_frame: float | None = None
     """From the decision that the turn is over to the first audible frame."""
+    guess_used: bool = False
+    """True if its reply was prepared in the pause."""
     words_off: int | None = None
     """Word error of the reply that it stopped."""
 
@@ -115,6 +117,7 @@ def judge(
             if said.stages is not None:
                 times = turn.times
                 said.decided_to_frame = times["first_audible"] - times["turn_end"]
+                said.guess_used = turn.guess_used
             turns.remove(turn)
     # A call that is hung up while the agent speaks interrupts it, too.
     seen.false_interrupts += sum(at < last for at in cuts)

@@ -248,12 +248,15 @@ def report(bench: Bench, seen: Seen, echoed: dict[float, Seen]) -> None:
     done = [each.stages for each in seen.said if each.stages is not None]
     totals = [sum(each.values()) for each in done]
     ours = [sum(each[STAGES[index]] for index in OURS) for each in done]
-    decided = [each.decided_to_frame for each in seen.said if each.decided_to_frame is not None]
+    timed = [
+        (each.decided_to_frame, each) for each in seen.said if each.decided_to_frame is not None
+    ]
+    decided = [waited for waited, _ in timed]
+    guessed = [waited for waited, each in timed if each.guess_used]
     long = [
-        each.decided_to_frame
-        for each in seen.said
-        if each.decided_to_frame is not None
-        and each.phrase.end - each.phrase.onset >= AgentSettings().guess_speech_s
+        waited
+        for waited, each in timed
+        if each.phrase.end - each.phrase.onset >= AgentSettings().guess_speech_s
     ]
     bench.table(
         "caller's last voiced sample to the agent's first audible packet at his end (ms)",
@@ -267,6 +270,7 @@ def report(bench: Bench, seen: Seen, echoed: dict[float, Seen]) -> None:
             ["of it ours", *ms(ours), "aim: 30"],
             ["decided to first audible frame", *ms(decided), "aim: 40 (p50), 80 (p95)"],
             ["the same, phrases of 0.5 s and more", *ms(long), "to others no reply is prepared"],
+            ["the same, replies that were prepared", *ms(guessed), ""],
         ],
     )
     over = [each for each in seen.said if each.over_agent]
@@ -359,6 +363,9 @@ def report(bench: Bench, seen: Seen, echoed: dict[float, Seen]) -> None:
         voice_to_voice_ms_p50=1000 * statistics.median(totals or [float("nan")]),
         decided_to_frame_ms_p50=1000 * statistics.median(decided or [float("nan")]),
         decided_to_frame_ms_p95=1000 * p95(decided),
+        decided_to_frame_guessed_ms_p50=1000 * statistics.median(guessed or [float("nan")]),
+        decided_to_frame_guessed_ms_p95=1000 * p95(guessed),
+        turns_guessed_share=len(guessed) / len(timed) if timed else float("nan"),
         requests_a_turn=statistics.mean(seen.requests or [float("nan")]),
     )
 

@@ -65,7 +65,8 @@ class Reply:
             context: of the call.
             record: of the turn.
             text: spoken as it is; None = the model is asked.
-            before: given up; awaited shortly until their heard part is known.
+            before: of those given up the heard part is awaited shortly; of an interrupted one
+                the end of its request.
             guess: prepare the reply to these words of the caller, until `adopt`.
             on_interrupt: called at an interruption.
             on_end: called at its end, not after `give_up`.
@@ -88,6 +89,9 @@ class Reply:
         """True if the prepared reply cannot be adopted."""
         self._unused: HistoryEntry | None = None
         """Entry whose tools wait until the caller does not speak."""
+        self._idle = asyncio.Event()
+        """Set while it has no request at the model."""
+        self._idle.set()
         self._task = asyncio.create_task(self._run(), name=f"reply {record.number}")
         self._task.add_done_callback(lambda _: None if self._unheard else on_end(self))
 
@@ -147,6 +151,10 @@ class Reply:
         await asyncio.wait([self._task], timeout=most_s)
         await self._player.settled(most_s)
 
+    async def idle(self) -> None:
+        """Wait until it has no request at the model."""
+        await self._idle.wait()
+
     def complete_record(self) -> None:
         self._player.complete_record()
 
@@ -155,7 +163,10 @@ class Reply:
     async def _run(self) -> None:
         try:
             for each in self._before:
-                await each.settled(SETTLE_S)
+                if not each.given_up:
+                    await each.idle()
+                if each.given_up:
+                    await each.settled(SETTLE_S)
             self._before = ()
             if self._text is not None:
                 await self._player.say("fixed", self._text)
@@ -276,6 +287,7 @@ class Reply:
         spoken: SpokenReply | None = None
         blank = ""
         calls: list[ToolCall] = []
+        self._idle.clear()
         try:
             async with aclosing(
                 context.source.stream(messages, specs, must_speak=must_speak)
@@ -302,6 +314,7 @@ class Reply:
                 raise _BrokenOff(error) from None
             raise
         finally:
+            self._idle.set()
             if spoken is not None:
                 spoken.end()
         if calls:

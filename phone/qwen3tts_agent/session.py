@@ -112,6 +112,7 @@ class AgentSession:
 
     async def _close(self, tasks: list[asyncio.Task[Any]], ended: asyncio.Task[str]) -> None:
         self._conversation.go_on = None
+        self._listening.on_event = None  # no guess may follow
         self._prepared.over()
         if self._reply is not None:
             self._drop()
@@ -218,7 +219,7 @@ class AgentSession:
             self._caller_speaks = self._listening.caller_speaking
             if event.why != "noise" or event.cut_in:
                 self._decided_at = event.at
-            else:
+            elif self._decided_at is None:
                 self._prepared.over()
         else:
             return
@@ -353,11 +354,14 @@ class AgentSession:
     def _new_reply(
         self, record: TurnRecord, *, text: str | None = None, guess: str | None = None
     ) -> Reply:
+        before = [*self._given_up, *self._prepared.closing()]
+        if guess is not None and self._reply is not None:
+            before.append(self._reply)  # interrupted, and still asking perhaps
         return Reply(
             self._context,
             record,
             text=text,
-            before=(*self._given_up, *self._prepared.closing()),
+            before=before,
             guess=guess,
             on_interrupt=self._interrupted,
             on_end=self._reply_ended,

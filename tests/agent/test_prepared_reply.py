@@ -23,7 +23,7 @@ from qwen3tts_wire.errors import ConnectionLost, EngineFailed
 from tests.agent.parts import ScriptedCall, Session, begin
 from tests.fakes import FakeClock, settle
 
-Steps = Sequence[str | ToolCall | Exception]
+Steps = Sequence[str | ToolCall | Exception | asyncio.Event]
 
 
 class Model:
@@ -55,6 +55,9 @@ class Model:
         try:
             for step in self.answers[min(number, len(self.answers) - 1)]:
                 await self.permits.wait()
+                if isinstance(step, asyncio.Event):
+                    await step.wait()
+                    continue
                 if isinstance(step, Exception):
                     raise step
                 yield step
@@ -444,6 +447,77 @@ async def test_after_an_interruption_the_prompt_holds_what_was_heard_by_then() -
         ("user", "That is enough."),
         ("assistant", "Stopped."),
     ]
+    await session.end()
+
+
+async def interrupted_while_asking(goes_on: asyncio.Event) -> tuple[Session, Model]:
+    """A reply interrupted after its first word, whose request is still open; then a guess."""
+    model = Model(["one two ", goes_on, "three"], ["Stopped."])
+    session = await started(model)
+    call = session.call
+    call.sink.at_once = False
+    await call.says("Count.")
+    await call.sink.play_words(1)
+    assert (len(model.asked), model.open) == (1, 1)
+    call.onset()
+    await settle(60)
+    call.pauses("That is enough.")
+    await settle(60)
+    return session, model
+
+
+async def test_after_an_interruption_the_guess_waits_for_the_end_of_the_old_request() -> None:
+    session, model = await interrupted_while_asking(goes_on := asyncio.Event())
+    assert len(model.asked) == 1
+    goes_on.set()
+    await settle(60)
+    assert (model.last_words[1:], model.most_open) == (["That is enough."], 1)
+    session.call.sink.at_once = True
+    await ended(session, "That is enough.")
+    record = await session.turns.of(2)
+    assert (record.guess_used, record.requests, record.heard) == (True, 1, "Stopped.")
+    await session.end()
+
+
+async def test_a_turn_that_ends_meanwhile_closes_the_old_request_before_the_next() -> None:
+    session, model = await interrupted_while_asking(asyncio.Event())
+    session.call.sink.at_once = True
+    await ended(session, "That is enough.")
+    assert (len(model.asked), model.most_open) == (2, 1)
+    record = await session.turns.of(2)
+    assert (record.guess_used, record.requests, record.heard) == (False, 1, "Stopped.")
+    assert [text for _, text in session.said] == [*("Count.", "one", "That is enough.", "Stopped.")]
+    await session.end()
+
+
+async def test_a_guess_that_comes_while_the_call_ends_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = Model(["Yes."])
+    session = await started(model)
+    session.call.onset()
+
+    async def closes() -> None:
+        session.call.pauses("Is it open?")
+        await settle(20)
+
+    monkeypatch.setattr(session.call.listening, "aclose", closes)
+    await session.end()
+    assert model.asked == []
+
+
+async def test_a_noise_that_is_over_before_the_words_are_there_drops_nothing() -> None:
+    model = Model(["Yes."])
+    session = await started(model)
+    call = session.call
+    await paused(session, "Is it open?")
+    call.decided()
+    call.onset()
+    call.decided("noise")
+    call.words("Is it open?")
+    await settle(60)
+    record = await session.turns.of(1)
+    assert (record.heard, record.guess_used, record.requests) == ("Yes.", True, 1)
     await session.end()
 
 
