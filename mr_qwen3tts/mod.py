@@ -179,6 +179,9 @@ class Sessions:
     def go_on(self, context: Any) -> None:
         plugin.go_on(context)
 
+    def heard_text(self, context: Any) -> str:
+        return plugin.heard_text(context)
+
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
         messages = getattr(context.chat_log, "messages", None) or []
         written = bool(messages) and messages[-1].get("role") == "assistant"

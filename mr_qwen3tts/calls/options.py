@@ -123,6 +123,9 @@ class CallHost(Protocol):
 
     def go_on(self, context: Any) -> None: ...
 
+    def heard_text(self, context: Any) -> str:
+        """Return the text heard of the agent's last turn."""
+
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
         """Cut the last turn after these characters."""
 

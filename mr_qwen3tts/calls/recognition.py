@@ -194,6 +194,8 @@ class CallerTurns:
             TurnEnded,
         )
 
+        if isinstance(event, OnsetHeard):
+            listening.expect(self._host.heard_text(self._context))
         match event:
             case CallerCutIn():
                 self._host.hold(self._context, cut_in=True)

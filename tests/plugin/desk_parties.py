@@ -66,6 +66,8 @@ class WritingHost:
     """Services that fail."""
     heard: int | None = None
     """What ``interrupt`` says was heard."""
+    said: str = ""
+    """What the agent has said last."""
     sessions: dict[str, Session] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(service, log_id), in order."""
@@ -109,6 +111,9 @@ class WritingHost:
 
     def go_on(self, context: Any) -> None:
         self._ask("go_on", context.log_id)
+
+    def heard_text(self, context: Any) -> str:
+        return self.said
 
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
         self.truncated.append(chars)

@@ -34,6 +34,7 @@ class Turns:
     def __init__(self) -> None:
         self.on_event: Callable[[ListenEvent], None] | None = None
         self.caller_speaking = False
+        self.expected: list[str] = []
         self._turns: asyncio.Queue[Turn | None] = asyncio.Queue()
 
     def __aiter__(self) -> AsyncIterator[Turn]:
@@ -42,6 +43,9 @@ class Turns:
     async def _iterate(self) -> AsyncIterator[Turn]:
         while (turn := await self._turns.get()) is not None:
             yield turn
+
+    def expect(self, said: str) -> None:
+        self.expected.append(said)
 
     def happens(self, event: ListenEvent) -> None:
         self.caller_speaking = not isinstance(event, TurnEnded)
@@ -110,6 +114,15 @@ async def test_the_callers_voice_may_duck_the_agent() -> None:
     await settle()
     [(settings, _)] = party.heard_with
     assert settings.overlap == "duck"
+    await party.line.close()
+
+
+async def test_the_agents_last_words_tell_what_the_caller_is_expected_to_say() -> None:
+    party = Party()
+    party.host.said = "Your nine-digit number, please?"
+    await settle()
+    party.turns.speaks()
+    assert party.turns.expected == ["Your nine-digit number, please?"]
     await party.line.close()
 
 

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Final
 
 from qwen3tts_phone.detection.events import Verdict
+from qwen3tts_phone.detection.turn_text.words import language_code
 
 MAX_WORDS: Final = 6
 """Longest backchannel, in words ("yeah yeah yeah, okay, right")..."""
@@ -63,7 +64,7 @@ def word_lists() -> dict[str, WordList]:
 
 def has_word_list(language: str) -> bool:
     """Return whether backchannels of a language (``en``, ``en-US``) are known."""
-    return _code(language) in word_lists()
+    return language_code(language) in word_lists()
 
 
 def judge_words(text: str, languages: Sequence[str]) -> tuple[Verdict, str]:
@@ -80,7 +81,8 @@ def judge_words(text: str, languages: Sequence[str]) -> tuple[Verdict, str]:
     words = words_of(text)
     if not words:
         return "noise", "sound" if _ANNOTATION.search(text) else "no_words"
-    lists = [word_lists()[code] for each in languages if (code := _code(each)) in word_lists()]
+    known = word_lists()
+    lists = [known[code] for each in languages if (code := language_code(each)) in known]
     if not lists:
         return "interruption", "no_list"
     if any(_stops(words, listed) for listed in lists):
@@ -99,10 +101,6 @@ def words_of(text: str) -> list[str]:
 
 
 # --- inside
-
-
-def _code(language: str) -> str:
-    return re.split(r"[-_]", language.strip().casefold(), maxsplit=1)[0]
 
 
 def _plain(word: str) -> str:

@@ -118,3 +118,8 @@ def test_each_word_is_judged_as_it_is_listed(language: str) -> None:
 def test_any_text_has_a_verdict(text: str, languages: list[str]) -> None:
     verdict, _ = judge_words(text, languages)
     assert (verdict == "noise") == (not words_of(text))
+
+
+def test_a_language_has_one_code_for_pauses_and_backchannels() -> None:
+    assert judge_words("嗯。", ["cmn-Hans"]) == ("backchannel", "words")
+    assert has_word_list("yue")

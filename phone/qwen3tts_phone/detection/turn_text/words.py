@@ -89,9 +89,14 @@ def turn_words(language: str, text: str = "") -> TurnWords | None:
 
     Without a code, a text in kana, Hangul or Han signs tells it.
     """
-    code = language.lower().replace("_", "-").partition("-")[0]
-    code = _ALSO.get(code, code) or _code_by_script(text)
+    code = language_code(language) or _code_by_script(text)
     return _load(code) if code in LANGUAGES else None
+
+
+def language_code(language: str) -> str:
+    """Return the table's code of a language: ``pt`` of ``pt-BR``, ``zh`` of ``yue``."""
+    code = language.strip().lower().replace("_", "-").partition("-")[0]
+    return _ALSO.get(code, code)
 
 
 def _code_by_script(text: str) -> str:
