@@ -202,6 +202,7 @@ def conversation_parts(options: ConversationOptions, server: str | None) -> Conv
 
 
 async def conversation_checks(parties: ConversationParts) -> AsyncIterator[Check]:
+    from qwen3tts_phone.detection.adaptive_pause import AdaptivePause
     from qwen3tts_wire.client import SpeechClient
 
     parts: dict[str, float] = {"pause": float(parties.listen.pause_ms)}
@@ -234,25 +235,36 @@ async def conversation_checks(parties: ConversationParts) -> AsyncIterator[Check
             parts["voice"] = voice.first_sound_s * 1000
         parts["line"] = OWN_LATENCY_MS
         if parts.keys() == LATENCY_REMEDIES.keys():
-            yield wait_check(parts, ahead_ms)
+            least_ms = AdaptivePause(parties.listen).least_ms
+            adaptive = parties.listen.adaptive_pause
+            yield wait_check(parts, ahead_ms, least_ms if adaptive else None)
 
 
 PREPARED = ("first token", "first clause", "voice")
 """Parts that run in the pause where the text is known by then."""
 
 
-def wait_check(parts: Mapping[str, float], ahead_ms: float = 0.0) -> Check:
+def wait_check(
+    parts: Mapping[str, float], ahead_ms: float = 0.0, least_ms: float | None = None
+) -> Check:
     """Check the time from the caller's last audio to the first of the answer; ``parts`` in ms.
 
-    ``ahead_ms``: from the text to the end of the pause, in which the reply is prepared.
+    ``ahead_ms``: from the text to the end of the pause, in which the reply is prepared;
+    ``least_ms``: adaptive pause after a complete sentence, once its text is there.
     """
-    prepared = min(ahead_ms, sum(parts[name] for name in PREPARED))
+    ready = sum(parts[name] for name in PREPARED)
+    prepared = min(ahead_ms, ready)
     total = sum(parts.values()) - prepared
     named = ", ".join(f"{name} {ms:.0f} ms" for name, ms in parts.items())
     figures = {f"{name.replace(' ', '_')}_ms": round(ms, 1) for name, ms in parts.items()}
     if prepared:
         named += f"; {prepared:.0f} ms of it in the pause"
         figures["prepared_ms"] = round(-prepared, 1)
+    sooner_ms = min(ahead_ms, parts["pause"] - least_ms) if least_ms is not None else 0.0
+    if sooner_ms > 0:
+        adaptive = sum(parts.values()) - sooner_ms - min(ahead_ms - sooner_ms, ready)
+        named += f"; about {adaptive / 1000:.1f} s after a complete sentence, by the adaptive pause"
+        figures["adaptive_total_ms"] = round(adaptive, 1)
     longest = max(parts, key=lambda name: parts[name])
     late = total > LONG_WAIT_MS
     return Check(

@@ -140,6 +140,12 @@ class AdaptivePause:
     def default(self) -> ChosenPause:
         return ChosenPause(self._settings.pause_ms / 1000)
 
+    @property
+    def least_ms(self) -> int:
+        """Return the pause of what is complete."""
+        settings = self._settings
+        return max(min(settings.min_pause_ms, settings.pause_ms), settings.notice_ms)
+
     def choose(self, cues: PauseCues) -> ChosenPause:
         words = turn_words(self._settings.language or cues.language, cues.text or "")
         melody = Melody.UNCLEAR if cues.sound is None else cues.sound.melody
@@ -199,8 +205,7 @@ class AdaptivePause:
         return chosen, name
 
     def _limited(self, pause_ms: float, rule: str) -> ChosenPause:
-        settings = self._settings
-        least = max(min(settings.min_pause_ms, settings.pause_ms), settings.notice_ms)
+        settings, least = self._settings, self.least_ms
         if pause_ms > USUAL_LEAST_MS:
             pause_ms = max(USUAL_LEAST_MS, pause_ms * self._scale)
         else:

@@ -141,6 +141,26 @@ def test_what_is_prepared_in_the_pause_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ahead_ms", "least_ms", "total_ms"),
+    [
+        (300.0, 250.0, 300 + 40 + 330 + 24),  # the text comes after the least pause
+        (380.0, 250.0, 250 + 40 + 300 + 24),  # 30 ms are left to prepare
+    ],
+)
+def test_the_adaptive_pause_has_a_total_of_its_own(
+    ahead_ms: float, least_ms: float, total_ms: float
+) -> None:
+    check = wait_check(PARTS, ahead_ms, least_ms)
+    assert check.figures["adaptive_total_ms"] == total_ms
+    assert check.found.endswith("s after a complete sentence, by the adaptive pause")
+
+
+def test_without_a_gain_of_the_adaptive_pause_there_is_one_total() -> None:
+    for ahead_ms, least_ms in ((0.0, 250.0), (300.0, 600.0), (300.0, None)):
+        assert "adaptive_total_ms" not in wait_check(PARTS, ahead_ms, least_ms).figures
+
+
+@pytest.mark.parametrize(
     ("part", "remedy"), [("pause", "--pause-ms"), ("first token", "model"), ("voice", "voice")]
 )
 def test_of_a_long_wait_the_longest_part_has_the_remedy(part: str, remedy: str) -> None:
@@ -187,7 +207,8 @@ def test_the_whole_conversation_is_measured(
     assert model["found"].startswith(f"tiny at {url}: first token after ")
     assert "tokens a second" in model["found"]
     assert wait["figures"]["pause_ms"] == 300
-    parts = [ms for name, ms in wait["figures"].items() if name != "total_ms"]
+    totals = {"total_ms", "adaptive_total_ms"}
+    parts = [ms for name, ms in wait["figures"].items() if name not in totals]
     assert wait["figures"]["total_ms"] == pytest.approx(sum(parts), abs=0.5)
     assert wait["figures"]["voice_ms"] == voice["figures"]["first_ms"]
 
