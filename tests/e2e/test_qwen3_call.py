@@ -175,3 +175,27 @@ async def test_a_full_server_refuses_one_more_context_and_says_that_it_may_be_tr
         done = [event async for event in waiting][-1]
         assert isinstance(done, Done)
         assert done.reason == "text_end"
+
+
+async def test_a_row_that_is_held_rests_after_its_lead_and_one_that_is_dropped_is_free(
+    checkpoint: Path,
+) -> None:
+    engine = watched(checkpoint, slots=1, max_waiting=0, lead_ms=LEAD_S * 1000)
+    async with (
+        asyncio.timeout(60),
+        running_server(engine, host="127.0.0.1", port=0) as server,
+        phone(server.url, options={"seed": 5}) as agent,
+        phone(server.url) as caller,
+        connected(agent, caller) as (ours, _theirs),
+    ):
+        for _ in range(2):
+            prepared = ours.prepare(GREETING)
+            await asyncio.sleep(1.2)
+            made = len(engine.ahead)
+            await asyncio.sleep(0.5)
+            assert len(engine.ahead) == made
+            assert 0 < engine.ahead[-1] < LEAD_S + CHUNK_S + 0.3
+            prepared.drop()
+        # The only slot was free after the first drop, and is after the last.
+        spoken = await ours.say(ANSWER)
+        assert (spoken.heard, spoken.interrupted) == (ANSWER, False)
