@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from qwen3tts_pacer.clock import Clock
@@ -18,6 +19,7 @@ from qwen3tts_phone.detection.events import (
     OverlapEnded,
     Turn,
     TurnEnded,
+    Verdict,
     WhyEnded,
 )
 from qwen3tts_phone.detection.overlap import (
@@ -60,6 +62,16 @@ class OverlappedCall(Protocol):
     def unduck(self) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
+class _EndedTurn:
+    """Turn that has ended without a verdict."""
+
+    speech_s: float
+    ended_at: float
+    verdict: Verdict | None = None
+    stopped: list[Utterance] = field(default_factory=list)
+
+
 class OverlapControl:
     """Control of one call's overlaps, for `SpeechDetection`.
 
@@ -96,14 +108,12 @@ class OverlapControl:
         )
         self._in_turn = False
         """True if the last overlap belongs to the open turn."""
-        self._over: tuple[float, float] | None = None
-        """Voiced seconds and last voiced sample of a turn that has ended without a verdict."""
+        self._over: _EndedTurn | None = None
+        """Turn of the open overlap, where it has ended."""
         self._judged_at = 0.0
         """Time of the last verdict."""
         self._guessed_at: float | None = None
         """Last voiced sample before a guess that was asked for here."""
-        self._late: list[Utterance] = []
-        """Utterances stopped after the end of their turn."""
         self._language = ""
         """Language of the caller's last turn."""
         self.more_follows: Callable[[], bool] = lambda: False
@@ -134,9 +144,9 @@ class OverlapControl:
     def progress(self) -> None:
         """Take the time: after each frame, and while none comes."""
         if self._overlap.open:
-            speech_s, ended_at = self._over or (self._turns.speech_s, self._turns.ended_at)
+            turn = self._over or self._turns
             now, agent = self._call.clock.now(), self._call.speaking
-            self._do(self._overlap.progress(now, speech_s, ended_at, agent=agent))
+            self._do(self._overlap.progress(now, turn.speech_s, turn.ended_at, agent=agent))
         if self._guessed_at is not None and self._turns.ended_at > self._guessed_at:
             self._guessed_at = None  # the caller goes on after the verdict
             self._hearer.resume()
@@ -158,8 +168,8 @@ class OverlapControl:
             return ended, None
         if overlap.open:
             if ended.why in ("pause", "detector"):
-                self._over = ended.speech_s, ended.ended_at
-                return replace(ended, cut_in=False), self._pending
+                self._over = _EndedTurn(ended.speech_s, ended.ended_at)
+                return replace(ended, cut_in=False), partial(self._pending, self._over)
             self._do(overlap.close("too_short" if ended.why == "noise" else "closed"))
             ended = replace(ended, cut_in=False)
             return ended, None
@@ -217,20 +227,18 @@ class OverlapControl:
             return [self._settings.language]
         return [each for each in (self._language, heard) if each]
 
-    def _pending(self, turn: Turn) -> Turn | None:
+    def _pending(self, ended: _EndedTurn, turn: Turn) -> Turn | None:
         """Judge a turn that has ended before its words were known."""
-        if self._overlap.open:
+        if ended is self._over:
             if turn.error is not None:
                 self._do(self._overlap.interrupt("recogniser"))
             elif turn.keys:
                 self._do(self._overlap.interrupt("key"))
             else:
                 self._take(Transcript(turn.text, turn.language, turn.confidence), final=True)
-        self._over = None
-        stopped, self._late = tuple(self._late), []
-        if self._overlap.dropped:
+        if ended.verdict != "interruption":
             return replace(turn, why="noise", text="")
-        return replace(turn, barge_in=bool(stopped), interrupted=stopped)
+        return replace(turn, barge_in=bool(ended.stopped), interrupted=tuple(ended.stopped))
 
     def _dropped(self, turn: Turn) -> Turn | None:
         """Judge a turn that was none by its guess: its final words may be others."""
@@ -263,13 +271,15 @@ class OverlapControl:
                 case OverlapAction.INTERRUPT:
                     stopped = self._interrupt(self._over is not None)
                     if self._over is not None:
-                        self._late += stopped
+                        self._over.stopped += stopped
                     self._call.unduck()
                 case OverlapAction.BACKCHANNEL:
                     pass  # the event has it
         overlap = self._overlap
         if actions and not overlap.open and overlap.verdict is not None:
             now = self._judged_at = self._call.clock.now()
+            if self._over is not None:
+                self._over.verdict, self._over = overlap.verdict, None
             self._tell(OverlapEnded(now, overlap.began_at, overlap.verdict, overlap.rule))
             if overlap.verdict == "interruption" and overlap.rule != "agent_ended":
                 self._tell(CallerCutIn(now, overlap.began_at))

@@ -505,3 +505,18 @@ async def test_an_answer_after_a_backchannel_is_a_turn_when_the_agent_ends_meanw
         await it.call.rest(0.7)
     (turn,) = it.turns
     assert (turn.text, turn.why, turn.barge_in) == ("Mhm. Yes.", "pause", False)
+
+
+async def test_two_turns_that_wait_for_their_words_are_judged_each_by_its_own() -> None:
+    async with scene(FakeRecogniser("Yes.", "Yes.", "Stop.")) as it:
+        assert it.recogniser is not None
+        it.recogniser.gate.clear()
+        for _ in range(3):
+            it.call.speaking = True
+            await it.call.say(0.2)
+            await it.call.rest(0.64)
+        assert it.verdicts == [("interruption", "goes_on")]
+        it.recogniser.gate.set()
+        await settle()
+        assert it.verdicts[1:] == [("interruption", "stop_word")]
+    assert [turn.text for turn in it.turns] == ["Yes.", "Yes.", "Stop."]
