@@ -179,7 +179,7 @@ class Sessions:
     def go_on(self, context: Any) -> None:
         plugin.go_on(context)
 
-    def heard_text(self, context: Any) -> str:
+    def heard_text(self, context: object) -> str:
         return plugin.heard_text(context)
 
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:

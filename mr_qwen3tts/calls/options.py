@@ -123,7 +123,7 @@ class CallHost(Protocol):
 
     def go_on(self, context: Any) -> None: ...
 
-    def heard_text(self, context: Any) -> str:
+    def heard_text(self, context: object) -> str:
         """Return the text heard of the agent's last turn."""
 
     async def truncate_last_assistant_speech(self, chars: int, context: Any) -> None:
