@@ -74,6 +74,7 @@ class AnyModel:
         self.messages: list[list[ChatMessage]] = []
         self.permits = asyncio.Semaphore(0)
         self.open = 0
+        self.most_open = 0
 
     async def stream(
         self,
@@ -86,6 +87,7 @@ class AnyModel:
         self.messages.append(list(messages))
         self.tasks.append(asyncio.current_task())
         self.open += 1
+        self.most_open = max(self.most_open, self.open)
         try:
             for word in range(self._chance.randrange(1, 5)):
                 await self.permits.acquire()
@@ -104,7 +106,10 @@ class AnyModel:
                         self.written.append((number, text.strip()))
                         yield text
         finally:
-            self.open -= 1
+            try:
+                await asyncio.sleep(0)  # a connection that takes a moment to close
+            finally:
+                self.open -= 1
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -309,6 +314,7 @@ async def run(seed: int, outcome: Outcome) -> None:
     check(all(entry.heard is not None for entry in ours), "an entry is open")
     check(all(each.done for each in conversation.turns), "a record is open")
     check(model.open == 0, "a request is open")
+    check(model.most_open <= 1, "two requests were open")
     check(sum(each.requests for each in conversation.turns) <= len(model.messages), "requests")
     check(not broken, f"the loop: {broken}")
     left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
