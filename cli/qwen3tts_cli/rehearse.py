@@ -39,6 +39,7 @@ from qwen3tts_cli.voices import speaks
 
 if TYPE_CHECKING:
     from qwen3tts_agent.chat.source import ReplySource
+    from qwen3tts_rehearsal.carrier_line import CarrierLine
     from qwen3tts_rehearsal.lines import Line
     from qwen3tts_rehearsal.recognition import SpanRecogniser
     from qwen3tts_rehearsal.rehearsal import PlannedCall
@@ -152,7 +153,8 @@ class RehearsalOptions:
 
     def check(self) -> None:
         if (self.uri is None) == (self.stream is None):
-            raise typer.BadParameter("give --call SIP_URI or --line CARRIER:URL.")
+            both = "" if self.uri is None else ", not both"
+            raise typer.BadParameter(f"give --call SIP_URI or --line CARRIER:URL{both}.")
         if self.stream is not None and ":" not in self.stream:
             raise typer.BadParameter("--line: write it as CARRIER:URL, such as twilio:ws://…")
         check_writable("--junit", self.junit)
@@ -186,6 +188,7 @@ def rehearse(
     """
     with require_extra("phone"):
         from qwen3tts_phone.detection.vad import make_detector
+        from qwen3tts_rehearsal.carrier_line import CarrierLine
         from qwen3tts_rehearsal.rehearsal import plan
         from qwen3tts_rehearsal.scenario import read_scenarios
 
@@ -196,9 +199,15 @@ def rehearse(
         same_seed=chosen.same_seed,
     )
     make_detector("silero")
-    made = None if chosen.uri is None else _telephone(chosen, chosen.uri, telephone)
-    result, interrupted = run_loop(_run(chosen, planned, made, server))
-    _write(chosen, result)
+    way: Telephone | CarrierLine
+    if chosen.uri is not None:
+        way, target = _telephone(chosen, chosen.uri, telephone), chosen.uri
+    else:
+        carrier, _, url = (chosen.stream or "").partition(":")
+        way = CarrierLine(carrier, url)
+        target = way.target
+    result, interrupted = run_loop(_run(chosen, planned, way, server))
+    _write(chosen, result, target)
     if interrupted is not None:
         raise typer.Exit(interrupted)
     if not result.passed:
@@ -229,7 +238,7 @@ def _telephone(chosen: RehearsalOptions, uri: str, telephone: TelephoneOptions) 
 async def _run(
     chosen: RehearsalOptions,
     planned: list[PlannedCall],
-    telephone: Telephone | None,
+    way: Telephone | CarrierLine,
     server: str | None,
 ) -> tuple[RehearsalResult, ExitCode | None]:
     from qwen3tts_cli.rehearsal.voices import CallerVoices
@@ -237,6 +246,7 @@ async def _run(
     from qwen3tts_rehearsal.sounds import SoundBook
     from qwen3tts_rehearsal.webhook import WebhookReceiver
 
+    folder = _recordings_folder(chosen)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         transcribe = await _recogniser(stack, chosen, planned)
@@ -245,10 +255,10 @@ async def _run(
             webhook = await enter(WebhookReceiver(chosen.webhook_port))
             note(f"The agent's tools are to post to {webhook.url}.")
         parts = RehearsalParts(
-            await _line(stack, chosen, telephone),
+            await _line(stack, chosen, way),
             SoundBook(CallerVoices(stack, partial(speech_server, server), speaks)),
             transcribe,
-            _recordings_folder(chosen),
+            folder,
             webhook,
             _chat,
         )
@@ -266,13 +276,10 @@ async def _run(
 
 
 async def _line(
-    stack: AsyncExitStack, chosen: RehearsalOptions, telephone: Telephone | None
+    stack: AsyncExitStack, chosen: RehearsalOptions, telephone: Telephone | CarrierLine
 ) -> Line:
-    if telephone is None:
-        from qwen3tts_rehearsal.carrier_line import CarrierLine
-
-        carrier, _, url = (chosen.stream or "").partition(":")
-        return CarrierLine(carrier, url)
+    if not isinstance(telephone, Telephone):
+        return telephone
     from qwen3tts_phone.phone import Phone
     from qwen3tts_rehearsal.sip_line import SipLine
     from qwen3tts_speech.link import SpeechLink
@@ -327,13 +334,18 @@ def _chat(persona: Persona) -> ReplySource:
 
 def _recordings_folder(chosen: RehearsalOptions) -> Path | None:
     folder = chosen.recordings or chosen.html
-    for each in (chosen.recordings, chosen.html):
+    for option, each in (("--recordings", chosen.recordings), ("--html", chosen.html)):
         if each is not None:
-            each.mkdir(mode=0o700, exist_ok=True)
+            try:
+                each.mkdir(mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise typer.BadParameter(
+                    f"{option}: the folder {each} cannot be made: {error.strerror}. Choose another."
+                ) from error
     return folder
 
 
-def _write(chosen: RehearsalOptions, result: RehearsalResult) -> None:
+def _write(chosen: RehearsalOptions, result: RehearsalResult, target: str) -> None:
     if chosen.junit is not None:
         from qwen3tts_rehearsal.junit import junit_xml
 
@@ -343,7 +355,7 @@ def _write(chosen: RehearsalOptions, result: RehearsalResult) -> None:
         from qwen3tts_cli.rehearsal_page.page import write_page
 
         page = chosen.html / PAGE
-        write_page(result, page, target=chosen.uri or chosen.stream or "")
+        write_page(result, page, target=target)
         note(f"The report is {page}.")
     if chosen.as_json:
         typer.echo(result.to_json())

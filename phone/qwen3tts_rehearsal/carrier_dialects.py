@@ -28,7 +28,7 @@ COUNT, TEXT_COUNT, STAMP = "\0count", "\0text count", "\0stamp"
 """Placeholders, beside those of `json_media`: the call's id, its parties, a key, the number of a
 message as a number and as a text, its milliseconds since the start."""
 
-Template = Mapping[str, Any]
+Template = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)

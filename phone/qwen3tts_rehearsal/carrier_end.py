@@ -8,7 +8,7 @@ import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -247,13 +247,13 @@ def _filled(template: object, values: Mapping[str, object]) -> object:
     return template
 
 
-def _same_kind(template: Template, found: Mapping[str, Any]) -> bool:
+def _same_kind(template: Template, found: Mapping[str, object]) -> bool:
     """Return True if the first fixed field, the message's kind, is the same."""
     name, kind = next(iter(template.items()))
     return bool(found.get(name) == kind)
 
 
-def _value(template: Template, found: Mapping[str, Any], placeholder: str) -> object:
+def _value(template: Template, found: Mapping[str, object], placeholder: str) -> object:
     """Return what stands in place of the placeholder, or None."""
     for name, value in template.items():
         inner = found.get(name)

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from websockets.exceptions import InvalidURI
+from websockets.uri import parse_uri
+
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.audio.frames import HeardFrame, SentFrame
 from qwen3tts_phone.errors import NotPossible
@@ -163,17 +166,20 @@ class CarrierLine:
                 f"{carrier[:40]!r} is no carrier that a caller can come from.",
                 remedy=f"Known are {', '.join(DIALECTS)}.",
             )
-        if not url.lower().startswith(("ws://", "wss://")):
+        try:
+            parse_uri(url)
+        except (InvalidURI, ValueError) as error:
             raise BadRequest(
                 f"{url[:80]!r} is no address of a media stream.",
-                remedy="It begins with ws:// or wss://, such as ws://127.0.0.1:8080/twilio.",
-            )
+                remedy="Write it as ws://HOST:PORT/PATH or wss://…: ws://127.0.0.1:8080/twilio.",
+            ) from error
         self.carrier, self.url = carrier, url
         self._from, self._to = from_number, to_number
 
     @property
     def target(self) -> str:
-        return f"{self.carrier}:{self.url.partition('?')[0]}"
+        scheme, _, rest = self.url.partition("?")[0].partition("://")
+        return f"{self.carrier}:{scheme}://{rest.rpartition('@')[2]}"
 
     async def connect(self, settings: LineSettings, seed: int) -> CarrierCall:
         """Open a stream. Raises CalleeUnreachable, CallError or NotPossible."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -164,12 +165,17 @@ def spans_of(seen: Observation) -> tuple[TurnSpan, ...]:
 
 
 def write_recording(tracks: Tracks, path: Path) -> None:
-    """Write both sides in stereo, the caller left. Raises OSError."""
+    """Write both sides in stereo, the caller left; mode 0600. Raises OSError."""
     count = round(tracks.seconds * tracks.rate_hz)
     both = np.zeros((count, 2), "<i2")
     for channel, samples in enumerate((tracks.caller, tracks.agent.samples)):
         piece = samples[:count]
         both[: len(piece), channel] = piece
     data = both.tobytes()
-    path.touch(mode=0o600)
-    path.write_bytes(wav_header(len(data), tracks.rate_hz, 2) + data)
+    with open(path, "wb", opener=_private) as file:
+        os.fchmod(file.fileno(), 0o600)  # of a file that was there
+        file.write(wav_header(len(data), tracks.rate_hz, 2) + data)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -29,7 +29,7 @@ from qwen3tts_rehearsal.scenario import Persona, Scenario, Wait
 from qwen3tts_rehearsal.script import Action, Await, HangUp, Say, ScriptMaker
 from qwen3tts_rehearsal.sounds import SoundBook, noise
 from qwen3tts_rehearsal.tracks import agent_track
-from qwen3tts_rehearsal.verdicts import Observation, figures, judge
+from qwen3tts_rehearsal.verdicts import NO_WORDS, Observation, figures, judge
 from qwen3tts_rehearsal.webhook import WebhookReceiver
 from qwen3tts_wire.errors import SpeechError, log_text
 
@@ -266,7 +266,7 @@ class RehearsedCall:
     async def _play(self, call: CallerCall, caller: ScriptedCaller) -> CallEnd:
         talking = asyncio.create_task(call.talk(caller), name="call of a simulated caller")
         working: set[asyncio.Task[None]] = set()
-        until = time.monotonic() + self._scenario.max_seconds
+        until = call.answered_at + self._scenario.max_seconds
         try:
             while not talking.done():
                 while caller.commands:
@@ -276,7 +276,7 @@ class RehearsedCall:
                 for work in [each for each in working if each.done()]:
                     working.discard(work)
                     work.result()
-                if time.monotonic() >= until:
+                if self._parts.now() >= until:
                     caller.stop(f"the call lasted {self._scenario.max_seconds:g} s (max_seconds)")
                     break
                 await asyncio.wait([talking], timeout=POLL_S)
@@ -304,6 +304,8 @@ class RehearsedCall:
             case EndCall():
                 await self._hang_up(call)
             case FindWords(since=since, pattern=pattern):
+                if self._parts.transcribe is None and NO_WORDS not in caller.problems:
+                    caller.problems.append(NO_WORDS)
                 text = await self._words_since(call, caller, since)
                 caller.found(text, pattern, self._parts.now())
             case NextTurn(since=since):

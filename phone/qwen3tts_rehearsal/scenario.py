@@ -372,7 +372,8 @@ def _files(path: Path) -> list[Path]:
     files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES)
     if not files:
         raise BadConfiguration(
-            f"{path} has no scenario.", remedy=f"Put NAME.yaml there; {EXAMPLE} is an example."
+            f"The folder {path} has no scenario, *.yaml.",
+            remedy=f"Put NAME.yaml there; {EXAMPLE} is an example.",
         )
     return files
 

@@ -8,9 +8,8 @@ wire are no finer than one, and speech begins and ends within one. What is neare
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from qwen3tts_rehearsal.lines import CallEnd
 from qwen3tts_rehearsal.results import TurnSpan, Verdict
@@ -47,7 +46,8 @@ class Post:
 
     at_s: float
     path: str
-    content: Any
+    content: object
+    """JSON value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ def _response(limit: float, seen: Observation) -> Verdict:
     return _within("response_s", limit, longest.wait_s, "", f"after {_named(longest.turn)}")
 
 
-def _cut_offs(limit: int, seen: Observation) -> Verdict:
+def _cut_offs(limit: float, seen: Observation) -> Verdict:
     found = cut_offs(seen)
     detail = f"in {_named(found[0])}" if found else ""
     return Verdict("cut_offs", len(found) <= limit, len(found), limit, detail)
@@ -305,7 +305,7 @@ def _talk_over(limit: float, seen: Observation) -> Verdict:
     return _within("talk_over_s", limit, length, "", f"from {begin:.1f} s on" if length else "")
 
 
-def _interruption(limit: int, seen: Observation) -> Verdict:
+def _interruption(limit: float, seen: Observation) -> Verdict:
     found = interruptions(seen)
     if not found:
         return Verdict("interruption_ms", False, None, limit, "no one barged in")
@@ -319,13 +319,13 @@ def _interruption(limit: int, seen: Observation) -> Verdict:
     return Verdict("interruption_ms", judged.passed, measured, limit, judged.detail)
 
 
-def _backchannels(limit: int, seen: Observation) -> Verdict:
+def _backchannels(limit: float, seen: Observation) -> Verdict:
     found = stopped_backchannels(seen)
     detail = f"at {_named(found[0])}" if found else ""
     return Verdict("backchannel_stops", len(found) <= limit, len(found), limit, detail)
 
 
-def _repeats(limit: int, seen: Observation) -> Verdict:
+def _repeats(limit: float, seen: Observation) -> Verdict:
     if not seen.words_known:
         return Verdict("repeats", False, None, limit, NO_WORDS)
     found = repeated(seen.texts)
@@ -333,12 +333,12 @@ def _repeats(limit: int, seen: Observation) -> Verdict:
     return Verdict("repeats", len(found) <= limit, len(found), limit, detail)
 
 
-def _gaps(limit: int, seen: Observation) -> Verdict:
+def _gaps(limit: float, seen: Observation) -> Verdict:
     detail = f"the first at {seen.gaps[0]:.2f} s" if seen.gaps else ""
     return Verdict("gaps", len(seen.gaps) <= limit, len(seen.gaps), limit, detail)
 
 
-JUDGES: dict[str, Callable[[Any, Observation], Verdict]] = {
+JUDGES: dict[str, Callable[[float, Observation], Verdict]] = {
     "first_response_s": _first_response,
     "response_s": _response,
     "cut_offs": _cut_offs,
@@ -412,14 +412,14 @@ def _posts(number: int, wanted: Webhook, seen: Observation) -> Verdict:
     return Verdict(name, True, len(found), 1, shown)
 
 
-def matches(content: Any, where: dict[str, Any]) -> bool:
+def matches(content: object, where: Mapping[str, object]) -> bool:
     """Return whether a JSON value has these values; names have dots for what lies deeper."""
     return all(_at(content, name.split(".")) == value for name, value in where.items())
 
 
-def _at(content: Any, path: Sequence[str]) -> Any:
+def _at(content: object, path: Sequence[str]) -> object:
     for step in path:
-        if isinstance(content, list) and step.isdigit() and int(step) < len(content):
+        if isinstance(content, list) and step.isdecimal() and int(step) < len(content):
             content = content[int(step)]
         elif isinstance(content, dict) and step in content:
             content = content[step]

@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from qwen3tts_pacer.clock import Clock, LoopClock
 from qwen3tts_phone.errors import PortBusy
@@ -20,7 +20,9 @@ BODY_BYTES = 1 << 20
 REQUEST_S = 10.0
 """Longest time of one request."""
 KEPT = 10_000
-"""Posts that are kept; the oldest are dropped."""
+KEPT_BYTES = 1 << 26
+"""Posts that are kept, and their length; the oldest are dropped."""
+MAX_LENGTH_DIGITS = 12
 REASONS = {200: "OK", 400: "Bad Request", 405: "Method Not Allowed", 413: "Content Too Large"}
 
 
@@ -31,8 +33,10 @@ class Received:
     at: float
     """Seconds of the monotonic clock."""
     path: str
-    content: Any
+    content: object
     """JSON value."""
+    size: int = 0
+    """Bytes of the body."""
 
 
 class WebhookReceiver:
@@ -43,6 +47,7 @@ class WebhookReceiver:
 
     def __init__(self, port: int = 0, *, clock: Clock | None = None) -> None:
         self.posts: list[Received] = []
+        self._kept_bytes = 0
         self._port = port
         self._clock: Clock = clock or LoopClock()
         self._server: asyncio.Server | None = None
@@ -108,14 +113,19 @@ class WebhookReceiver:
         if method not in ("POST", "PUT"):
             return 405, {"error": "post JSON here"}
         length = fields.get("content-length", "")
-        if not length.isdigit():
+        if not (length.isascii() and length.isdigit() and len(length) <= MAX_LENGTH_DIGITS):
             return 400, {"error": "a Content-Length is needed"}
         if int(length) > BODY_BYTES:
             return 413, {"error": f"at most {BODY_BYTES} bytes are taken"}
         try:
             content = json.loads(await reader.readexactly(int(length)))
-        except ValueError:
+        except (ValueError, RecursionError):
             return 400, {"error": "the body is no JSON"}
-        self.posts.append(Received(self._clock.now(), target.partition("?")[0], content))
-        del self.posts[:-KEPT]
+        self._keep(Received(self._clock.now(), target.partition("?")[0], content, int(length)))
         return 200, {}
+
+    def _keep(self, post: Received) -> None:
+        self.posts.append(post)
+        self._kept_bytes += post.size
+        while len(self.posts) > KEPT or self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= self.posts.pop(0).size

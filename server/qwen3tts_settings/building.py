@@ -60,7 +60,7 @@ def build(kind: type[T], entry: Entry, path: str = "") -> T:
         else:
             at = next((it for name, it in entry.value.items() if message.startswith(name)), entry)
         raise BadConfiguration(
-            f"{path}: {message} ({at.where}).", remedy="Change it there."
+            f"{path + ': ' if path else ''}{message} ({at.where}).", remedy="Change it there."
         ) from error
 
 

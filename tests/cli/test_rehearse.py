@@ -66,8 +66,11 @@ def words(*arguments: object) -> list[str]:
     ("options", "message"),
     [
         ((), "--call SIP_URI or --line CARRIER:URL"),
-        (("--call", URI, "--line", "twilio:ws://127.0.0.1:1/"), "--call SIP_URI or --line"),
+        (("--call", URI, "--line", "twilio:ws://127.0.0.1:1/"), "CARRIER:URL, not both"),
         (("--line", "twilio"), "CARRIER:URL"),
+        (("--line", "twilio:ws://[::1", "--stt", "none"), "no address"),
+        (("--line", "twilio:ws://h:99999/x"), "no address"),
+        (("--call", URI, "--stt", "none", "--recordings", "/proc/x"), "--recordings: the folder"),
         (("--line", "mail:ws://127.0.0.1:1/", "--stt", "none"), "no carrier"),
         (("--call", "nobody"), "SIP"),
         (("--call", URI, "--repeat", "0"), "--repeat"),
@@ -94,6 +97,22 @@ def test_a_wrong_scenario_is_an_error_with_its_line(
     assert "talk.yaml:2" in told
     assert "Did you mean expect?" in told
     assert run(words(talk.parent / "none", "--call", URI)) == ExitCode.USAGE
+
+
+def test_nothing_to_rehearse_is_an_error_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.touch()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for path, message in (
+        (empty, f"Error: Steps and caller: one of them is needed ({empty})"),
+        (folder, f"The folder {folder} has no scenario"),
+        (tmp_path / "none.yaml", "none.yaml: No such file"),
+    ):
+        assert run(words(path, "--call", URI)) == ExitCode.USAGE
+        assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_passed_calls_end_with_0(

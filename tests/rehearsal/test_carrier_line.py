@@ -177,7 +177,7 @@ def test_a_delay_line_loses_nothing_and_waits_no_longer_than_its_jitter(
 
 
 async def test_a_line_refuses_what_tcp_cannot_have() -> None:
-    line = CarrierLine("twilio", "ws://127.0.0.1:9/twilio?token=secret")
+    line = CarrierLine("twilio", "ws://user:secret@127.0.0.1:9/twilio?token=secret")
     with pytest.raises(NotPossible, match="Loss of packets"):
         await line.connect(LineSettings(loss=1.0), 1)
     with pytest.raises(NotPossible, match="opus"):
@@ -185,7 +185,17 @@ async def test_a_line_refuses_what_tcp_cannot_have() -> None:
     assert line.target == "twilio:ws://127.0.0.1:9/twilio"
 
 
-@pytest.mark.parametrize(("carrier", "url"), [("acme", "ws://h/"), ("twilio", "http://h/")])
+@pytest.mark.parametrize(
+    ("carrier", "url"),
+    [
+        ("acme", "ws://h/"),
+        ("twilio", "http://h/"),
+        ("twilio", ""),
+        ("twilio", "ws://"),
+        ("twilio", "ws://[::1"),
+        ("twilio", "ws://h:99999/"),
+    ],
+)
 def test_an_unknown_carrier_or_address(carrier: str, url: str) -> None:
     with pytest.raises(BadRequest):
         CarrierLine(carrier, url)

@@ -85,6 +85,7 @@ async def test_a_call_is_made_and_judged() -> None:
 
 
 async def test_a_recording_has_both_sides(tmp_path: Path) -> None:
+    (tmp_path / "s-1.wav").touch(mode=0o644)
     result = await rehearsed(FakeLine(), folder=tmp_path)
     assert result.recording == tmp_path / "s-1.wav"
     assert result.recording.stat().st_mode & 0o077 == 0
@@ -124,6 +125,12 @@ async def test_the_agents_end_may_be_waited_for() -> None:
     assert (await rehearsed(FakeLine(HangsUp), scenario(text))).passed
     vain = "steps: [{wait: {until: hang_up, limit_s: 1}}]"
     assert "in vain" in failures(await rehearsed(FakeLine(), scenario(vain)))["script"]
+
+
+async def test_words_that_are_waited_for_need_a_recogniser() -> None:
+    text = "steps: [{wait: {words: hello, quiet_s: 0.3, limit_s: 5}}]"
+    result = await rehearsed(FakeLine(), scenario(text))
+    assert failures(result)["script"].startswith("there is no recogniser: name one with --stt;")
 
 
 async def test_a_refused_call_is_a_result_and_the_next_is_made() -> None:

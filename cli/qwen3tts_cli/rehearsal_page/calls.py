@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from qwen3tts_rehearsal.junit import shown
 from qwen3tts_rehearsal.results import CallResult, RehearsalResult, TurnSpan, Verdict
@@ -130,7 +130,7 @@ def overlaps_of(spans: Iterable[TurnSpan]) -> list[tuple[float, float]]:
     return sorted((start, end) for start, end in found if end > start)
 
 
-def call_data(call: CallResult) -> dict[str, Any]:
+def call_data(call: CallResult) -> dict[str, object]:
     """Return a call for the page's script; its sound apart."""
     spans = call.spans[:MAX_SPANS]
     return {

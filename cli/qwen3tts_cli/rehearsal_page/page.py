@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from qwen3tts_cli.output.markup import content_policy, count, plural, script_json, text
 from qwen3tts_cli.output.writable import whole_file
@@ -17,6 +17,9 @@ from qwen3tts_cli.rehearsal_page.sound import (
     waveform,
 )
 from qwen3tts_rehearsal.results import CallResult, RehearsalResult
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 MAX_CALLS: Final = 2000
 """Calls with their turns in the page; failed ones come first."""
@@ -91,21 +94,21 @@ def page(
     return made
 
 
-def _calls(calls: list[CallResult], path: Path, budget: int) -> list[dict[str, Any]]:
+def _calls(calls: list[CallResult], path: Path, budget: int) -> list[dict[str, object]]:
     found = []
     for number, call in enumerate(calls):
         data = call_data(call)
         sound = _sound(call, path, drawn=number < MAX_DRAWN, budget=budget)
-        budget -= len(sound.get("audio", "")) if sound.pop("embedded", False) else 0
+        budget -= len(str(sound.get("audio", ""))) if sound.pop("embedded", False) else 0
         found.append({**data, **sound})
     return found
 
 
-def _sound(call: CallResult, page_path: Path, *, drawn: bool, budget: int) -> dict[str, Any]:
+def _sound(call: CallResult, page_path: Path, *, drawn: bool, budget: int) -> dict[str, object]:
     if call.recording is None:
         return {"no_sound": "The call has no recording."}
     recording = call.recording
-    found: dict[str, Any] = {"file": str(recording)}
+    found: dict[str, object] = {"file": str(recording)}
     try:
         if drawn:
             wave = waveform(recording)
@@ -128,7 +131,7 @@ def _when(result: RehearsalResult) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(first))
 
 
-def _template() -> Any:
+def _template() -> Template:
     try:
         from jinja2 import Environment, StrictUndefined
         from markupsafe import Markup
