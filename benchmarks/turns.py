@@ -9,8 +9,8 @@ own that knows when each of his samples left and when each packet of the agent c
 *Onset to silence* is from his first voiced sample to the last packet with any sound. *Ours* is all
 that is not the pause that ends a turn, the recogniser, the model or the engine. *Decided to frame*
 is from the decision that a turn is over to the first audible frame of its reply, which may have
-been prepared in the pause (`--preemptive off`: it is not). Echo is what comes
-back of the agent's own sound, so many dB below, after 0 to 500 ms.
+been prepared in the pause (`--preemptive off`: it is not); `_guessed` figures are of those that
+were. Echo is what comes back of the agent's own sound, so many dB below, after 0 to 500 ms.
 """
 
 from __future__ import annotations

@@ -136,6 +136,30 @@ async def test_a_reply_prepared_over_http_is_used_or_its_connection_is_closed() 
         await session.end()
 
 
+async def test_after_an_interruption_the_old_connection_is_closed_before_the_next_request() -> None:
+    async with ChatEndpoint(Answer(["one two ", Hangs()]), says("Fine.")) as endpoint:
+        session = await talking(endpoint)
+        call = session.call
+        call.sink.at_once = False
+        await call.says("Count.")
+        await until(lambda: call.sink.frames)
+        await call.sink.play_words(1)
+        call.onset()
+        await settle(60)
+        call.pauses("That is enough.")
+        await settle(200)
+        await asyncio.sleep(0.05)  # a request would be there by then
+        assert len(endpoint.requests) == 1, "the only slot is taken by a reply that may go on"
+        call.sink.at_once = True
+        call.decided()
+        call.words("That is enough.")
+        assert (await session.turns.of(2)).heard == "Fine."
+        await endpoint.requests[0].done.wait()
+        assert endpoint.requests[0].dropped
+        assert len(endpoint.requests) == 2
+        await session.end()
+
+
 async def test_a_request_that_failed_before_its_first_word_is_made_once_more() -> None:
     async with ChatEndpoint(Answer(status=503), says("Fine.")) as endpoint:
         session = await talking(endpoint)
