@@ -1,21 +1,21 @@
 """Judgement of words said over the agent's: do they only confirm that the caller listens (pure).
 
-The lists are in backchannels.toml: the ten languages of Qwen3-TTS.
+The lists are in turn_text/languages, table ``overlap``, as recognisers spell them, above all Whisper.
+A phrase counts as a whole, and several may follow each other. "Um" and its like are in none: who
+says them is about to speak.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 from qwen3tts_phone.detection.events import Verdict
-from qwen3tts_phone.detection.turn_text.words import language_code
+from qwen3tts_phone.detection.turn_text.words import LANGUAGES, language_code, language_table
 
 MAX_WORDS: Final = 6
 """Longest backchannel, in words ("yeah yeah yeah, okay, right")..."""
@@ -31,7 +31,7 @@ class WordList:
     stops: frozenset[tuple[str, ...]]
     """Those that stop the agent wherever they stand."""
     unspaced: bool = False
-    """True if blanks between words do not count."""
+    """True if blanks between words do not count: there are none, or recognisers set them freely."""
 
 
 _ANNOTATION: Final = re.compile(
@@ -51,15 +51,7 @@ _QUESTIONS: Final = "?\uff1f\u061f"
 @lru_cache(maxsize=1)
 def word_lists() -> dict[str, WordList]:
     """Return the lists by the code of the language."""
-    text = (files("qwen3tts_phone.detection") / "backchannels.toml").read_text("utf-8")
-    return {
-        code: WordList(
-            frozenset(tuple(words_of(phrase)) for phrase in listed["backchannels"]),
-            frozenset(tuple(words_of(phrase)) for phrase in listed["stops"]),
-            listed.get("unspaced", False),
-        )
-        for code, listed in tomllib.loads(text).items()
-    }
+    return {code: _word_list(language_table(code)["overlap"]) for code in LANGUAGES}
 
 
 def has_word_list(language: str) -> bool:
@@ -101,6 +93,14 @@ def words_of(text: str) -> list[str]:
 
 
 # --- inside
+
+
+def _word_list(listed: dict[str, Any]) -> WordList:
+    return WordList(
+        frozenset(tuple(words_of(phrase)) for phrase in listed["backchannels"]),
+        frozenset(tuple(words_of(phrase)) for phrase in listed["stops"]),
+        listed.get("unspaced", False),
+    )
 
 
 def _plain(word: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 LANGUAGES: Final = ("zh", "en", "fr", "de", "it", "ja", "ko", "pt", "ru", "es")
 """Codes of the languages with a table."""
@@ -104,10 +104,15 @@ def _code_by_script(text: str) -> str:
     return next((code for scripts, code in _SCRIPTS if names & scripts), "")
 
 
+def language_table(code: str) -> dict[str, Any]:
+    """Return the table of one of `LANGUAGES` as its file has it."""
+    path = files("qwen3tts_phone.detection.turn_text") / "languages" / f"{code}.toml"
+    return tomllib.loads(path.read_text("utf-8"))
+
+
 @cache
 def _load(code: str) -> TurnWords:
-    path = files("qwen3tts_phone.detection.turn_text") / "languages" / f"{code}.toml"
-    table = tomllib.loads(path.read_text("utf-8"))
+    table = language_table(code)
 
     def words(name: str) -> list[str]:
         return str(table.get(name, "")).split()
