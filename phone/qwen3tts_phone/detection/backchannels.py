@@ -1,8 +1,8 @@
 """Judgement of words said over the agent's: do they only confirm that the caller listens (pure).
 
-The lists are in turn_text/languages, table ``overlap``, as recognisers spell them, above all Whisper.
-A phrase counts as a whole, and several may follow each other. "Um" and its like are in none: who
-says them is about to speak.
+The lists are in turn_text/languages, table ``overlap``, in the spellings of recognisers, above all
+Whisper's. A phrase counts as a whole, and several may follow each other. "Um" and its like are in
+none: who says them is about to speak.
 """
 
 from __future__ import annotations
