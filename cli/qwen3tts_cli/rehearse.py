@@ -26,7 +26,7 @@ from qwen3tts_cli.calls.phone import (
     requires_tls,
     telephone_of,
 )
-from qwen3tts_cli.calls.text import chat_of
+from qwen3tts_cli.calls.text import KEY_ENV
 from qwen3tts_cli.options import common as options
 from qwen3tts_cli.options.common import option_groups, speech_server
 from qwen3tts_cli.options.speech import SpeechOptions
@@ -36,6 +36,7 @@ from qwen3tts_cli.output.exits import run as run_loop
 from qwen3tts_cli.output.writable import check_folder, check_writable, whole_file
 from qwen3tts_cli.rehearsal.report import Progress, print_summary
 from qwen3tts_cli.voices import speaks
+from qwen3tts_wire.errors import BadRequest
 
 if TYPE_CHECKING:
     from qwen3tts_agent.chat.source import ReplySource
@@ -250,6 +251,7 @@ async def _run(
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         transcribe = await _recogniser(stack, chosen, planned)
+        await _check_personas(planned, transcribe)
         webhook = None
         if any(each.scenario.expect.webhook for each in planned):
             webhook = await enter(WebhookReceiver(chosen.webhook_port))
@@ -326,10 +328,32 @@ async def _recogniser(
     return SpanRecogniser(recogniser)
 
 
-def _chat(persona: Persona) -> ReplySource:
-    from qwen3tts_agent.chat.client import ChatClient
+async def _check_personas(planned: list[PlannedCall], transcribe: SpanRecogniser | None) -> None:
+    """Refuse what no call could be made with. Raises BadRequest."""
+    for each in planned:
+        if each.scenario.caller is None:
+            continue
+        if transcribe is None:
+            raise BadRequest(
+                f"The caller of {each.file} is a language model, which needs a recogniser.",
+                remedy="Install a Whisper model, or name a recogniser with --stt.",
+            )
+        try:
+            await _chat(each.scenario.caller).close()
+        except BadRequest as error:
+            raise BadRequest(f"{each.file}: {error.message}", remedy=error.remedy) from error
 
-    return ChatClient(chat_of(persona.model, persona.name, persona.key_env))
+
+def _chat(persona: Persona) -> ReplySource:
+    from qwen3tts_agent.chat.client import ChatClient, ChatSettings, api_key_from
+
+    key = api_key_from(persona.key_env)
+    if not key and persona.key_env != KEY_ENV:
+        raise BadRequest(
+            f"The variable {persona.key_env} of key_env is not set.",
+            remedy="Set it to the model's key.",
+        )
+    return ChatClient(ChatSettings(base_url=persona.model, model=persona.name, api_key=key))
 
 
 def _recordings_folder(chosen: RehearsalOptions) -> Path | None:

@@ -271,7 +271,7 @@ class Expect:
 class Scenario:
     """One caller and what is expected of the agent."""
 
-    name: str = matching(r"[A-Za-z0-9][\w.-]{0,63}", "a name of letters, digits, _ . -", default="")
+    name: str = matching(r"\w[\w.-]{0,63}", "a name of letters, digits, _ . -", default="")
     """Unique in a rehearsal; default: the file's name."""
     about: str = ""
     """One line for the report."""
@@ -331,7 +331,8 @@ def _written_out(step: Entry) -> Entry:
 
 def read_scenario(path: Path) -> Scenario:
     """Read one file. Raises BadConfiguration with the line of what is wrong."""
-    scenario = scenario_of(from_file(path, EXAMPLE), re.sub(r"[^\w.-]", "_", path.stem))
+    name = re.sub(r"[^\w.-]|^[.-]", "_", path.stem)[:64]
+    scenario = scenario_of(from_file(path, EXAMPLE), name)
     _check_recordings(scenario, path)
     return scenario
 

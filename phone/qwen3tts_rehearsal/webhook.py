@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 from dataclasses import dataclass
 from typing import Self
 
@@ -62,8 +63,9 @@ class WebhookReceiver:
                 self._serve, HOST, self._port, limit=HEAD_BYTES
             )
         except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
             raise PortBusy(
-                f"The webhook's port {self._port} cannot be had: {error.strerror or error}.",
+                f"The webhook's port {self._port} cannot be had: {reason}.",
                 remedy=PortBusy.remedy_for(error),
             ) from error
         self._port = self._server.sockets[0].getsockname()[1]

@@ -115,6 +115,37 @@ def test_nothing_to_rehearse_is_an_error_with_its_place(
         assert message in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_language_model_as_the_caller_needs_a_recogniser(
+    talk: Path, line: FakeLine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk.write_text("caller: {model: http://127.0.0.1:9/v1, persona: Ann}\n")
+    assert run(words(talk, "--call", URI, "--stt", "none")) == ExitCode.USAGE
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"{talk} is a language model, which needs a recogniser" in told
+    assert "--stt" in told
+    assert not line.calls
+
+
+def test_the_language_model_of_a_caller_is_checked_before_the_calls(
+    talk: Path,
+    line: FakeLine,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def recogniser(*_: Any) -> object:
+        return object()
+
+    monkeypatch.setattr(rehearse, "_recogniser", recogniser)
+    for change, message in (
+        ("model: nonsense", f"{talk}: the language model's address"),
+        ("key_env: UNSET_KEY, model: http://127.0.0.1:9/v1", f"{talk}: The variable UNSET_KEY"),
+    ):
+        talk.write_text(f"caller: {{{change}, persona: Ann}}\n")
+        assert run(words(talk, "--call", URI)) == ExitCode.USAGE
+        assert message in " ".join(capsys.readouterr().err.split())
+    assert not line.calls
+
+
 def test_passed_calls_end_with_0(
     talk: Path, line: FakeLine, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -137,6 +137,15 @@ def test_a_file_gives_its_name_and_paths_are_relative_to_it(tmp_path: Path) -> N
     assert recording_path(file, Path("/x.wav")) == Path("/x.wav")
 
 
+@pytest.mark.parametrize(
+    ("stem", "name"), [("übung", "übung"), ("_a b", "_a_b"), ("-x", "_x"), ("n" * 80, "n" * 64)]
+)
+def test_any_file_name_makes_a_name(tmp_path: Path, stem: str, name: str) -> None:
+    file = tmp_path / f"{stem}.yaml"
+    file.write_text("steps: [{say: hello}]\n")
+    assert read_scenario(file).name == name
+
+
 def test_folders_are_read_in_order_and_names_are_distinct(tmp_path: Path) -> None:
     for name in ("b.yaml", "a.yml", "note.txt"):
         (tmp_path / name).write_text("steps: [{say: hello}]")
