@@ -23,12 +23,12 @@ import websockets
 from websockets.typing import Subprotocol
 
 from qwen3tts_phone.streams.carriers.adapter import Message
+from qwen3tts_rehearsal.carrier_dialects import DIALECTS
 from tests.streams.carrier_side import CarrierSide
 
 LOUD_EVERY = 25
 """Frames of 20 ms."""
 FRAME_S = 0.02
-SUBPROTOCOLS = {"jambonz": "audio.jambonz.org", "asterisk": "media"}
 MULAW = ("twilio", "telnyx", "plivo")
 HEADER = struct.Struct(">BH")
 UUID, SLIN24 = 0x01, 0x13
@@ -135,7 +135,7 @@ async def speaks(peer: Peer, send: Any, seconds: float) -> None:
 
 async def over_websocket(peer: Peer, url: str, seconds: float) -> None:
     """A call to its end."""
-    wanted = SUBPROTOCOLS.get(peer.line)
+    wanted = DIALECTS[peer.line]().subprotocol
     async with websockets.connect(
         url, compression=None, subprotocols=[Subprotocol(wanted)] if wanted else None
     ) as socket:
