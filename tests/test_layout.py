@@ -186,7 +186,7 @@ RATCHETS = {
     "docstring words": 60_000,
     "broad excepts": 134,
     "functions over 8 parameters": 2,
-    "Any": 822,
+    "Any": 809,
     "ignores": 66,
     "modules in import circles": 0,
     "folders in import circles": 35,
