@@ -61,6 +61,14 @@ def tone(hz: float, seconds: float) -> NDArray[np.int16]:
     return wave_form.astype(np.int16)
 
 
+STARTS = 3
+"""Another program may take a port between its choice and its use."""
+
+
+class EndedEarly(Exception):
+    """It ended while it started, with this output."""
+
+
 class Baresip:
     """One running baresip: commands out, events in, the files that it recorded."""
 
@@ -76,9 +84,13 @@ class Baresip:
 
     async def connect(self, port: int) -> None:
         assert self.process.stdout is not None
+        said = b""
         async with asyncio.timeout(10):
-            while b"baresip is ready" not in await self.process.stdout.readline():
-                assert self.process.returncode is None, "baresip ended while it started"
+            while b"baresip is ready" not in said:
+                line = await self.process.stdout.readline()
+                if not line:
+                    raise EndedEarly(said.decode("utf-8", "replace"))
+                said += line
         self._drain = asyncio.create_task(self._discard(self.process.stdout))
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
         self._listen = asyncio.create_task(self._events())
@@ -163,6 +175,39 @@ class Baresip:
                 await getattr(self, task)
 
 
+async def _started(program: str, folder: Path, config: dict[str, object]) -> Baresip:
+    for _ in range(STARTS - 1):
+        try:
+            return await _start(program, folder, config)
+        except EndedEarly:
+            continue
+    return await _start(program, folder, config)
+
+
+async def _start(program: str, folder: Path, config: dict[str, object]) -> Baresip:
+    sip_port, control_port = free_port(), free_port(socket.SOCK_STREAM)
+    rtp_port = min(free_port() // 2 * 2, 65000)
+    ports = {"sip_port": sip_port, "control_port": control_port}
+    (folder / "config").write_text(
+        CONFIG.format(**config, **ports, rtp_port=rtp_port, rtp_last=rtp_port + 40)
+    )
+    process = await asyncio.create_subprocess_exec(
+        program,
+        "-f",
+        str(folder),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    peer = Baresip(folder, sip_port, process)
+    try:
+        await peer.connect(control_port)
+    except BaseException:
+        await peer.stop()
+        raise
+    return peer
+
+
 @asynccontextmanager
 async def baresip(
     folder: Path,
@@ -192,37 +237,22 @@ async def baresip(
         channels = 2 if codecs[0].startswith("opus") else 1
         file.setparams((channels, 2, 8000, 0, "NONE", ""))
         file.writeframes(np.repeat(speech.astype("<i2"), channels).tobytes())
-    sip_port, control_port = free_port(), free_port(socket.SOCK_STREAM)
-    rtp_port = free_port() // 2 * 2
-    rtp_port = min(rtp_port, 65000)
     tls = [f"sip_certificate {certificate}"] if certificate is not None else []
     tls += [f"sip_cafile {authority}"] if authority is not None else []
-    (folder / "config").write_text(
-        CONFIG.format(
-            sip_port=sip_port,
-            source=f"aufile,{folder}/speech.wav",
-            rtp_port=rtp_port,
-            rtp_last=rtp_port + 40,
-            modules=MODULES,
-            control_port=control_port,
-            folder=folder,
-            codec_modules="\n".join(f"module {name}" for name in codecs),
-            tls="\n".join(tls),
-        )
-    )
     (folder / "accounts").write_text(f"{account};answermode={answer}\n")
     (folder / "contacts").write_text("")
-    process = await asyncio.create_subprocess_exec(
+    peer = await _started(
         program,
-        "-f",
-        str(folder),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        folder,
+        {
+            "source": f"aufile,{folder}/speech.wav",
+            "modules": MODULES,
+            "folder": folder,
+            "codec_modules": "\n".join(f"module {name}" for name in codecs),
+            "tls": "\n".join(tls),
+        },
     )
-    peer = Baresip(folder, sip_port, process)
     try:
-        await peer.connect(control_port)
         yield peer
     finally:
         await peer.stop()
