@@ -6,7 +6,7 @@ and DeepFilterNet where they are installed (noise_peers.py).
 - *word errors*: of English prompts recorded by people (recorded_prompts.py), -22 dBFS, in noise of
   five kinds at 5 and 20 dB, 1.5 s of it before the caller, through mu-law, by Whisper; each
   prompt's sound is cut out 0.3 s before and after. The babble is of eight recorded people.
-- *onsets a minute*, *in turns*: nobody speaks to the agent, but eight people speak among
+- *onsets a minute*, *in turns*: no caller speaks to the agent, but eight people speak among
   themselves, eSpeak's or recorded, at -30 dBFS: onsets, and the share of the time in which the
   caller is taken to be speaking. The figure's is the mean of both babbles.
 - *callers*: a caller at -22 dBFS, so many dB above that babble, from the third second on: onset

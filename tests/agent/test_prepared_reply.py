@@ -90,6 +90,16 @@ async def ended(session: Session, text: str, **more: Any) -> None:
     await settle(60)
 
 
+async def interrupted_after_a_word(model: Any) -> Session:
+    session = await started(model)
+    session.call.sink.at_once = False
+    await session.call.says("Count.")
+    await session.call.sink.play_words(1)
+    session.call.onset()
+    await settle(60)
+    return session
+
+
 async def test_the_reply_is_ready_in_the_pause_and_plays_when_the_turn_ends() -> None:
     model = Model(["We open ", "at nine."])
     session = await started(model)
@@ -424,13 +434,8 @@ async def test_on_hold_no_reply_is_prepared() -> None:
 
 async def test_after_an_interruption_the_prompt_holds_what_was_heard_by_then() -> None:
     model = Model(["one two three"], ["Stopped."])
-    session = await started(model)
+    session = await interrupted_after_a_word(model)
     call = session.call
-    call.sink.at_once = False
-    await call.says("Count.")
-    await call.sink.play_words(1)
-    call.onset()
-    await settle(60)
     call.pauses("That is enough.")
     await settle(60)
     assert [(each.role, each.content) for each in model.asked[1]] == [
@@ -523,13 +528,8 @@ async def test_a_noise_that_is_over_before_the_words_are_there_drops_nothing() -
 
 async def test_an_interrupted_reply_that_goes_on_drops_it() -> None:
     model = Model(["one two three"], ["Stopped."])
-    session = await started(model)
+    session = await interrupted_after_a_word(model)
     call = session.call
-    call.sink.at_once = False
-    await call.says("Count.")
-    await call.sink.play_words(1)
-    call.onset()
-    await settle(60)
     call.pauses("Hm.")
     await settle(60)
     call.sink.at_once = True

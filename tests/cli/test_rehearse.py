@@ -72,7 +72,7 @@ def words(*arguments: object) -> list[str]:
         (("--line", "twilio:ws://h:99999/x"), "no address"),
         (("--call", URI, "--stt", "none", "--recordings", "/proc/x"), "--recordings: the folder"),
         (("--line", "mail:ws://127.0.0.1:1/", "--stt", "none"), "no carrier"),
-        (("--call", "nobody"), "SIP"),
+        (("--call", "no-address"), "SIP"),
         (("--call", URI, "--repeat", "0"), "--repeat"),
         (("--call", URI, "--at-once", "0"), "--at-once"),
         (("--call", URI, "--html", "/none/there"), "no folder /none"),

@@ -274,7 +274,7 @@ class OverlapControl:
                         self._over.stopped += stopped
                     self._call.unduck()
                 case OverlapAction.BACKCHANNEL:
-                    pass  # the event has it
+                    pass  # `OverlapEnded` is all that a backchannel leads to
         overlap = self._overlap
         if actions and not overlap.open and overlap.verdict is not None:
             now = self._judged_at = self._call.clock.now()

@@ -1,4 +1,4 @@
-"""The caller is told from noise and from other voices; on a clean line nothing is changed."""
+"""A caller is distinguished from noise and other voices; on a clean line nothing is changed."""
 
 from __future__ import annotations
 
