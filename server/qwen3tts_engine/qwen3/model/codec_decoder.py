@@ -147,7 +147,7 @@ class CodecDecoderLayer:
         self._down = place.put(mirrored(down)).T
 
     def __call__(self, x: Tensor, window: WindowInputs) -> tuple[Tensor, Tensor]:
-        """Map [B T, 2 hidden]; also new keys and values, [B, T, 2, heads, head_dim]."""
+        """Add to ``x`` [B T, 2 hidden]; also new keys and values, [B, T, 2, heads, head_dim]."""
         batch, _, frames, _ = window.mask.shape
         qkv = torch.mm(unit_rms(x, self._eps), self._qkv)
         qkv = qkv.view(batch, frames, 3, self._heads, self._dim)
@@ -162,9 +162,9 @@ class CodecDecoderLayer:
             attn_mask=window.mask,
             scale=1.0,
         )
-        x = torch.addmm(x, attended.transpose(1, 2).reshape(len(x), -1), self._out)
+        x.addmm_(attended.transpose(1, 2).reshape(len(x), -1), self._out)
         gate, up = torch.split(torch.mm(unit_rms(x, self._eps), self._gate_up), self._ffn, dim=1)
-        return torch.addmm(x, functional.silu(gate).mul_(up), self._down), made
+        return x.addmm_(functional.silu(gate).mul_(up), self._down), made
 
 
 def mirrored(weight: Tensor) -> Tensor:

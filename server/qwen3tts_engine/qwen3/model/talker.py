@@ -153,7 +153,7 @@ class Talker:
     ) -> Tensor:
         """Decode one position a row: [B, hidden], before the last norm.
 
-        ``x`` [B, hidden] are sums of embeddings; ``kv_len`` is above every ``pos`` [B].
+        ``x`` [B, hidden], overwritten, are sums of embeddings; ``kv_len`` is above every ``pos``.
         """
         stack = self.stack
         rotations = stack.rotations(self.angles.index_select(0, pos)).unbind(0)
@@ -162,7 +162,7 @@ class Talker:
             y = kernels.decode_attention(
                 heads, stack.head_norm, rotation, cache, slots, pos, kv_len, mask=mask
             )
-            x = torch.addmm(x, y.reshape(x.shape[0], -1), layer.out)
+            x.addmm_(y.reshape(x.shape[0], -1), layer.out)
             x = layer.feed_forward(x, kernels.swiglu)
         return x
 
@@ -188,7 +188,9 @@ class Talker:
             y = prefill_attention(
                 heads, stack.head_norm, rotation, cache, slots, places, positions, mask
             )
-            x = torch.addmm(x, y.reshape(x.shape[0], -1), layer.out)
+            y = y.reshape(x.shape[0], -1)
+            # The first sum is a tensor of its own: ``x`` is the caller's, an input of a graph.
+            x = x.addmm_(y, layer.out) if number else torch.addmm(x, y, layer.out)
             x = layer.feed_forward(x, kernels.swiglu)
         return x
 
@@ -303,7 +305,7 @@ class CodePredictor:
                     torch.mm(layer.before_attention(x), layer.qkv, out=work[number, position])
                     rotation = self.rotations[number][position]
                     y = kernels.frame_attention(heads[number], stack.head_norm, rotation, position)
-                    x = torch.addmm(x, y.reshape(rows, -1), layer.out)
+                    x.addmm_(y.reshape(rows, -1), layer.out)
                     x = layer.feed_forward(x, kernels.swiglu)
             logits = torch.mm(self.norm(x), self.heads[position - 1])
             inputs.sample(position, logits, codes[position], kernels)
@@ -342,10 +344,10 @@ class CodePredictor:
         k, v = two[:, :, :, -2:].permute(3, 1, 2, 0, 4).unbind(0)
         y = functional.scaled_dot_product_attention(two[1, :, :, :-2], k, v)
         if only_last:
-            return torch.addmm(x[rows:], y.reshape(rows, -1), layer.out)
+            return x[rows:].addmm_(y.reshape(rows, -1), layer.out)
         first = two[0, :, :, -1:].expand(y.shape)
         both = torch.stack((first, y)).view(2 * rows, config.heads * config.head_dim)
-        return torch.addmm(x, both, layer.out)
+        return x.addmm_(both, layer.out)
 
 
 def load_code_predictor(

@@ -82,8 +82,9 @@ class DecoderLayer:
     """[ffn, hidden]."""
 
     def feed_forward(self, x: Tensor, gated: Callable[[Tensor], Tensor]) -> Tensor:
-        """Feed-forward with residual, [N, hidden]; ``gated``: ``swiglu`` or a device's kernel."""
-        return torch.addmm(x, gated(torch.mm(self.before_ffn(x), self.gate_up)), self.down)
+        """Add the feed-forward to ``x`` [N, hidden]; ``gated``: ``swiglu`` or a device's kernel."""
+        # In place: with a matrix to add to, addmm first copies it on CUDA.
+        return x.addmm_(gated(torch.mm(self.before_ffn(x), self.gate_up)), self.down)
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
