@@ -2,8 +2,8 @@
 
 `python -m tests.run [pytest arguments]`; with a ``-m`` of yours there is one part. Tests with the
 marker `network` wait for real time most of the time, so more of them run side by side than there
-are cores. With ``--repeat N`` up to N of them that failed are run once more, alone, and listed: a
-machine that stalls fails a real peer now and then. At the end it prints the ten slowest tests and
+are cores. With ``--repeat N`` up to N that failed in a part are run once more, alone, and listed: a
+machine that stalls fails a real peer or a child process now and then. At the end it prints the ten slowest tests and
 those over 4 s that lack the marker.
 Exit status: 0 = every test passed.
 """
@@ -84,7 +84,7 @@ def main() -> int:
             status = run_pytest([*parallel(workers), "-m", marker, *cache, *extra], report)
             part = outcomes(report) if report.exists() else []
             failed = [each.node for each in part if each.failed]
-            if status == 1 and marker == "network" and 0 < len(failed) <= options.repeat:
+            if status == 1 and 0 < len(failed) <= options.repeat:
                 print(f"\nonce more, alone: the {len(failed)} that failed", flush=True)
                 again = ["--last-failed", "--last-failed-no-failures", "none", *cache]
                 status = run_pytest([*again, "-m", marker, *extra], Path(folder) / "again.xml")

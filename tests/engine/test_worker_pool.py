@@ -49,6 +49,10 @@ class FakeWorker:
         self.jobs: dict[int, SpeechJob] = {}
         self.turns: list[int] = []
 
+    @property
+    def idle(self) -> bool:
+        return self.state is WorkerState.IDLE
+
     async def start(self, timeout_s: float) -> Ready:
         await asyncio.sleep(0)
         if self.fail:

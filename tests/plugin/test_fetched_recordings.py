@@ -86,7 +86,10 @@ def site(*answers: bytes, drip: bool = False) -> Iterator[tuple[str, list[bytes]
 
         def serve() -> None:
             for answer in answers:
-                line, _ = listener.accept()
+                try:
+                    line, _ = listener.accept()
+                except OSError:  # closed, for it is not asked so often
+                    return
                 with line:
                     request = b""
                     while b"\r\n\r\n" not in request:
@@ -98,8 +101,13 @@ def site(*answers: bytes, drip: bool = False) -> Iterator[tuple[str, list[bytes]
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
-        over.set()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        finally:
+            over.set()
+            # Without it, `accept` goes on in this thread, on a number that other sockets get.
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(20)
 
 
 def ok(body: bytes, *headers: str) -> bytes:

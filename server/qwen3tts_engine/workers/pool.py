@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from qwen3tts_engine.base import PcmChunk
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.workers.messages import Ready, Say, WordNumbers
-from qwen3tts_engine.workers.process import UNREAD_S, JobOutcome, SpeechJob, Worker, WorkerState
+from qwen3tts_engine.workers.process import UNREAD_S, JobOutcome, SpeechJob, Worker
 from qwen3tts_wire.child.process import StartFailed
 from qwen3tts_wire.errors import EngineFailed, SpeechError
 
@@ -146,7 +146,7 @@ class WorkerPool:
             # That with the fewest jobs; among equals the longest idle.
             worker = min(self._idle, key=lambda worker: len(worker.jobs))
             self._idle.remove(worker)
-            if worker.state is WorkerState.IDLE:
+            if worker.idle:
                 return self._say(worker, say, lead)
         self._refill()
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
@@ -162,7 +162,7 @@ class WorkerPool:
         finally:
             if job in self._waiting:
                 self._waiting.remove(job)
-        if worker.state is not WorkerState.IDLE:
+        if not worker.idle:
             return await self.say(say, lead)  # lost between the hand-over and now
         return self._say(worker, say, lead)
 
@@ -193,7 +193,7 @@ class WorkerPool:
         return await worker.start(self._start_s)
 
     def _is_idle(self, worker: Worker) -> None:
-        if worker.state is not WorkerState.IDLE:
+        if not worker.idle:
             return
         self._workers.add(worker)
         for speech in worker.jobs.values():

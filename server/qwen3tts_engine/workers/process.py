@@ -193,6 +193,11 @@ class Worker:
     def pid(self) -> int:
         return self._child.pid
 
+    @property
+    def idle(self) -> bool:
+        """True if it can take a turn: not one that died and whose end was not read yet."""
+        return self.state is WorkerState.IDLE and not self._child.exited
+
     async def start(self, timeout_s: float) -> Ready:
         try:
             facts = (await self._child.start(timeout_s)).get("facts")

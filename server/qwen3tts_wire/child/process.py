@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -102,6 +103,19 @@ class ChildProcess:
         if self._process is None:
             raise RuntimeError("the process has not been started")
         return self._process.pid
+
+    @property
+    def exited(self) -> bool:
+        """True if the process has exited, even if its output was not read to the end."""
+        if self._process is None or self._process.returncode is not None:
+            return self._process is not None
+        if not hasattr(os, "waitid"):
+            return False
+        try:
+            # WNOWAIT leaves its status to the event loop.
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
 
     async def start(self, timeout_s: float) -> dict[str, Any]:
         """Start, wait until ready, return its facts.

@@ -118,6 +118,23 @@ async def test_the_others_are_not_disturbed_when_a_worker_is_killed(
     await all_there(engine, 2)
 
 
+def wait_for_ends(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):  # another thread of asyncio's took its status
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+async def test_a_dead_worker_whose_end_was_not_read_yet_gets_no_job() -> None:
+    engine = EmbeddedEngine(EmbeddedSettings(workers=2, attempts=1))
+    await engine.start()
+    try:
+        kill_all(engine)
+        wait_for_ends(engine.pids)  # the event loop has no turn meanwhile
+        assert (await heard(engine, "fine"))[1][0].text == "fine"
+    finally:
+        await engine.close()
+
+
 async def test_an_idle_worker_that_is_killed_is_replaced(engine: EmbeddedEngine) -> None:
     old = engine.pids
     kill_all(engine)
