@@ -3,8 +3,8 @@
 `python -m tests.run [pytest arguments]`; with a ``-m`` of yours there is one part. Tests with the
 marker `network` wait for real time most of the time, so more of them run side by side than there
 are cores. With ``--repeat N`` up to N that failed in a part are run once more, alone, and listed: a
-machine that stalls fails a real peer or a child process now and then. At the end it prints the ten slowest tests and
-those over 4 s that lack the marker.
+machine that stalls fails a real peer or a child process now and then. At the end it prints the ten
+slowest tests and those over 4 s that lack the marker.
 Exit status: 0 = every test passed.
 """
 
