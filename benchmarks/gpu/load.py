@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
 from qwen3tts_engine.guards import LeadingTrim, SilenceCut, SoundGuard
@@ -17,11 +17,9 @@ from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.engine.jobs import Job, SpeechPostprocessor, VoiceConditioning
 from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_engine.qwen3.engine.worker import Worker, WorkerSettings
-from qwen3tts_engine.qwen3.kernels.runner import Runner
-from qwen3tts_engine.qwen3.kernels.step_runner import PrefixCache
-from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES
-from qwen3tts_engine.qwen3.model.model import Qwen3Model
-from qwen3tts_engine.qwen3.model.prompt import Prompt, build_prompt
+from qwen3tts_engine.qwen3.kernels.step_runner import PrefixCache, StepRunner
+from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES, ModelConfig
+from qwen3tts_engine.qwen3.model.prompt import Layout, Prompt, build_prompt
 from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_wire.errors import SpeechError
@@ -33,6 +31,16 @@ TOKENS_PER_S = 4
 CHARS_PER_TOKEN = 4
 PREBUFFER_S = 0.04
 SENTENCE = "We are happy that you called, and will be with you in a moment. "
+
+
+class PromptModel(Protocol):
+    """What a load needs of a model: a Qwen3Model, or one without weights."""
+
+    config: ModelConfig
+
+    def embed(self, prompt: Prompt, *, x_vector: Any | None = None) -> Any:
+        """See Qwen3Model."""
+        ...
 
 
 class Tokens:
@@ -94,10 +102,11 @@ class Call:
     began: threading.Event = field(default_factory=threading.Event)
     unread: int = 0
     gone: bool = False
+    clock: Callable[[], float] = time.monotonic
 
     def put(self, chunk: PcmChunk) -> None:
         """See jobs.Outlet."""
-        now = time.monotonic()
+        now = self.clock()
         if chunk.samples:
             self.heard.append((now, chunk.samples))
             if self.lead is not None:
@@ -138,19 +147,42 @@ class Call:
 
 
 class Load:
-    """A worker over a runner, in a thread of its own."""
+    """A worker over a runner, in a thread of its own.
 
-    def __init__(self, model: Qwen3Model, runner: Runner, *, seed: int = 1) -> None:
-        self.model, self.runner = model, runner
+    Args:
+        model: makes the prompts.
+        runner: the device.
+        seed: of the lengths and times.
+        clock: seconds; a virtual device has its own.
+        scheduling: None: as many slots as the runner has.
+        prefix_bytes: bound of the cached prompt prefixes.
+        layout: of the prompts.
+        trim: drop leading silence, as the product does.
+    """
+
+    def __init__(
+        self,
+        model: PromptModel,
+        runner: StepRunner,
+        *,
+        seed: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+        scheduling: SchedulerSettings | None = None,
+        prefix_bytes: int = 0,
+        layout: Layout = "full",
+        trim: bool = False,
+    ) -> None:
+        self.model, self.runner, self.layout, self._trim = model, runner, layout, trim
         self._draw = random.Random(seed)
-        settings = SchedulerSettings(slots=runner.slots, max_waiting=1024)
+        self._clock = clock
+        settings = scheduling or SchedulerSettings(slots=runner.slots, max_waiting=1024)
         self.worker = Worker(
             runner,
             Scheduler(settings),
             WorkerSettings(code_eos=model.config.talker.ids.eos, unread_samples=1 << 40),
             embed=lambda prompt, x_vector: model.embed(prompt, x_vector=x_vector),
-            prefixes=PrefixCache(0),
-            clock=time.monotonic,
+            prefixes=PrefixCache(prefix_bytes),
+            clock=clock,
         )
 
     @contextmanager
@@ -170,7 +202,7 @@ class Load:
         lead = PlayoutLead() if paced else None
         size = max(8, round(seconds * TOKENS_PER_S) * CHARS_PER_TOKEN)
         text = (SENTENCE * (size // len(SENTENCE) + 1))[:size]
-        call = Call(frames, time.monotonic(), lead)
+        call = Call(frames, self._clock(), lead, clock=self._clock)
         job = self._job(text, call)
         self.worker.submit(job)
         return call, job
@@ -183,11 +215,13 @@ class Load:
 
         def lay_out(track: TextTrack) -> Prompt:
             return build_prompt(
-                model.config, text_ids=track.ids, speaker=speakers[0], layout="full"
+                model.config, text_ids=track.ids, speaker=speakers[0], layout=self.layout
             )
 
         def voice() -> SpeechPostprocessor:
-            guard = SoundGuard(LeadingTrim(heard=True), SilenceCut(after_s=1e6, onset_s=1e6))
+            guard = SoundGuard(
+                LeadingTrim(heard=not self._trim), SilenceCut(after_s=1e6, onset_s=1e6)
+            )
             voicing = LongVoicing(track, guard, PauseAligner(dropped=lambda: guard.dropped))
             voicing.frames = call.frames
             return voicing
