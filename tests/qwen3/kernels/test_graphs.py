@@ -372,13 +372,13 @@ def test_a_gpu_has_kernels_of_its_own(
 
     def usable(*what: object) -> tuple[Kernels, dict[str, str]]:
         checked.append(what)
-        return kernels, {"swiglu": "OSError"}
+        return kernels, {"gated_linear": "OSError"}
 
     monkeypatch.setitem(sys.modules, KERNELS, SimpleNamespace(usable=usable))
     runner = Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     assert own_model.kernels is kernels
     assert checked == [(own_model.device, own_model.dtype)]
-    assert runner.notes == ["The kernel swiglu cannot be used (OSError); it is slower."]
+    assert runner.notes == ["The kernel gated_linear cannot be used (OSError); it is slower."]
     Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     assert len(checked) == 1
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from qwen3tts_engine.qwen3.model.transformer import swiglu
 from tests.conftest import require_package
 
 CASES = Path(__file__).with_name("triton_cases.py")
@@ -95,13 +96,13 @@ def test_kernels_that_do_nothing_are_not_used(monkeypatch: pytest.MonkeyPatch) -
     require_package("triton", "pip install --group kernels")
     kernels = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
     launches = {name: Launches() for name in ("_attend", "_swiglu", "_sample")}
-    launches["_swiglu"] = Launches(lambda x, out: out.copy_(kernels.TORCH_KERNELS.swiglu(x)))
+    launches["_swiglu"] = Launches(lambda x, out: out.copy_(swiglu(x)))
     for name, launch in launches.items():
         monkeypatch.setattr(kernels, name, launch)
     zeros = torch.Tensor.new_zeros
     monkeypatch.setattr(torch.Tensor, "new_empty", zeros)
     found, failed = kernels.usable(torch.device("cpu"), torch.float32)
-    assert found == replace(kernels.TORCH_KERNELS, swiglu=kernels.swiglu)
+    assert found == replace(kernels.TORCH_KERNELS, gated_linear=kernels.gated_linear)
     assert set(failed) == {"decode_attention", "frame_attention", "sample"}
     slotted, framed = launches["_attend"].seen
     # Two rows and two key heads, each a program; blocks of the cache are of the same bytes.

@@ -57,10 +57,12 @@ def test_frame_attention(position: int) -> None:
     torch.testing.assert_close(ours[..., 2:, :], theirs[..., 2:, :], atol=1e-6, rtol=1e-5)
 
 
-def test_swiglu() -> None:
-    x = torch.randn(3, 2 * 1100)
-    gate, up = x.chunk(2, dim=-1)
-    torch.testing.assert_close(triton_kernels.swiglu(x), functional.silu(gate) * up)
+def test_gated_linear() -> None:
+    x, weight = torch.randn(3, 24), torch.randn(24, 2 * 1100)
+    norm = RmsNorm.build(24, 1e-6, None, device=CPU, fused=False)
+    gate, up = (norm(x) @ weight).chunk(2, dim=-1)
+    ours = triton_kernels.gated_linear(x, norm, weight)
+    torch.testing.assert_close(ours, functional.silu(gate) * up)
 
 
 # Infinity times the inv_temperature of a greedy row; its draw is not looked at.
@@ -105,11 +107,15 @@ def test_a_kernel_that_is_wrong_or_breaks_is_not_used(monkeypatch: pytest.Monkey
     def broken(*_: object) -> torch.Tensor:
         raise OSError("no compiler")
 
-    wrong = replace(triton_kernels.TRITON, swiglu=lambda x: x[:, ::2] + 1, frame_attention=broken)
+    wrong = replace(
+        triton_kernels.TRITON,
+        gated_linear=lambda x, norm, weight: norm(x) @ weight[:, ::2],
+        frame_attention=broken,
+    )
     monkeypatch.setattr(triton_kernels, "TRITON", wrong)
     found, failed = triton_kernels.usable(CPU, torch.float32)
-    assert failed == {"frame_attention": "OSError", "swiglu": "ArithmeticError"}
-    assert found.swiglu is attention.TORCH_KERNELS.swiglu
+    assert failed == {"frame_attention": "OSError", "gated_linear": "ArithmeticError"}
+    assert found.gated_linear is attention.TORCH_KERNELS.gated_linear
     assert found.frame_attention is attention.TORCH_KERNELS.frame_attention
     assert found.sample is triton_kernels.sample
 

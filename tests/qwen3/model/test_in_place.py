@@ -58,8 +58,7 @@ def test_the_step_the_codec_and_prefill_copy_no_matrix_to_add_to_it(model: Qwen3
     stage, row = Stage(model, slots=2), script(model, 1, 1, Sampling())
     config, decoder = model.config, model.decoder
     talker, predictor = config.talker.layers.layers, config.predictor.layers.layers
-    # The first sum of prefill must leave its input alone.
-    assert counted(lambda: stage.prefill({0: row})) == (1, 2 * talker - 1)
+    assert counted(lambda: stage.prefill({0: row})) == (0, 2 * talker)
     codebooks = config.talker.code_groups
     sums = 2 * talker + 2 * predictor * (codebooks - 1)
     assert counted(lambda: stage.step([0])) == (0, sums)

@@ -13,6 +13,7 @@ from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config import LayersConfig
 from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_engine.qwen3.model.transformer import (
+    TORCH_KERNELS,
     RmsNorm,
     fold_columns,
     has_fused_norm,
@@ -21,7 +22,6 @@ from qwen3tts_engine.qwen3.model.transformer import (
     rotary_angles,
     rotate,
     slot_attention,
-    swiglu,
     write_kv,
 )
 from tests.qwen3.model.small import norm, rotary, small_config, small_weights
@@ -90,7 +90,7 @@ def test_a_packed_layer_holds_all_its_matrices(part: str, fused: bool, projectio
     for number, layer in enumerate(stack.layers):
         at = under.under(f"layers.{number}.")
         h = norm(x, at["input_layernorm.weight"], layers.rms_eps)
-        heads = stack.heads(torch.mm(layer.before_attention(x), layer.qkv))
+        heads = stack.heads(layer.project(x, TORCH_KERNELS))
         parts = torch.split(heads, [group, 1, 1], dim=2)
         for name, found in zip("qkv", parts, strict=True):
             expected = h @ at[f"self_attn.{name}_proj.weight"].t()
@@ -105,10 +105,13 @@ def test_a_packed_layer_holds_all_its_matrices(part: str, fused: bool, projectio
             expected = rotary(expected, positions, layers.rope_theta)
             torch.testing.assert_close(found.flatten(1, 2), expected, rtol=1e-4, atol=1e-4)
         assert torch.equal(heads[:, :, -1:], value)
+        attended = noise(5, layers.heads * layers.head_dim)
+        before, x = x, x + attended @ at["self_attn.o_proj.weight"].t()
         h = norm(x, at["post_attention_layernorm.weight"], layers.rms_eps)
         gate, up = (h @ at[f"mlp.{name}_proj.weight"].t() for name in ("gate", "up"))
         expected = x + (torch.nn.functional.silu(gate) * up) @ at["mlp.down_proj.weight"].t()
-        torch.testing.assert_close(layer.feed_forward(x, swiglu), expected, rtol=1e-4, atol=1e-4)
+        added = layer.add(before.clone(), attended, TORCH_KERNELS)
+        torch.testing.assert_close(added, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_tensor_of_the_wrong_shape_is_named() -> None:

@@ -288,7 +288,9 @@ def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int
     )  # fmt: skip
 
 
-def swiglu(gate_up: Tensor) -> Tensor:
+def gated_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
+    """See transformer.gated_linear."""
+    gate_up = torch.mm(norm(x), weight)
     rows, ffn = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, ffn)
     width = 1024
@@ -333,7 +335,7 @@ def sample(
 TRITON = Kernels(
     decode_attention=decode_attention,
     frame_attention=frame_attention,
-    swiglu=swiglu,
+    gated_linear=gated_linear,
     sample=sample,
 )
 """Kernels for NVIDIA GPUs."""
@@ -357,7 +359,7 @@ def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str,
     pos = torch.tensor([70, 3], device=device)
     cache = random(3, places, groups, 2, dim).to(dtype)
     work = random(4, rows, groups, queries + 2, dim).to(dtype)
-    gate_up = random(rows, 2 * 24).to(dtype)
+    x, weight = random(rows, 16).to(dtype), random(16, 2 * 24).to(dtype)
     logits, noise = random(rows, 96).to(dtype), random(rows, 16)
     cool = torch.tensor([[0.5], [0.0]], device=device)
 
@@ -379,7 +381,7 @@ def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str,
     tries: dict[str, Callable[[Kernels], Tensor]] = {
         "decode_attention": decoded,
         "frame_attention": framed,
-        "swiglu": lambda kernels: kernels.swiglu(gate_up.clone()),
+        "gated_linear": lambda kernels: kernels.gated_linear(x, norm, weight),
         "sample": chosen,
     }
     found, failed = TRITON, dict[str, str]()

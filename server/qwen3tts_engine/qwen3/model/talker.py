@@ -14,7 +14,6 @@ from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.kv_cache import lazy_zeros
 from qwen3tts_engine.qwen3.model.transformer import (
     TORCH_KERNELS,
-    DecoderLayer,
     DecoderStack,
     Kernels,
     RmsNorm,
@@ -22,7 +21,6 @@ from qwen3tts_engine.qwen3.model.transformer import (
     load_stack,
     prefill_attention,
     rotary_angles,
-    rotate,
 )
 
 CHUNK = 8192
@@ -158,12 +156,11 @@ class Talker:
         stack = self.stack
         rotations = stack.rotations(self.angles.index_select(0, pos)).unbind(0)
         for layer, cache, rotation in zip(stack.layers, caches, rotations, strict=True):
-            heads = stack.heads(torch.mm(layer.before_attention(x), layer.qkv))
+            heads = stack.heads(layer.project(x, kernels))
             y = kernels.decode_attention(
                 heads, stack.head_norm, rotation, cache, slots, pos, kv_len, mask=mask
             )
-            x.addmm_(y.reshape(x.shape[0], -1), layer.out)
-            x = layer.feed_forward(x, kernels.swiglu)
+            layer.add(x, y, kernels)
         return x
 
     def prefill(
@@ -181,17 +178,16 @@ class Talker:
         ``slots`` [B] are attended to, ``places`` [B * T] written; ``mask`` is [B, T, kv_len].
         """
         stack = self.stack
+        # The caller's, an input of a graph, stays.
+        x = x.clone()
         angles = self.angles.index_select(0, positions)
         for number, (layer, cache) in enumerate(zip(stack.layers, caches, strict=True)):
-            heads = stack.heads(torch.mm(layer.before_attention(x), layer.qkv))
+            heads = stack.heads(layer.project(x, kernels))
             rotation = stack.rotations_of(number, angles)
             y = prefill_attention(
                 heads, stack.head_norm, rotation, cache, slots, places, positions, mask
             )
-            y = y.reshape(x.shape[0], -1)
-            # The first sum is a tensor of its own: ``x`` is the caller's, an input of a graph.
-            x = x.addmm_(y, layer.out) if number else torch.addmm(x, y, layer.out)
-            x = layer.feed_forward(x, kernels.swiglu)
+            layer.add(x, y, kernels)
         return x
 
 
@@ -302,12 +298,11 @@ class CodePredictor:
             if position > 1:
                 x = functional.embedding(codes[position - 1], self.inputs[position - 1])
                 for number, layer in enumerate(stack.layers):
-                    torch.mm(layer.before_attention(x), layer.qkv, out=work[number, position])
+                    layer.project(x, kernels, work[number, position])
                     rotation = self.rotations[number][position]
                     y = kernels.frame_attention(heads[number], stack.head_norm, rotation, position)
-                    x.addmm_(y.reshape(rows, -1), layer.out)
-                    x = layer.feed_forward(x, kernels.swiglu)
-            logits = torch.mm(self.norm(x), self.heads[position - 1])
+                    layer.add(x, y, kernels)
+            logits = kernels.norm_linear(x, self.norm, self.heads[position - 1])
             inputs.sample(position, logits, codes[position], kernels)
 
     def _first_two(
@@ -328,26 +323,15 @@ class CodePredictor:
         x = x.view(2 * rows, -1)
         last = len(stack.layers) - 1
         for number, layer in enumerate(stack.layers):
-            two = work[number, :2].view(2 * rows, -1)
-            torch.mm(layer.before_attention(x), layer.qkv, out=two)
-            x = self._first_attention(x, layer, heads[number], number, only_last=number == last)
-            x = layer.feed_forward(x, kernels.swiglu)
+            layer.project(x, kernels, work[number, :2].view(2 * rows, -1))
+            rotation = self.first_rotations[number]
+            # Nothing reads the last output of position 0.
+            x = x[rows:] if number == last else x
+            y = kernels.first_attention(
+                heads[number], stack.head_norm, rotation, only_last=number == last
+            )
+            layer.add(x, y, kernels)
         return x
-
-    def _first_attention(
-        self, x: Tensor, layer: DecoderLayer, heads: Tensor, number: int, *, only_last: bool
-    ) -> Tensor:
-        """Attention of positions 0 and 1; 0 attends only to itself."""
-        rows, config = heads.shape[1], self.stack.config
-        two = heads[:2]
-        rotate(two, self.stack.head_norm, self.first_rotations[number])
-        k, v = two[:, :, :, -2:].permute(3, 1, 2, 0, 4).unbind(0)
-        y = functional.scaled_dot_product_attention(two[1, :, :, :-2], k, v)
-        if only_last:
-            return x[rows:].addmm_(y.reshape(rows, -1), layer.out)
-        first = two[0, :, :, -1:].expand(y.shape)
-        both = torch.stack((first, y)).view(2 * rows, config.heads * config.head_dim)
-        return x.addmm_(both, layer.out)
 
 
 def load_code_predictor(

@@ -81,10 +81,31 @@ class DecoderLayer:
     down: Tensor
     """[ffn, hidden]."""
 
-    def feed_forward(self, x: Tensor, gated: Callable[[Tensor], Tensor]) -> Tensor:
-        """Add the feed-forward to ``x`` [N, hidden]; ``gated``: ``swiglu`` or a device's kernel."""
-        # In place: with a matrix to add to, addmm first copies it on CUDA.
-        return x.addmm_(gated(torch.mm(self.before_ffn(x), self.gate_up)), self.down)
+    def project(self, x: Tensor, kernels: Kernels, out: Tensor | None = None) -> Tensor:
+        """Return queries, keys and values of ``x`` [N, hidden], in ``out`` if given."""
+        return kernels.norm_linear(x, self.before_attention, self.qkv, out)
+
+    def add(self, x: Tensor, attended: Tensor, kernels: Kernels) -> Tensor:
+        """Add attention's output and the feed-forward to ``x`` [N, hidden]."""
+        kernels.add_linear(x, attended.reshape(len(x), -1), self.out)
+        gated = kernels.gated_linear(x, self.before_ffn, self.gate_up)
+        return kernels.add_linear(x, gated, self.down)
+
+
+def norm_linear(x: Tensor, norm: RmsNorm, weight: Tensor, out: Tensor | None = None) -> Tensor:
+    """Compute ``norm(x) @ weight``: [N, in] to [N, out], in ``out`` if given."""
+    return torch.mm(norm(x), weight, out=out)
+
+
+def gated_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
+    """Compute ``silu(gate) * up`` of ``norm(x) @ weight``: [N, in] to [N, out / 2]."""
+    return swiglu(torch.mm(norm(x), weight))
+
+
+def add_linear(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """Add ``y @ weight`` to ``x`` [N, out] in place; return ``x``."""
+    # In place: with a matrix to add to, addmm first copies it on CUDA.
+    return x.addmm_(y, weight)
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
@@ -339,13 +360,33 @@ def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int
     return functional.scaled_dot_product_attention(heads[:, :, :-2], k, v)
 
 
+def first_attention(
+    work: Tensor, norm: RmsNorm, rotation: Tensor, *, only_last: bool = False
+) -> Tensor:
+    """Attention of a frame's positions 0 and 1, [2, N, K, Q, D]; ``only_last``: of 1, [N, K, Q, D].
+
+    ``work`` as in ``frame_attention``; ``rotation`` [2, 1, 1, Q + 1, 2, 2, D / 2].
+    """
+    two = work[:2]
+    rotate(two, norm, rotation)
+    k, v = two[:, :, :, -2:].permute(3, 1, 2, 0, 4).unbind(0)
+    y = functional.scaled_dot_product_attention(two[1, :, :, :-2], k, v)
+    if only_last:
+        return y
+    # Position 0 attends only to itself.
+    return torch.stack((two[0, :, :, -1:].expand(y.shape), y))
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """Functions that a device may replace by its own kernels."""
 
+    norm_linear: Callable[..., Tensor] = norm_linear
+    gated_linear: Callable[[Tensor, RmsNorm, Tensor], Tensor] = gated_linear
+    add_linear: Callable[[Tensor, Tensor, Tensor], Tensor] = add_linear
     decode_attention: Callable[..., Tensor] = decode_attention
     frame_attention: Callable[..., Tensor] = frame_attention
-    swiglu: Callable[[Tensor], Tensor] = swiglu
+    first_attention: Callable[..., Tensor] = first_attention
     sample: Callable[..., Tensor] = sample
 
 
