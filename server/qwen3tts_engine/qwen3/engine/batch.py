@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qwen3tts_engine.base import EndReason, PcmChunk
+from qwen3tts_engine.qwen3.engine.completion import CompletionForecast, LaunchedWork
 from qwen3tts_engine.qwen3.engine.jobs import IN_SLOT, Job, JobEvent, JobState
 from qwen3tts_engine.qwen3.faults import non_finite_error, one_by_one, public_error, safe_traceback
 from qwen3tts_engine.qwen3.kernels.step_runner import (
@@ -39,11 +40,19 @@ PREFIX_POSITIONS = 32
 
 
 @dataclass(slots=True)
+class _Stepped:
+    ticket: Ticket
+    jobs: list[Job]
+    work: LaunchedWork
+
+
+@dataclass(slots=True)
 class _Decoded:
     ticket: Ticket
     rows: list[tuple[Job, DecodeRow]]
     steps: int
     """Steps launched before it: the codes of its frames are among theirs."""
+    work: LaunchedWork
 
 
 class Batch:
@@ -67,9 +76,14 @@ class Batch:
         self._prefixes = prefixes
         self._clock = clock
         self._free = list(range(runner.slots))
-        self._steps: deque[tuple[Ticket, list[Job]]] = deque()
+        self._steps: deque[_Stepped] = deque()
         self._steps_launched = 0
         self._decodes: deque[_Decoded] = deque()
+        self._forecast = CompletionForecast()
+        self._last_step: LaunchedWork | None = None
+        self._last_decode: LaunchedWork | None = None
+        self._prefilled = 0
+        """Rows prefilled since the last step."""
 
     @property
     def steps_under_way(self) -> int:
@@ -99,6 +113,7 @@ class Batch:
             good, bad = one_by_one(rows, lambda each: self._runner.prefill([each[1]]))
             self._reject(bad, alone=len(rows) == 1 or bool(good), error=error)
             rows = [each for each, _ in good]
+        self._prefilled += len(rows)
         for job, _ in rows:
             job.mark("prefill", self._clock())
             try:
@@ -146,9 +161,12 @@ class Batch:
             self._reject(bad, alone=len(rows) == 1 or bool(good), error=error)
 
     def _stepped(self, ticket: Ticket, jobs: list[Job]) -> None:
-        self._steps.append((ticket, jobs))
-        self._steps_launched += 1
         now = self._clock()
+        key = ("codes", _size(len(jobs)), _size(self._prefilled))
+        self._last_step = self._forecast.launch(key, now, self._last_step)
+        self._prefilled = 0
+        self._steps.append(_Stepped(ticket, jobs, self._last_step))
+        self._steps_launched += 1
         for job in jobs:
             job.launched += 1
             self._scheduler.stepped(job, now)
@@ -166,24 +184,69 @@ class Batch:
         self._scheduler.ended(job, total)
         self._finish_if_out(job)
 
-    def collect_codes(self, tickets: int) -> None:
-        """Collect the oldest ``tickets`` steps, and those that are ready."""
-        while self._steps and (tickets > 0 or self._steps[0][0].ready):
-            tickets -= 1
-            ticket, jobs = self._steps.popleft()
-            for job, frame in zip(jobs, ticket.wait(), strict=True):
-                if job.state not in IN_SLOT or job.total == len(job.codes):
-                    # Cancelled meanwhile, or a frame behind the end.
-                    continue
-                job.mark("first_codes", self._clock())
-                if frame[0] == NOT_FINITE:
-                    self.fail(job, non_finite_error())
-                elif frame[0] == self._code_eos:
-                    self._last_frame(
-                        job, "dry" if job.track.timed_out else "text_end", len(job.codes)
-                    )
-                else:
-                    job.codes.append(frame)
+    # --- results ---
+
+    def collect(self, steps: int, *, all_sound: bool) -> None:
+        """Collect the oldest ``steps`` steps, and all results that are ready.
+
+        Sound expected before a step's codes is delivered before these; ``all_sound``: wait for
+        the rest of it too.
+        """
+        while True:
+            stepped = self._steps[0] if self._steps else None
+            decoded = self._next_decoded()
+            if decoded is not None and decoded.ticket.ready:
+                self._deliver(waited=False)
+            elif stepped is not None and stepped.ticket.ready:
+                self._collect_step(waited=False)
+                steps -= 1
+            elif decoded is not None and self._is_next(decoded, stepped, steps, all_sound):
+                self._deliver(waited=True)
+            elif stepped is not None and steps > 0:
+                self._collect_step(waited=True)
+                steps -= 1
+            else:
+                return
+
+    def _next_decoded(self) -> _Decoded | None:
+        """Return the oldest decode whose codes were collected: they say whether a row ended."""
+        if not self._decodes:
+            return None
+        decoded = self._decodes[0]
+        return decoded if decoded.steps <= self._steps_launched - len(self._steps) else None
+
+    def _is_next(
+        self, decoded: _Decoded, stepped: _Stepped | None, steps: int, all_sound: bool
+    ) -> bool:
+        if stepped is None or steps <= 0:
+            return all_sound
+        forecast = self._forecast
+        return forecast.expected_end(decoded.work) <= forecast.expected_end(stepped.work)
+
+    def _collect_step(self, *, waited: bool) -> None:
+        stepped = self._steps.popleft()
+        frames = stepped.ticket.wait()
+        self._forecast.finished(stepped.work, self._clock(), waited=waited)
+        for job, frame in zip(stepped.jobs, frames, strict=True):
+            if job.state not in IN_SLOT or job.total == len(job.codes):
+                # Cancelled meanwhile, or a frame behind the end.
+                continue
+            job.mark("first_codes", self._clock())
+            if frame[0] == NOT_FINITE:
+                self.fail(job, non_finite_error())
+            elif frame[0] == self._code_eos:
+                self._last_frame(job, "dry" if job.track.timed_out else "text_end", len(job.codes))
+            else:
+                job.codes.append(frame)
+
+    def _deliver(self, *, waited: bool) -> None:
+        decoded = self._decodes.popleft()
+        sounds = decoded.ticket.wait()
+        self._forecast.finished(decoded.work, self._clock(), waited=waited)
+        for (job, row), samples in zip(decoded.rows, sounds, strict=True):
+            if job.state in IN_SLOT:
+                self._scheduler.decoded(job, row.frames, self._clock())
+                self._sound(job, row, samples)
 
     # --- sound ---
 
@@ -200,10 +263,18 @@ class Batch:
                 log.exception("a decode failed")
                 self._replay(rows, error)
             else:
-                self._decodes.append(_Decoded(ticket, rows, self._steps_launched))
+                self._decoding(ticket, rows, self._steps_launched)
+
+    def _decoding(self, ticket: Ticket, rows: list[tuple[Job, DecodeRow]], steps: int) -> None:
+        key = ("sound", _size(sum(row.frames for _, row in rows)))
+        self._last_decode = self._forecast.launch(
+            key, self._clock(), self._last_step, self._last_decode
+        )
+        self._decodes.append(_Decoded(ticket, rows, steps, self._last_decode))
 
     def _replay(self, rows: list[tuple[Job, DecodeRow]], error: Exception) -> None:
-        self.collect_codes(len(self._steps))
+        while self._steps:
+            self._collect_step(waited=True)
 
         def again(each: tuple[Job, DecodeRow]) -> Samples:
             job, row = each
@@ -219,20 +290,8 @@ class Batch:
         alive = [each for each in rows if each[0].state in IN_SLOT]
         good, bad = one_by_one(alive, again)
         for each, samples in good:
-            self._decodes.append(_Decoded(ReadyTicket(samples), [each], 0))
+            self._decoding(ReadyTicket(samples), [each], 0)
         self._reject(bad, alone=len(rows) == 1 or bool(good), error=error)
-
-    def collect_sound(self, *, wait: bool) -> None:
-        """Deliver finished audio in order of launch; ``wait``: all of it."""
-        collected = self._steps_launched - len(self._steps)
-        while self._decodes and (
-            wait or (self._decodes[0].ticket.ready and self._decodes[0].steps <= collected)
-        ):
-            decoded = self._decodes.popleft()
-            for (job, row), samples in zip(decoded.rows, decoded.ticket.wait(), strict=True):
-                if job.state in IN_SLOT:
-                    self._scheduler.decoded(job, row.frames, self._clock())
-                    self._sound(job, row, samples)
 
     def _sound(self, job: Job, row: DecodeRow, samples: Samples) -> None:
         assert job.postprocessor is not None
@@ -319,6 +378,7 @@ class Batch:
         log.error("the engine restarts after a fault\n%s", safe_traceback(error))
         self._steps.clear()
         self._decodes.clear()
+        self._last_step = self._last_decode = None
         self._prefixes.clear()
         reason = public_error(error)
         for job in list(self.jobs):
@@ -330,3 +390,8 @@ class Batch:
             job.track.close()
             job.output.finish(reason)
         self.jobs.clear()
+
+
+def _size(count: int) -> int:
+    """Return the power of two of a size: work of like size takes like time."""
+    return count.bit_length()

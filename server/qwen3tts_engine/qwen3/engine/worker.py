@@ -1,7 +1,7 @@
 """Engine loop: one thread for all generations. No torch.
 
-A turn handles other threads' events, launches the scheduler's plan, then collects the turn before:
-the device always has work queued.
+A turn handles other threads' events, launches the scheduler's plan, then collects the codes of the
+turn before, and sound that ends before them: the device always has work queued.
 """
 
 from __future__ import annotations
@@ -188,8 +188,7 @@ class Worker:
         if any(not job.decodes_launched for job in steps):
             # A generation's first sound does not wait for the next turn.
             batch.decode(cast("_Decodes", self._scheduler.decodes_now(now)))
-        batch.collect_codes(before)
-        batch.collect_sound(wait=not plan and not batch.steps_under_way)
+        batch.collect(before, all_sound=not plan and not batch.steps_under_way)
         if plan or batch.waits:
             return now
         wakes = [self._scheduler.next_wake(now), *map(self._timeout_at, self._batch.jobs)]
@@ -234,7 +233,9 @@ class Worker:
             self._batch.feed(job)
         elif track.ready:
             job.prompt = job.lay_out(track)
-            self._scheduler.admit(job, job.lead, now, initial_chunk=job.initial_chunk)
+            self._scheduler.admit(
+                job, job.lead, now, initial_chunk=job.initial_chunk, speed=job.speed
+            )
             job.move(JobEvent.ADMIT)
             self._batch.feed(job)
         elif track.ended:
