@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.model import step
+from qwen3tts_engine.qwen3.model import sampler, step
 from qwen3tts_engine.qwen3.model.kv_cache import FRAME, KvCache
 from qwen3tts_engine.qwen3.model.sampling import TOP_K_LIMIT, Sampling
 from qwen3tts_engine.qwen3.model.talker import CodePredictor
@@ -65,9 +65,9 @@ def sampling_of(case: Speech) -> Sampling:
 @pytest.fixture
 def noise(monkeypatch: pytest.MonkeyPatch) -> Noise:
     found = Noise()
-    monkeypatch.setattr(step, "gumbel", found)
+    monkeypatch.setattr(sampler, "gumbel", found)
     # Nobody looks at the numbers that the noise would be made of.
-    monkeypatch.setattr(step, "uniform", lambda *_: torch.zeros(()))
+    monkeypatch.setattr(sampler, "uniform", lambda *_: torch.zeros(()))
     return found
 
 
@@ -75,8 +75,9 @@ def noise(monkeypatch: pytest.MonkeyPatch) -> Noise:
 def no_predictor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Codes 1 to 15 are all 0, at once."""
 
-    def predict(_: CodePredictor, hidden: Tensor, codes: Tensor, *__: object) -> None:
-        codes[1:16].zero_()
+    def predict(predictor: CodePredictor, made: sampler.TorchSampler, *_: object) -> None:
+        made.first(predictor.inputs[0])
+        made._ids[1:].zero_()
 
     monkeypatch.setattr(CodePredictor, "predict", predict)
 
@@ -139,7 +140,7 @@ def test_codes_1_to_15_are_drawn_from_the_official_distribution(
                 width = model.constants.ranks.shape[0] if sampling.needs_full_sort else ranks
                 noise.given = torch.zeros(rows, groups, width)
                 noise.given[:, group, :ranks] = given
-                inputs = step.sampling_inputs(
+                inputs = sampler.sampling_inputs(
                     model.constants, counters, knobs, full_sort=sampling.needs_full_sort
                 )
                 out = torch.empty(rows, dtype=torch.int64)

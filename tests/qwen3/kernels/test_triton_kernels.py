@@ -63,20 +63,6 @@ def test_the_attention_kernel_compiles_for_a_gpu(
     assert 0 < made.metadata.shared <= 99 * 1024
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_the_kernel_that_draws_compiles_for_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    require_package("triton", "pip install --group kernels")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    kernels = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
-    types = {"logits": "*bf16", "greedy": "*i1", "out": "*i64"}
-    types |= dict.fromkeys(("noise", "inv_temperature", "best"), "*fp32")
-    constants = {"BLOCK_VOCAB": 2048, "RANKS": kernels.MOST_RANKS}
-    made = compiled(kernels._sample, types, constants, num_warps=8)
-    assert made.metadata.shared <= 99 * 1024
-
-
 class Launches:
     """Stand-in for a kernel: records its launches and does nothing, or what it was given."""
 
@@ -95,7 +81,7 @@ class Launches:
 def test_kernels_that_do_nothing_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     require_package("triton", "pip install --group kernels")
     kernels = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
-    launches = {name: Launches() for name in ("_attend", "_swiglu", "_sample")}
+    launches = {name: Launches() for name in ("_attend", "_swiglu")}
     launches["_swiglu"] = Launches(lambda x, out: out.copy_(swiglu(x)))
     for name, launch in launches.items():
         monkeypatch.setattr(kernels, name, launch)
@@ -103,17 +89,12 @@ def test_kernels_that_do_nothing_are_not_used(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.Tensor, "new_empty", zeros)
     found, failed = kernels.usable(torch.device("cpu"), torch.float32)
     assert found == replace(kernels.TORCH_KERNELS, gated_linear=kernels.gated_linear)
-    assert set(failed) == {"decode_attention", "frame_attention", "sample"}
+    assert set(failed) == {"decode_attention", "frame_attention"}
     slotted, framed = launches["_attend"].seen
     # Two rows and two key heads, each a program; blocks of the cache are of the same bytes.
     assert slotted[0] == framed[0] == (2, 2)
     assert (slotted[1]["PLACES"], framed[1]["PLACES"]) == (32, 16)
     assert slotted[1]["BLOCK_QUERIES"] == slotted[1]["BLOCK_HALF"] == kernels.LEAST
-    assert launches["_sample"].seen[0][1]["BLOCK_VOCAB"] == 128
-    logits, noise, cool = torch.zeros(1, 9), torch.zeros(1, 9), torch.ones(1, 1)
-    out = torch.zeros(1, 1, dtype=torch.int64)
-    kernels.sample(logits, noise, cool, cool == 0, out, torch.ones(1, 1))
-    assert len(launches["_sample"].seen) == 1
 
 
 def compiled(

@@ -14,7 +14,6 @@ from torch.nn import functional
 
 from qwen3tts_engine.qwen3.kernels import triton_kernels
 from qwen3tts_engine.qwen3.model import transformer as attention
-from qwen3tts_engine.qwen3.model.sampling import gumbel, sample
 from qwen3tts_engine.qwen3.model.transformer import RmsNorm
 
 CPU = torch.device("cpu")
@@ -65,38 +64,6 @@ def test_gated_linear() -> None:
     torch.testing.assert_close(ours, functional.silu(gate) * up)
 
 
-# Infinity times the inv_temperature of a greedy row; its draw is not looked at.
-@pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.parametrize("vocab", [200, 256])
-def test_choose(vocab: int) -> None:
-    draw = torch.Generator().manual_seed(5)
-    rows, ranks = 5, 64
-    logits = torch.randn(rows, vocab, generator=draw)
-    logits[0, 7:] = -torch.inf
-    logits[1, 3] = torch.nan
-    logits[2, 9] = torch.inf
-    noise = gumbel(torch.rand(rows, 16, ranks, generator=draw))[:, 3]
-    noise[3, 2:] = -torch.inf
-    cool = torch.tensor([0.0, 1.0, 1.0, 0.5, 3.0])[:, None]
-    out = torch.zeros(2, rows, dtype=torch.int64)
-    ours = triton_kernels.sample(logits, noise, cool, cool == 0, out[0][:, None])
-    theirs = sample(logits, noise, cool, cool == 0, out[1][:, None])
-    torch.testing.assert_close(ours, theirs, equal_nan=True)
-    # Of a row with a NaN only its best score counts.
-    assert out[0, [0, 2, 3, 4]].tolist() == out[1, [0, 2, 3, 4]].tolist()
-
-
-def test_choose_the_full_way() -> None:
-    draw = torch.Generator().manual_seed(6)
-    logits, top_p = torch.randn(2, 50, generator=draw), torch.full((2, 1), 0.7)
-    noise = gumbel(torch.rand(2, 50, generator=draw))
-    cool = torch.ones(2, 1)
-    out = torch.zeros(2, 2, dtype=torch.int64)
-    triton_kernels.sample(logits, noise, cool, cool == 0, out[0][:, None], top_p)
-    sample(logits, noise, cool, cool == 0, out[1][:, None], top_p)
-    assert out[0].tolist() == out[1].tolist()
-
-
 # The interpreter multiplies no bfloat16.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_all_of_them_can_be_used(dtype: torch.dtype) -> None:
@@ -117,7 +84,6 @@ def test_a_kernel_that_is_wrong_or_breaks_is_not_used(monkeypatch: pytest.Monkey
     assert failed == {"frame_attention": "OSError", "gated_linear": "ArithmeticError"}
     assert found.gated_linear is attention.TORCH_KERNELS.gated_linear
     assert found.frame_attention is attention.TORCH_KERNELS.frame_attention
-    assert found.sample is triton_kernels.sample
 
 
 @pytest.mark.parametrize("name", ["decode_attention", "frame_attention"])

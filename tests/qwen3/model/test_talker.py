@@ -16,8 +16,8 @@ from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import Prompt
+from qwen3tts_engine.qwen3.model.sampler import SampledCodes
 from qwen3tts_engine.qwen3.model.sampling import Sampling
-from qwen3tts_engine.qwen3.model.talker import SamplingInputs
 from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS
 from tests.qwen3.model.rows import Script, Stage, script
 from tests.qwen3.model.small import plain_layers, small_config, small_weights
@@ -148,9 +148,28 @@ def test_scratch_takes_what_padding_writes(model: Qwen3Model) -> None:
 ROWS = 3
 
 
-def greedy(groups: int) -> SamplingInputs:
-    none = torch.zeros(ROWS, groups)
-    return SamplingInputs(none[:, :, None], none, none == 0, None)
+class Greedy:
+    """Takes the best codes, behind given hidden states and codes 0."""
+
+    def __init__(self, hidden: Tensor, codes: Tensor) -> None:
+        self._hidden, self._codes = hidden, codes
+
+    def first(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        x = table.new_zeros(2, len(self._hidden), table.shape[1])
+        x[1] = table[self._codes[0]]
+        if x.shape[2] == self._hidden.shape[1]:
+            x[0] = self._hidden
+        return self._hidden, x
+
+    def sample(self, codebook: int, logits: Tensor) -> None:
+        self._codes[codebook] = logits.argmax(dim=1)
+
+    def sample_input(self, codebook: int, logits: Tensor, table: Tensor) -> Tensor:
+        self.sample(codebook, logits)
+        return table[self._codes[codebook]]
+
+    def finish(self) -> SampledCodes:
+        raise NotImplementedError
 
 
 def plain(config: ModelConfig, weights: Weights, hidden: Tensor, code: int) -> list[int]:
@@ -180,7 +199,7 @@ def test_it_is_the_plain_layers(fused: bool, projection: bool) -> None:
     hidden = torch.randn(ROWS, config.talker.layers.hidden, generator=draw)
     codes = torch.zeros(17, ROWS, dtype=torch.int64)
     codes[0] = torch.tensor([5, 2047, config.talker.ids.eos])
-    model.predictor.predict(hidden, codes, greedy(16), TORCH_KERNELS)
+    model.predictor.predict(Greedy(hidden, codes), TORCH_KERNELS)
     for row in range(ROWS):
         expected = plain(config, weights, hidden[row], int(codes[0, row]))
         assert codes[:16, row].tolist() == expected
@@ -200,9 +219,9 @@ def test_nothing_is_kept_between_frames() -> None:
     model = Qwen3Model.from_weights(config, *small_weights(config))
     hidden = torch.randn(ROWS, 40, generator=torch.Generator().manual_seed(2))
     first, second = torch.zeros(2, 16, ROWS, dtype=torch.int64).unbind(0)
-    model.predictor.predict(hidden, first, greedy(16), TORCH_KERNELS)
+    model.predictor.predict(Greedy(hidden, first), TORCH_KERNELS)
     other = torch.ones(16, ROWS, dtype=torch.int64)
-    model.predictor.predict(-hidden, other, greedy(16), TORCH_KERNELS)
-    model.predictor.predict(hidden, second, greedy(16), TORCH_KERNELS)
+    model.predictor.predict(Greedy(-hidden, other), TORCH_KERNELS)
+    model.predictor.predict(Greedy(hidden, second), TORCH_KERNELS)
     assert torch.equal(first, second)
     assert not torch.equal(first, other)

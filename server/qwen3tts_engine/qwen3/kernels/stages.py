@@ -24,7 +24,8 @@ from qwen3tts_engine.qwen3.kernels.memory import AUTO_SLOTS, format_bytes, free_
 from qwen3tts_engine.qwen3.model.codec_layers import CodecState
 from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
-from qwen3tts_engine.qwen3.model.step import SampledCodes, advance_talker, prefill, sample_codes
+from qwen3tts_engine.qwen3.model.sampler import SampledCodes
+from qwen3tts_engine.qwen3.model.step import advance_talker, prefill, sample_codes
 from qwen3tts_wire.errors import EngineUnavailable
 
 SLOTS = 0

@@ -27,8 +27,6 @@ BLOCK = 64
 """Positions of a slot processed together, for 2-byte numbers."""
 LEAST = 16
 """Rows and columns of the smallest matrix product."""
-MOST_RANKS = 64
-"""Most ranked logits that a kernel holds; a power of two."""
 FRAME_BLOCK = 16
 """The same within a frame: all positions."""
 
@@ -168,48 +166,6 @@ def _swiglu(  # type: ignore[no-untyped-def]
     tl.store(out + row * FFN + at, y.to(out.dtype.element_ty), mask=inside)
 
 
-# These are columns of a table: aligned or not, one compilation serves all codebooks.
-@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-    do_not_specialize_on_alignment=["inv_temperature", "greedy", "out"]
-)
-def _sample(  # type: ignore[no-untyped-def]
-    logits,
-    noise,
-    inv_temperature,
-    greedy,
-    out,
-    best,
-    vocab,
-    logits_row,
-    noise_row,
-    inv_temperature_row,
-    greedy_row,
-    out_row,
-    BLOCK_VOCAB: tl.constexpr,
-    RANKS: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64)
-    at = tl.arange(0, BLOCK_VOCAB)
-    x = tl.load(logits + row * logits_row + at, mask=at < vocab, other=float("-inf"))
-    bits = x.to(tl.float32).to(tl.int32, bitcast=True)
-    # Integers in the order of the floats; a NaN is the largest. Of equals the first id wins.
-    order = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    order = tl.where(x != x, 0x7FFFFFFF, order)
-    packed = (order.to(tl.int64) << 32) | (BLOCK_VOCAB - 1 - at).to(tl.int64)
-    top = tl.topk(packed, RANKS)
-    rank = tl.arange(0, RANKS)
-    ids = BLOCK_VOCAB - 1 - (top & 0xFFFFFFFF)
-    order = (top >> 32).to(tl.int32)
-    value = tl.where(order < 0, order ^ 0x7FFFFFFF, order).to(tl.float32, bitcast=True)
-    cool = tl.load(inv_temperature + row * inv_temperature_row)
-    drawn = tl.load(noise + row * noise_row + rank) + value * cool
-    # 1 / temperature is 0 in a greedy row, and infinity times 0 is NaN.
-    take_best = tl.load(greedy + row * greedy_row) != 0
-    pick = tl.where(take_best, 0, tl.argmax(drawn, axis=0))
-    tl.store(out + row * out_row, tl.sum(tl.where(rank == pick, ids, 0), axis=0))
-    tl.store(best + row + rank, value, mask=rank == 0)
-
-
 def _launch(
     heads: Tensor,
     norm: RmsNorm,
@@ -298,45 +254,10 @@ def gated_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
     return out
 
 
-def sample(
-    logits: Tensor,
-    noise: Tensor,
-    inv_temperature: Tensor,
-    greedy: Tensor,
-    out: Tensor,
-    top_p: Tensor | None = None,
-) -> Tensor:
-    """See sampling.sample; a full sort is left to torch."""
-    rows, vocab = logits.shape
-    ranks = noise.shape[1]
-    if top_p is not None or ranks > min(vocab, MOST_RANKS) or not hasattr(tl, "topk"):
-        return TORCH_KERNELS.sample(logits, noise, inv_temperature, greedy, out, top_p)
-    best = logits.new_empty(rows, 1, dtype=torch.float32)
-    _sample[(rows,)](
-        logits,
-        noise,
-        inv_temperature,
-        greedy,
-        out,
-        best,
-        vocab,
-        logits.stride(0),
-        noise.stride(0),
-        inv_temperature.stride(0),
-        greedy.stride(0),
-        out.stride(0),
-        BLOCK_VOCAB=triton.next_power_of_2(vocab),
-        RANKS=ranks,
-        num_warps=8,
-    )
-    return best
-
-
 TRITON = Kernels(
     decode_attention=decode_attention,
     frame_attention=frame_attention,
     gated_linear=gated_linear,
-    sample=sample,
 )
 """Kernels for NVIDIA GPUs."""
 
@@ -360,12 +281,6 @@ def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str,
     cache = random(3, places, groups, 2, dim).to(dtype)
     work = random(4, rows, groups, queries + 2, dim).to(dtype)
     x, weight = random(rows, 16).to(dtype), random(16, 2 * 24).to(dtype)
-    logits, noise = random(rows, 96).to(dtype), random(rows, 16)
-    cool = torch.tensor([[0.5], [0.0]], device=device)
-
-    def chosen(kernels: Kernels) -> Tensor:
-        to = torch.zeros(rows, 1, dtype=torch.int64, device=device)
-        return torch.cat((kernels.sample(logits, noise, cool, cool == 0, to), to), dim=1)
 
     # Of attention, what it leaves for later steps counts as well as what it gives.
     def decoded(kernels: Kernels) -> Tensor:
@@ -382,7 +297,6 @@ def usable(device: torch.device, dtype: torch.dtype) -> tuple[Kernels, dict[str,
         "decode_attention": decoded,
         "frame_attention": framed,
         "gated_linear": lambda kernels: kernels.gated_linear(x, norm, weight),
-        "sample": chosen,
     }
     found, failed = TRITON, dict[str, str]()
     for name, run in tries.items():

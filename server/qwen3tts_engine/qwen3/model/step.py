@@ -6,30 +6,12 @@ scratch slot.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.model.config import MIN_FRAMES
-from qwen3tts_engine.qwen3.model.kv_cache import (
-    CODE_RING,
-    FRAME,
-    KEY_HIGH,
-    KEY_LOW,
-    POS,
-    TOP_K,
-    KvCache,
-)
+from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
-from qwen3tts_engine.qwen3.model.sampling import (
-    TOP_K_LIMIT,
-    SamplingConstants,
-    apply_repetition_penalty,
-    gumbel,
-    uniform,
-)
-from qwen3tts_engine.qwen3.model.talker import SamplingInputs
+from qwen3tts_engine.qwen3.model.sampler import FrameRows, SampledCodes
 from qwen3tts_engine.qwen3.model.transformer import length_mask
 
 
@@ -101,15 +83,6 @@ def frame_step(
     return sampled.codes
 
 
-class SampledCodes(NamedTuple):
-    codes: Tensor
-    """[B, 16], as ``frame_step`` returns them."""
-    ids: Tensor
-    """[17, B] int64: sampled codes, and space for the text id."""
-    pos: Tensor
-    """[B] int64: position of the frame in the talker's sequence."""
-
-
 @torch.no_grad()
 def sample_codes(
     model: Qwen3Model,
@@ -119,36 +92,10 @@ def sample_codes(
     *,
     full_sort: bool = False,
 ) -> SampledCodes:
-    constants = model.constants
-    counters = kv_cache.counters.index_select(0, slots)
-    knobs = kv_cache.knobs.index_select(0, slots)
-    inputs = sampling_inputs(constants, counters, knobs, full_sort=full_sort)
-    groups = inputs.greedy.shape[1]
-    frame, pos = counters[:, FRAME], counters[:, POS].clamp(max=kv_cache.positions - 1)
-
-    logits = apply_repetition_penalty(
-        kv_cache.logits.index_select(0, slots), kv_cache.seen.index_select(0, slots), knobs[:, -1:]
-    ).add_(constants.barred)
-    # Barred: not allowed, or too early. On truth values "<=" is "implies".
-    logits[:, constants.eos].masked_fill_(
-        (eos_allowed <= (frame < MIN_FRAMES))[:, None], -torch.inf
-    )
-
-    # Codes 0 to 15 and the text id, one row each.
-    ids = slots.new_empty(groups + 1, slots.shape[0])
-    best = inputs.sample(0, logits, ids[0], model.kernels)
-    model.predictor.predict(kv_cache.hidden.index_select(0, slots), ids, inputs, model.kernels)
-    kv_cache.seen.index_put_((slots, ids[0]), constants.true)
-    codes = ids[:groups].t().contiguous()
-    # A row whose best logit is not finite is lost.
-    first = codes[:, :1]
-    # A compiler takes no output that is not contiguous, and needs none.
-    if torch.compiler.is_compiling():
-        first.copy_(torch.where(best < torch.inf, first, constants.not_finite))
-    else:
-        torch.where(best < torch.inf, first, constants.not_finite, out=first)
-    kv_cache.codes.index_put_((slots, frame % CODE_RING), codes)
-    return SampledCodes(codes, ids, pos)
+    rows = FrameRows(model.constants, kv_cache, slots, eos_allowed, full_sort)
+    sampler = model.kernels.sampler(rows)
+    model.predictor.predict(sampler, model.kernels)
+    return sampler.finish()
 
 
 @torch.no_grad()
@@ -170,19 +117,3 @@ def advance_talker(
     kv_cache.counters[:, :2].index_add_(
         0, slots, model.constants.advance.expand(slots.shape[0], -1)
     )
-
-
-def sampling_inputs(
-    constants: SamplingConstants, counters: Tensor, knobs: Tensor, *, full_sort: bool
-) -> SamplingInputs:
-    """Return noise by rank for all codebooks, and rows' sampling parameters."""
-    groups = counters.shape[1] - TOP_K
-    ranks = constants.ranks.shape[0] if full_sort else TOP_K_LIMIT
-    at = counters[:, :, None, None]
-    noise = gumbel(
-        uniform(at[:, KEY_LOW], at[:, KEY_HIGH], at[:, FRAME], constants.stream_keys[:, :ranks])
-    )
-    noise.masked_fill_(constants.ranks[:ranks] >= counters[:, TOP_K:, None], -torch.inf)
-    inv_temperature = knobs[:, :groups]
-    top_p = knobs[:, groups : 2 * groups] if full_sort else None
-    return SamplingInputs(noise, inv_temperature, inv_temperature == 0, top_p)

@@ -12,8 +12,8 @@ from torch.nn import functional
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.kv_cache import lazy_zeros
+from qwen3tts_engine.qwen3.model.sampler import Sampler
 from qwen3tts_engine.qwen3.model.transformer import (
-    TORCH_KERNELS,
     DecoderStack,
     Kernels,
     RmsNorm,
@@ -235,33 +235,6 @@ def load_talker(
 
 
 @dataclass(frozen=True, slots=True)
-class SamplingInputs:
-    """Noise and parameters for the codes of one frame; see ``sampling.sample``."""
-
-    noise: Tensor
-    """[B, 16, ranks] float32."""
-    inv_temperature: Tensor
-    """[B, 16] float32."""
-    greedy: Tensor
-    """[B, 16] bool."""
-    top_p: Tensor | None
-    """[B, 16] float32, only with a full sort."""
-
-    def sample(
-        self, codebook: int, logits: Tensor, out: Tensor, kernels: Kernels = TORCH_KERNELS
-    ) -> Tensor:
-        at = slice(codebook, codebook + 1)
-        return kernels.sample(
-            logits,
-            self.noise[:, codebook],
-            self.inv_temperature[:, at],
-            self.greedy[:, at],
-            out[:, None],
-            None if self.top_p is None else self.top_p[:, at],
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class CodePredictor:
     """Weights of the code predictor.
 
@@ -282,44 +255,35 @@ class CodePredictor:
     first_rotations: tuple[Tensor, ...]
     """Rotation of each layer, for positions 0 and 1: [2, 1, 1, queries + 1, 2, 2, head_dim / 2]."""
 
-    def predict(
-        self, hidden: Tensor, codes: Tensor, inputs: SamplingInputs, kernels: Kernels
-    ) -> None:
-        """Sample codes 1 to 15 a row; of ``codes`` [>= 16, B], row 0 is given."""
-        rows, stack = hidden.shape[0], self.stack
+    def predict(self, sampler: Sampler, kernels: Kernels) -> None:
+        """Sample all codes of a frame."""
+        hidden, x = sampler.first(self.inputs[0])
+        if self.projection is not None:
+            torch.addmm(self.projection[1], hidden, self.projection[0], out=x[0])
+        rows, stack = x.shape[1], self.stack
         config = stack.config
         width = (config.heads + 2 * config.kv_heads) * config.head_dim
-        work = hidden.new_empty(len(stack.layers), len(self.heads) + 1, rows, width)
+        work = x.new_empty(len(stack.layers), len(self.heads) + 1, rows, width)
         heads = work.view(
             *work.shape[:3], config.kv_heads, stack.queries + 2, config.head_dim
         ).unbind(0)
-        x = self._first_two(hidden, codes[0], work, heads, kernels)
-        for position in range(1, len(self.heads) + 1):
-            if position > 1:
-                x = functional.embedding(codes[position - 1], self.inputs[position - 1])
-                for number, layer in enumerate(stack.layers):
-                    layer.project(x, kernels, work[number, position])
-                    rotation = self.rotations[number][position]
-                    y = kernels.frame_attention(heads[number], stack.head_norm, rotation, position)
-                    layer.add(x, y, kernels)
-            logits = kernels.norm_linear(x, self.norm, self.heads[position - 1])
-            inputs.sample(position, logits, codes[position], kernels)
+        x = self._first_two(x, work, heads, kernels)
+        last = len(self.heads)
+        for code in range(1, last):
+            logits = kernels.norm_linear(x, self.norm, self.heads[code - 1])
+            x, position = sampler.sample_input(code, logits, self.inputs[code]), code + 1
+            for number, layer in enumerate(stack.layers):
+                layer.project(x, kernels, work[number, position])
+                rotation = self.rotations[number][position]
+                y = kernels.frame_attention(heads[number], stack.head_norm, rotation, position)
+                layer.add(x, y, kernels)
+        sampler.sample(last, kernels.norm_linear(x, self.norm, self.heads[-1]))
 
     def _first_two(
-        self,
-        hidden: Tensor,
-        code: Tensor,
-        work: Tensor,
-        heads: tuple[Tensor, ...],
-        kernels: Kernels,
+        self, x: Tensor, work: Tensor, heads: tuple[Tensor, ...], kernels: Kernels
     ) -> Tensor:
-        rows, stack = hidden.shape[0], self.stack
-        x = hidden.new_empty(2, rows, stack.config.hidden)
-        if self.projection is None:
-            x[0].copy_(hidden)
-        else:
-            torch.addmm(self.projection[1], hidden, self.projection[0], out=x[0])
-        torch.index_select(self.inputs[0], 0, code, out=x[1])
+        """Positions 0 and 1, ``x`` [2, B, hidden], overwritten: [B, hidden] of position 1."""
+        rows, stack = x.shape[1], self.stack
         x = x.view(2 * rows, -1)
         last = len(stack.layers) - 1
         for number, layer in enumerate(stack.layers):

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config import LayersConfig
-from qwen3tts_engine.qwen3.model.sampling import sample
+from qwen3tts_engine.qwen3.model.sampler import MakeSampler, TorchSampler
 
 FOLD_ROWS = 128
 """Rows folded together."""
@@ -387,7 +387,7 @@ class Kernels:
     decode_attention: Callable[..., Tensor] = decode_attention
     frame_attention: Callable[..., Tensor] = frame_attention
     first_attention: Callable[..., Tensor] = first_attention
-    sample: Callable[..., Tensor] = sample
+    sampler: MakeSampler = TorchSampler
 
 
 TORCH_KERNELS = Kernels()
