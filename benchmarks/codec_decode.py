@@ -26,7 +26,7 @@ from torch import Tensor
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.codec_decoder import CodecDecoder
-from qwen3tts_engine.qwen3.model.codec_layers import CodecState
+from qwen3tts_engine.qwen3.model.codec_state import CodecState
 from qwen3tts_engine.qwen3.model.config import CodecDecoderConfig
 from tests.tiny_models.published import PUBLISHED
 from tests.tiny_models.weights import random_weights

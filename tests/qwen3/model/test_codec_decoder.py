@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights, open_weights
 from qwen3tts_engine.qwen3.model.codec_decoder import CodecDecoder, float32_products
-from qwen3tts_engine.qwen3.model.codec_layers import CodecState
+from qwen3tts_engine.qwen3.model.codec_state import CodecState
 from qwen3tts_engine.qwen3.model.config import CodecDecoderConfig, ModelConfig
 from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_wire.errors import BadRequest
@@ -336,9 +336,9 @@ def test_what_is_computed_depends_on_shapes_alone(decoder: CodecDecoder, codes: 
 
 
 def test_it_runs_without_values(config: CodecDecoderConfig, tensors: Tensors) -> None:
-    """Fake tensors have none, so that whatever looks at one raises."""
+    """Fake tensors have none, so that whatever looks at one raises; as on a GPU."""
+    decoder = CodecDecoder.from_weights(config, weights_of(tensors), direct_channels=0)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        decoder = CodecDecoder.from_weights(config, weights_of(tensors))
         codes = torch.zeros(2, 4, 16, dtype=torch.int64)
         made = decoder.run(decoder.new_state(2), torch.zeros(2, dtype=torch.int64), codes)
     assert made.shape == (2, 4 * 1920)

@@ -17,22 +17,28 @@ from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.codec_layers import (
+    PACKED_CODEC_KERNELS,
     RESIDUAL_KERNEL,
-    CausalConv,
-    CodecState,
-    CodecStateLayout,
-    CodecStateReader,
+    TORCH_CODEC_KERNELS,
+    CodecKernels,
     ConvNeXt,
-    Linear,
+    Convolution,
+    Epilogue,
     Placement,
     ResidualUnit,
     Snake,
-    Upsample,
     read,
     read_stored,
     transposed_as_convolution,
 )
+from qwen3tts_engine.qwen3.model.codec_packed import can_pack, pack_matrix
+from qwen3tts_engine.qwen3.model.codec_state import (
+    CodecState,
+    CodecStateLayout,
+    CodecStateReader,
+)
 from qwen3tts_engine.qwen3.model.config import CodecDecoderConfig
+from qwen3tts_engine.qwen3.model.transformer import RmsNorm, has_fused_norm
 from qwen3tts_wire.errors import BadRequest
 
 ALIGN = 8
@@ -105,16 +111,12 @@ class SlidingWindowAttention:
     def finish(self, state: CodecState, slots: Tensor, rows: Tensor, made: list[Tensor]) -> None:
         """Write new keys and values, [B, T, 2, heads, head_dim]."""
         keep = min(rows.shape[1], self.ring)
-        kv = torch.stack([one[:, -keep:] for one in made], dim=2)
+        kv = torch.stack([one[:, -keep:] for one in made], dim=2).to(state.kv.dtype)
         state.kv.index_put_((slots[:, None], rows[:, -keep:]), kv)
 
 
 class CodecDecoderLayer:
-    """Attention and SwiGLU with RMSNorm and layer scale.
-
-    Activations are kept beside their negatives: their mean is zero, so the library's layer norm is
-    the RMSNorm of either half.
-    """
+    """Attention and SwiGLU with RMSNorm and layer scale, both folded into the products."""
 
     def __init__(
         self, weights: Weights, config: CodecDecoderConfig, place: Placement, index: int
@@ -122,7 +124,6 @@ class CodecDecoderLayer:
         hidden, ffn, dim = config.hidden_size, config.intermediate_size, config.head_dim
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         self._index, self._heads, self._dim = index, heads, dim
-        self._eps, self._ffn = config.rms_norm_eps, ffn
         at = weights.under("self_attn.")
         norm = read(weights, "input_layernorm.weight", hidden)
         query = read(at, "q_proj.weight", heads * dim, hidden) * dim**-0.5
@@ -136,46 +137,70 @@ class CodecDecoderLayer:
         ]
         scale = read(weights, "self_attn_layer_scale.scale", hidden)
         out = scale[:, None] * read(at, "o_proj.weight", hidden, heads * dim)
-        self._qkv = place.put(torch.cat((query, *pair)) * norm).T
-        self._out = place.put(mirrored(out)).T
+        qkv = torch.cat((query, *pair)) * norm
         at = weights.under("mlp.")
         norm = read(weights, "post_attention_layernorm.weight", hidden)
         gate_up = [read(at, f"{one}_proj.weight", ffn, hidden) for one in ("gate", "up")]
+        gated = torch.cat(gate_up) * norm
         scale = read(weights, "mlp_layer_scale.scale", hidden)
         down = scale[:, None] * read(at, "down_proj.weight", hidden, ffn)
-        self._gate_up = place.put(torch.cat(gate_up) * norm).T
-        self._down = place.put(mirrored(down)).T
-
-    def __call__(self, x: Tensor, window: WindowInputs) -> tuple[Tensor, Tensor]:
-        """Add to ``x`` [B T, 2 hidden]; also new keys and values, [B, T, 2, heads, head_dim]."""
-        batch, _, frames, _ = window.mask.shape
-        qkv = torch.mm(unit_rms(x, self._eps), self._qkv)
-        qkv = qkv.view(batch, frames, 3, self._heads, self._dim)
-        halves = qkv.roll(self._dim // 2, dims=-1)
-        qkv = (qkv * window.cos).addcmul_(halves, window.sin)
-        made = qkv[:, :, 1:]
-        kv = torch.cat((window.past[:, :, self._index], made), dim=1)
-        attended = functional.scaled_dot_product_attention(
-            qkv[:, :, 0].transpose(1, 2),
-            kv[:, :, 0].transpose(1, 2),
-            kv[:, :, 1].transpose(1, 2),
-            attn_mask=window.mask,
-            scale=1.0,
+        self._norm, factor = norm_of(config, place)
+        folded = [one * factor for one in (qkv, gated)]
+        self._dtype = place.dtype_of(f"transformer layer {index}", *folded, out, down)
+        self._qkv, self._gate_up, self._out, self._down = (
+            put_matrix(one, place, self._dtype) for one in (folded[0], folded[1], out, down)
         )
-        x.addmm_(attended.transpose(1, 2).reshape(len(x), -1), self._out)
-        gate, up = torch.split(torch.mm(unit_rms(x, self._eps), self._gate_up), self._ffn, dim=1)
-        return x.addmm_(functional.silu(gate).mul_(up), self._down), made
+
+    def __call__(
+        self, x: Tensor, window: WindowInputs, kernels: CodecKernels
+    ) -> tuple[Tensor, Tensor]:
+        """Map [B T, hidden], which may be overwritten; also new keys and values.
+
+        Keys and values are [B, T, 2, heads, head_dim].
+        """
+        x = x.to(self._dtype)
+        qkv = kernels.norm_linear(x, self._norm, self._qkv)
+        attended, made = attend(qkv, window, self._index)
+        x = kernels.add_linear(x, attended, self._out)
+        gated = kernels.gated_linear(x, self._norm, self._gate_up)
+        return kernels.add_linear(x, gated, self._down), made
 
 
-def mirrored(weight: Tensor) -> Tensor:
-    """Extend a projection [out, in] by its negative: [2 out, in]."""
-    return torch.cat((weight, -weight))
+def attend(qkv: Tensor, window: WindowInputs, layer: int) -> tuple[Tensor, Tensor]:
+    """Rotate and attend: projections [B T, 3 heads head_dim] to [B T, heads head_dim].
+
+    Also the new keys and values, [B, T, 2, heads, head_dim].
+    """
+    batch, _, frames, _ = window.mask.shape
+    heads, dim = window.past.shape[-2:]
+    rows = qkv.view(batch, frames, 3, heads, dim)
+    halves = rows.roll(dim // 2, dims=-1)
+    rows = (rows * window.cos).addcmul_(halves, window.sin)
+    made = rows[:, :, 1:]
+    kv = torch.cat((window.past[:, :, layer].to(rows.dtype), made), dim=1)
+    attended = functional.scaled_dot_product_attention(
+        rows[:, :, 0].transpose(1, 2),
+        kv[:, :, 0].transpose(1, 2),
+        kv[:, :, 1].transpose(1, 2),
+        attn_mask=window.mask.to(rows.dtype),
+        scale=1.0,
+    )
+    return attended.transpose(1, 2).reshape(len(qkv), -1), made
 
 
-def unit_rms(x: Tensor, eps: float) -> Tensor:
-    """Unscaled RMSNorm of mirrored [M, 2 hidden]: [M, hidden], a view."""
-    both = functional.layer_norm(x, x.shape[-1:], eps=eps)
-    return both[:, : x.shape[-1] // 2]
+def norm_of(config: CodecDecoderConfig, place: Placement) -> tuple[RmsNorm, float]:
+    """Return the transformer's norm and the factor that it leaves to the weights behind it."""
+    size, wide = config.hidden_size, place.dtype == torch.float64
+    fused = wide or has_fused_norm(place.device)
+    norm = RmsNorm.build(size, config.rms_norm_eps, None, device=place.device, fused=fused)
+    return norm, 1.0 if fused else math.sqrt(size)
+
+
+def put_matrix(weight: Tensor, place: Placement, dtype: torch.dtype) -> Tensor:
+    """Place a matrix of the file's layout: [out, in] to [in, out], or packed."""
+    # Stored transposed: products of few rows are more exact that way.
+    matrix = place.put(weight, dtype).T
+    return pack_matrix(matrix) if place.packed else matrix
 
 
 DILATIONS = (1, 3, 9)
@@ -194,9 +219,11 @@ class CodecDecoder:
     ) -> None:
         self.config = config
         self.device, self.dtype, self.tf32 = place.device, place.dtype, tf32
+        self.kernels = PACKED_CODEC_KERNELS if place.packed else TORCH_CODEC_KERNELS
         past = CodecStateLayout()
         c, latent = config, config.latent_dim
-        self._books = place.put(_books(weights.under("quantizer."), c))
+        books = _books(weights.under("quantizer."), c)
+        self._books = place.put(books, place.dtype_of("codebooks", books))
         firsts = torch.arange(c.num_quantizers) * c.codebook_size
         self._firsts = firsts.to(place.device)
         transformer = weights.under("pre_transformer.")
@@ -206,17 +233,20 @@ class CodecDecoder:
             CodecDecoderLayer(transformer.under(f"layers.{index}."), c, place, index)
             for index in range(c.num_hidden_layers)
         ]
-        self._leave = _leave(weights, transformer, c, place)
-        self._blocks: list[Upsample | ConvNeXt | CausalConv | ResidualUnit | Snake] = []
+        self._norm, factor = norm_of(c, place)
+        self._leave = _leave(weights, transformer, factor, c, past, place)
+        self._upsampling: list[Convolution | ConvNeXt] = []
         for index, rate in enumerate(c.upsampling_ratios):
             at = weights.under(f"upsample.{index}.")
             if index:
                 weight = read_stored(at, "0.conv.weight", latent, latent, rate)
                 bias = read(at, "0.conv.bias", latent)
-                self._blocks.append(Upsample(weight, bias, rate, past, place))
-            self._blocks.append(ConvNeXt(at.under("1."), latent, past, place))
-        self._blocks += _vocoder(weights.under("decoder."), c, past, place)
-        self._past_length = past.length
+                self._upsampling.append(_upsample(weight, bias, rate, past, place))
+            self._upsampling.append(ConvNeXt(at.under("1."), latent, past, place))
+        self._vocoder = _vocoder(weights.under("decoder."), c, past, place)
+        self._past = past
+        self.float32_layers = tuple(dict.fromkeys(place.risks))
+        """Layers that run in float32, since the dtype cannot hold their numbers."""
 
     @classmethod
     def from_weights(
@@ -237,8 +267,12 @@ class CodecDecoder:
             raise BadRequest(f"A codec in {dtype}.", remedy="Use float32, float16 or bfloat16.")
         device = torch.device(device)
         if direct_channels is None:
-            direct_channels = DIRECT_CHANNELS.get(device.type, 0) if dtype.itemsize > 2 else 0
-        place = Placement(device, dtype, direct_channels)
+            packed = can_pack(device, dtype)
+            wide = dtype.itemsize > 2 or packed
+            direct_channels = DIRECT_CHANNELS.get(device.type, 0) if wide else 0
+        else:
+            packed = False
+        place = Placement(device, dtype, direct_channels, packed)
         return cls(config, weights.under("decoder."), place, tf32=tf32)
 
     @property
@@ -249,7 +283,12 @@ class CodecDecoder:
         c = self.config
         kv = (self._attention.ring, c.num_hidden_layers, 2, c.num_attention_heads, c.head_dim)
         return CodecState(
-            slots, past=self._past_length, kv=kv, device=self.device, dtype=self.dtype
+            slots,
+            past=self._past.length,
+            kv=kv,
+            device=self.device,
+            dtype=self.dtype,
+            past_dtype=torch.float32 if self._past.wide else self.dtype,
         )
 
     @torch.no_grad()
@@ -278,24 +317,33 @@ class CodecDecoder:
 
     def _step(self, state: CodecState, slots: Tensor, codes: Tensor) -> Tensor:
         batch, frames, _ = codes.shape
-        past = CodecStateReader(state.past.index_select(0, slots))
+        kernels, past = self.kernels, CodecStateReader(state, slots)
         window, rows, position = self._attention.begin(state, slots, frames)
         entries = codes.clamp(0, self.config.codebook_size - 1).add_(self._firsts)
-        x = self._enter(torch.embedding(self._books, entries).sum(2), past)
-        stream = x.flatten(0, 1)
+        entered = torch.embedding(self._books, entries).sum(2)
+        stream = kernels.convolve(self._enter, entered, past)[0].flatten(0, 1)
         made = []
         for layer in self._layers:
-            stream, kv = layer(stream, window)
+            stream, kv = layer(stream, window, kernels)
             made.append(kv)
-        stream = unit_rms(stream, self.config.rms_norm_eps)
-        x = self._leave(stream[None])
+        # What leaves is a frame of its own for each row; the past is empty.
+        x = kernels.convolve(self._leave, self._norm(stream)[None], past)[0]
         x = x.view(batch, frames * self.config.upsampling_ratios[0], -1)
-        for block in self._blocks:
-            x = block(x) if isinstance(block, Snake) else block(x, past)
-        state.past.index_copy_(0, slots, past.after())
+        for stage in self._upsampling:
+            if isinstance(stage, ConvNeXt):
+                x = stage(x, past, kernels)
+            else:
+                x = kernels.convolve(stage, x, past)[0]
+        sums = x
+        for block in self._vocoder:
+            if isinstance(block, ResidualUnit):
+                sums, x = block(sums, x, past, kernels)
+            else:
+                sums, x = kernels.convolve(block, x, past)
+        past.finish()
         self._attention.finish(state, slots, rows, made)
         state.position.index_copy_(0, slots, position)
-        return x.view(batch, -1).clamp_(-1, 1).float()
+        return x.view(batch, -1).float().clamp_(-1, 1)
 
     def _check(self, slots: Tensor, codes: Tensor) -> None:
         wanted = self.config.num_quantizers
@@ -347,51 +395,80 @@ def _enter(
     c: CodecDecoderConfig,
     past: CodecStateLayout,
     place: Placement,
-) -> CausalConv:
+) -> Convolution:
     conv = read(weights, "pre_conv.conv.weight", c.latent_dim, c.codebook_dim, 3)
     bias = read(weights, "pre_conv.conv.bias", c.latent_dim)
-    project = mirrored(read(transformer, "input_proj.weight", c.hidden_size, c.latent_dim))
-    shift = mirrored(read(transformer, "input_proj.bias", c.hidden_size))
+    project = read(transformer, "input_proj.weight", c.hidden_size, c.latent_dim)
+    shift = read(transformer, "input_proj.bias", c.hidden_size)
     conv = torch.einsum("oi,ick->ock", project, conv)
-    return CausalConv(conv, project @ bias + shift, past, place)
+    return Convolution(conv, project @ bias + shift, past, place)
 
 
 def _leave(
-    weights: Weights, transformer: Weights, c: CodecDecoderConfig, place: Placement
-) -> Linear:
+    weights: Weights,
+    transformer: Weights,
+    factor: float,
+    c: CodecDecoderConfig,
+    past: CodecStateLayout,
+    place: Placement,
+) -> Convolution:
     latent, rate = c.latent_dim, c.upsampling_ratios[0]
-    norm = read(transformer, "norm.weight", c.hidden_size)
+    norm = read(transformer, "norm.weight", c.hidden_size) * factor
     project = read(transformer, "output_proj.weight", latent, c.hidden_size) * norm
     shift = read(transformer, "output_proj.bias", latent)
     at = weights.under("upsample.0.0.conv.")
     up = transposed_as_convolution(read(at, "weight", latent, latent, rate), rate)[..., 0]
-    bias = read(at, "bias", latent).repeat(rate)
-    return Linear.fold(up @ project, up @ shift + bias, place)
+    bias = up @ shift + read(at, "bias", latent).repeat(rate)
+    return Convolution((up @ project)[..., None], bias, past, place, then=Epilogue(rate=rate))
+
+
+def _upsample(
+    weight: Tensor,
+    bias: Tensor,
+    rate: int,
+    past: CodecStateLayout,
+    place: Placement,
+    *,
+    before: Snake | None = None,
+    then: Snake | None = None,
+) -> Convolution:
+    """Right-trimmed transposed convolution; weight [C, out, k], k a multiple of ``rate``."""
+    epilogue = Epilogue(then, keeps=then is not None, rate=rate)
+    weight, bias = transposed_as_convolution(weight, rate), bias.repeat(rate)
+    return Convolution(weight, bias, past, place, before=before, then=epilogue)
 
 
 def _vocoder(
     weights: Weights, c: CodecDecoderConfig, past: CodecStateLayout, place: Placement
-) -> list[Upsample | ConvNeXt | CausalConv | ResidualUnit | Snake]:
-    def conv(index: int, out: int, channels: int) -> CausalConv:
+) -> list[Convolution | ResidualUnit]:
+    def conv(index: int, out: int, channels: int, before: Snake | None, then: Epilogue) -> None:
         at = weights.under(f"{index}.conv.")
         weight = read_stored(at, "weight", out, channels, RESIDUAL_KERNEL)
-        return CausalConv(weight, read(at, "bias", out), past, place)
+        bias = read(at, "bias", out)
+        blocks.append(Convolution(weight, bias, past, place, before=before, then=then))
 
-    width = c.decoder_dim
-    blocks: list[Upsample | ConvNeXt | CausalConv | ResidualUnit | Snake] = [
-        conv(0, width, c.latent_dim)
-    ]
+    width, last = c.decoder_dim, len(c.upsample_rates) + 1
+    blocks: list[Convolution | ResidualUnit] = []
+    snake = Snake(weights, "1.block.0.", width, place)
+    conv(0, width, c.latent_dim, None, Epilogue(snake))
     for index, rate in enumerate(c.upsample_rates, start=1):
         at = weights.under(f"{index}.block.")
-        blocks.append(Snake.read(at.under("0."), width, place))
         weight = read_stored(at, "1.conv.weight", width, width // 2, 2 * rate)
         width //= 2
-        blocks.append(Upsample(weight, read(at, "1.conv.bias", width), rate, past, place))
-        blocks += [
-            ResidualUnit(at.under(f"{unit}."), width, dilation, past, place)
-            for unit, dilation in enumerate(DILATIONS, start=2)
+        bias = read(at, "1.conv.bias", width)
+        snakes = [
+            (Snake(at, f"{unit}.act1.", width, place), Snake(at, f"{unit}.act2.", width, place))
+            for unit in range(2, 2 + len(DILATIONS))
         ]
-    last = len(c.upsample_rates) + 1
-    blocks.append(Snake.read(weights.under(f"{last}."), width, place))
-    blocks.append(conv(last + 1, 1, width))
+        blocks.append(_upsample(weight, bias, rate, past, place, before=snake, then=snakes[0][0]))
+        name = f"{last}." if index + 1 == last else f"{index + 1}.block.0."
+        snake = Snake(weights, name, width, place)
+        for unit, dilation in enumerate(DILATIONS):
+            final = unit + 1 == len(DILATIONS)
+            then = Epilogue(snake) if final else Epilogue(snakes[unit + 1][0], keeps=True)
+            unit_weights = at.under(f"{unit + 2}.")
+            blocks.append(
+                ResidualUnit(unit_weights, width, dilation, past, place, snakes[unit], then)
+            )
+    conv(last + 1, 1, width, snake, Epilogue())
     return blocks

@@ -1,143 +1,30 @@
-"""Streaming layers and state of the codec decoder; activations are [B, T, C].
+"""Layers of the streaming codec decoder; activations are [B, T, C].
 
-Past starts as zeros, the padding of a whole decode. Weights are folded in float64: a large GPU is
-bound by the number of operations.
+Weights are folded in float64: a large GPU is bound by the number of operations. What computes is a
+table, CodecKernels: plain torch, oneDNN with packed weights, or a GPU's own kernels.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
-from qwen3tts_wire.errors import BadRequest
-
-
-@dataclass(frozen=True, slots=True)
-class PastSpan:
-    """Part of a slot's flat row that holds one convolution's past."""
-
-    begin: int
-    rows: int
-    """Inputs kept."""
-    channels: int
-
-
-class CodecStateLayout:
-    """Allocator of PastSpans, in the order in which layers run."""
-
-    def __init__(self) -> None:
-        self.length = 0
-
-    def reserve(self, rows: int, channels: int) -> PastSpan:
-        span = PastSpan(self.length, rows, channels)
-        self.length += rows * channels
-        return span
-
-
-class CodecStateReader:
-    """Past of a batch in one step; each layer reads its span and appends."""
-
-    def __init__(self, rows: Tensor) -> None:
-        self._rows = rows
-        self._next: list[Tensor] = []
-
-    def extend(self, span: PastSpan, x: Tensor) -> Tensor:
-        """Prepend the past: [B, T, C] to [B, rows + T, C]."""
-        if span.rows == 0:
-            return x
-        size = span.rows * span.channels
-        past = self._rows[:, span.begin : span.begin + size]
-        x = torch.cat((past.view(-1, span.rows, span.channels), x), dim=1)
-        self._next.append(x[:, -span.rows :].view(-1, size))
-        return x
-
-    def after(self) -> Tensor:
-        """Return the next step's past, [B, length]."""
-        return torch.cat(self._next, dim=1)
-
-
-@dataclass(frozen=True, slots=True)
-class CodecSnapshot:
-    position: Tensor
-    """[] int64."""
-    past: Tensor
-    """[length]."""
-    kv: Tensor
-    """[ring, layers, 2, heads, head_dim]."""
-
-    @property
-    def bytes(self) -> int:
-        return sum(part.nbytes for part in (self.position, self.past, self.kv))
-
-
-class CodecState:
-    """State of ``slots`` streams and scratch: convolution inputs, KV ring.
-
-    Zeros are the start of a stream.
-    """
-
-    def __init__(
-        self,
-        slots: int,
-        *,
-        past: int,
-        kv: tuple[int, ...],
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
-        """Allocate; ``past``: flat row length; ``kv``: ring, layers, 2, heads, head_dim."""
-        if slots < 0:
-            raise BadRequest(f"{slots} slots.", remedy="Ask for 0 or more.")
-        self.slots = slots
-        self.scratch = slots
-        """Slot for padding rows."""
-        rows = slots + 1
-        self.past = torch.zeros(rows, past, device=device, dtype=dtype)
-        self.kv = torch.zeros(rows, *kv, device=device, dtype=dtype)
-        self.position = torch.zeros(rows, device=device, dtype=torch.int64)
-        """Frames decoded so far."""
-
-    @property
-    def bytes_per_slot(self) -> int:
-        return sum(part[0].nbytes for part in (self.position, self.past, self.kv))
-
-    @property
-    def bytes(self) -> int:
-        return self.bytes_per_slot * (self.slots + 1)
-
-    def reset(self, slot: int) -> None:
-        for part in self._parts(slot):
-            part.zero_()
-
-    def snapshot(self, slot: int) -> CodecSnapshot:
-        position, past, kv = (part.clone() for part in self._parts(slot))
-        return CodecSnapshot(position, past, kv)
-
-    def restore(self, slot: int, snapshot: CodecSnapshot) -> None:
-        """Load a snapshot into a slot; BadRequest if it does not fit."""
-        taken = (snapshot.position, snapshot.past, snapshot.kv)
-        for part, saved in zip(self._parts(slot), taken, strict=True):
-            if part.shape != saved.shape or part.dtype != saved.dtype:
-                raise BadRequest(
-                    f"A codec snapshot of {math.prod(saved.shape)} {saved.dtype} does not fit "
-                    f"{math.prod(part.shape)} {part.dtype}.",
-                    remedy="Restore it into a state of the decoder that it was taken from.",
-                )
-        for part, saved in zip(self._parts(slot), taken, strict=True):
-            part.copy_(saved)
-
-    def _parts(self, slot: int) -> tuple[Tensor, Tensor, Tensor]:
-        if not 0 <= slot <= self.slots:
-            raise BadRequest(
-                f"There is no codec slot {slot}.", remedy=f"Slots are 0 to {self.slots}."
-            )
-        return self.position[slot], self.past[slot], self.kv[slot]
-
+from qwen3tts_engine.qwen3.model.codec_packed import (
+    pack_matrix,
+    pack_picture,
+    packed_convolution,
+    packed_linear,
+)
+from qwen3tts_engine.qwen3.model.codec_state import CodecSnapshot as CodecSnapshot
+from qwen3tts_engine.qwen3.model.codec_state import CodecState as CodecState
+from qwen3tts_engine.qwen3.model.codec_state import CodecStateLayout, CodecStateReader
+from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint
+from qwen3tts_engine.qwen3.model.transformer import RmsNorm, swiglu
 
 CONVNEXT_KERNEL = 7
 CONVNEXT_EPS = 1e-6
@@ -146,11 +33,15 @@ DIRECT_WINDOWS = 1 << 18
 """Elements of gathered windows from which they exceed a core's cache."""
 SNAKE_EPS = 1e-9
 """Added to SnakeBeta's magnitude before the division."""
+HEADROOM = 4
+"""A 2-byte dtype holds magnitudes up to its largest over this: activations add to them."""
+LOUD = 1024
+"""Magnitude of activations that a Snake's phase is expected to hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Device and dtype of weights, and the method of convolution."""
+    """Device and dtype of weights, and the method of products."""
 
     device: torch.device
     dtype: torch.dtype
@@ -158,9 +49,31 @@ class Placement:
     """Long convolutions of at most this many input channels use the library's routine, which reads
     each input once; others are one matrix product over gathered windows, faster for few samples of
     many channels."""
+    packed: bool = False
+    """Weights are packed for oneDNN; see codec_packed.py."""
+    risks: list[str] = field(default_factory=list)
+    """Layers that run in float32, because the dtype cannot hold their numbers."""
 
-    def put(self, weight: Tensor) -> Tensor:
-        return weight.to(device=self.device, dtype=self.dtype).contiguous()
+    def put(self, weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        return weight.to(device=self.device, dtype=dtype or self.dtype).contiguous()
+
+    def dtype_of(self, name: str, *weights: Tensor) -> torch.dtype:
+        """Return the dtype in which a layer can run, the decoder's or float32."""
+        if all(held(weight, self.dtype) for weight in weights):
+            return self.dtype
+        self.risks.append(name)
+        return torch.float32
+
+
+def held(weight: Tensor, dtype: torch.dtype, *, factor: float = HEADROOM) -> bool:
+    """Return whether a dtype keeps a weight times ``factor`` finite, and rounds as it should."""
+    if dtype.itemsize > 2:
+        return True
+    limits = torch.finfo(dtype)
+    if float(weight.abs().max()) * factor > limits.max:
+        return False
+    error = weight.to(dtype).to(weight.dtype).sub_(weight)
+    return bool(error.norm() <= limits.eps * weight.norm())
 
 
 def read(weights: Weights, name: str, *shape: int) -> Tensor:
@@ -171,25 +84,54 @@ def read_stored(weights: Weights, name: str, *shape: int) -> Tensor:
     return weights.take_stored(name, shape).cpu()
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """Product with a bias: [B, T, C] to [B, T, out]."""
+class Snake:
+    """SnakeBeta: x + sin(alpha x)^2 / beta, exponentials taken. Source: arXiv 2006.08195.
 
-    weight: Tensor
-    """[C, out], stored transposed: products of few rows are more exact that way."""
-    bias: Tensor
+    Float32 inside where the dtype cannot hold the phase, and outside where it cannot hold the
+    result: then the convolution behind it runs in float32 as well.
+    """
 
-    @classmethod
-    def fold(cls, weight: Tensor, bias: Tensor, place: Placement) -> Linear:
-        """Take the file's layout: weight [out, C], bias [out]."""
-        return cls(place.put(weight).T, place.put(bias))
+    def __init__(self, weights: Weights, name: str, channels: int, place: Placement) -> None:
+        at = weights.under(name)
+        alpha = read(at, "alpha", channels).exp()
+        inverse = 1 / (read(at, "beta", channels).exp() + SNAKE_EPS)
+        if not bool((alpha <= torch.finfo(torch.float32).max).all()):
+            raise BadCheckpoint(
+                f"{weights.source}: {name}alpha has no finite exponential.", remedy=REMEDY
+            )
+        self.wide = not held(inverse, place.dtype)
+        exact = self.wide or not held(alpha, place.dtype, factor=LOUD)
+        if exact:
+            place.risks.append(name.rstrip("."))
+        dtype = torch.float32 if exact else place.dtype
+        self.alpha = place.put(alpha, dtype)
+        self.inverse_beta = place.put(inverse, dtype)
+        self.out = place.dtype
+        """Dtype of the result, that of the convolution behind it."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        rows = torch.addmm(self.bias, x.flatten(0, 1), self.weight)
-        return rows.view(x.shape[0], x.shape[1], -1)
+        wave = (x * self.alpha).sin_().square_()
+        return torch.addcmul(x, wave, self.inverse_beta).to(self.out)
 
 
-class CausalConv:
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What follows a convolution's sums."""
+
+    snake: Snake | None = None
+    gelu: bool = False
+    keeps: bool = False
+    """The sums are needed beside the activation."""
+    rate: int = 1
+    """Samples that each position becomes."""
+
+
+PLAIN_EPILOGUE = Epilogue()
+
+
+class Convolution:
+    """Causal convolution of a stream, its bias and what follows: [B, T, C] to [B, T rate, out]."""
+
     def __init__(
         self,
         weight: Tensor,
@@ -198,48 +140,41 @@ class CausalConv:
         place: Placement,
         *,
         dilation: int = 1,
+        before: Snake | None = None,
+        then: Epilogue = PLAIN_EPILOGUE,
     ) -> None:
-        """Take the file's layout: weight [out, C, k], bias [out]."""
+        """Take the file's layout: weight [out, C, k], bias [out]; ``before``: the input's Snake."""
         out, channels, kernel = weight.shape
-        self._span = past.reserve((kernel - 1) * dilation, channels)
-        self._kernel, self._dilation, self._out = kernel, dilation, out
-        self._direct = channels <= place.direct_channels
-        self._bias = place.put(bias)
-        taps = place.put(weight.transpose(1, 2))
+        self.span = past.reserve((kernel - 1) * dilation, channels)
+        self.channels, self.kernel, self.dilation, self.then = channels, kernel, dilation, then
+        self.out = out // then.rate
+        self.dtype = torch.float32
+        if before is None or not before.wide:
+            self.dtype = place.dtype_of(f"convolution {out} x {channels} x {kernel}", weight, bias)
+        if before is not None:
+            before.out = self.dtype
+        if self.dtype != place.dtype:
+            past.widen()
+        self.direct = channels <= place.direct_channels and kernel > 1
+        self.bias = place.put(bias, self.dtype)
+        taps = place.put(weight.transpose(1, 2), self.dtype)
         # The same numbers in the same order for either way; for the library's routine, time is
         # the width of a picture of height 1 whose channels come last.
-        self._matrix = taps.view(out, kernel * channels).T
-        self._picture = taps.view(out, 1, kernel, channels).permute(0, 3, 1, 2)
+        self.matrix = taps.view(out, kernel * channels).T
+        self.picture = taps.view(out, 1, kernel, channels).permute(0, 3, 1, 2)
+        if place.packed and self.direct:
+            self.picture = pack_picture(self.picture, self.dilation)
+        elif place.packed:
+            self.matrix = pack_matrix(self.matrix)
 
-    def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
+    def windows(self, x: Tensor, past: CodecStateReader) -> Tensor:
+        """Gather each position's inputs: [B, T, C] to [B T, kernel C]."""
         batch, time, channels = x.shape
-        x = past.extend(self._span, x)
-        if self._direct and batch * time * self._kernel * channels >= DIRECT_WINDOWS:
-            picture = x.transpose(1, 2).unsqueeze(2)
-            dilation = (1, self._dilation)
-            made = functional.conv2d(picture, self._picture, self._bias, dilation=dilation)
-            return made.squeeze(2).transpose(1, 2).contiguous()
-        reach = self._span.rows + 1
-        windows = x.unfold(1, reach, 1)[..., :: self._dilation].transpose(2, 3)
-        rows = windows.reshape(batch * time, self._kernel * channels)
-        return torch.addmm(self._bias, rows, self._matrix).view(batch, time, self._out)
-
-
-class Upsample:
-    """Right-trimmed transposed convolution: [B, T, C] to [B, T rate, out]."""
-
-    def __init__(
-        self, weight: Tensor, bias: Tensor, rate: int, past: CodecStateLayout, place: Placement
-    ) -> None:
-        """Take weight [C, out, k], k a multiple of rate; bias [out]."""
-        self._rate = rate
-        self._conv = CausalConv(
-            transposed_as_convolution(weight, rate), bias.repeat(rate), past, place
-        )
-
-    def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
-        made = self._conv(x, past)
-        return made.view(x.shape[0], x.shape[1] * self._rate, -1)
+        if self.kernel == 1:
+            return x.reshape(batch * time, channels)
+        x = past.extend(self.span, x)
+        windows = x.unfold(1, self.span.rows + 1, 1)[..., :: self.dilation].transpose(2, 3)
+        return windows.reshape(batch * time, self.kernel * channels)
 
 
 def transposed_as_convolution(weight: Tensor, rate: int) -> Tensor:
@@ -255,22 +190,27 @@ def transposed_as_convolution(weight: Tensor, rate: int) -> Tensor:
     return rows.transpose(1, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Snake:
-    """SnakeBeta: x + sin(alpha x)^2 / beta, exponentials taken. Source: arXiv 2006.08195."""
+def convolve(
+    conv: Convolution, x: Tensor, past: CodecStateReader, add: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return sums (``add`` [B, T rate, out] included) and their activation."""
+    batch, time, channels = x.shape
+    x = x.to(conv.dtype)
+    if conv.direct and batch * time * conv.kernel * channels >= DIRECT_WINDOWS:
+        picture = past.extend(conv.span, x).transpose(1, 2).unsqueeze(2)
+        made = functional.conv2d(
+            picture, conv.picture, conv.bias, dilation=(1, conv.dilation)
+        ).permute(0, 2, 3, 1)
+    else:
+        made = torch.addmm(conv.bias, conv.windows(x, past), conv.matrix)
+    sums = made.reshape(batch, time * conv.then.rate, conv.out)
+    return finish_sums(conv.then, sums if add is None else sums.add_(add))
 
-    alpha: Tensor
-    inverse_beta: Tensor
 
-    @classmethod
-    def read(cls, weights: Weights, channels: int, place: Placement) -> Snake:
-        alpha = read(weights, "alpha", channels).exp()
-        beta = read(weights, "beta", channels).exp()
-        return cls(place.put(alpha), place.put(1 / (beta + SNAKE_EPS)))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        wave = (x * self.alpha).sin_().square_()
-        return torch.addcmul(x, wave, self.inverse_beta)
+def finish_sums(then: Epilogue, sums: Tensor) -> tuple[Tensor, Tensor]:
+    if then.gelu:
+        return sums, functional.gelu(sums)
+    return sums, sums if then.snake is None else then.snake(sums)
 
 
 class ConvNeXt:
@@ -283,26 +223,38 @@ class ConvNeXt:
         self, weights: Weights, channels: int, past: CodecStateLayout, place: Placement
     ) -> None:
         c = channels
-        self._span = past.reserve(CONVNEXT_KERNEL - 1, c)
-        taps = read(weights, "dwconv.conv.weight", c, 1, CONVNEXT_KERNEL)
-        self._taps = place.put(taps[:, 0])
-        self._bias = place.put(read(weights, "dwconv.conv.bias", c))
+        self.span = past.reserve(CONVNEXT_KERNEL - 1, c)
+        taps = read(weights, "dwconv.conv.weight", c, 1, CONVNEXT_KERNEL)[:, 0]
+        bias = read(weights, "dwconv.conv.bias", c)
+        dtype = place.dtype_of("depthwise convolution", taps, bias)
+        self.taps, self.bias = place.put(taps.T, dtype), place.put(bias, dtype)
         up = read(weights, "pwconv1.weight", 4 * c, c)
         up_bias = read(weights, "pwconv1.bias", 4 * c) + up @ read(weights, "norm.bias", c)
+        up *= read(weights, "norm.weight", c)
         gamma = read(weights, "gamma", c)
         down = gamma[:, None] * read(weights, "pwconv2.weight", c, 4 * c)
-        self._up = Linear.fold(up * read(weights, "norm.weight", c), up_bias, place)
-        self._down = Linear.fold(down, gamma * read(weights, "pwconv2.bias", c), place)
+        down_bias = gamma * read(weights, "pwconv2.bias", c)
+        self._up = Convolution(up[..., None], up_bias, past, place, then=Epilogue(gelu=True))
+        self._down = Convolution(down[..., None], down_bias, past, place)
 
-    def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
-        windows = past.extend(self._span, x).unfold(1, CONVNEXT_KERNEL, 1)
-        y = (windows * self._taps).sum(-1).add_(self._bias)
-        y = functional.layer_norm(y, y.shape[-1:], eps=CONVNEXT_EPS)
-        return self._down(functional.gelu(self._up(y))).add_(x)
+    def __call__(self, x: Tensor, past: CodecStateReader, kernels: CodecKernels) -> Tensor:
+        y = kernels.depthwise(self, x, past)
+        _, y = kernels.convolve(self._up, y, past)
+        return kernels.convolve(self._down, y, past, x)[0]
+
+
+def depthwise(block: ConvNeXt, x: Tensor, past: CodecStateReader) -> Tensor:
+    """Return the normalized depthwise convolution, [B, T, C]."""
+    time = x.shape[1]
+    x = past.extend(block.span, x)
+    y = torch.addcmul(block.bias, x[:, :time], block.taps[0])
+    for tap in range(1, CONVNEXT_KERNEL):
+        y = y.addcmul_(x[:, tap : tap + time], block.taps[tap])
+    return functional.layer_norm(y, y.shape[-1:], eps=CONVNEXT_EPS).to(x.dtype)
 
 
 class ResidualUnit:
-    """Snake, dilated convolution, snake, projection, residual."""
+    """Dilated convolution of a Snake, another Snake, projection, residual."""
 
     def __init__(
         self,
@@ -311,24 +263,100 @@ class ResidualUnit:
         dilation: int,
         past: CodecStateLayout,
         place: Placement,
+        snakes: tuple[Snake, Snake],
+        then: Epilogue,
     ) -> None:
+        """``snakes``: of the input and in the middle; ``then``: of the result."""
         c = channels
-        self._snakes = tuple(
-            Snake.read(weights.under(name), c, place) for name in ("act1.", "act2.")
-        )
-        self._conv = CausalConv(
+        self._conv = Convolution(
             read_stored(weights, "conv1.conv.weight", c, c, RESIDUAL_KERNEL),
             read(weights, "conv1.conv.bias", c),
             past,
             place,
             dilation=dilation,
+            before=snakes[0],
+            then=Epilogue(snakes[1]),
         )
-        self._project = Linear.fold(
-            read_stored(weights, "conv2.conv.weight", c, c, 1)[..., 0],
+        self._project = Convolution(
+            read_stored(weights, "conv2.conv.weight", c, c, 1),
             read(weights, "conv2.conv.bias", c),
+            past,
             place,
+            before=snakes[1],
+            then=then,
         )
 
-    def __call__(self, x: Tensor, past: CodecStateReader) -> Tensor:
-        before, after = self._snakes
-        return self._project(after(self._conv(before(x), past))).add_(x)
+    def __call__(
+        self, sums: Tensor, x: Tensor, past: CodecStateReader, kernels: CodecKernels
+    ) -> tuple[Tensor, Tensor]:
+        """Map sums and their Snake to those behind the unit; ``sums`` may be overwritten."""
+        _, x = kernels.convolve(self._conv, x, past)
+        return kernels.convolve(self._project, x, past, sums)
+
+
+def norm_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
+    """Compute ``norm(x) @ weight``: [N, in] to [N, out]."""
+    return torch.mm(norm(x), weight)
+
+
+def gated_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
+    """Compute ``silu(gate) * up`` of ``norm(x) @ weight``: [N, in] to [N, out / 2]."""
+    return swiglu(torch.mm(norm(x), weight))
+
+
+def add_linear(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """Add ``y @ weight`` to ``x`` [N, out] in place; return ``x``."""
+    return x.addmm_(y, weight)
+
+
+@dataclass(frozen=True, slots=True)
+class CodecKernels:
+    """Functions that a device may replace by its own kernels."""
+
+    convolve: Callable[..., tuple[Tensor, Tensor]] = convolve
+    depthwise: Callable[[ConvNeXt, Tensor, CodecStateReader], Tensor] = depthwise
+    norm_linear: Callable[[Tensor, RmsNorm, Tensor], Tensor] = norm_linear
+    gated_linear: Callable[[Tensor, RmsNorm, Tensor], Tensor] = gated_linear
+    add_linear: Callable[[Tensor, Tensor, Tensor], Tensor] = add_linear
+
+
+TORCH_CODEC_KERNELS = CodecKernels()
+"""Plain torch."""
+
+
+def packed_convolve(
+    conv: Convolution, x: Tensor, past: CodecStateReader, add: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """``convolve`` with packed weights."""
+    batch, time, _ = x.shape
+    shape = (batch, time * conv.then.rate, conv.out)
+    gelu = conv.then.gelu
+    if conv.direct:
+        made = packed_convolution(past.extend(conv.span, x), conv.picture, conv.bias, conv.dilation)
+    else:
+        made = packed_linear(conv.windows(x, past), conv.matrix, conv.bias, gelu=gelu)
+    sums = made.reshape(shape)
+    if add is not None:
+        sums = sums.add_(add)
+    return (sums, sums) if gelu else finish_sums(conv.then, sums)
+
+
+def packed_norm_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
+    return packed_linear(norm(x), weight, None)
+
+
+def packed_gated_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
+    return swiglu(packed_linear(norm(x), weight, None))
+
+
+def packed_add_linear(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    return packed_linear(y, weight, None).add_(x)
+
+
+PACKED_CODEC_KERNELS = CodecKernels(
+    convolve=packed_convolve,
+    norm_linear=packed_norm_linear,
+    gated_linear=packed_gated_linear,
+    add_linear=packed_add_linear,
+)
+"""For weights that are packed for oneDNN."""
