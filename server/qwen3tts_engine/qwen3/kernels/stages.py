@@ -21,7 +21,7 @@ from qwen3tts_engine.qwen3.kernels.cuda import (
     Streams,
 )
 from qwen3tts_engine.qwen3.kernels.memory import AUTO_SLOTS, format_bytes, free_bytes
-from qwen3tts_engine.qwen3.model.codec_layers import CodecState
+from qwen3tts_engine.qwen3.model.codec_state import CodecState
 from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampler import SampledCodes
