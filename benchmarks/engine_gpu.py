@@ -31,7 +31,7 @@ from dataclasses import replace
 import torch
 from common import Bench
 from gpu.load import Call, Load
-from gpu.parts import Floor, bandwidth, part_times, profile, sync, timed
+from gpu.parts import Floor, bandwidth, narrow, part_times, profile, sync, timed
 
 from qwen3tts_engine.qwen3.kernels.cuda import EagerBackend
 from qwen3tts_engine.qwen3.kernels.memory import format_bytes
@@ -100,8 +100,6 @@ class Run:
         """The published one, or few columns of it."""
         config = PUBLISHED[f"{self.args.model}-custom_voice"]
         if self.args.tiny:
-            from op_count import narrow
-
             vocab = config.talker.text_vocab
             config = narrow(config)
             config = replace(config, talker=replace(config.talker, text_vocab=vocab))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -12,10 +12,11 @@ from qwen3tts_engine.qwen3.kernels.cuda import EagerBackend, GraphBackend
 from qwen3tts_engine.qwen3.kernels.memory import tensor_bytes
 from qwen3tts_engine.qwen3.kernels.runner import Runner
 from qwen3tts_engine.qwen3.kernels.stages import DecodeKey, StepKey
+from qwen3tts_engine.qwen3.model.config import LayersConfig, ModelConfig
 from qwen3tts_engine.qwen3.model.kv_cache import FRAME, POS
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.sampler import FrameRows
 from qwen3tts_engine.qwen3.model.sampling import Sampling
-from qwen3tts_engine.qwen3.model.step import sampling_inputs
 
 Work = Callable[[], None]
 POSITION = 150
@@ -103,17 +104,18 @@ def works(runner: Runner, rows: int) -> dict[str, tuple[Work, ...]]:
     for static in (step, decode):
         static.integers[0].copy_(torch.arange(rows, device=model.device).clamp(max=count - 1))
     groups = model.config.talker.code_groups
-    chosen = torch.zeros(groups, rows, dtype=torch.int64, device=model.device)
-    first = torch.randn(rows, model.config.talker.vocab, device=model.device)
     rest = torch.randn(rows, model.config.predictor.vocab, device=model.device).to(model.dtype)
-    slots = step.integers[0]
+    slots, _, may_end = step.integers.unbind(0)
 
     @torch.no_grad()
     def sampling() -> None:
-        counters = kv_cache.counters.index_select(0, slots)
-        inputs = sampling_inputs(model.constants, counters, kv_cache.knobs[slots], full_sort=False)
-        for group in range(groups):
-            inputs.sample(group, rest if group else first, chosen[group], model.kernels)
+        found = FrameRows(model.constants, kv_cache, slots, may_end, full_sort=False)
+        sampler, tables = model.kernels.sampler(found), model.predictor.inputs
+        sampler.first(tables[0])
+        for group in range(1, groups - 1):
+            sampler.sample_input(group, rest, tables[group])
+        sampler.sample(groups - 1, rest)
+        sampler.finish()
 
     def back() -> None:
         # The sequences do not grow while they are measured.
@@ -173,3 +175,37 @@ def profile(runner: Runner, rows: int, lines: int = 25) -> None:
             sync(device)
         print(f"\n== {name}, {rows} rows, three runs")
         print(seen.key_averages().table(sort_by=sort, row_limit=lines, max_name_column_width=70))
+
+
+def narrow(config: ModelConfig) -> ModelConfig:
+    """A published model with all its layers and codebooks, but few columns."""
+
+    def thin(layers: LayersConfig, hidden: int) -> LayersConfig:
+        return replace(layers, hidden=hidden, ffn=24, head_dim=16)
+
+    talker, predictor, decoder = config.talker, config.predictor, config.codec.decoder
+    # What differs in width stays different: a projection stands between.
+    wide = 24 if talker.layers.hidden == predictor.layers.hidden else 32
+    return replace(
+        config,
+        talker=replace(
+            talker,
+            layers=thin(talker.layers, wide),
+            text_vocab=512,
+            text_hidden=32,
+            max_positions=512,
+        ),
+        predictor=replace(predictor, layers=thin(predictor.layers, 24)),
+        codec=replace(
+            config.codec,
+            decoder=replace(
+                decoder,
+                codebook_dim=16,
+                latent_dim=16,
+                hidden_size=16,
+                intermediate_size=16,
+                head_dim=8,
+                decoder_dim=32,
+            ),
+        ),
+    )
