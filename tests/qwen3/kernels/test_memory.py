@@ -147,3 +147,8 @@ def test_graphs_count_into_the_workspace(model: Qwen3Model) -> None:
     plain = workspace_bytes(model, 4, captures=False)
     assert workspace_bytes(model, 4, captures=True) > plain
     assert workspace_bytes(model, "auto", captures=False) > plain
+
+
+def test_weights_packed_by_onednn_count_their_elements() -> None:
+    packed = torch.zeros(8, 16).to_mkldnn()
+    assert tensor_bytes([packed], torch.device("cpu")) == 8 * 16 * 4

@@ -161,7 +161,10 @@ def tensor_bytes(roots: Iterable[object], device: torch.device) -> int:
             continue
         seen.add(id(each))
         if isinstance(each, Tensor):
-            if each.device == device:
+            if each.is_mkldnn and each.device == device:
+                # oneDNN's packed weights have no storage.
+                storages[-id(each)] = each.numel() * each.itemsize
+            elif each.device == device:
                 storage = each.untyped_storage()
                 storages[storage.data_ptr()] = storage.nbytes()
         elif isinstance(each, dict):
