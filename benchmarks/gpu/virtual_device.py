@@ -25,6 +25,7 @@ import heapq
 import random
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,6 +168,10 @@ class VirtualDevice:
         self._frames_end = max(self._frames_end, self.clock.now) + ms * MS
         self.busy_frames += ms * MS
         return self._frames_end
+
+    def running(self) -> AbstractContextManager[object]:
+        """See StepRunner."""
+        return nullcontext()
 
     def prefill(self, rows: Sequence[PrefillRow]) -> None:
         """See StepRunner."""

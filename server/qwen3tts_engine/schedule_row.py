@@ -48,6 +48,8 @@ class Row:
     """When, seconds."""
     own_chunk: int | None = None
     """Frames in the first chunk as the request wants it."""
+    frame_s: float = FRAME_S
+    """Audio that the listener gets of one frame."""
     assumed: bool = False
     """True if ``lead`` is the scheduler's own assumption of a listener."""
     state: RowState = RowState.WAITING
@@ -90,8 +92,8 @@ class Row:
     def look(self, now: float) -> None:
         lead = self.lead
         decoding = self.taken - self.arrived
-        self.reach_s = lead.seconds(now) + decoding * FRAME_S
-        self.ahead_s = self.reach_s + (self.stepped - self.taken) * FRAME_S
+        self.reach_s = lead.seconds(now) + decoding * self.frame_s
+        self.ahead_s = self.reach_s + (self.stepped - self.taken) * self.frame_s
         self.unheard = decoding == 0 and not lead.started
 
     @property
@@ -150,7 +152,7 @@ class Row:
 
     def falls_to(self, ahead_s: float, now: float) -> float | None:
         """Return when the lead falls to ``ahead_s``; None: not by time."""
-        lead_s = ahead_s - (self.stepped - self.arrived) * FRAME_S
+        lead_s = ahead_s - (self.stepped - self.arrived) * self.frame_s
         # Below zero: its undecoded frames must be decoded first.
         return self.lead.falls_to(lead_s, now) if lead_s >= 0 else None
 
@@ -186,7 +188,7 @@ class ChunkRamp:
         return self.sizes[max(0, bisect_right(self.sizes, frames) - 1)]
 
     def open(self, row: Row, initial: int | None) -> None:
-        row.first_chunk = initial or self.at_most(row.reach_s / 2 / FRAME_S)
+        row.first_chunk = initial or self.at_most(row.reach_s / 2 / row.frame_s)
         row.cap = row.first_chunk
         row.keep_s = min(self._margin_s, row.reach_s / 2)
 
@@ -202,14 +204,14 @@ class ChunkRamp:
     def _affordable(self, row: Row) -> int:
         if not row.paced:
             return self.steady
-        return self.at_most((row.low_s - self._margin_s) / FRAME_S)
+        return self.at_most((row.low_s - self._margin_s) / row.frame_s)
 
     def due(self, row: Row, latency_s: float) -> bool:
         return row.reach_s - latency_s <= row.keep_s + EPSILON_S
 
     def due_at(self, row: Row, latency_s: float, now: float) -> float | None:
         """Return when that will be; None: not by time alone."""
-        lead_s = row.keep_s + latency_s - (row.taken - row.arrived) * FRAME_S
+        lead_s = row.keep_s + latency_s - (row.taken - row.arrived) * row.frame_s
         # Below zero: what is being decoded is enough until it arrives.
         return row.lead.falls_to(lead_s, now) if lead_s >= 0 else None
 

@@ -59,8 +59,9 @@ class SchedulerSettings:
     """Most prefills in a plan: rows that speak get their frame in between."""
     max_rows: int | None = None
     """Most rows in a step; None: all."""
-    max_decode_frames: int = 128
-    """Most frames decoded in a plan: what a new call's first frame may have to wait for."""
+    max_decode_frames: int | None = None
+    """Most frames decoded in a plan: what a new call's first frame may have to wait for. None:
+    128, or the frames that one step of all slots makes, if that is more."""
     ring: int = CODE_RING
     """Frames of codes that a slot holds."""
     unreported: int = 2
@@ -69,8 +70,9 @@ class SchedulerSettings:
 
     def __post_init__(self) -> None:
         for name in ("slots", "max_prefills", "max_decode_frames"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"{name}={number} must be 1 or more")
         for name in ("max_waiting", "lead_ms", "rest_ms", "hurry_ms", "margin_ms"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be 0 or more")
@@ -101,13 +103,18 @@ class Plan:
         return bool(self.prefills or self.decodes or self.steps)
 
 
+def decode_frames(slots: int) -> int:
+    """Return the most frames decoded in a plan by default: a step's frames can all be decoded."""
+    return max(128, slots)
+
+
 CLIMB = 0.25
 """Time between the steps of rows that do not hurry, in frames."""
 NAP_S = 0.002
 """No wake-up comes sooner. A listener whose sound is late on its way stands still, and would be
 found a moment before its time again and again."""
 
-__all__ = ["Job", "Plan", "Scheduler", "SchedulerSettings"]
+__all__ = ["Job", "Plan", "Scheduler", "SchedulerSettings", "decode_frames"]
 
 
 class Scheduler:
@@ -121,6 +128,7 @@ class Scheduler:
         self._hurry_s = self.settings.hurry_ms / 1000
         self._calm_until = 0.0
         """Next step of rows that do not hurry."""
+        self._decode_frames = self.settings.max_decode_frames or decode_frames(self.settings.slots)
         self._room = self.settings.ring - self.settings.unreported
         self._admissions = 0
         self._steps_told = 0
@@ -148,7 +156,13 @@ class Scheduler:
     # --- what happens ---
 
     def admit(
-        self, job: Job, lead: PlayoutLead | None, now: float, *, initial_chunk: int | None = None
+        self,
+        job: Job,
+        lead: PlayoutLead | None,
+        now: float,
+        *,
+        initial_chunk: int | None = None,
+        speed: float = 1.0,
     ) -> None:
         """Admit a job.
 
@@ -157,6 +171,7 @@ class Scheduler:
             lead: its context's; None: never paced.
             now: seconds.
             initial_chunk: frames in its first chunk, over the settings; at most half the ring.
+            speed: factor on the rate at which its frames are heard.
 
         Raises:
             ServerBusy: all slots and places in the queue are taken.
@@ -177,11 +192,12 @@ class Scheduler:
         if lead is not None:
             target_ms = settings.lead_ms if lead.target_ms is None else lead.target_ms
             # Less than two frames would not let one be made while another is heard.
-            target_s = max(2 * FRAME_S, target_ms / 1000)
+            target_s = max(2 * FRAME_S / speed, target_ms / 1000)
         self._waiting[job] = Row(
             job=job,
             order=self._admissions,
             lead=lead or PlayoutLead(),
+            frame_s=FRAME_S / speed,
             assumed=lead is None,
             target_s=target_s,
             low_s=max(target_s / 2, target_s - settings.rest_ms / 1000),
@@ -249,8 +265,9 @@ class Scheduler:
         row.arrived += frames
         self.times.decoded(now - planned)
         if row.assumed:
-            row.lead.made(frames * FRAME_SAMPLES)
-            row.lead.sent(frames * FRAME_SAMPLES, now)
+            heard = round(frames * row.frame_s / FRAME_S * FRAME_SAMPLES)
+            row.lead.made(heard)
+            row.lead.sent(heard, now)
 
     def remove(self, job: Job) -> None:
         self._waiting.pop(job, None)
@@ -374,7 +391,7 @@ class Scheduler:
         total = 0
         for index, (_, frames) in enumerate(decodes):
             total += frames
-            if total > self.settings.max_decode_frames and index > 0:
+            if total > self._decode_frames and index > 0:
                 return decodes[:index]
         return decodes
 

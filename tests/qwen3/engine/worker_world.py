@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -57,9 +58,13 @@ class FakePrompt:
 class FakeTicket:
     """Done when it is let; ``wait`` forces it, as waiting for a device does."""
 
-    def __init__(self, result: NDArray[Any], runner: FakeRunner) -> None:
+    def __init__(
+        self, result: NDArray[Any], runner: FakeRunner, sounds: Sequence[int] = ()
+    ) -> None:
         self._result = result
         self._runner = runner
+        self._sounds = sounds
+        """Seeds of the rows, of a decode."""
 
     @property
     def ready(self) -> bool:
@@ -67,6 +72,7 @@ class FakeTicket:
 
     def wait(self) -> NDArray[Any]:
         self._runner.check("wait", ())
+        self._runner.fails("sound", self._sounds)
         return self._result
 
 
@@ -95,6 +101,9 @@ class FakeRunner:
         self.quick = True
         self.fails: Callable[[str, Sequence[int]], None] = lambda _what, _seeds: None
         """Raises where something is to fail; is given the seeds of the rows."""
+
+    def running(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def check(self, what: str, slots: Sequence[int]) -> None:
         self.fails(what, [self.rows[slot].seed for slot in slots])
@@ -132,7 +141,7 @@ class FakeRunner:
             assert row.first_frame + row.frames <= self.made[row.slot], "not made yet"
             self.heard[row.slot] += row.frames
             sounds.append(sound_of(row.first_frame, row.frames))
-        return FakeTicket(np.stack(sounds), self)
+        return FakeTicket(np.stack(sounds), self, [self.rows[row.slot].seed for row in rows])
 
     def replay(self, slot: int, codec: Any | None, codes: NDArray[np.int64]) -> Samples:
         self.check("replay", [slot])

@@ -19,8 +19,9 @@ class FakeEvent:
         self.stream: str | None = None
         self.done = cuda.quick
 
-    def record(self) -> None:
-        self.stream = self._cuda.current
+    def record(self, stream: FakeStream | None = None) -> None:
+        # As torch's: without a stream, the current one of the current device.
+        self.stream = self._cuda.current if stream is None else stream.name
         self._cuda.log.append(f"record on {self.stream}")
         self._cuda.events.setdefault(self.stream, []).append(self)
 
@@ -34,8 +35,22 @@ class FakeEvent:
 
 
 class FakeStream:
-    def __init__(self, cuda: FakeCuda, name: str) -> None:
-        self._cuda, self.name = cuda, name
+    def __init__(
+        self, cuda: FakeCuda, name: str, device: torch.device | None = None, priority: int = 0
+    ) -> None:
+        self._cuda, self.name, self.device, self.priority = cuda, name, device, priority
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FakeStream) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def wait_stream(self, stream: FakeStream) -> None:
+        self._cuda.log.append(f"{self.name} joins {stream.name}")
+
+    def synchronize(self) -> None:
+        self._cuda.log.append(f"synchronize {self.name}")
 
     def wait_event(self, event: FakeEvent) -> None:
         self._cuda.log.append(f"{self.name} waits for {event.stream}")
@@ -48,7 +63,8 @@ class FakeGraph:
         self.stream: str | None = None
 
     def replay(self) -> None:
-        self._cuda.log.append("replay")
+        on = "" if self._cuda.current == "main" else f" on {self._cuda.current}"
+        self._cuda.log.append(f"replay{on}")
 
 
 class FakeCuda:
@@ -56,28 +72,42 @@ class FakeCuda:
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self.current = "main"
-        self.streams = 0
+        self.device = 0
+        """Current one."""
+        self.currents: dict[int, str] = {}
+        """Current stream of each device."""
+        self.made: list[FakeStream] = []
         self.quick = True
         """Whether launched work finishes immediately."""
         self.graphs: list[FakeGraph] = []
         self.pools = 0
         self.events: dict[str, list[FakeEvent]] = {}
 
-    def Stream(self, device: torch.device) -> FakeStream:  # noqa: N802
-        self.streams += 1
-        return FakeStream(self, f"side {self.streams}")
+    @property
+    def current(self) -> str:
+        return self.current_of(self.device)
+
+    def current_of(self, device: int) -> str:
+        return self.currents.get(device, f"main of {device}" if device else "main")
+
+    def Stream(self, device: torch.device, priority: int = 0) -> FakeStream:  # noqa: N802
+        stream = FakeStream(self, f"side {len(self.made) + 1}", device, priority)
+        self.made.append(stream)
+        return stream
 
     @contextmanager
     def stream(self, stream: FakeStream) -> Iterator[None]:
-        before, self.current = self.current, stream.name
+        assert stream.device is not None
+        device = stream.device.index or 0
+        before, self.device = self.device, device
+        inner, self.currents[device] = self.current_of(device), stream.name
         try:
             yield
         finally:
-            self.current = before
+            self.device, self.currents[device] = before, inner
 
     def current_stream(self, device: torch.device) -> FakeStream:
-        return FakeStream(self, self.current)
+        return FakeStream(self, self.current_of(device.index or 0), device)
 
     def Event(self) -> FakeEvent:  # noqa: N802
         return FakeEvent(self)

@@ -130,10 +130,22 @@ def test_work_runs_before_it_is_captured_and_each_stream_has_its_own_memory(cuda
     assert [graph.pool for graph in cuda.graphs] == ["pool 1", "pool 1", "pool 2", "pool 1"]
     streams = [graph.stream for graph in cuda.graphs]
     assert streams == ["side 1", "side 1", "side 2", "side 1"]
+    assert [(each.name, each.priority) for each in cuda.made] == [("side 1", -1), ("side 2", -2)]
     cuda.log.clear()
     first()
     second()
     assert cuda.log == ["replay", "replay"]
+
+
+def test_each_graph_is_replayed_once_at_its_capture(cuda: FakeCuda) -> None:
+    """The first replay uploads it: not while a caller waits."""
+    CudaGraphBackend(CPU, cuda).capture([lambda: None, lambda: None], "sound")
+    captured = cuda.log.index("captured into pool 1")
+    assert cuda.log[captured:] == [
+        *["captured into pool 1"] * 2,
+        *["replay on side 1"] * 2,
+        "synchronize",
+    ]
 
 
 def test_graphs_are_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +389,7 @@ def test_a_gpu_has_kernels_of_its_own(
     monkeypatch.setitem(sys.modules, KERNELS, SimpleNamespace(usable=usable))
     runner = Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     assert own_model.kernels is kernels
-    assert checked == [(own_model.device, own_model.dtype)]
+    assert checked == [(own_model,)]
     assert runner.notes == ["The kernel gated_linear cannot be used (OSError); it is slower."]
     Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     assert len(checked) == 1
@@ -422,7 +434,7 @@ def test_what_goes_up_or_down_is_pinned_and_what_another_stream_reads_is_kept(
         streams.record_use([tensor])
     with streams.on("frames"):
         streams.record_use([tensor])
-    assert used == ["side 1", "main"]
+    assert used == ["side 2", "side 1"]
 
 
 def test_a_cpu_works_synchronously(model: Qwen3Model) -> None:
@@ -454,8 +466,9 @@ def test_sound_follows_the_codes_and_goes_beside_the_frames(
     got, _ = speak(runner, embeds, 6)
     assert np.array_equal(got, codes)
     # Twice a step: the codes are there; they are on the host. Then a decode.
-    assert cuda.log[:12] == ["record on main"] * 12
-    assert cuda.log[12:15] == ["side 1 waits for main", "record on side 1", "record on side 1"]
+    log = [line for line in cuda.log if "joins" not in line]
+    assert log[:12] == ["record on side 1"] * 12
+    assert log[12:15] == ["side 2 waits for side 1", "record on side 2", "record on side 2"]
 
 
 def test_nothing_waits_before_a_ticket_is_asked(model: Qwen3Model, cuda: FakeCuda) -> None:
@@ -491,7 +504,7 @@ def test_codes_that_are_still_to_be_read_are_not_written_over(
         runner.step([pad])
     assert not any("waits" in line for line in cuda.log)
     runner.step([pad])
-    assert [line for line in cuda.log if "waits" in line] == ["main waits for side 1"]
+    assert [line for line in cuda.log if "waits" in line] == ["side 1 waits for side 2"]
 
 
 def test_a_voices_snapshot_is_held_until_it_was_read(model: Qwen3Model, cuda: FakeCuda) -> None:

@@ -26,12 +26,13 @@ from qwen3tts_engine.qwen3.engine.jobs import (
 from qwen3tts_engine.qwen3.engine.settings import DTypeName, Qwen3Settings
 from qwen3tts_engine.qwen3.engine.text_track import LAST_WORD, TextTrack
 from qwen3tts_engine.qwen3.faults import public_error, safe_traceback
-from qwen3tts_engine.qwen3.kernels.cuda import find_device
-from qwen3tts_engine.qwen3.kernels.runner import Progress, Runner
+from qwen3tts_engine.qwen3.kernels.cpu_threads import ThreadPlan, plan_threads, usable_cores
+from qwen3tts_engine.qwen3.kernels.cuda import BackgroundStream, find_device, streams_of
+from qwen3tts_engine.qwen3.kernels.runner import LaunchMode, Progress, Runner
 from qwen3tts_engine.qwen3.kernels.step_runner import PrefixStore, Snapshot
 from qwen3tts_engine.qwen3.model.checkpoint import find_checkpoint, open_weights
 from qwen3tts_engine.qwen3.model.codec_encoder import CodecEncoder
-from qwen3tts_engine.qwen3.model.codec_layers import CodecState
+from qwen3tts_engine.qwen3.model.codec_state import CodecState
 from qwen3tts_engine.qwen3.model.config import Samples
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import Prompt, Reference, build_prompt
@@ -69,6 +70,14 @@ def _caches(settings: Qwen3Settings, *, clones: bool) -> int:
     return settings.prefix_bytes + (settings.voices_bytes if clones else 0)
 
 
+def _set_threads(settings: Qwen3Settings) -> ThreadPlan:
+    # What torch has here is OMP_NUM_THREADS, or what the program set, or one for each core.
+    cores = min(usable_cores(), torch.get_num_threads())
+    plan = plan_threads(settings.threads, settings.codec_threads, cores)
+    torch.set_num_threads(plan.total)
+    return plan
+
+
 class LoadedModel:
     def __init__(self, settings: Qwen3Settings, progress: Progress) -> None:
         """Load and allocate; blocks, for minutes if something is fetched."""
@@ -86,6 +95,8 @@ class LoadedModel:
                 "float16 on a CPU is rounded differently beside other callers.",
                 remedy="Use dtype and codec_dtype float32 or bfloat16, or a GPU.",
             )
+        self.threads = None if on_gpu else _set_threads(settings)
+        """On a CPU."""
         progress("finding the checkpoint", 0, 1)
         folder = find_checkpoint(settings.model)
         progress("loading", 0, 1)
@@ -94,6 +105,8 @@ class LoadedModel:
             device=device,
             dtype=DTYPES[settings.dtype or ("bfloat16" if on_gpu else "float32")],
             codec_dtype=DTYPES[settings.codec_dtype or ("float16" if on_gpu else "float32")],
+            quantize=None if settings.quantize == "none" else settings.quantize,
+            quantize_cache=settings.quantize_cache,
         )
         assert self.model.tokenizer is not None
         self.tokenizer: Tokenizer = self.model.tokenizer
@@ -110,7 +123,10 @@ class LoadedModel:
             compile=settings.compile,
             # A bound that is seldom reached: not reserved where memory can be swapped.
             caches=_caches(settings, clones=self.store is not None) if on_gpu else 0,
+            launch=LaunchMode(streams=streams_of(device, self.threads)),
         )
+        self.runner.notes += self.model.notes
+        self._background = BackgroundStream(device)
 
     @property
     def name(self) -> str:
@@ -118,6 +134,7 @@ class LoadedModel:
         return f"Qwen3-TTS {size} {self.config.task.title().replace('_', '')}"
 
     def close(self) -> None:
+        self.runner.close()
         if self.store is not None:
             self.store.close()
 
@@ -174,8 +191,9 @@ class LoadedModel:
         """Return the samples of codes [T, quantizers]: [1920 T] float32 in ±1. Blocks."""
         with self._codec_lock:
             try:
-                parts, _ = self._decoded(torch.from_numpy(codes))
-                samples: Samples = torch.cat(parts).cpu().numpy()
+                with self._background.running():
+                    parts, _ = self._decoded(torch.from_numpy(codes))
+                    samples: Samples = torch.cat(parts).cpu().numpy()
             except Exception as error:
                 log.error("codes could not be decoded\n%s", safe_traceback(error))
                 raise public_error(error) from error
@@ -213,13 +231,9 @@ class LoadedModel:
         return voice if fits < self.runner.positions else replace(voice, reference=None, codec=None)
 
     def _state_behind(self, reference: Reference) -> Snapshot:
-        decoder = self.model.decoder
-        _, state = self._decoded(torch.tensor(reference.codes))
-        snapshot = state.snapshot(0)
-        if decoder.device.type == "cuda":
-            # Another thread's stream is going to read it.
-            torch.cuda.current_stream(decoder.device).synchronize()
-        return snapshot
+        with self._background.running():
+            _, state = self._decoded(torch.tensor(reference.codes))
+            return state.snapshot(0)
 
     def _decoded(self, codes: Tensor) -> tuple[list[Tensor], CodecState]:
         decoder = self.model.decoder
@@ -316,6 +330,7 @@ class LoadedModel:
             eos=config.text_ids.tts_eos,
             make_postprocessor=lambda: self._postprocessor(track, voice_id, request),
             initial_chunk=frames,
+            speed=request.speed,
             bound=(request.limits or GenerationLimits()).max_new_tokens
             or self.settings.max_new_tokens,
         )
@@ -342,7 +357,9 @@ class LoadedModel:
             asked.pause_s or settings.pause_s,
             asked.max_new_tokens or settings.max_new_tokens or self.config.generation.max_frames,
         )
-        return SpeechPostprocessor(track, guard, aligner, limits=limits, language=request.language)
+        return SpeechPostprocessor(
+            track, guard, aligner, limits=limits, language=request.language, speed=request.speed
+        )
 
     def _fits(self, prompt: int, tokens: int) -> None:
         positions = self.runner.positions

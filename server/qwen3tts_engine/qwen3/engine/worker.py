@@ -136,16 +136,20 @@ class Worker:
 
     def run(self) -> None:
         try:
-            while self._over is None:
-                wake = self.turn(self._clock())
-                with self._changed:
-                    if not self._woken and self._over is None:
-                        # Wait for an event, or until the next turn is due.
-                        self._changed.wait(None if wake is None else max(0.0, wake - self._clock()))
-                    self._woken = False
+            with self._runner.running():
+                self._run()
         finally:
             # In any case, fail everything that waits.
             self._wind_up()
+
+    def _run(self) -> None:
+        while self._over is None:
+            wake = self.turn(self._clock())
+            with self._changed:
+                if not self._woken and self._over is None:
+                    # Wait for an event, or until the next turn is due.
+                    self._changed.wait(None if wake is None else max(0.0, wake - self._clock()))
+                self._woken = False
 
     def _wind_up(self) -> None:
         with self._changed:

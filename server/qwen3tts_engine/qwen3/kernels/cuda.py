@@ -1,6 +1,7 @@
 """CUDA streams and graphs, with synchronous CPU equivalents.
 
-Stream ``frames`` makes codes, ``sound`` decodes them beside it. Captured work is a function without
+Stream ``frames`` makes codes, ``sound`` decodes them beside it and before it; voices have a third
+of low priority. Captured work is a function without
 arguments over static buffers; without graphs it runs over the same buffers.
 """
 
@@ -18,10 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from qwen3tts_engine.qwen3.kernels.cpu_streams import CpuThreadStreams
+from qwen3tts_engine.qwen3.kernels.cpu_threads import ThreadPlan
 from qwen3tts_engine.qwen3.kernels.step_runner import ReadyTicket, Ticket
 from qwen3tts_wire.errors import EngineUnavailable
 
 StreamName = Literal["frames", "sound"]
+Work = Callable[[], None]
 
 
 class StreamEvent(Protocol):
@@ -32,6 +36,18 @@ class Streams(Protocol):
     device: torch.device
 
     def on(self, stream: StreamName) -> AbstractContextManager[object]: ...
+
+    def run(self, work: Work) -> None:
+        """Launch work on the current stream."""
+        ...
+
+    def share(self, rows: int) -> None:
+        """Divide a CPU's threads between the streams, for a step of so many rows."""
+        ...
+
+    def await_first(self, ticket: Ticket) -> None:
+        """Wait for a generation's first sound where the next step would delay it."""
+        ...
 
     def record_event(self) -> StreamEvent: ...
 
@@ -47,8 +63,23 @@ class Streams(Protocol):
 
     def synchronize(self) -> None: ...
 
+    def close(self) -> None: ...
 
-class CpuStreams:
+
+class _DirectStreams:
+    """Streams on which the caller launches all work itself."""
+
+    def run(self, work: Work) -> None:
+        work()
+
+    def share(self, rows: int) -> None: ...
+
+    def await_first(self, ticket: Ticket) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class CpuStreams(_DirectStreams):
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
@@ -79,25 +110,37 @@ class _PassedEvent:
 _PASSED = _PassedEvent()
 
 
-class CudaStreams:
-    """GPU streams: frames on the thread's own, sound on a side stream."""
+PRIORITIES: dict[StreamName, int] = {"frames": -1, "sound": -2}
+"""Of streams and of the kernels of their graphs: lower goes first. Sound is short, and awaited by a
+listener; 0, the lowest, is left to voices and to other libraries."""
+
+
+class CudaStreams(_DirectStreams):
+    """Two GPU streams; within ``on`` their device is the thread's current one."""
 
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
         self.device = device
         self._cuda = cuda
-        self._sound = cuda.Stream(device)
+        self._streams = {
+            name: cuda.Stream(device, priority=priority) for name, priority in PRIORITIES.items()
+        }
 
     @contextmanager
     def on(self, stream: StreamName) -> Iterator[None]:
-        if stream == "frames":
+        """Launch on a stream; frames are in order with the caller's own stream."""
+        caller, entered = self._cuda.current_stream(self.device), self._streams[stream]
+        joins = stream == "frames" and caller != entered
+        if joins:
+            entered.wait_stream(caller)
+        with self._cuda.stream(entered):
             yield
-            return
-        with self._cuda.stream(self._sound):
-            yield
+        if joins:
+            caller.wait_stream(entered)
 
     def record_event(self) -> StreamEvent:
         event: StreamEvent = self._cuda.Event()
-        event.record()  # type: ignore[attr-defined]
+        # By default it is recorded on the current device, which may be another.
+        event.record(self._cuda.current_stream(self.device))  # type: ignore[attr-defined]
         return event
 
     def wait_event(self, event: StreamEvent) -> None:
@@ -124,6 +167,25 @@ class CudaStreams:
         self._cuda.synchronize(self.device)
 
 
+class BackgroundStream:
+    """Stream of the lowest priority for work of other threads, a voice's for example."""
+
+    def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
+        self._cuda = cuda
+        # One for all: each stream keeps freed memory for itself.
+        self._stream = cuda.Stream(device, priority=0) if device.type == "cuda" else None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Launch here, and wait until it is done: any stream may use the results."""
+        if self._stream is None:
+            yield
+            return
+        with self._cuda.stream(self._stream):
+            yield
+            self._stream.synchronize()
+
+
 class _PendingCopy:
     def __init__(self, host: Tensor, event: Any) -> None:
         self._host, self._event = host, event
@@ -139,13 +201,16 @@ class _PendingCopy:
         return result
 
 
-def streams_of(device: torch.device) -> Streams:
-    return CudaStreams(device) if device.type == "cuda" else CpuStreams(device)
+def streams_of(device: torch.device, threads: ThreadPlan | None = None) -> Streams:
+    if device.type == "cuda":
+        return CudaStreams(device)
+    if threads is not None and threads.splits:
+        return CpuThreadStreams(device, threads)
+    return CpuStreams(device)
 
 
 log = logging.getLogger(__name__)
 
-Work = Callable[[], None]
 BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Rows of a graph; a batch takes the smallest that fits."""
 WARM_RUNS = 2
@@ -184,7 +249,8 @@ class CudaGraphBackend:
     def capture(self, works: Sequence[Work], stream: StreamName) -> tuple[Work, ...]:
         cuda = self._cuda
         if stream not in self._places:
-            self._places[stream] = cuda.Stream(self._device), cuda.graph_pool_handle()
+            side = cuda.Stream(self._device, priority=PRIORITIES[stream])
+            self._places[stream] = side, cuda.graph_pool_handle()
         side, pool = self._places[stream]
         cuda.synchronize(self._device)
         with cuda.stream(side):
@@ -199,6 +265,11 @@ class CudaGraphBackend:
             with cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
                 work()
             graphs.append(graph)
+        # The first replay uploads a graph: not while a caller waits.
+        with cuda.stream(side):
+            for graph in graphs:
+                graph.replay()
+        cuda.synchronize(self._device)
         return tuple(graph.replay for graph in graphs)
 
 
@@ -258,6 +329,11 @@ def bucket_for(size: int, buckets: Sequence[int]) -> int:
 
 def buckets_up_to(most: int, buckets: Sequence[int] = BUCKETS) -> tuple[int, ...]:
     return (*(each for each in buckets if each < most), most)
+
+
+def pin_attention() -> None:
+    """Keep torch from cuDNN's attention, which plans some 350 ms for each new shape."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def find_device(name: str) -> torch.device:

@@ -10,7 +10,9 @@ import importlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +28,7 @@ from qwen3tts_engine.qwen3.kernels.cuda import (
     bucket_for,
     buckets_up_to,
     graph_backend,
+    pin_attention,
     streams_of,
 )
 from qwen3tts_engine.qwen3.kernels.memory import plan_memory
@@ -38,12 +41,13 @@ from qwen3tts_engine.qwen3.kernels.stages import (
     workspace_bytes,
 )
 from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, StepRow, Ticket
-from qwen3tts_engine.qwen3.model.codec_layers import CodecSnapshot
+from qwen3tts_engine.qwen3.model.codec_state import CodecSnapshot
 from qwen3tts_engine.qwen3.model.config import Samples
 from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, KvCache, KvSnapshot
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS
+from qwen3tts_engine.scheduler import decode_frames
 from qwen3tts_wire.errors import EngineUnavailable
 
 log = logging.getLogger(__name__)
@@ -60,8 +64,6 @@ RESTORED_KV = 512
 """Attended positions of a captured prefill behind a restored prefix."""
 CHUNKS = (1, 2, 4, 8)
 """Frames of a captured decode."""
-DECODE_FRAMES = 128
-"""Most frames of all rows in a captured decode."""
 SORTED_ROWS = (4, 16, 64)
 """Rows of captured steps with a full sort."""
 REPLAY_FRAMES = 25
@@ -112,8 +114,11 @@ class Runner:
         self._streams = launch.streams or streams_of(device)
         self._backend = launch.backend or graph_backend(device, graphs)
         self._static = device.type == "cuda" if launch.static is None else launch.static
-        if self._streams.device.type == "cuda" and model.kernels is TORCH_KERNELS:
-            self._use_triton()
+        if self._streams.device.type == "cuda":
+            pin_attention()
+            if model.kernels is TORCH_KERNELS:
+                with self._streams.on("frames"):
+                    self._use_triton()
         self.memory = plan_memory(
             model,
             slots=slots,
@@ -134,6 +139,8 @@ class Runner:
         self._rows = buckets_up_to(self.slots)
         self._sampled: StreamEvent = self._streams.record_event()
         """Event after the last step's codes."""
+        self._written = [0] * (self.slots + 1)
+        """Positions of each slot that rows have used since its last reset."""
         self._begin()
         # Either stream may be the first to use what was allocated.
         self._streams.synchronize()
@@ -156,7 +163,7 @@ class Runner:
             log.warning("no Triton", exc_info=error)
             self._note(f"Triton cannot be used ({type(error).__name__}); it is slower.")
             return
-        self.model.kernels, failed = triton.usable(self.model.device, self.model.dtype)
+        self.model.kernels, failed = triton.usable(self.model)
         for name, why in failed.items():
             self._note(f"The kernel {name} cannot be used ({why}); it is slower.")
 
@@ -169,7 +176,7 @@ class Runner:
     @property
     def reads_lengths(self) -> bool:
         """True if attention reads row lengths: one graph fits all."""
-        return self.model.kernels.decode_attention is not TORCH_KERNELS.decode_attention
+        return self.model.kernels.reads_lengths
 
     @property
     def captured(self) -> tuple[int, int]:
@@ -214,7 +221,7 @@ class Runner:
                     yield self._prefills, PrefillKey(rows, length, RESTORED_KV)
         for rows in reversed(self._rows):
             for frames in reversed(CHUNKS):
-                if rows * frames <= DECODE_FRAMES or frames == 1:
+                if rows * frames <= decode_frames(self.slots):
                     yield self._decodes, DecodeKey(rows, frames)
 
     def _prefill_rows(self) -> tuple[int, ...]:
@@ -225,9 +232,16 @@ class Runner:
 
     # --- rows ---
 
+    def running(self) -> AbstractContextManager[object]:
+        return self._streams.on("frames")
+
     def prefill(self, rows: Sequence[PrefillRow]) -> None:
+        with self.running():
+            self._prefill(rows)
+
+    def _prefill(self, rows: Sequence[PrefillRow]) -> None:
         for each in rows:
-            self.kv_cache.reset(each.slot, each.sampling, each.seed)
+            self._reset(each.slot, each.sampling, each.seed)
             if each.prefix is not None:
                 self.kv_cache.restore(each.slot, each.prefix)
             self._start_audio(each.slot, each.codec)
@@ -244,10 +258,18 @@ class Runner:
                     ]
                 )
 
+    def _reset(self, slot: int, sampling: Sampling, seed: int) -> None:
+        self.kv_cache.reset(slot, sampling, seed, written=self._written[slot])
+        self._written[slot] = 0
+
+    def _writes(self, slot: int, positions: int) -> None:
+        self._written[slot] = max(self._written[slot], min(positions, self.positions))
+
     def prefill_prefix(self, slot: int, embeds: Tensor) -> KvSnapshot:
-        self.kv_cache.reset(slot, Sampling(), 0)
-        self._prefill_batch([(slot, embeds, 0)])
-        return self.kv_cache.snapshot(slot, len(embeds))
+        with self.running():
+            self._reset(slot, Sampling(), 0)
+            self._prefill_batch([(slot, embeds, 0)])
+            return self.kv_cache.snapshot(slot, len(embeds))
 
     def _prefill_batch(self, rows: Sequence[tuple[int, Tensor, int]]) -> None:
         longest = max(len(embeds) for _, embeds, _ in rows)
@@ -267,13 +289,19 @@ class Runner:
             integers[0][at], integers[1][at], integers[2][at] = slot, len(embeds), start
             static.floats[at, : len(embeds)].copy_(embeds)
             self._length[slot] = start + len(embeds)
+            self._writes(slot, self._length[slot])
         self._streams.upload(integers, static.integers)
         for work in static.works:
             work()
 
     def step(self, rows: Sequence[StepRow]) -> Ticket:
+        with self.running():
+            return self._step(rows)
+
+    def _step(self, rows: Sequence[StepRow]) -> Ticket:
         self.model.talker.text.prepare(row.text_id for row in rows)
         slots = [row.slot for row in rows]
+        self._streams.share(len(rows))
         self._protect_codes(slots)
         full_sort = any(self._full_sort[slot] for slot in slots)
         kv_len = self._kv_len(max(self._length[slot] for slot in slots) + 1)
@@ -290,6 +318,8 @@ class Runner:
             ),
             static.integers,
         )
+        for slot in slots:
+            self._writes(slot, self._length[slot] + 1)
         make_codes, make_logits = static.works
         make_codes()
         self._sampled = self._streams.record_event()
@@ -334,15 +364,18 @@ class Runner:
                 static.integers,
             )
             for work in static.works:
-                work()
+                self._streams.run(work)
             mark = self._streams.record_event()
             ticket = self._streams.download(static.output[: len(rows)])
         for row in rows:
             self._reading[row.slot].append((row.first_frame, mark))
+        if any(row.first_frame == 0 for row in rows):
+            self._streams.await_first(ticket)
         return ticket
 
     def replay(self, slot: int, codec: Any | None, codes: NDArray[np.int64]) -> Samples:
         self._start_audio(slot, codec)
+        self._streams.synchronize()
         parts = []
         with self._streams.on("sound"):
             slots = torch.tensor([slot], device=self.model.device)
@@ -364,7 +397,10 @@ class Runner:
         # On the sound stream: a decode of the slot's last row may be under way there.
         with self._streams.on("sound"):
             if codec is None:
-                self.codec.reset(slot)
+                self._streams.run(partial(self.codec.reset, slot))
             else:
                 self._streams.record_use((codec.position, codec.past, codec.kv))
-                self.codec.restore(slot, codec)
+                self._streams.run(partial(self.codec.restore, slot, codec))
+
+    def close(self) -> None:
+        self._streams.close()

@@ -26,6 +26,7 @@ from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampler import SampledCodes
 from qwen3tts_engine.qwen3.model.step import advance_talker, prefill, sample_codes
+from qwen3tts_engine.scheduler import decode_frames
 from qwen3tts_wire.errors import EngineUnavailable
 
 SLOTS = 0
@@ -98,14 +99,13 @@ class WorkBuilder:
 
         def make_codes() -> None:
             sampled = functions.sample_codes(
-                model, kv_cache, slots, may_end.bool(), full_sort=key.full_sort
+                model, kv_cache, slots, may_end, full_sort=key.full_sort
             )
             output.copy_(sampled.codes)
             between[:] = [sampled]
 
         def make_logits() -> None:
             functions.advance_talker(model, kv_cache, slots, text, between[0], key.kv_len)
-            kv_cache.counters[kv_cache.scratch].zero_()
 
         return StaticWork(integers, output, (make_codes, make_logits))
 
@@ -154,7 +154,7 @@ COPIES = 4
 def workspace_bytes(model: Qwen3Model, slots: int | str, *, captures: bool) -> int:
     codec = model.config.codec.decoder
     rows = slots if isinstance(slots, int) else AUTO_SLOTS.get(model.device.type, 16)
-    frames = max(1, min(2 * rows, 128))
+    frames = max(1, min(2 * rows, decode_frames(rows)))
     channels = codec.decoder_dim >> len(codec.upsample_rates)
     sample = 7 * channels * model.decoder.dtype.itemsize * COPIES
     decode = frames * model.decoder.samples_per_frame * sample

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -49,12 +50,16 @@ class DecodeRow:
     """The same for all rows of one call."""
 
 
+class DecodeFault(Exception):
+    """A launched decode failed; its rows' sound is made again by ``StepRunner.replay``."""
+
+
 class Ticket(Protocol):
     @property
     def ready(self) -> bool: ...
 
     def wait(self) -> NDArray[Any]:
-        """Return codes [B, 16] int64, or samples [B, frames * 1920]."""
+        """Return codes [B, 16] int64, or samples [B, frames * 1920]; may raise DecodeFault."""
         ...
 
 
@@ -74,6 +79,10 @@ class StepRunner(Protocol):
 
     @property
     def positions(self) -> int: ...
+
+    def running(self) -> AbstractContextManager[object]:
+        """Device and stream of the calling thread's work, as long as the context lasts."""
+        ...
 
     def prefill(self, rows: Sequence[PrefillRow]) -> None: ...
 

@@ -97,6 +97,8 @@ class KvCache:
         """[positions]: 0, 1, ..."""
         self.zero = torch.zeros((), dtype=dtype, device=self.device)
         """A scalar 0, for masks."""
+        self.one = torch.ones(1, 2, dtype=torch.int64, device=self.device)
+        """One position, one frame."""
 
     @property
     def pos(self) -> Tensor:
@@ -125,15 +127,19 @@ class KvCache:
     def bytes(self) -> int:
         return (self.slots + 1) * self.bytes_per_slot(self.config, self.positions, self.dtype)
 
-    def reset(self, slot: int, sampling: Sampling, seed: int) -> None:
-        """Start a row; old keys are cleared, as masked values must be finite."""
+    def reset(
+        self, slot: int, sampling: Sampling, seed: int, *, written: int | None = None
+    ) -> None:
+        """Start a row; old keys are cleared, as masked values must be finite.
+
+        ``written``: positions that earlier rows may have used; None: unknown.
+        """
         groups = self.config.talker.code_groups
         rest = groups - 1
-        if self.device.type == "cpu":
-            # Memory that no row has written yet stays untouched.
-            self.kv[:, slot, : int(self.pos[slot]) + 1].zero_()
-        else:
-            self.kv[:, slot].zero_()
+        if written is None and self.device.type == "cpu":
+            written = int(self.pos[slot]) + 1
+        # Of some hundred MiB; on a CPU what no row has written stays uncommitted.
+        self.kv[:, slot, :written].zero_()
         for part in (self.hidden, self.logits, self.seen, self.codes):
             part[slot].zero_()
         top_k = [sampling.top_k, *[sampling.predictor_top_k] * rest]
@@ -178,10 +184,16 @@ def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
 def to_device(
     values: Sequence[float] | Sequence[Sequence[int]], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    numbers = torch.tensor(values, dtype=dtype)
-    if device.type == "cuda":
-        numbers = numbers.pin_memory()
-    return numbers.to(device, non_blocking=True)
+    return upload(torch.tensor(values, dtype=dtype), dtype, device)
+
+
+def upload(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Copy to a device without waiting for its stream, as a copy of pageable memory does."""
+    if tensor.dtype is not dtype:
+        tensor = tensor.to(dtype)
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def out_of_memory(what: str, size: int, device: torch.device) -> EngineUnavailable:
