@@ -54,6 +54,12 @@ class DTypeName(StrEnum):
     FLOAT16 = "float16"
 
 
+class QuantizeName(StrEnum):
+    NONE = "none"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
 def _known_engine(name: str | None) -> str | None:
     if name is not None and name not in ENGINE_NAMES:
         names = ", ".join(map(repr, ENGINE_NAMES))
@@ -222,6 +228,22 @@ class Qwen3Options:
             rich_help_panel=PANEL,
         ),
     ] = None
+    quantize: Annotated[
+        QuantizeName | None,
+        typer.Option(
+            metavar="TYPE",
+            help="Weights on a CPU in 8 or 4 bits: int8, int4 or none; default none.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    quantize_cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of quantized weights; default: in the user's cache folder.",
+            file_okay=False,
+            rich_help_panel=PANEL,
+        ),
+    ] = None
     slots: Annotated[
         int | None,
         typer.Option(
@@ -320,6 +342,22 @@ class Qwen3Options:
         typer.Option(
             metavar="BYTES",
             help=("Memory for cloned voices, default 1 GiB; the least recently used are evicted."),
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Threads on a CPU; default: the physical cores that the process may use.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    codec_threads: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Of these, threads for the codec alone; 0 = none. Default: by cores and calls.",
             rich_help_panel=PANEL,
         ),
     ] = None

@@ -9,6 +9,8 @@ from typing import Literal
 
 DTypeName = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[DTypeName, ...] = ("float32", "bfloat16", "float16")
+QuantizeName = Literal["none", "int8", "int4"]
+QUANTIZATIONS: tuple[QuantizeName, ...] = ("none", "int8", "int4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,11 @@ class Qwen3Settings:
     """Type of talker and code predictor; None: bfloat16 on a GPU, float32 on the CPU."""
     codec_dtype: DTypeName | None = None
     """Type of the codec; None: float16 on a GPU, float32 on the CPU."""
+    quantize: QuantizeName = "none"
+    """Bits of the talker's and the code predictor's weights on a CPU; ``int4``: the predictor keeps
+    8. Refused on a GPU."""
+    quantize_cache: Path | None = None
+    """Folder of quantized weights; None: ``mr_qwen3tts/quantized`` in the user's cache folder."""
     slots: int | None = None
     """Concurrent generations; None: 64 on a GPU, 16 on the CPU."""
     positions: int = 2048
@@ -58,6 +65,12 @@ class Qwen3Settings:
     """Memory for cached prompt prefixes."""
     whisper: str | None = None
     """Whisper model (folder or hub id) that transcribes reference audio."""
+    threads: int | None = None
+    """Threads on a CPU; None: the physical cores that the process may use, at most
+    ``OMP_NUM_THREADS``."""
+    codec_threads: int | None = None
+    """Of ``threads``, those of the codec, which then runs beside the language model; 0: in turn
+    with it on all; None: by cores and calls. Neither has an effect on a GPU."""
     graphs: bool | Literal["auto"] = "auto"
     """CUDA graphs; ``auto``: where there is a GPU."""
     warmup: bool = True
@@ -77,6 +90,10 @@ class Qwen3Settings:
             value = getattr(self, name)
             if value is not None and value not in DTYPES:
                 raise ValueError(f"{name}={value!r} must be one of {', '.join(DTYPES)}")
+        if self.quantize not in QUANTIZATIONS:
+            raise ValueError(
+                f"quantize={self.quantize!r} must be one of {', '.join(QUANTIZATIONS)}"
+            )
         if self.slots is not None and not 1 <= self.slots <= 1024:
             raise ValueError(f"slots={self.slots} must be from 1 to 1024")
         if not 64 <= self.positions <= 32_768:
@@ -94,6 +111,10 @@ class Qwen3Settings:
             raise ValueError(
                 f"pause_s={self.pause_s} must be from silence_s ({self.silence_s}) to 600"
             )
+        for name, least in (("threads", 1), ("codec_threads", 0)):
+            count = getattr(self, name)
+            if count is not None and (type(count) is not int or not least <= count <= 1024):
+                raise ValueError(f"{name}={count!r} must be a whole number from {least} to 1024")
         most = self.max_new_tokens
         if most is not None and (type(most) is not int or not 2 <= most <= 32_768):
             raise ValueError(f"max_new_tokens={most!r} must be a whole number from 2 to 32768")
