@@ -45,7 +45,8 @@ MODEL = "1.7b-custom_voice"
 MS = 1e-3
 SAMPLE_RATE = 24_000
 LOUD = 0.3
-CODE = 5
+CODES = 2000
+"""Different codes: a generation whose codes repeat would be ended."""
 POSITIONS = 2048
 PREFIX_BYTES = 1 << 20
 IDLE_S = 1e-3
@@ -155,6 +156,7 @@ class VirtualDevice:
         self.costs, self.clock, self.slots = costs, clock, slots
         self._silent = silent_frames
         self._rows = buckets_up_to(slots)
+        self._draw = np.random.default_rng(1)
         self._frames_end = 0.0
         self._codes_end = 0.0
         self._sound_end = 0.0
@@ -198,7 +200,7 @@ class VirtualDevice:
         self.clock.spend(costs.host_launch + costs.host_row * len(rows))
         self._codes_end = self._in_frames(at_rows(costs.draw, count))
         self._in_frames(at_rows(costs.talker, count))
-        codes = np.full((len(rows), 16), CODE, np.int64)
+        codes = self._draw.integers(CODES, size=(len(rows), 16))
         return VirtualTicket(codes, self._codes_end + costs.download * MS, self)
 
     def decode(self, rows: Sequence[DecodeRow]) -> VirtualTicket:
