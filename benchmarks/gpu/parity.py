@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from gpu.parts import narrow
@@ -69,8 +69,10 @@ def interpreted(*, narrow: bool, timeout: float = 900.0) -> Parity:
 def few_layers(config: ModelConfig) -> ModelConfig:
     """A model's widths and vocabularies of codes, with few layers and texts."""
     talker, predictor = config.talker, config.predictor
+    ids = {each.name: at for at, each in enumerate(fields(config.text_ids))}
     return replace(
         config,
+        text_ids=replace(config.text_ids, **ids),
         talker=replace(
             talker,
             layers=replace(talker.layers, layers=LAYERS),
@@ -90,35 +92,40 @@ def compare(config: ModelConfig) -> dict[str, float]:
     found = []
     for kernels in (model.kernels, TRITON):
         model.kernels = kernels
-        found.append(_speak(model))
+        found.append(speak(Runner(model, slots=3, positions=256, launch=LaunchMode(static=True))))
     plain, ours = found
-    return {name: _error(plain[name], ours[name]) for name in plain}
+    return {name: error_of(plain[name], ours[name]) for name in plain}
 
 
-def _speak(model: Qwen3Model) -> dict[str, Tensor]:
-    runner = Runner(model, slots=3, positions=256, launch=LaunchMode(static=True))
+def speak(runner: Runner, rows: int = 3, frames: int = FRAMES) -> dict[str, Tensor]:
+    """Codes, sound and state of rows of different prompts, every second one greedy; on the CPU."""
     draw = torch.Generator().manual_seed(3)
+    model, device = runner.model, runner.model.device
     hidden = model.config.talker.layers.hidden
-    samplings = (Sampling(), Sampling(temperature=0.0, predictor_temperature=0.0), Sampling())
-    rows = [
-        PrefillRow(at, torch.randn(5 + 70 * at, hidden, generator=draw) * 0.1, sampling, at)
-        for at, sampling in enumerate(samplings)
-    ]
-    runner.prefill(rows)
-    steps = [StepRow(at, 7, True) for at in range(len(rows))]
-    codes = [torch.from_numpy(runner.step(steps).wait()) for _ in range(FRAMES)]
-    sound = runner.decode([DecodeRow(at, 0, FRAMES) for at in range(len(rows))]).wait()
-    cache = runner.kv_cache
-    return {
-        "codes": torch.stack(codes),
-        "logits": cache.logits[: len(rows)],
-        "hidden": cache.hidden[: len(rows)],
-        "kv": cache.kv[:, : len(rows)],
-        "sound": torch.from_numpy(sound),
+    greedy = Sampling(temperature=0.0, predictor_temperature=0.0)
+    prompts = (torch.randn(5 + 9 * at % 80, hidden, generator=draw) * 0.1 for at in range(rows))
+    runner.prefill(
+        [
+            PrefillRow(at, embeds.to(device, model.dtype), greedy if at % 2 else Sampling(), at)
+            for at, embeds in enumerate(prompts)
+        ]
+    )
+    steps = [StepRow(at, 7, True) for at in range(rows)]
+    tickets = [runner.step(steps) for _ in range(frames)]
+    sound = [runner.decode([DecodeRow(at, 0, 1) for at in range(rows)])]
+    sound.append(runner.decode([DecodeRow(at, 1, frames - 1) for at in range(rows)]))
+    found = {
+        "codes": torch.stack([torch.from_numpy(ticket.wait()) for ticket in tickets]),
+        "sound": torch.cat([torch.from_numpy(ticket.wait()) for ticket in sound], dim=1),
     }
+    runner.reset()
+    cache = runner.kv_cache
+    state = {"logits": cache.logits[:rows], "hidden": cache.hidden[:rows], "kv": cache.kv[:, :rows]}
+    return found | {name: tensor.float().cpu() for name, tensor in state.items()}
 
 
-def _error(plain: Tensor, ours: Tensor) -> float:
+def error_of(plain: Tensor, ours: Tensor) -> float:
+    """Largest relative error, of integers the share that differs."""
     if not plain.is_floating_point():
         return float((plain != ours).float().mean())
     return float(((plain - ours).abs() / (1 + plain.abs())).max())
