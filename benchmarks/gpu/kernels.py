@@ -48,7 +48,9 @@ class Rule:
 
 
 RULES = (
-    Rule("_attend", 255, 99, products=True, copies=True),
+    Rule("_attend", 128, 64, products=True, copies=True),
+    Rule("_attend_first", 128, 1),
+    Rule("_linear", 128, 64),
     Rule("_swiglu", 64, 1),
     Rule("_sample", 255, 99),
 )

@@ -282,6 +282,8 @@ def compiling(architecture: int, cache: str | Path) -> Iterator[Callable[..., An
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
+    from qwen3tts_engine.qwen3.kernels import pdl
+
     run = JITFunction.run
 
     def compiled(kernel: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -289,7 +291,10 @@ def compiling(architecture: int, cache: str | Path) -> Iterator[Callable[..., An
 
     with knobs.cache.scope():
         knobs.cache.dir = str(cache)
-        with mock.patch.object(driver, "_active", Target(architecture)):
+        with (
+            mock.patch.object(driver, "_active", Target(architecture)),
+            mock.patch.object(pdl, "has_pdl", return_value=architecture >= 90),
+        ):
             yield compiled
 
 
