@@ -8,6 +8,10 @@ decoded whole from an empty past, which is what costs them least.
 - *ms a frame*: per new frame, the least over rounds; rounds of all methods alternate, so that a
   busy moment of the machine hits all. Windows are full, as they are after the first seconds.
 - *x ours*: that over ours with the same chunk.
+- *official*: the official package's decoder (where ``make oracle`` made its environment), of the
+  same size with weights of its own, in a process of its own, one piece of 24 frames: what it does, and
+  its best case. Its rounds alternate with ours. Here processor time counts, which other work on
+  the machine disturbs least; with two threads it is that of both, halved.
 - *max diff*, *SNR*: samples in chunks of 4 against the decode of all frames in one piece, where
   full scale is ±1: of ours the whole stream, of a window some chunks where it is full. LayerScale
   is set to several values, since distant frames matter more the larger it is.
@@ -16,9 +20,15 @@ decoded whole from an empty past, which is what costs them least.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import math
+import os
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from common import Bench
@@ -39,6 +49,27 @@ GAIN = 0.8
 """On all random matrices, for *max diff* and *SNR*, which depend on it: at 1.0 the layers amplify
 rounding (ours 5e-5, a window of 25 at 7 dB), at 0.58 what is distant hardly matters (4e-7, 38 dB).
 The ratios of cost do not depend on it."""
+PIECE = 24
+"""Frames of the official decoder's piece."""
+ROOT = Path(__file__).resolve().parent.parent
+OFFICIAL_PYTHON = ROOT / ".oracle" / "bin" / "python"
+OFFICIAL = """
+import json, sys, time
+import torch
+from qwen_tts.core.tokenizer_12hz import modeling_qwen3_tts_tokenizer_v2 as official
+asked = json.loads(sys.argv[1])
+torch.set_grad_enabled(False)
+config = official.Qwen3TTSTokenizerV2DecoderConfig(**asked["config"])
+decoder = official.Qwen3TTSTokenizerV2Decoder(config).eval()
+for line in sys.stdin:
+    threads, rows = map(int, line.split())
+    torch.set_num_threads(threads)
+    codes = torch.randint(0, config.codebook_size, (rows, config.num_quantizers, asked["piece"]))
+    began = time.process_time()
+    decoder(codes)
+    taken = (time.process_time() - began) / threads
+    print(json.dumps(1e3 * taken / rows / asked["piece"]), flush=True)
+"""
 Work = Callable[[], object]
 
 
@@ -107,6 +138,67 @@ def speed(
     }
 
 
+@contextmanager
+def official_decoder(config: CodecDecoderConfig) -> Iterator[Callable[[int, int], float]]:
+    """A running official decoder: threads and rows to milliseconds a frame."""
+    asked = {"config": dataclasses.asdict(config), "piece": PIECE}
+    stubs = str(ROOT / "tests" / "parity" / "stubs")
+    with subprocess.Popen(
+        [OFFICIAL_PYTHON, "-W", "ignore", "-c", OFFICIAL, json.dumps(asked)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": stubs},
+    ) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        given, found = running.stdin, running.stdout
+
+        def measure(threads: int, rows: int) -> float:
+            print(threads, rows, file=given, flush=True)
+            for line in found:
+                if line[:1].isdigit():
+                    return float(line)
+            raise SystemExit("the official decoder ended")
+
+        try:
+            yield measure
+        finally:
+            given.close()
+
+
+def beside_official(
+    decoders: dict[str, CodecDecoder], codes: Tensor, chunks: Sequence[int], rounds: int
+) -> list[list[str | float]]:
+    """Threads, rows, the official decoder's milliseconds a frame, and ours by chunk."""
+    table: list[list[str | float]] = []
+    threads_before = torch.get_num_threads()
+    with official_decoder(next(iter(decoders.values())).config) as measure:
+        measure(1, 1)
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            for rows in (1, 4):
+                works = [
+                    stateful_work(decoder, codes, chunk, rows)
+                    for decoder in decoders.values()
+                    for chunk in chunks
+                ]
+                best = [math.inf] * (1 + len(works))
+                for _ in range(rounds):
+                    best[0] = min(best[0], measure(threads, rows))
+                    for at, work in enumerate(works):
+                        for _ in range(2):
+                            began = time.process_time()
+                            work()
+                            taken = (time.process_time() - began) / threads / rows
+                            chunk = chunks[at % len(chunks)]
+                            best[1 + at] = min(best[1 + at], 1e3 * taken / chunk)
+                table.append([threads, rows, *best])
+    torch.set_num_threads(threads_before)
+    return table
+
+
 def batched(decoder: CodecDecoder, codes: Tensor, rounds: int) -> float:
     """Milliseconds a frame of a stream, with STREAMS of them in one run of one frame each."""
     (taken,) = least([stateful_work(decoder, codes, 1, STREAMS)], rounds)
@@ -162,6 +254,19 @@ def main() -> None:
         [name, chunk, taken, taken / times["stateful (ours)", chunk], 80 / taken]
         for (name, chunk), taken in times.items()
     ]
+    official: list[list[str | float]] = []
+    if OFFICIAL_PYTHON.exists():
+        chunks = (1, COMPARED) if bench.quick else (1, 2, COMPARED, 8)
+        sides = {"ours": decoder}
+        if not bench.quick:
+            sides["bfloat16"] = CodecDecoder.from_weights(config, weights, dtype=torch.bfloat16)
+        official = beside_official(sides, codes, chunks, 2 if bench.quick else 8)
+        named = [f"{side}, chunk {chunk}" for side in sides for chunk in chunks]
+        bench.table(
+            "ms a frame of a stream, processor time",
+            ["threads", "rows", f"official, {PIECE} frames", *named],
+            official,
+        )
     alone = times["stateful (ours)", 1]
     taken = batched(decoder, codes, rounds)
     rows.append([f"stateful, {STREAMS} streams together", 1, taken, taken / alone, 80 / taken])
@@ -179,7 +284,10 @@ def main() -> None:
     bench.note(f"Random matrices times {GAIN}: max diff and SNR depend on it, the cost does not.")
     bench.note(f"State of a stream: {state.bytes_per_slot / 2**20:.2f} MiB, float32.")
     ours = times["stateful (ours)", COMPARED]
+    if official:
+        bench.note("bfloat16 is as slow as float32 on CPUs without instructions for it.")
     bench.figure(
+        **({"official_ms": official[0][2], "ours_ms_1": official[0][3]} if official else {}),
         max_abs_diff=max(float(row[2]) for row in found if row[0] == "stateful (ours)"),
         ratio_window25=round(times["window of 25", COMPARED] / ours, 2),
         ratio_window72=round(times["window of 72", COMPARED] / ours, 2),
