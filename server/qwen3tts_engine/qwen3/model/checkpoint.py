@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint, JsonFields
+from qwen3tts_engine.qwen3.model.quantized import Packing
 from qwen3tts_wire.errors import EngineUnavailable
 
 
@@ -36,6 +37,7 @@ class Weights:
         prefix: str = "",
         used: set[str] | None = None,
         stored: Callable[[str], Tensor] | None = None,
+        packing: Packing | None = None,
     ) -> None:
         self.source = source
         """Origin of the tensors, for messages: usually a file."""
@@ -44,6 +46,8 @@ class Weights:
         self._prefix = prefix
         self._used = set[str]() if used is None else used
         self._stored = stored or load
+        self.packing = packing
+        """Quantizes the matrices of the decoder layers and heads; None: they stay."""
 
     def __contains__(self, name: str) -> bool:
         return self._prefix + name in self._shapes
@@ -79,6 +83,7 @@ class Weights:
             prefix=self._prefix + prefix,
             used=self._used,
             stored=self._stored,
+            packing=None if self.packing is None else self.packing.under(prefix),
         )
 
     def names(self) -> list[str]:
@@ -248,10 +253,8 @@ def open_weights(
 
     ``dtype`` None: as stored. Raises BadCheckpoint if missing, damaged, or out of the folder.
     """
-    index = file if file.suffix == ".json" else file.with_name(file.name + ".index.json")
-    files = _shards(index) if index.is_file() and not _is_model(file) else [file]
     tensors: dict[str, StoredTensor] = {}
-    for one in files:
+    for one in weight_files(file):
         tensors |= stored_tensors(one)
 
     def stored(name: str) -> Tensor:
@@ -268,6 +271,12 @@ def open_weights(
 
     shapes = {name: one.shape for name, one in tensors.items()}
     return Weights(str(file), shapes, load, stored=stored)
+
+
+def weight_files(file: Path) -> list[Path]:
+    """Return ``file``, or its index's shards."""
+    index = file if file.suffix == ".json" else file.with_name(file.name + ".index.json")
+    return _shards(index) if index.is_file() and not _is_model(file) else [file]
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -14,8 +14,10 @@ from qwen3tts_engine.qwen3.model.codec_encoder import CodecEncoder
 from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint
 from qwen3tts_engine.qwen3.model.config_reader import read_config
-from qwen3tts_engine.qwen3.model.kv_cache import out_of_memory, to_device
+from qwen3tts_engine.qwen3.model.kv_cache import out_of_memory, to_device, upload
 from qwen3tts_engine.qwen3.model.prompt import Prompt
+from qwen3tts_engine.qwen3.model.quantized import Quantization
+from qwen3tts_engine.qwen3.model.quantized_cache import quantizing
 from qwen3tts_engine.qwen3.model.sampling import SamplingConstants
 from qwen3tts_engine.qwen3.model.speaker_encoder import SpeakerEncoder
 from qwen3tts_engine.qwen3.model.talker import (
@@ -57,6 +59,8 @@ class Qwen3Model:
         self.kernels = kernels
         self.device, self.dtype = talker.table.device, talker.table.dtype
         self.constants = SamplingConstants.build(config, self.device)
+        self.notes: list[str] = []
+        """Degradations of a quantized load, for the operator."""
 
     @classmethod
     def load(
@@ -68,28 +72,39 @@ class Qwen3Model:
         codec_dtype: torch.dtype | None = None,
         tf32: bool = False,
         cache: Path | None = None,
+        quantize: Quantization | None = None,
+        quantize_cache: Path | None = None,
     ) -> Qwen3Model:
         """Load a checkpoint from a folder or hub.
 
         ``codec_dtype`` None: float32; ``tf32`` allows TF32 in the decoder; ``cache`` None: the
-        hub library's.
+        hub library's; ``quantize`` rounds the talker's and the code predictor's matrices, on a
+        CPU, and keeps them in ``quantize_cache`` (None: the user's cache folder).
 
         Raises:
-            EngineUnavailable: not found, not fetched, damaged (BadCheckpoint) or too large.
+            EngineUnavailable: not found, not fetched, damaged (BadCheckpoint) or too large, or a
+                GPU was to be quantized.
         """
+        if quantize is not None and torch.device(device).type != "cpu":
+            raise EngineUnavailable(
+                f"A model is quantized for a CPU, not for {device}.",
+                remedy="Leave quantize out, or use device cpu.",
+            )
         folder = find_checkpoint(str(name_or_path), cache=cache)
         config = read_config(folder)
         weights = open_weights(folder / "model.safetensors", device=device, dtype=dtype)
         codec = open_weights(folder / "speech_tokenizer" / "model.safetensors", device=device)
-        model = cls.from_weights(
-            config,
-            weights,
-            codec,
-            device=device,
-            dtype=dtype,
-            codec_dtype=codec_dtype,
-            tf32=tf32,
-        )
+        with quantizing(weights, quantize, folder, quantize_cache) as notes:
+            model = cls.from_weights(
+                config,
+                weights,
+                codec,
+                device=device,
+                dtype=dtype,
+                codec_dtype=codec_dtype,
+                tf32=tf32,
+            )
+        model.notes = notes
         model.tokenizer = Tokenizer(folder)
         return model
 
@@ -131,7 +146,8 @@ class Qwen3Model:
                     # On the CPU: exact everywhere, and no other thread's work between the frames.
                     speaker_encoder = SpeakerEncoder.from_weights(config.speaker, weights)
                     codec_encoder = CodecEncoder.from_weights(config.codec, codec_weights)
-                _nothing_left(weights)
+                if weights.packing is None or not weights.packing.store.is_whole:
+                    _nothing_left(weights)
                 decoder = decoding.result()
         except torch.OutOfMemoryError as error:
             size = count_parameters(config) * dtype.itemsize
@@ -187,7 +203,7 @@ class Qwen3Model:
                     "This prompt needs a speaker vector of a cloned voice.",
                     remedy=f"Give one of length {hidden}, made with this checkpoint.",
                 )
-            embeds[at].add_(x_vector.to(self.device, self.dtype))
+            embeds[at].add_(upload(x_vector, self.dtype, self.device))
         return embeds
 
 
