@@ -29,8 +29,8 @@ MOST_SPLITS = 16
 """Most programs that share the positions of one row and key head."""
 STATISTICS = 16
 """Floats behind a program's sums: largest score, sum of weights, padding."""
-ROW_HEADS = 16 * 1024
-"""Rows times key heads that may be split."""
+ROW_HEADS = 1024
+"""Rows times key heads that may be split; fewer than half a GPU's multiprocessors are."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
@@ -111,7 +111,9 @@ def _attend(  # type: ignore[no-untyped-def]
     end = pos
     if SPLITS > 1:
         split = tl.program_id(2)
+        # Combining parts takes as long as two blocks.
         span = tl.maximum(tl.cdiv(tl.cdiv(pos, SPLITS), PLACES), 1) * PLACES
+        span = tl.where(pos <= 2 * PLACES, 2 * PLACES, span)
         parts = tl.maximum(tl.cdiv(pos, span), 1)
         begin = split * span
         end = tl.minimum(begin + span, pos)

@@ -12,6 +12,7 @@ Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchroni
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TypedDict
 
 import torch
@@ -21,6 +22,8 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 CAPABILITY = (9, 0)
 """First compute capability with ``griddepcontrol``."""
+DRIVER = 12030
+"""First CUDA version of a driver with programmatic edges in graphs."""
 
 
 class LaunchOptions(TypedDict, total=False):
@@ -51,7 +54,11 @@ def prefetch(pointers):  # type: ignore[no-untyped-def]
 
 @functools.cache
 def has_pdl(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= CAPABILITY
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < CAPABILITY:
+        return False
+    # Not of a torch for CPUs.
+    driver: Callable[[], int] | None = getattr(torch._C, "_cuda_getDriverVersion", None)
+    return driver is not None and driver() >= DRIVER
 
 
 def launch_options(device: torch.device) -> LaunchOptions:
