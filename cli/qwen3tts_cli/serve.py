@@ -297,6 +297,14 @@ class Qwen3Options:
             rich_help_panel=PANEL,
         ),
     ] = None
+    repetition_guard: Annotated[
+        bool | None,
+        typer.Option(
+            help="End a generation whose codes repeat and say the rest with another seed;"
+            " default: on.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
     silence_s: Annotated[
         float | None,
         typer.Option(

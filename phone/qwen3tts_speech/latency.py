@@ -123,8 +123,8 @@ class UtteranceRecord:
     end_reason: str = ""
     """``text_end``, ``interrupted``, ``no_text``, ``failed``; empty = in progress."""
     generation_end: str = ""
-    """``reason`` of ``context.done``: ``text_end``, ``dry``, ``regenerated``, ``silence``,
-    ``frame_cap``; empty = unknown."""
+    """``reason`` of ``context.done``: ``text_end``, ``dry``, ``silence``, ``frame_cap``,
+    ``repeated``, ``regenerated`` and its kinds; empty = unknown."""
     text: str | None = None
     """Text said; written only on request."""
     version: int = VERSION

@@ -17,10 +17,20 @@ Mode = Literal["clause", "live"]
 """Text intake of a generation: all first, or while it speaks."""
 Layout = Literal["full", "streaming"]
 """Reading of complete text: before speech, or one token with each frame."""
-EndReason = Literal["text_end", "frame_cap", "silence", "dry", "regenerated"]
+EndReason = Literal[
+    "text_end",
+    "frame_cap",
+    "silence",
+    "dry",
+    "repeated",
+    "regenerated",
+    "regenerated_cap",
+    "regenerated_repeated",
+]
 """Why a generation ended: its text was spoken; it ran past the length that its text can have; it
-went on in silence after its text; no text came for too long (later text begins another); it ended
-with words left, and another generation spoke them."""
+went on in silence after its text; no text came for too long (later text begins another); it said
+the same over and over; it ended with words left (in silence, at its length, in a repetition), and
+another generation spoke them."""
 Alignment = Literal["exact", "estimated", "none"]
 """Source of an engine's word times: the synthesis says so; found in the sound,
 each word with its stated precision; not at all."""

@@ -1,15 +1,17 @@
-"""Guards of a model's sound: a cap on its length, silence at both ends. Pure.
+"""Guards of a model's sound: a cap on its length, silence at both ends, repetition. Pure.
 
 A language model of speech misses its end in about one utterance in 300 of the published
-checkpoints, or begins with nothing. Guards take sound in chunks of any size: numpy arrays at
-SAMPLE_RATE, float32 in +-1 or int16. The engine speaks what is left of a text after a guard ends a
-generation.
+checkpoints, begins with nothing, or says a word over and over. Guards take sound in chunks of any
+size: numpy arrays at SAMPLE_RATE, float32 in +-1 or int16. The engine speaks what is left of a text
+after a guard ends a generation.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -179,6 +181,63 @@ class SilenceCut:
         limit_s = self.after_s if self._heard else max(self.onset_s, self.after_s)
         self.cut = self._silent * BLOCK >= round(limit_s * SAMPLE_RATE)
         return self.cut
+
+
+GRAM = 4
+"""Frames of an n-gram of codes: 0.32 s, about a syllable and a half."""
+_REPEATED = re.compile(r"(\w{1,12}?)\1{2,}")
+_NO_LETTER = re.compile(r"[\W_]+")
+
+
+def repeats_in(text: str) -> int:
+    """Return how often a text says the same in a row: 1, or 3 and more ("ha ha ha")."""
+    letters = _NO_LETTER.sub("", text.casefold())
+    runs = (len(run[0]) // len(run[1]) for run in _REPEATED.finditer(letters))
+    return max(runs, default=1)
+
+
+@dataclass(slots=True)
+class RepetitionGuard:
+    """Finds codes that repeat: the model says a word or holds a sound over and over.
+
+    An n-gram of first-codebook codes that occurs so often within a few seconds, without overlap, is
+    no speech; what the text itself repeats is added. A sound of a single code is held longer than
+    any breath.
+    """
+
+    window: int = 100
+    """Frames within which occurrences count: 8 s."""
+    times: int = 6
+    held: int = 75
+    """Frames of one code: 6 s, more than a pause within a text."""
+    _codes: deque[int] = field(default_factory=lambda: deque(maxlen=GRAM))
+    _frame: int = 0
+    _same: int = 0
+    """Frames since the code changed."""
+    _starts: dict[tuple[int, ...], deque[int]] = field(default_factory=dict)
+    """First frames of each n-gram's occurrences."""
+
+    def push(self, code: int, text: str) -> int | None:
+        """Take a frame's first code; return the frame at which the repetition begins, or None."""
+        self._same = self._same + 1 if self._codes and self._codes[-1] == code else 1
+        self._codes.append(code)
+        start = self._frame - GRAM + 1
+        self._frame += 1
+        if self._same >= GRAM:
+            # Silence and held sounds are many n-grams of one code; each run counts once.
+            return self._frame - self._same + GRAM if self._same >= self.held else None
+        if start < 0:
+            return None
+        gram = tuple(self._codes)
+        starts = self._starts.setdefault(gram, deque())
+        if starts and start < starts[-1] + GRAM:
+            return None
+        starts.append(start)
+        while starts[0] <= start - self.window:
+            starts.popleft()
+        if len(starts) < self.times or len(starts) < self.times + repeats_in(text) - 1:
+            return None
+        return starts[1]
 
 
 class SoundGuard:

@@ -25,7 +25,10 @@ SHORTEST_GAP_S = 0.02
 """Shorter waits are covered by a packet of 20 ms."""
 ENGINE_MARKS = ("slot", "prefill", "first_codes", "starter")
 """Marks of engines; ``slot`` defaults to the request."""
-_BY_WEIGHT: tuple[EndReason, ...] = ("text_end", "dry", "silence", "frame_cap", "regenerated")
+_BY_WEIGHT: tuple[EndReason, ...] = (
+    *("text_end", "dry", "silence", "frame_cap", "repeated"),
+    *("regenerated", "regenerated_cap", "regenerated_repeated"),
+)
 """End reasons, least disturbing first; a context reports the worst."""
 
 

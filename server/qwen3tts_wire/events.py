@@ -56,7 +56,8 @@ class Done:
     chars: int
     clauses: int
     reason: str
-    """``text_end``, ``dry``, ``regenerated``, ``silence`` or ``frame_cap``."""
+    """``text_end``, ``dry``, ``silence``, ``frame_cap``, ``repeated``, ``regenerated``,
+    ``regenerated_cap`` or ``regenerated_repeated``."""
     marks: Mapping[str, float]
     """Server-monotonic milliseconds."""
 

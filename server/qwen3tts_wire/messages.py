@@ -344,8 +344,8 @@ class ContextDone:
     clauses: Samples
     """Pieces in which the engine was given the text."""
     reason: Annotated[str, Text(1, 64)] = "text_end"
-    """Why it ended: ``text_end``, ``dry``, ``regenerated``, ``silence`` or
-    ``frame_cap``."""
+    """Why it ended: ``text_end``, ``dry``, ``silence``, ``frame_cap``, ``repeated``,
+    ``regenerated``, ``regenerated_cap`` or ``regenerated_repeated``."""
     marks: Marks = field(default_factory=dict)
     """When things happened; see Marks."""
 

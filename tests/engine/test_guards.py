@@ -14,9 +14,11 @@ from qwen3tts_engine.guards import (
     SAMPLE_RATE,
     FrameCap,
     LeadingTrim,
+    RepetitionGuard,
     SilenceCut,
     SoundGuard,
     check_finite,
+    repeats_in,
 )
 from qwen3tts_wire.errors import EngineFailed
 
@@ -241,3 +243,85 @@ def test_the_guards_in_a_row_say_where_what_goes_out_was() -> None:
     # Silence counts from frame 5, at 0.4 s.
     assert guard.given + guard.dropped == round(1.6 * SAMPLE_RATE)
     assert len(out) + len(rest) == guard.given
+
+
+# --- repetition ---
+
+
+def found_at(codes: Iterable[int], text: str = "Good morning.") -> tuple[int, int] | None:
+    """The frame at which a repetition is found, and the one from which it repeats."""
+    guard = RepetitionGuard()
+    for frame, code in enumerate(codes):
+        if (begin := guard.push(code, text)) is not None:
+            return frame, begin
+    return None
+
+
+SPEECH = [(frame * 7919) % 2048 for frame in range(600)]
+
+
+def test_codes_that_do_not_repeat_are_speech() -> None:
+    assert found_at(SPEECH) is None
+
+
+@pytest.mark.parametrize("period", range(4, 17))
+def test_a_word_that_is_said_over_and_over_is_found_in_its_sixth_repeat(period: int) -> None:
+    codes = [*SPEECH[:100], *(3000 + frame % period for frame in range(200))]
+    found = found_at(codes)
+    assert found is not None
+    frame, begin = found
+    assert begin == 100 + period
+    assert frame < 100 + 6 * period
+
+
+@pytest.mark.parametrize("period", [2, 3])
+def test_a_stutter_of_few_codes_is_found(period: int) -> None:
+    found = found_at([*SPEECH[:100], *(3000 + frame % period for frame in range(200))])
+    assert found is not None
+    assert 100 < found[1] <= found[0] < 100 + 40
+
+
+def test_a_repetition_with_other_sounds_between_is_found() -> None:
+    codes = [
+        code for n in range(20) for code in (3000, 3001, 3002, 3003, *SPEECH[6 * n : 6 * n + 6])
+    ]
+    assert found_at(codes) is not None
+
+
+def test_what_is_said_again_after_a_while_is_no_repetition() -> None:
+    codes = [
+        code for n in range(8) for code in (3000, 3001, 3002, 3003, *SPEECH[40 * n : 40 * n + 40])
+    ]
+    assert found_at(codes) is None
+
+
+def test_a_pause_is_no_repetition_and_a_sound_without_end_is_one() -> None:
+    assert found_at([*SPEECH[:50], *[7] * 60, *SPEECH[50:90], *[7] * 60]) is None
+    found = found_at([*SPEECH[:50], *[7] * 100])
+    assert found is not None
+    assert found[0] == 50 + 74
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        ("Good morning.", 1),
+        ("", 1),
+        ("ha ha ha ha", 4),
+        ("Hahahahaha!", 5),
+        ("No, no, no. No!", 4),
+        ("One one 1 1 1 1 1 1", 6),
+        ("哈哈哈哈哈", 5),
+    ],
+)
+def test_what_the_text_repeats_is_counted(text: str, times: int) -> None:
+    assert repeats_in(text) == times
+
+
+def test_a_text_that_repeats_itself_may_be_said() -> None:
+    laugh = [3000 + frame % 5 for frame in range(5 * 9)]
+    assert (
+        found_at([*SPEECH[:20], *laugh, *SPEECH[20:90]], "Ha ha ha ha ha ha ha ha ha, good.")
+        is None
+    )
+    assert found_at([*SPEECH[:20], *laugh, *SPEECH[20:90]], "Ha, good.") is not None

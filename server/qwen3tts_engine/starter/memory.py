@@ -20,7 +20,10 @@ ENTRY_BYTES = 1024
 """Bytes counted for an entry's key, text and places in tables."""
 FADE = SAMPLE_RATE // 200
 """The last 5 ms, faded out where a sound breaks off: what follows it was made apart."""
-BROKEN: tuple[EndReason, ...] = ("frame_cap", "dry", "regenerated")
+BROKEN: tuple[EndReason, ...] = (
+    *("frame_cap", "dry", "repeated"),
+    *("regenerated", "regenerated_cap", "regenerated_repeated"),
+)
 """Ends after which a sound is not worth keeping."""
 SILENT = 328
 """A step to silence that cannot be heard: 1 % of full scale (-40 dBFS)."""

@@ -111,6 +111,11 @@ class UpstreamEngine:
 
     @property
     def options(self) -> frozenset[str]:
+        # A speed that the server does not have is made of its sound.
+        return self._sent_options | {"speed"}
+
+    @property
+    def _sent_options(self) -> frozenset[str]:
         if self.settings.options is not None:
             return frozenset(self.settings.options)
         return UpstreamServer.usual_options(self.settings)
@@ -204,7 +209,7 @@ class UpstreamEngine:
             await ahead.aclose()
 
     def _order(self, request: SynthesisRequest, offer: VoiceOffer) -> SynthesisOrder:
-        options = self.options
+        options = self._sent_options
         voice = offer.voice(request.voice)
         order = SynthesisOrder(
             request.text,

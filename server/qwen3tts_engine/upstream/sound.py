@@ -10,12 +10,14 @@ from collections.abc import AsyncGenerator, Hashable, Iterator
 from contextlib import aclosing
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qwen3tts_engine.alignment import AlignedWord
 from qwen3tts_engine.base import SAMPLE_RATE, EndReason, PcmChunk, SynthesisRequest
-from qwen3tts_engine.guards import LeadingTrim, SilenceCut
+from qwen3tts_engine.guards import INT16, LeadingTrim, SilenceCut
 from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.speech_rhythm import SpeechRates
+from qwen3tts_engine.speed import SpeechScale
 from qwen3tts_engine.upstream.http import garbage
 from qwen3tts_text.characters import Voiced, voiced
 from qwen3tts_wire.errors import EngineFailed
@@ -209,6 +211,7 @@ class UpstreamAudio:
         request: to be spoken.
         voice: key of its rate in ``rates``.
         trim: whether silence before the first sound is dropped.
+        speed: of the sound that comes; the rest of the request's is made here.
     """
 
     def __init__(
@@ -221,6 +224,8 @@ class UpstreamAudio:
         speed: float = 1.0,
     ) -> None:
         self._request = request
+        self._rest_speed = request.speed / speed
+        self._scale = SpeechScale(self._rest_speed)
         self._intake = PcmIntake()
         self._trim: LeadingTrim | None = None
         if trim:
@@ -253,15 +258,16 @@ class UpstreamAudio:
                 f"The upstream server made {what} of the text.",
                 remedy="Say it again; if it happens again, check that server and its checkpoint.",
             )
-        words = self._words(self._aligner.end())
-        yield PcmChunk(bytes(2 * self._missing_pause()), words, end=self.ended or "text_end")
+        rest, words = self._scale.end(self._words(self._aligner.end()))
+        pcm = _to_pcm(rest) + bytes(2 * self._missing_pause())
+        yield PcmChunk(pcm, words, end=self.ended or "text_end")
 
     def _missing_pause(self) -> int:
         if self._request.final or self.ended is not None:
             return 0
         last = self._request.text.rstrip().rstrip(CLOSERS)[-1:]
         wanted = SENTENCE_PAUSE_S if last and last in SENTENCE_ENDS else CLAUSE_PAUSE_S
-        return max(0, round(wanted * SAMPLE_RATE) - self._quiet)
+        return max(0, round(wanted * SAMPLE_RATE - self._quiet / self._rest_speed))
 
     def _samples(self, pcm: bytes) -> Iterator[PcmChunk]:
         for first in range(0, len(pcm), 2 * CHUNK):
@@ -284,7 +290,12 @@ class UpstreamAudio:
                 self._quiet = (
                     len(kept) - 1 - int(loud[-1]) if len(loud) else self._quiet + len(kept)
                 )
-                yield PcmChunk(kept.astype("<i2").tobytes(), words)
+                if self._scale.scales:
+                    scaled, words = self._scale.push(kept.astype(np.float32) / INT16, words)
+                    if len(scaled) or words:
+                        yield PcmChunk(_to_pcm(scaled), words)
+                else:
+                    yield PcmChunk(kept.astype("<i2").tobytes(), words)
 
     def _words(self, found: list[AlignedWord]) -> tuple[Word, ...]:
         request = self._request
@@ -299,3 +310,8 @@ class UpstreamAudio:
             )
             for each in found
         )
+
+
+def _to_pcm(samples: NDArray[np.float32]) -> bytes:
+    pcm: bytes = np.rint(samples * INT16).clip(-INT16, INT16 - 1).astype("<i2").tobytes()
+    return pcm

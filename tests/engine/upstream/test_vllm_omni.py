@@ -11,7 +11,7 @@ from qwen3tts_wire.errors import (
     UnknownVoice,
 )
 from tests.engine.upstream.peers import OmniPeer, Script, Talk, sound_of, upstream
-from tests.engine.upstream.speaking import TEXT, heard, is_said
+from tests.engine.upstream.speaking import TEXT, chunks_of, heard, is_said
 from tests.engine.upstream.test_vllm_omni_faults import refusing
 from tests.engine.waiting import until
 
@@ -192,10 +192,29 @@ async def test_the_voices_may_be_set() -> None:
 
 async def test_what_it_cannot_do_is_said() -> None:
     async with upstream(OmniPeer()) as engine:
-        assert engine.options == {"instructions", "seed", "initial_codec_chunk_frames"}
+        assert engine.options == {"instructions", "seed", "initial_codec_chunk_frames", "speed"}
         assert engine.alignment == "estimated"
         assert engine.modes(None) == ("clause",)
-        assert is_said(await heard(engine, speed=2.0))
+
+
+async def test_a_speed_that_it_does_not_have_is_made_of_its_sound() -> None:
+    async with upstream(OmniPeer()) as engine:
+        usual = await chunks_of(engine)
+    for speed in (0.5, 2.0):
+        # The rate of an engine's voice is learned.
+        async with upstream(OmniPeer()) as engine:
+            chunks = await chunks_of(engine, speed=speed)
+            length = sum(chunk.samples for chunk in chunks)
+            assert length == pytest.approx(sum(c.samples for c in usual) / speed, abs=800)
+            given = 0
+            for chunk in chunks:
+                given += chunk.samples
+                assert all(word.end <= given for word in chunk.words)
+            words = [word for chunk in chunks for word in chunk.words]
+            before = [word for chunk in usual for word in chunk.words]
+            assert [word.text for word in words] == [word.text for word in before]
+            for word, old in zip(words, before, strict=True):
+                assert word.start == pytest.approx(old.start / speed, abs=800)
 
 
 async def test_silence_at_the_start_is_left_out() -> None:

@@ -20,6 +20,13 @@ from tests.qwen3.engine.engine_world import made
 FRAME = 1920
 Script = Callable[[int, str], Sound]
 """The sound of generation n, given its text; the model ends behind it."""
+FirstCode = Callable[[int, int], int]
+"""The first code of a generation's frame: of no meaning but that it repeats or does not."""
+
+
+def varied(_generation: int, frame: int) -> int:
+    """Codes of which none is said over and over."""
+    return 1 + frame % 29
 
 
 def requests_of(monkeypatch: pytest.MonkeyPatch) -> list[SynthesisRequest]:
@@ -38,8 +45,11 @@ def requests_of(monkeypatch: pytest.MonkeyPatch) -> list[SynthesisRequest]:
 class ScriptedEngine:
     """``engine`` is a started one; ``texts`` are those of its generations, in order."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, script: Script, first_code: FirstCode = varied
+    ) -> None:
         self.requests = requests_of(monkeypatch)
+        numbers: dict[int, int] = {}
         sounds: dict[int, Sound] = {}
         made_frames: dict[int, int] = {}
         world = self
@@ -49,6 +59,7 @@ class ScriptedEngine:
                 for each in rows:
                     number = len(sounds_made)
                     sounds_made.append(each.slot)
+                    numbers[each.slot] = number
                     sound = script(number, world.requests[number].text)
                     whole = -(-len(sound) // FRAME) * FRAME
                     sounds[each.slot] = np.pad(sound, (0, whole - len(sound)))
@@ -57,6 +68,7 @@ class ScriptedEngine:
             def step(self, rows: Sequence[StepRow]) -> ReadyTicket:
                 codes = np.full((len(rows), 16), 5, np.int64)
                 for index, row in enumerate(rows):
+                    codes[index, 0] = first_code(numbers[row.slot], made_frames[row.slot])
                     over = made_frames[row.slot] * FRAME >= len(sounds[row.slot])
                     if over and row.eos_allowed:
                         codes[index, 0] = self.model.config.talker.ids.eos

@@ -17,7 +17,7 @@ from qwen3tts_text.growing import LiveText
 from qwen3tts_wire.errors import BadRequest, EngineFailed
 from tests.engine.speech_like import silence, voice
 from tests.qwen3.engine.engine_world import push, sound, spoken
-from tests.qwen3.engine.scripted import Script, ScriptedEngine
+from tests.qwen3.engine.scripted import FirstCode, Script, ScriptedEngine, varied
 
 TEXT = (
     "The train to Oxford leaves at half past nine from platform four and the next one which also "
@@ -42,9 +42,13 @@ async def speak(tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Async
     engines: list[Qwen3Engine] = []
 
     async def scripted(
-        script: Script, text: str = TEXT, settings: dict[str, Any] | None = None, **fields: Any
+        script: Script,
+        text: str = TEXT,
+        settings: dict[str, Any] | None = None,
+        first_code: FirstCode = varied,
+        **fields: Any,
     ) -> tuple[list[PcmChunk], list[str]]:
-        world = ScriptedEngine(monkeypatch, script)
+        world = ScriptedEngine(monkeypatch, script, first_code)
         engine = await world.started(tiny["custom_voice"], **(settings or {}))
         engines.append(engine)
         try:
@@ -245,7 +249,7 @@ async def test_a_text_that_runs_into_the_cap_goes_on_in_another_generation(speak
     for before, after in pairwise(texts):
         assert before.endswith(after)
         assert len(after) < len(before)
-    assert chunks[-1].end == "regenerated"
+    assert chunks[-1].end == "regenerated_cap"
     words = [word.text.strip(".") for chunk in chunks for word in chunk.words]
     assert words == [word.strip(".") for word in WORDS]
 
@@ -297,3 +301,100 @@ async def test_noise_without_end_is_cut_and_not_said_again(speak: Speak) -> None
 def test_limits_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(reversed(wrong))):
         Qwen3Settings("folder", **wrong)
+
+
+# --- codes that repeat ---
+
+
+def stuck_at(share: float) -> tuple[Script, FirstCode]:
+    """The first generation says the word at that share of the text over and over."""
+    one, two = part(share)
+    said = voice(one)
+    word = voice(two.split()[0])
+    frames = -(-len(said) // 1920)
+    whole = np.concatenate((said, *([word] * 40)))
+
+    def first_code(generation: int, frame: int) -> int:
+        stuck = generation == 0 and frame >= frames
+        return 200 + (frame - frames) % 5 if stuck else varied(generation, frame)
+
+    return lambda number, text: voice(text) if number else whole, first_code
+
+
+async def test_a_model_that_says_a_word_over_and_over_is_cut_and_the_rest_is_said(
+    speak: Speak,
+) -> None:
+    script, first_code = stuck_at(0.5)
+    chunks, texts = await speak(script, first_code=first_code)
+    assert len(texts) == 2
+    rest = texts[1].split()
+    # From the word at which it was stuck, give or take what the estimate is off by.
+    assert texts[1] == " ".join(WORDS[-len(rest) :])
+    assert len(rest) == pytest.approx(len(part(0.5)[1].split()), abs=4)
+    assert chunks[-1].end == "regenerated_repeated"
+    assert seconds(chunks) < seconds_of(TEXT) + 8
+    found = [word.text for chunk in chunks for word in chunk.words]
+    assert found == [word.rstrip(".") for word in WORDS]
+
+
+async def test_a_repetition_behind_the_text_is_cut(speak: Speak) -> None:
+    said = voice(TEXT)
+    frames = -(-len(said) // 1920)
+    whole = np.concatenate((said, *([voice("later")] * 60)))
+    chunks, texts = await speak(
+        lambda _n, _text: whole,
+        first_code=lambda n, frame: 200 + frame % 6 if frame >= frames else varied(n, frame),
+    )
+    assert chunks[-1].end in ("repeated", "regenerated_repeated")
+    assert len(texts) <= 2
+    assert seconds(chunks) < 2 * seconds_of(TEXT) + 8
+
+
+async def test_a_repetition_can_be_allowed(speak: Speak) -> None:
+    script, first_code = stuck_at(0.5)
+    _, texts = await speak(script, settings={"repetition_guard": False}, first_code=first_code)
+    assert texts[0] == TEXT
+    chunks, _ = await speak(
+        lambda _n, _text: voice(TEXT), settings={"repetition_guard": False}, first_code=first_code
+    )
+    assert chunks[-1].end == "text_end"
+
+
+def seconds_of(text: str) -> float:
+    return len(voice(text)) / 24_000
+
+
+# --- speed ---
+
+
+@pytest.mark.parametrize("speed", [0.5, 1.3, 2.0])
+async def test_another_speed_changes_the_length_and_the_times_of_the_words(
+    speak: Speak, speed: float
+) -> None:
+    said = voice(TEXT)
+    usual, _ = await speak(lambda _n, _text: said)
+    chunks, _ = await speak(lambda _n, _text: said, speed=speed)
+    assert seconds(chunks) == pytest.approx(seconds(usual) / speed, abs=0.03)
+    given = 0
+    for chunk in chunks:
+        given += chunk.samples
+        assert all(word.end <= given for word in chunk.words)
+    words = [word for chunk in chunks for word in chunk.words]
+    before = [word for chunk in usual for word in chunk.words]
+    for word, old in zip(words, before, strict=True):
+        assert word.text == old.text
+        assert word.start == pytest.approx(old.start / speed, abs=800)
+        assert word.end == pytest.approx(old.end / speed, abs=800)
+    assert chunks[0].marks.keys() == usual[0].marks.keys()
+
+
+async def test_a_rest_that_another_generation_says_has_the_same_speed(speak: Speak) -> None:
+    one, two = part(0.5)
+    chunks, texts = await speak(
+        lambda n, text: voice(text) if n else np.concatenate((voice(one), silence(60.0))),
+        speed=2.0,
+    )
+    assert len(texts) == 2
+    # The silence of 4 s that ended the first is heard as 2 s.
+    assert seconds(chunks) == pytest.approx((seconds_of(one) + seconds_of(two) + 4) / 2, abs=0.6)
+    assert [word.text for chunk in chunks for word in chunk.words][-1].startswith("later")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeFault
 from qwen3tts_engine.qwen3.model.config import NOT_FINITE
 from qwen3tts_wire.errors import BadText, EngineFailed, EngineUnavailable
 from tests.qwen3.engine.worker_world import World
@@ -25,6 +26,42 @@ def test_a_row_that_breaks_a_step_fails_alone(caplog: pytest.LogCaptureFixture) 
     assert "secret" not in str(said[2].error)
     assert said[1].frames == said[3].frames == list(range(1, 11))
     assert world.runner.resets == 0
+
+
+@pytest.mark.parametrize("quick", [True, False], ids=["ready", "late"])
+def test_a_decode_that_fails_after_its_launch_is_made_again(quick: bool) -> None:
+    world = World()
+    world.runner.quick = quick
+    failed: list[list[int]] = []
+
+    def fail(what: str, seeds: list[int]) -> None:
+        if what == "sound" and 2 in seeds and len(failed) < 2 and world.runner.made[1] >= 4:
+            failed.append(seeds)
+            raise DecodeFault
+
+    world.runner.fails = fail  # type: ignore[assignment]
+    said = {seed: world.say(seed=seed)[1] for seed in (1, 2, 3)}
+    world.run()
+    assert len(failed) == 2
+    assert all(each.error is None for each in said.values())
+    assert said[1].frames == said[2].frames == said[3].frames == list(range(1, 11))
+    assert world.runner.resets == 0
+
+
+def test_a_row_whose_sound_cannot_be_made_again_fails_alone() -> None:
+    world = World()
+
+    def fail(what: str, seeds: list[int]) -> None:
+        if what in ("sound", "replay") and 2 in seeds:
+            raise DecodeFault
+
+    world.runner.fails = fail  # type: ignore[assignment]
+    said = {seed: world.say(seed=seed)[1] for seed in (1, 2, 3)}
+    world.run()
+    assert isinstance(said[2].error, EngineFailed)
+    assert said[1].frames == said[3].frames == list(range(1, 11))
+    assert world.runner.resets == 0
+    assert not world.runner.rows
 
 
 def test_a_row_that_cannot_be_prefilled_fails_alone() -> None:

@@ -18,6 +18,7 @@ from qwen3tts_engine.qwen3.engine.completion import CompletionForecast, Launched
 from qwen3tts_engine.qwen3.engine.jobs import IN_SLOT, Job, JobEvent, JobState
 from qwen3tts_engine.qwen3.faults import non_finite_error, one_by_one, public_error, safe_traceback
 from qwen3tts_engine.qwen3.kernels.step_runner import (
+    DecodeFault,
     DecodeRow,
     PrefillRow,
     PrefixCache,
@@ -236,15 +237,21 @@ class Batch:
                 self.fail(job, non_finite_error())
             elif frame[0] == self._code_eos:
                 self._last_frame(job, "dry" if job.track.timed_out else "text_end", len(job.codes))
-            else:
-                job.codes.append(frame)
+            elif (total := job.add(frame)) is not None:
+                self._last_frame(job, "repeated", total)
 
     def _deliver(self, *, waited: bool) -> None:
         decoded = self._decodes.popleft()
-        sounds = decoded.ticket.wait()
+        try:
+            sounds = decoded.ticket.wait()
+        except DecodeFault as error:
+            log.exception("a decode failed")
+            self._decode_again(decoded.rows, error)
+            return
         self._forecast.finished(decoded.work, self._clock(), waited=waited)
         for (job, row), samples in zip(decoded.rows, sounds, strict=True):
-            if job.state in IN_SLOT:
+            # What a fault before it caused to be made again has been delivered.
+            if job.state in IN_SLOT and row.first_frame >= job.decoded:
                 self._scheduler.decoded(job, row.frames, self._clock())
                 self._sound(job, row, samples)
 
@@ -271,6 +278,19 @@ class Batch:
             key, self._clock(), self._last_step, self._last_decode
         )
         self._decodes.append(_Decoded(ticket, rows, steps, self._last_decode))
+
+    def _decode_again(self, rows: list[tuple[Job, DecodeRow]], error: Exception) -> None:
+        """Replay rows up to what was launched: later decodes began without these frames."""
+        lost = [
+            (job, replace(row, frames=job.decodes_launched - row.first_frame))
+            for job, row in rows
+            if job.state in IN_SLOT and row.first_frame >= job.decoded
+        ]
+        later = list(self._decodes)
+        self._decodes.clear()
+        self._replay(lost, error)
+        # In the order of a row's frames.
+        self._decodes.extend(later)
 
     def _replay(self, rows: list[tuple[Job, DecodeRow]], error: Exception) -> None:
         while self._steps:

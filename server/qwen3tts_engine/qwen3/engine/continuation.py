@@ -1,7 +1,7 @@
 """Successive generations of one request: unsaid text, designed voice. Pure.
 
-When a model falls silent in a text or uses up its frames, a new generation with another seed says
-the rest, from the incomplete word.
+When a model falls silent in a text, repeats itself or uses up its frames, a new generation with
+another seed says the rest, from the incomplete word.
 """
 
 from __future__ import annotations
@@ -26,6 +26,13 @@ MOST = 12
 """Generations per request."""
 
 
+_REGENERATED: dict[EndReason | None, EndReason] = {
+    "repeated": "regenerated_repeated",
+    "frame_cap": "regenerated_cap",
+}
+"""End of a request by that of a generation that left words unsaid; others: ``regenerated``."""
+
+
 class Regeneration:
     def __init__(self, request: SynthesisRequest) -> None:
         self.request: SynthesisRequest = request
@@ -33,6 +40,7 @@ class Regeneration:
         """Text beyond the first generation's room."""
         self._seed = request.seed
         self._count = 1
+        self._end: EndReason = "regenerated"
         self._fruitless = 0
         self._samples = 0
         """Samples delivered,"""
@@ -53,7 +61,7 @@ class Regeneration:
             self._reported_end = max(self._reported_end, words[-1].char_end)
         end: EndReason | None = chunk.end
         if self._count > 1 and end is not None:
-            end = "regenerated"
+            end = self._end
         return replace(chunk, words=tuple(words), end=end)
 
     def next_request(self, job: Job) -> SynthesisRequest | None:
@@ -94,6 +102,7 @@ class Regeneration:
         if usual_s(text) == 0.0:
             return None
         self._before = self._samples
+        self._end = _REGENERATED.get(job.end, self._end)
         self.request = replace(
             self.request,
             text=text,

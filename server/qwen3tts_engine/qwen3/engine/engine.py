@@ -75,7 +75,10 @@ class Qwen3Engine:
         self.settings = settings
         self.model = f"Qwen3-TTS ({settings.model})"
         self.options = frozenset(
-            {"instructions", "sampling", "seed", "initial_codec_chunk_frames", "lead", "layout"}
+            {
+                *("instructions", "sampling", "seed", "initial_codec_chunk_frames"),
+                *("lead", "speed", "layout"),
+            }
         )
         self._progress: Progress = progress or (lambda _what, _done, _of: None)
         self._running: _Running | None = None
@@ -141,6 +144,8 @@ class Qwen3Engine:
                 self.options -= {"instructions"}
             for line in (f"speaking with {self.model}", *self.memory.lines()):
                 log.info("%s", line)
+            if loaded.threads is not None:
+                log.info("threads    %s", loaded.threads)
 
     def _run(self, ready: Future[tuple[LoadedModel, Worker]]) -> None:
         settings = self.settings
@@ -349,7 +354,7 @@ class Qwen3Engine:
                             following = regeneration.next_request(job)
                         if following is None:
                             yield chunk
-                        elif chunk.words:
+                        elif chunk.words or chunk.pcm:
                             yield replace(chunk, end=None)
                 finally:
                     worker.cancel(job)

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.alignment import AlignedWord, WordAligner
 from qwen3tts_engine.base import EndReason, PcmChunk
-from qwen3tts_engine.guards import FrameCap, SoundGuard
+from qwen3tts_engine.guards import FrameCap, RepetitionGuard, SoundGuard
 from qwen3tts_engine.playout import PlayoutLead
 from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_engine.qwen3.kernels.step_runner import PrefixStore
 from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES, MIN_FRAMES, Samples
+from qwen3tts_engine.speed import SpeechScale
 from qwen3tts_text.word_units import usual_s
 from qwen3tts_wire.errors import SpeechError
 from qwen3tts_wire.heard import Word
@@ -118,6 +119,8 @@ class Job:
     initial_chunk: int | None = None
     bound: int | None = None
     """Most frames, from request or settings."""
+    speed: float = 1.0
+    """Factor on the rate of speech."""
     state: JobState = JobState.OPENING
     prompt: Prompt | None = None
     postprocessor: SpeechPostprocessor | None = None
@@ -126,6 +129,9 @@ class Job:
     """Frames launched by the talker."""
     codes: list[NDArray[np.int64]] = field(default_factory=list)
     """Codes of each frame [16]."""
+    repetition: RepetitionGuard | None = field(default_factory=RepetitionGuard)
+    repeats_from: int | None = None
+    """Frame at which its codes begin to repeat."""
     decodes_launched: int = 0
     """Frames of launched codec decodes."""
     decoded: int = 0
@@ -182,6 +188,17 @@ class Job:
             return True
         return self.track.ended and self.launched >= len(self.track.ids)
 
+    def add(self, frame: NDArray[np.int64]) -> int | None:
+        """Add a frame's codes [16]; return the number of frames to end with if they repeat."""
+        self.codes.append(frame)
+        if self.repetition is None:
+            return None
+        self.repeats_from = self.repetition.push(int(frame[0]), self.track.text)
+        if self.repeats_from is None:
+            return None
+        # What was decoded is heard already.
+        return max(self.repeats_from, self.decodes_launched)
+
     def move(self, event: JobEvent) -> None:
         self.state = TRANSITIONS[self.state, event]
 
@@ -203,7 +220,7 @@ class EndLimits:
 
 
 class SpeechPostprocessor:
-    """Guards, word alignment and PCM conversion of one generation's audio."""
+    """Guards, word alignment, speed and PCM conversion of one generation's audio."""
 
     def __init__(
         self,
@@ -213,10 +230,16 @@ class SpeechPostprocessor:
         *,
         limits: EndLimits | None = None,
         language: str | None = None,
+        speed: float = 1.0,
     ) -> None:
         self._track = track
         self._guard = guard
         self._aligner = aligner
+        self._scale = SpeechScale(speed)
+        self._given = False
+        """True if a chunk was delivered."""
+        self._reported: list[tuple[int, int, int]] = []
+        """Words found: end in samples, first code point, code point after it."""
         self._limits = limits or EndLimits()
         self._cap = FrameCap(most=self._limits.max_frames)
         self._language = language
@@ -236,7 +259,6 @@ class SpeechPostprocessor:
             # A token enters with each frame; in the full layout, all before the first.
             guard.text_ended(len(track.ids) if track.streaming else 0)
         self._align_text(job)
-        first = not guard.given
         kept: list[Samples] = []
         found: list[AlignedWord] = []
         # Frame by frame, so that the end does not depend on how the sound is cut into chunks.
@@ -244,12 +266,12 @@ class SpeechPostprocessor:
             guard.silence.after_s = self._silence_s()
             kept.append(guard.push(samples[at : at + FRAME_SAMPLES]))
             found += self._aligner.push(kept[-1])
-        out = np.concatenate(kept)
-        if not len(out):
+        out, words = self._scale.push(np.concatenate(kept), self._words(found))
+        if not len(out) and not words:
             return None, guard.ended
-        pcm = np.rint(out * FULL_SCALE).astype("<i2").tobytes()
-        marks = dict(job.marks) if first else {}
-        return PcmChunk(pcm, self._words(found), marks=marks), guard.ended
+        marks = {} if self._given else dict(job.marks)
+        self._given = True
+        return PcmChunk(_to_pcm(out), words, marks=marks), guard.ended
 
     def _silence_s(self) -> float:
         limits, silence = self._limits, self._guard.silence
@@ -265,13 +287,15 @@ class SpeechPostprocessor:
         self._aligner.end_text()
         # EOS is trusted; in a continuation only where the text can be complete.
         early = job.repeat and self._aligner.too_short()
-        if job.end in ("silence", "frame_cap") or early:
-            job.unsaid = self._aligner.unsaid()
+        if job.end in ("silence", "frame_cap", "repeated") or early:
+            at = job.repeats_from
+            job.unsaid = self._aligner.unsaid() if at is None else self._unsaid_from(at)
             if not self._guard.given and any(map(str.isalnum, self._track.text)):
                 job.unsaid = 0
         job.voiced_frames = -(-self._guard.silence.last_loud // FRAME_SAMPLES)
         words = self._words(self._aligner.end(job.unsaid)) if self._guard.given else ()
-        return PcmChunk(b"", words, end=job.end, marks=dict(job.marks))
+        rest, words = self._scale.end(words)
+        return PcmChunk(_to_pcm(rest), words, end=job.end, marks=dict(job.marks))
 
     def _align_text(self, job: Job) -> None:
         track = self._track
@@ -286,8 +310,22 @@ class SpeechPostprocessor:
             self._aligner.entered(track.ends[self._aligned_tokens], self._aligned_tokens)
             self._aligned_tokens += 1
 
+    def _unsaid_from(self, frame: int) -> int | None:
+        """Return the first code point of the word that began to repeat at a frame."""
+        at = frame * FRAME_SAMPLES - self._guard.dropped
+        for end, first, _ in self._reported:
+            if end > at:
+                return first
+        said = self._reported[-1][2] if self._reported else 0
+        left = self._track.text[said:]
+        if not any(map(str.isalnum, left)):
+            return None
+        return said + len(left) - len(left.lstrip())
+
     def _words(self, found: Iterable[AlignedWord]) -> tuple[Word, ...]:
         track = self._track
+        found = tuple(found)
+        self._reported += [(each.end, each.char_start, each.char_end) for each in found]
         return tuple(
             Word(
                 track.text[each.char_start : each.char_end],
@@ -299,6 +337,10 @@ class SpeechPostprocessor:
             )
             for each in found
         )
+
+
+def _to_pcm(samples: Samples) -> bytes:
+    return np.rint(samples * FULL_SCALE).astype("<i2").tobytes()
 
 
 class OutputQueue:

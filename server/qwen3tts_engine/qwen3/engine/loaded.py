@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from qwen3tts_engine.base import GenerationLimits, PredictorSampling, SynthesisRequest
-from qwen3tts_engine.guards import LeadingTrim, SoundGuard
+from qwen3tts_engine.guards import LeadingTrim, RepetitionGuard, SoundGuard
 from qwen3tts_engine.pause_aligner import PauseAligner
 from qwen3tts_engine.qwen3.engine.continuation import DesignedVoice
 from qwen3tts_engine.qwen3.engine.jobs import (
@@ -331,6 +331,7 @@ class LoadedModel:
             make_postprocessor=lambda: self._postprocessor(track, voice_id, request),
             initial_chunk=frames,
             speed=request.speed,
+            repetition=RepetitionGuard() if self.settings.repetition_guard else None,
             bound=(request.limits or GenerationLimits()).max_new_tokens
             or self.settings.max_new_tokens,
         )

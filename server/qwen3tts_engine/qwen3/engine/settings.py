@@ -43,6 +43,9 @@ class Qwen3Settings:
     steady chunk, by the share of slots that speak); None: as few as the deadline needs."""
     dry_timeout_s: float = 2.0
     """Time without text that ends a generation; later text begins another."""
+    repetition_guard: bool = True
+    """End a generation whose codes repeat, and say the rest from the last word with another
+    seed."""
     silence_s: float = 1.2
     """Silence that ends a generation whose text was certainly said."""
     pause_s: float = 4.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qwen3tts_phone.audio.pitch import lengthen, shorten
+from qwen3tts_codecs.pitch import lengthen, shorten
 from tests.phone.voices import Samples, hiss, step, voice
 
 rates = pytest.mark.parametrize("rate", [8000, 16000, 24000])
