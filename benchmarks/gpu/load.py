@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from qwen3tts_engine.base import PcmChunk, SynthesisRequest
@@ -19,7 +19,7 @@ from qwen3tts_engine.qwen3.engine.text_track import TextTrack
 from qwen3tts_engine.qwen3.engine.worker import Worker, WorkerSettings
 from qwen3tts_engine.qwen3.kernels.step_runner import PrefixCache, StepRunner
 from qwen3tts_engine.qwen3.model.config import FRAME_SAMPLES, ModelConfig
-from qwen3tts_engine.qwen3.model.prompt import Layout, Prompt, build_prompt
+from qwen3tts_engine.qwen3.model.prompt import Layout, Prompt, Reference, build_prompt
 from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.scheduler import Scheduler, SchedulerSettings
 from qwen3tts_wire.errors import SpeechError
@@ -103,6 +103,7 @@ class Call:
     unread: int = 0
     gone: bool = False
     clock: Callable[[], float] = time.monotonic
+    on_sound: Callable[[Call, PcmChunk], None] | None = None
 
     def put(self, chunk: PcmChunk) -> None:
         """See jobs.Outlet."""
@@ -114,6 +115,8 @@ class Call:
                 self.lead.sent(chunk.samples, now)
             self.marks.update(chunk.marks)
             self.began.set()
+            if self.on_sound is not None:
+                self.on_sound(self, chunk)
 
     def finish(self, error: SpeechError | None) -> None:
         """See jobs.Outlet."""
@@ -146,6 +149,14 @@ class Call:
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A cloned voice: what it is kept as, and the recording that it goes on from."""
+
+    speaker: VoiceConditioning
+    reference: Reference | None
+
+
 class Load:
     """A worker over a runner, in a thread of its own.
 
@@ -173,6 +184,10 @@ class Load:
         trim: bool = False,
     ) -> None:
         self.model, self.runner, self.layout, self._trim = model, runner, layout, trim
+        self.clone: Clone | None = None
+        """Voice of the calls; None: the first speaker of the checkpoint."""
+        self.on_sound: Callable[[Call, PcmChunk], None] | None = None
+        """Called by the engine's thread with each chunk of a call."""
         self._draw = random.Random(seed)
         self._clock = clock
         settings = scheduling or SchedulerSettings(slots=runner.slots, max_waiting=1024)
@@ -202,7 +217,7 @@ class Load:
         lead = PlayoutLead() if paced else None
         size = max(8, round(seconds * TOKENS_PER_S) * CHARS_PER_TOKEN)
         text = (SENTENCE * (size // len(SENTENCE) + 1))[:size]
-        call = Call(frames, self._clock(), lead, clock=self._clock)
+        call = Call(frames, self._clock(), lead, clock=self._clock, on_sound=self.on_sound)
         job = self._job(text, call)
         self.worker.submit(job)
         return call, job
@@ -213,9 +228,19 @@ class Load:
         track = TextTrack(SynthesisRequest(text), Tokens(model.config.talker.text_vocab))
         speakers = sorted(model.config.talker.speakers)
 
+        clone = self.clone
+
         def lay_out(track: TextTrack) -> Prompt:
+            if clone is None:
+                return build_prompt(
+                    model.config, text_ids=track.ids, speaker=speakers[0], layout=self.layout
+                )
             return build_prompt(
-                model.config, text_ids=track.ids, speaker=speakers[0], layout=self.layout
+                replace(model.config, task="base"),
+                text_ids=track.ids,
+                has_x_vector=True,
+                layout=self.layout,
+                reference=clone.reference,
             )
 
         def voice() -> SpeechPostprocessor:
@@ -229,7 +254,7 @@ class Load:
         made: dict[str, Any] = {
             "track": track,
             "lay_out": lay_out,
-            "speaker": VoiceConditioning(speakers[0]),
+            "speaker": VoiceConditioning(speakers[0]) if clone is None else clone.speaker,
             "sampling": Sampling(),
             "seed": self._draw.getrandbits(62),
             "output": call,
