@@ -9,7 +9,7 @@ decoded whole from an empty past, which is what costs them least.
   busy moment of the machine hits all. Windows are full, as they are after the first seconds.
 - *x ours*: that over ours with the same chunk.
 - *official*: the official package's decoder (where ``make oracle`` made its environment), of the
-  same size with weights of its own, in a process of its own, one piece of 24 frames: what it does, and
+  same size with weights of its own, in another process, one piece of 24 frames: what it does, and
   its best case. Its rounds alternate with ours. Here processor time counts, which other work on
   the machine disturbs least; with two threads it is that of both, halved.
 - *max diff*, *SNR*: samples in chunks of 4 against the decode of all frames in one piece, where

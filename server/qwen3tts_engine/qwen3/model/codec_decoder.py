@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
+from qwen3tts_engine.qwen3.model.codec_attention import CodecWindow, SlidingWindowAttention
 from qwen3tts_engine.qwen3.model.codec_layers import (
     PACKED_CODEC_KERNELS,
     RESIDUAL_KERNEL,
@@ -40,79 +39,6 @@ from qwen3tts_engine.qwen3.model.codec_state import (
 from qwen3tts_engine.qwen3.model.config import CodecDecoderConfig
 from qwen3tts_engine.qwen3.model.transformer import RmsNorm, has_fused_norm
 from qwen3tts_wire.errors import BadRequest
-
-ALIGN = 8
-"""Alignment of mask rows in elements, required by attention kernels on GPUs."""
-
-
-@dataclass(frozen=True, slots=True)
-class WindowInputs:
-    mask: Tensor
-    """Additive, [B, 1, T, ring + T]."""
-    cos: Tensor
-    """[B, T, 3, 1, head_dim] for query, key and value; 1 for the value."""
-    sin: Tensor
-    """Likewise, negative in the first half; 0 for the value."""
-    past: Tensor
-    """Keys and values, oldest first: [B, ring, layers, 2, heads, head_dim]."""
-
-
-class SlidingWindowAttention:
-    """Sliding-window positions, mask, rotary embedding, KV ring access.
-
-    Position p is in row p modulo ``window - 1``, its key already rotated. Angles are float64:
-    positions of a long stream exceed float32.
-    """
-
-    def __init__(self, config: CodecDecoderConfig, place: Placement, *, longest: int = 64) -> None:
-        self.ring = config.sliding_window - 1
-        dim = config.head_dim
-        even = torch.arange(0, dim, 2, dtype=torch.float32)
-        # In float32 as in the checkpoint's own code, so that the wavelengths are the same.
-        waves = (1.0 / config.rope_theta ** (even / dim)).double()
-        # cos(-a) = cos(a) and sin(-a) = -sin(a): one table makes both factors, with the sign of
-        # the rotated half, and leaves the value as it is.
-        rotated = torch.cat((-waves, waves))
-        waves3 = torch.stack((rotated, rotated, torch.zeros_like(rotated)))
-        self._waves = waves3.view(1, 1, 3, 1, dim).to(place.device)
-        self._place = place
-        self._longest = longest
-        self._tables = self._make(longest)
-
-    def _make(self, longest: int) -> tuple[Tensor, Tensor, Tensor]:
-        device = self._place.device
-        width = -(-(self.ring + longest) // ALIGN) * ALIGN
-        offsets = torch.arange(-self.ring, width - self.ring, device=device)
-        ahead = torch.arange(longest, device=device)[:, None] - offsets
-        never = torch.full((), -torch.inf, device=device, dtype=self._place.dtype)
-        seen = torch.where((ahead >= 0) & (ahead <= self.ring), torch.zeros_like(never), never)
-        return offsets, seen, never
-
-    def begin(
-        self, state: CodecState, slots: Tensor, frames: int
-    ) -> tuple[WindowInputs, Tensor, Tensor]:
-        """Return window, ring rows [B, frames], next positions [B]."""
-        short = frames <= self._longest
-        offsets, seen, never = self._tables if short else self._make(frames)
-        keys = self.ring + frames
-        width = -(-keys // ALIGN) * ALIGN
-        at = state.position.index_select(0, slots)[:, None] + offsets[:width]
-        rows = at.remainder(self.ring)
-        began = (at >= 0)[:, None, None]
-        mask = torch.where(began, seen[:frames, :width], never)[..., :keys]
-        new = at[:, self.ring : keys]
-        angles = new[:, :, None, None, None] * self._waves
-        past = state.kv[slots[:, None], rows[:, : self.ring]]
-        window = WindowInputs(
-            mask, angles.cos().to(self._place.dtype), angles.sin().to(self._place.dtype), past
-        )
-        return window, rows[:, self.ring : keys], new[:, -1] + 1
-
-    def finish(self, state: CodecState, slots: Tensor, rows: Tensor, made: list[Tensor]) -> None:
-        """Write new keys and values, [B, T, 2, heads, head_dim]."""
-        keep = min(rows.shape[1], self.ring)
-        kv = torch.stack([one[:, -keep:] for one in made], dim=2).to(state.kv.dtype)
-        state.kv.index_put_((slots[:, None], rows[:, -keep:]), kv)
 
 
 class CodecDecoderLayer:
@@ -152,7 +78,7 @@ class CodecDecoderLayer:
         )
 
     def __call__(
-        self, x: Tensor, window: WindowInputs, kernels: CodecKernels
+        self, x: Tensor, window: CodecWindow, kernels: CodecKernels
     ) -> tuple[Tensor, Tensor]:
         """Map [B T, hidden], which may be overwritten; also new keys and values.
 
@@ -160,32 +86,10 @@ class CodecDecoderLayer:
         """
         x = x.to(self._dtype)
         qkv = kernels.norm_linear(x, self._norm, self._qkv)
-        attended, made = attend(qkv, window, self._index)
+        attended, made = kernels.attend(qkv, window, self._index)
         x = kernels.add_linear(x, attended, self._out)
         gated = kernels.gated_linear(x, self._norm, self._gate_up)
         return kernels.add_linear(x, gated, self._down), made
-
-
-def attend(qkv: Tensor, window: WindowInputs, layer: int) -> tuple[Tensor, Tensor]:
-    """Rotate and attend: projections [B T, 3 heads head_dim] to [B T, heads head_dim].
-
-    Also the new keys and values, [B, T, 2, heads, head_dim].
-    """
-    batch, _, frames, _ = window.mask.shape
-    heads, dim = window.past.shape[-2:]
-    rows = qkv.view(batch, frames, 3, heads, dim)
-    halves = rows.roll(dim // 2, dims=-1)
-    rows = (rows * window.cos).addcmul_(halves, window.sin)
-    made = rows[:, :, 1:]
-    kv = torch.cat((window.past[:, :, layer].to(rows.dtype), made), dim=1)
-    attended = functional.scaled_dot_product_attention(
-        rows[:, :, 0].transpose(1, 2),
-        kv[:, :, 0].transpose(1, 2),
-        kv[:, :, 1].transpose(1, 2),
-        attn_mask=window.mask.to(rows.dtype),
-        scale=1.0,
-    )
-    return attended.transpose(1, 2).reshape(len(qkv), -1), made
 
 
 def norm_of(config: CodecDecoderConfig, place: Placement) -> tuple[RmsNorm, float]:
@@ -228,7 +132,7 @@ class CodecDecoder:
         self._firsts = firsts.to(place.device)
         transformer = weights.under("pre_transformer.")
         self._enter = _enter(weights, transformer, c, past, place)
-        self._attention = SlidingWindowAttention(c, place)
+        self._attention = SlidingWindowAttention(c, place.device, place.dtype)
         self._layers = [
             CodecDecoderLayer(transformer.under(f"layers.{index}."), c, place, index)
             for index in range(c.num_hidden_layers)
@@ -318,7 +222,8 @@ class CodecDecoder:
     def _step(self, state: CodecState, slots: Tensor, codes: Tensor) -> Tensor:
         batch, frames, _ = codes.shape
         kernels, past = self.kernels, CodecStateReader(state, slots)
-        window, rows, position = self._attention.begin(state, slots, frames)
+        gathers = frames > kernels.ring_frames
+        window = self._attention.begin(state, slots, frames, gathers=gathers)
         entries = codes.clamp(0, self.config.codebook_size - 1).add_(self._firsts)
         entered = torch.embedding(self._books, entries).sum(2)
         stream = kernels.convolve(self._enter, entered, past)[0].flatten(0, 1)
@@ -341,8 +246,7 @@ class CodecDecoder:
             else:
                 sums, x = kernels.convolve(block, x, past)
         past.finish()
-        self._attention.finish(state, slots, rows, made)
-        state.position.index_copy_(0, slots, position)
+        self._attention.finish(window, made)
         return x.view(batch, -1).float().clamp_(-1, 1)
 
     def _check(self, slots: Tensor, codes: Tensor) -> None:

@@ -14,17 +14,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
+from qwen3tts_engine.qwen3.model.codec_attention import CodecWindow, attend
 from qwen3tts_engine.qwen3.model.codec_packed import (
     pack_matrix,
     pack_picture,
     packed_convolution,
     packed_linear,
 )
-from qwen3tts_engine.qwen3.model.codec_state import CodecSnapshot as CodecSnapshot
-from qwen3tts_engine.qwen3.model.codec_state import CodecState as CodecState
 from qwen3tts_engine.qwen3.model.codec_state import CodecStateLayout, CodecStateReader
 from qwen3tts_engine.qwen3.model.config_fields import REMEDY, BadCheckpoint
-from qwen3tts_engine.qwen3.model.transformer import RmsNorm, swiglu
+from qwen3tts_engine.qwen3.model.transformer import (
+    RmsNorm,
+    add_linear,
+    gated_linear,
+    norm_linear,
+    swiglu,
+)
 
 CONVNEXT_KERNEL = 7
 CONVNEXT_EPS = 1e-6
@@ -294,30 +299,18 @@ class ResidualUnit:
         return kernels.convolve(self._project, x, past, sums)
 
 
-def norm_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
-    """Compute ``norm(x) @ weight``: [N, in] to [N, out]."""
-    return torch.mm(norm(x), weight)
-
-
-def gated_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
-    """Compute ``silu(gate) * up`` of ``norm(x) @ weight``: [N, in] to [N, out / 2]."""
-    return swiglu(torch.mm(norm(x), weight))
-
-
-def add_linear(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """Add ``y @ weight`` to ``x`` [N, out] in place; return ``x``."""
-    return x.addmm_(y, weight)
-
-
 @dataclass(frozen=True, slots=True)
 class CodecKernels:
     """Functions that a device may replace by its own kernels."""
 
     convolve: Callable[..., tuple[Tensor, Tensor]] = convolve
     depthwise: Callable[[ConvNeXt, Tensor, CodecStateReader], Tensor] = depthwise
+    attend: Callable[[Tensor, CodecWindow, int], tuple[Tensor, Tensor]] = attend
     norm_linear: Callable[[Tensor, RmsNorm, Tensor], Tensor] = norm_linear
     gated_linear: Callable[[Tensor, RmsNorm, Tensor], Tensor] = gated_linear
     add_linear: Callable[[Tensor, Tensor, Tensor], Tensor] = add_linear
+    ring_frames: int = 0
+    """Most new frames of a stream for which ``attend`` uses the state's ring itself."""
 
 
 TORCH_CODEC_KERNELS = CodecKernels()
