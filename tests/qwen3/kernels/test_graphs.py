@@ -330,6 +330,48 @@ def test_what_is_compiled_is_what_is_captured(
     assert np.array_equal(codes, want)
 
 
+def test_sizes_that_gain_are_compiled_and_the_rest_is_noted(
+    model: Qwen3Model, backend: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dynamo compiles a function for 8 sizes by default, and runs all others eagerly, unseen."""
+    sizes: dict[str, set[tuple[int, ...]]] = {}
+
+    def compile_fake(function: Callable[..., object], **_: object) -> Callable[..., object]:
+        def run(*args: Any, **kwargs: Any) -> object:
+            shape = args[-1].shape if function.__name__ == "_run_decoder" else args[2].shape
+            sizes.setdefault(function.__name__, set()).add(tuple(shape))
+            return function(*args, **kwargs)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compile_fake)
+    runner = captured(model, backend, slots=20, compile=True)
+    small = {1, 2, 4, 8, 12, 16}
+    assert {rows for (rows,) in sizes["sample_codes"]} == small
+    assert {shape[:2] for shape in sizes["_run_decoder"]} == {
+        (rows, frames) for rows in small for frames in (1, 2)
+    }
+    (note,) = runner.notes
+    assert f"used for 18 of {runner.captured[0]} sizes" in note
+
+
+def test_the_compiler_takes_as_many_sizes_as_there_are_and_refuses_more() -> None:
+    compiled: list[int] = []
+
+    def count(graph: Any, inputs: list[torch.Tensor]) -> Any:
+        compiled.append(len(inputs[0]))
+        return graph.forward
+
+    double = torch.compile(lambda x: 2 * x, backend=count, dynamic=False)
+    with warmup._recompilations(11):
+        for size in range(2, 13):
+            double(torch.ones(size))
+        assert compiled == list(range(2, 13))
+        double(torch.ones(20))
+        with pytest.raises(Exception, match="recompile_limit"):
+            double(torch.ones(21))
+
+
 def test_a_compiler_that_fails_is_done_without(
     model: Qwen3Model, backend: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,8 +5,10 @@ A batch runs in the next captured size, padded by rows in the scratch slot.
 
 from __future__ import annotations
 
+import importlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -145,6 +147,10 @@ class WorkBuilder:
 
 log = logging.getLogger(__name__)
 
+COMPILED_ROWS = 16
+"""Most rows of a size that is compiled: there launches bound a GPU, and each size takes minutes."""
+COMPILED_FRAMES = 2
+"""Most frames of a decode that is compiled."""
 GRAPHS = 90
 """Approximate number of captured sizes."""
 COPIES = 4
@@ -168,6 +174,7 @@ class Warmup:
     ) -> None:
         self._stages, self._backend, self._streams = stages, backend, streams
         self._compiles = compiles
+        self._compiled: ModelFunctions | None = None
         self.notes: list[str] = []
         """Degradations, for the operator."""
         self.bytes = 0
@@ -179,12 +186,20 @@ class Warmup:
         """Capture all sizes; return the error that prevented it, or None."""
         device = self._streams.device
         before = free_bytes(device)
-        if self._compiles:
-            self._stages.functions = ModelFunctions().compiled()
+        compiled = [key for _, key in sizes if self._compiles and gains_by_compiling(key)]
+        if compiled:
+            self._compiled = ModelFunctions().compiled()
         try:
-            for done, (stage, key) in enumerate(sizes):
-                tell("capturing graphs", done, len(sizes))
-                self._capture(stage, key)
+            with _recompilations(len(compiled)):
+                for done, (stage, key) in enumerate(sizes):
+                    tell("capturing graphs", done, len(sizes))
+                    self._capture(stage, key)
+            if self._compiled is not None:
+                self.notes.append(
+                    f"torch.compile is used for {len(compiled)} of {len(sizes)} sizes: steps of up"
+                    f" to {COMPILED_ROWS} rows and decodes of up to {COMPILED_FRAMES} frames of"
+                    " them. The others run as without it."
+                )
         except torch.OutOfMemoryError as error:
             raise EngineUnavailable(
                 f"The device {device} has no room for the graphs: {len(sizes)} sizes.",
@@ -206,17 +221,38 @@ class Warmup:
         return None
 
     def _capture(self, stage: GraphCache[Any], key: Any) -> None:
+        if self._compiled is None or not gains_by_compiling(key):
+            self._stages.functions = ModelFunctions()
+            stage.capture(key, self._backend)
+            return
+        self._stages.functions = self._compiled
         try:
             stage.capture(key, self._backend)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            functions = self._stages.functions
-            if functions == ModelFunctions():
-                raise
             log.warning("not compiled", exc_info=error)
             self.notes.append(
                 f"torch.compile failed ({type(error).__name__}) at {key}; it is not used."
             )
-            self._stages.functions = replace(ModelFunctions())
-            stage.capture(key, self._backend)
+            self._compiled = None
+            self._capture(stage, key)
+
+
+def gains_by_compiling(key: StepKey | PrefillKey | DecodeKey) -> bool:
+    if key.rows > COMPILED_ROWS or isinstance(key, PrefillKey):
+        return False
+    return not key.full_sort if isinstance(key, StepKey) else key.frames <= COMPILED_FRAMES
+
+
+@contextmanager
+def _recompilations(sizes: int) -> Iterator[None]:
+    """Let each function be compiled for so many sizes; beyond them raise, not fall back unseen."""
+    if not sizes:
+        yield
+        return
+    config = importlib.import_module("torch._dynamo.config")
+    # Named otherwise before torch 2.7.
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
+    with config.patch({limit: sizes + 1, "fail_on_recompile_limit_hit": True}):
+        yield
