@@ -11,7 +11,6 @@ The least over the frames counts, since other work on the machine only adds.
 from __future__ import annotations
 
 import importlib
-import inspect
 import itertools
 import json
 import logging
@@ -49,13 +48,11 @@ def least(work: Callable[[], object], rounds: int) -> float:
     return min(times)
 
 
-def quantized(function: Callable[..., Any], quantize: str) -> dict[str, Any]:
-    """The argument for ``quantize``; raises where this engine does not have it."""
-    if quantize == "none":
+def quantized(asked: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a load for what is asked."""
+    if asked["quantize"] == "none":
         return {}
-    if "quantize" not in inspect.signature(function).parameters:
-        raise SystemExit(f"no quantization {quantize}")
-    return {"quantize": quantize}
+    return {"quantize": asked["quantize"], "quantize_cache": Path(asked["cache"])}
 
 
 def ours(asked: dict[str, Any]) -> Found:
@@ -66,7 +63,7 @@ def ours(asked: dict[str, Any]) -> Found:
     model = Qwen3Model.load(
         asked["folder"],
         dtype=getattr(torch, asked["dtype"]),
-        **quantized(Qwen3Model.load, asked["quantize"]),
+        **quantized(asked),
     )
     found = {"load_s": time.perf_counter() - began}
     for threads in asked["threads"]:
@@ -93,7 +90,10 @@ def our_step(model: Any, rows: int, frames: int) -> float:
     length = torch.full((rows,), 16)
     prefill(model, kv_cache, slots, embeds, length, torch.zeros_like(length), kv_len=16)
     may_end = torch.zeros(rows, dtype=torch.bool)
-    step = lambda: frame_step(model, kv_cache, slots, text, may_end, 64)  # noqa: E731
+
+    def step() -> object:
+        return frame_step(model, kv_cache, slots, text, may_end, 64)
+
     step()
     return 1e3 * least(step, frames)
 
@@ -110,13 +110,12 @@ def engine(asked: dict[str, Any]) -> Found:
     """One call through the whole engine: real-time factor, first sound, memory after load."""
     from qwen3tts_engine.qwen3.api import Qwen3TTS
 
-    torch.set_num_threads(asked["threads"])
     before, began = rss_mb(), time.perf_counter()
-    settings = {name: asked[name] for name in asked.get("settings", ())}
+    settings: dict[str, Any] = asked["settings"]
     tts = Qwen3TTS.load(
         asked["folder"],
         dtype=asked["dtype"],
-        **(quantized_setting(asked["quantize"]) | settings),
+        **(quantized(asked) | settings),
     )
     found = {"load_s": time.perf_counter() - began, "rss_mb": rss_mb() - before}
     found["rss_all_mb"] = rss_mb()
@@ -142,18 +141,13 @@ def engine(asked: dict[str, Any]) -> Found:
     return found
 
 
-def quantized_setting(quantize: str) -> dict[str, Any]:
-    """The setting for ``quantize``."""
-    from qwen3tts_engine.qwen3.engine.settings import Qwen3Settings
-
-    return quantized(Qwen3Settings, quantize)
-
-
 def official(asked: dict[str, Any]) -> Found:
     """The same of the official package."""
     package: Any = importlib.import_module("qwen_tts")
     before, began = rss_mb(), time.perf_counter()
-    tts: Any = package.Qwen3TTSModel.from_pretrained(asked["folder"], dtype=getattr(torch, asked["dtype"]))
+    tts: Any = package.Qwen3TTSModel.from_pretrained(
+        asked["folder"], dtype=getattr(torch, asked["dtype"])
+    )
     found: Found = {"load_s": time.perf_counter() - began, "rss_mb": rss_mb() - before}
     found["rss_all_mb"] = rss_mb()
     codec = tts.model.speech_tokenizer
@@ -184,9 +178,19 @@ def official(asked: dict[str, Any]) -> Found:
     return found
 
 
+def forecast(asked: dict[str, Any]) -> Found:
+    """What ``mr-qwen3tts doctor`` expects of 0.6B, by quantization."""
+    from qwen3tts_engine.qwen3.kernels import cpu_forecast
+
+    made = cpu_forecast.forecast()
+    found = {f"rtf_{kind}": value for kind, value in made.factors["0.6B"].items()}
+    return found | {"seconds": made.seconds}
+
+
 SIDES: dict[str, Callable[[dict[str, Any]], Found]] = {
     "ours": ours,
     "engine": engine,
+    "forecast": forecast,
     "official": official,
 }
 

@@ -1,31 +1,38 @@
-"""The engine on one CPU thread, with a tiny checkpoint: what our own machinery costs.
+"""Qwen3-TTS on a CPU at the sizes of 0.6B, beside the official package; and what the engine adds.
 
-- *bare*: prefill, frame step and codec in a plain loop, all rows in step, chunks of 8 frames.
-- *engine*: the same number of frames through ``Qwen3Engine``: its worker, scheduler, guards, word
-  times and the event loop that reads. Texts end by themselves.
-- *overhead*: the engine's time for a frame over the bare one's.
-- *load*: a checkpoint of the 0.6B sizes, beside the official package (where ``make oracle`` made
-  its environment); see checkpoint_load.py.
-- *operations*: dispatched for a frame of the real 1.7B model; see op_count.py for the rule.
+A checkpoint with random weights of the published sizes, in the published format; each side in a
+process of its own (cpu_sides.py), the official one where ``make oracle`` made its environment.
 
-Times real time is audio seconds made in a second. Rounds of all ways alternate, the best counts.
+- *step*: of the language model, talker and 15 codes, for all rows together.
+- *codec*: a frame of one stream. Ours: chunks of 4 frames, as they arrive; the official package's:
+  24 frames in one piece, which costs it least.
+- *x official*: how many times as fast a step is as the official one in bfloat16, its faster type.
+- *engine*: one call through the whole engine, on all cores: real-time factor (seconds of work for a
+  second of speech), first sound, memory after load, beside the forecast of `mr-qwen3tts doctor`.
+- *overhead*: a tiny checkpoint on one thread: times real time in a plain loop of the model (bare),
+  and through the engine's worker, scheduler, guards, word times and event loop.
+- *load*: float32, see checkpoint_load.py.
+
+The least over frames or rounds counts: other work on the machine only adds.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import cProfile
-import pstats
+import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from checkpoint_load import build, loaded
+from checkpoint_load import OFFICIAL_PYTHON, build, loaded
 from common import Bench
-from op_count import PLAIN_TORCH, frame_ops
 
 from qwen3tts_engine.base import SynthesisRequest
 from qwen3tts_engine.qwen3.engine.engine import Qwen3Engine
@@ -37,7 +44,11 @@ from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.step import frame_step, prefill
 from tests.tiny_models.checkpoint import make_tiny
 
-ROWS = (1, 4, 16)
+ROOT = Path(__file__).resolve().parent.parent
+SIDES = Path(__file__).with_name("cpu_sides.py")
+OURS = (("float32", "none"), ("bfloat16", "none"), ("float32", "int8"), ("float32", "int4"))
+"""Type of numbers, and quantization."""
+TINY_ROWS = (1, 16)
 CHUNK = 8
 FRAME_S = 0.08
 SAMPLES_PER_S = 24_000
@@ -45,7 +56,130 @@ TEXT = (
     "Good morning, this is the line, and it works. We are happy that you called, and we will be"
     " with you in a moment. "
 )
-MODEL = "1.7b-custom_voice"
+Found = dict[str, float]
+
+
+class Sides:
+    """Runs sides over one checkpoint; a side that fails is noted, and the rest goes on."""
+
+    def __init__(self, bench: Bench, folder: Path, cache: Path) -> None:
+        self._bench = bench
+        self._asked: dict[str, Any] = {
+            "folder": str(folder),
+            "cache": str(cache),
+            "threads": [1] if bench.quick else [1, 2],
+            "rows": [1, 4],
+            "frames": 3 if bench.quick else 6,
+            "rounds": 3 if bench.quick else 8,
+        }
+
+    @property
+    def threads(self) -> list[int]:
+        """Numbers of threads."""
+        found: list[int] = self._asked["threads"]
+        return found
+
+    @property
+    def rows(self) -> list[int]:
+        """Numbers of rows."""
+        found: list[int] = self._asked["rows"]
+        return found
+
+    def run(self, side: str, **asked: Any) -> Found:
+        """What the side found; nothing if it failed."""
+        python, paths = sys.executable, {}
+        if side == "official":
+            python = str(OFFICIAL_PYTHON)
+            paths = {"PYTHONPATH": str(ROOT / "tests" / "parity" / "stubs")}
+        done = subprocess.run(
+            [python, str(SIDES), json.dumps(self._asked | {"side": side} | asked)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=500,
+            env=os.environ | {"HF_HUB_OFFLINE": "1"} | paths,
+        )
+        if done.returncode:
+            last = (done.stderr.strip() or "no message").splitlines()[-1]
+            self._bench.failed(f"{side} {asked}", RuntimeError(last))
+            return {}
+        found: Found = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+
+def beside_official(bench: Bench, sides: Sides) -> tuple[dict[str, Found], Found]:
+    """Steps and codec of all sides: by side, and figures."""
+    found: dict[str, Found] = {}
+    if OFFICIAL_PYTHON.exists():
+        for dtype in ("bfloat16",) if bench.quick else ("bfloat16", "float32"):
+            found[f"official, {dtype}"] = sides.run("official", dtype=dtype)
+    for dtype, quantize in OURS:
+        name = dtype if quantize == "none" else quantize
+        found[f"ours, {name}"] = sides.run("ours", dtype=dtype, quantize=quantize)
+    best = found.get("official, bfloat16", {})
+    table: list[list[object]] = []
+    for threads in sides.threads:
+        for name, one in found.items():
+            line: list[object] = [f"{threads} thread{'s' * (threads > 1)}: {name}"]
+            for rows in sides.rows:
+                key = f"step_ms_{threads}t_{rows}r"
+                line += [one.get(key), ratio(best.get(key), one.get(key))]
+            table.append([*line, one.get(f"codec_ms_{threads}t")])
+    columns = [""]
+    for rows in sides.rows:
+        columns += [f"step ms, {rows} row{'s' * (rows > 1)}", "x official"]
+    size = "2 layers, tiny codec" if bench.quick else "0.6B"
+    bench.table(f"beside the official package, {size}", [*columns, "codec ms a frame"], table)
+    figures: Found = {}
+    for name, key in (("bfloat16", "bf16"), ("int8", "int8"), ("int4", "int4")):
+        one = found.get(f"ours, {name}", {})
+        steps = [each for each in one if each.startswith("step_ms")]
+        ratios = [value for each in steps if (value := ratio(best.get(each), one[each]))]
+        if ratios:
+            figures[f"{key}_over_official"] = best["step_ms_1t_1r"] / one["step_ms_1t_1r"]
+            figures[f"{key}_over_official_least"] = min(ratios)
+    if codec := found["ours, float32"].get("codec_ms_1t"):
+        figures["codec_ms"] = codec
+        if official := best.get("codec_ms_1t"):
+            figures["codec_ms_official"] = official
+    return found, figures
+
+
+def ratio(official: float | None, ours: float | None) -> float | None:
+    """How many times as fast ours is, if both are known."""
+    return official / ours if official and ours else None
+
+
+def whole_engine(bench: Bench, sides: Sides) -> Found:
+    """One call through the engine in each type, and the forecast."""
+    forecast = sides.run("forecast")
+    table: list[list[object]] = []
+    figures: Found = {}
+    frames = {"few": 4, "many": 10} if bench.quick else {"few": 8, "many": 28}
+    for dtype, quantize in OURS[1:]:
+        name = dtype if quantize == "none" else quantize
+        one = sides.run(
+            "engine", dtype=dtype, quantize=quantize, rounds=1, settings={"slots": 4}, **frames
+        )
+        expected = forecast.get(f"rtf_{quantize}")
+        error = 100 * (expected / one["rtf"] - 1) if one and expected else None
+        rest = [one.get(key) for key in ("first_ms", "load_s", "rss_mb", "rss_all_mb")]
+        table.append([name, one.get("rtf"), expected, error, *rest])
+        if one:
+            key = "bf16" if quantize == "none" else quantize
+            figures |= {f"rtf_{key}": one["rtf"], f"rss_mb_{key}": one["rss_mb"]}
+            if error is not None:
+                figures[f"forecast_off_pct_{key}"] = error
+    bench.table(
+        "one call through the engine, all cores"
+        + (", 2 layers, tiny codec" if bench.quick else ", 0.6B"),
+        ["", "rt factor", "forecast", "off %", "first ms", "load s", "MB", "MB with imports"],
+        table,
+    )
+    return figures
+
+
+# --- what the engine adds, on a tiny checkpoint ---
 
 
 def text(row: int) -> str:
@@ -105,15 +239,15 @@ async def engine(running: Qwen3Engine, rows: int) -> tuple[float, float, float]:
     return time.perf_counter() - began, audio / SAMPLES_PER_S, sum(firsts) / len(firsts)
 
 
-def measured(
-    folder: Path, rows: Sequence[int], rounds: int, profile: bool
+def overhead(
+    folder: Path, rows: Sequence[int], rounds: int
 ) -> dict[int, tuple[float, float, float, float]]:
     """Times real time bare and in the engine, first audio in ms of both, by rows."""
     model = Qwen3Model.load(folder)
     result = {}
 
     async def speak() -> None:
-        running = Qwen3Engine(Qwen3Settings(str(folder), slots=max(rows)))
+        running = Qwen3Engine(Qwen3Settings(str(folder), slots=max(rows), threads=1))
         await running.start()
         await engine(running, 1)
         for count in rows:
@@ -128,78 +262,48 @@ def measured(
             result[count] = plain, best, 1e3 * plain_first, 1e3 * first
         await running.close()
 
-    if profile:
-        import threading
-
-        from qwen3tts_engine.qwen3.engine import worker
-
-        run = worker.Worker.run
-        profiles = []
-
-        def profiled(self: worker.Worker) -> None:
-            one = cProfile.Profile()
-            profiles.append(one)
-            one.runcall(run, self)
-
-        worker.Worker.run = profiled  # type: ignore[method-assign]
-        asyncio.run(speak())
-        for each in profiles:
-            pstats.Stats(each).sort_stats("tottime").print_stats(45)
-        assert threading.active_count()
-    else:
-        asyncio.run(speak())
+    asyncio.run(speak())
     return result
 
 
 def main() -> None:
     """Run everything and print it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--profile", action="store_true", help="where the worker's time goes")
-    bench = Bench("engine_cpu", "the engine on one CPU thread", parser)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    bench = Bench("engine_cpu", "the engine on a CPU", parser)
     torch.set_num_threads(1)
-    rounds = 1 if bench.quick else 3
+    with tempfile.TemporaryDirectory() as folder:
+        made = build(Path(folder), small=bench.quick)
+        sides = Sides(bench, made, Path(folder) / "quantized")
+        _, figures = beside_official(bench, sides)
+        figures |= whole_engine(bench, sides)
+        ours, official = loaded(made, "float32")
+    both = {"ours": ours} | ({"official": official} if official else {})
+    bench.table(
+        "load" + (", 2 layers and 20,000 text ids" if bench.quick else ", 0.6B") + ", float32",
+        ["", "load s", "first sound s", "MB"],
+        [[n, one["load_s"], one.get("first_s"), one["rss_mb"]] for n, one in both.items()],
+    )
     with tempfile.TemporaryDirectory() as folder:
         tiny = make_tiny(Path(folder))["custom_voice"]
-        found = measured(tiny, ROWS, rounds, bench.args.profile)
+        found = overhead(tiny, TINY_ROWS, 1 if bench.quick else 3)
     bench.table(
         "tiny checkpoint, one thread: times real time, all rows together",
         ["rows", "bare", "engine", "overhead", "bare first ms", "engine first ms"],
         [
-            [rows, plain, ours, plain / ours, plain_first, first]
-            for rows, (plain, ours, plain_first, first) in found.items()
+            [rows, plain, ours_rt, plain / ours_rt, plain_first, first]
+            for rows, (plain, ours_rt, plain_first, first) in found.items()
         ],
     )
-    counts = {}
-    for device, dtype in (("cpu", torch.float32), ("cuda", torch.bfloat16)):
-        parts = frame_ops(MODEL, device=device, dtype=dtype)
-        counts[device] = {name: part.total() for name, part in parts.items()}
-    rows_of_table: list[list[object]] = [
-        ["plain torch (as stated)", *PLAIN_TORCH.values(), sum(PLAIN_TORCH.values())]
-    ]
-    for device, count in counts.items():
-        rows_of_table.append([f"here, as on {device}", *count.values(), sum(count.values())])
-    bench.table(
-        f"operations dispatched for a frame of {MODEL}",
-        ["", *PLAIN_TORCH, "sum"],
-        rows_of_table,
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        ours, official = loaded(build(Path(folder), small=bench.quick), "float32")
-    sides = {"ours": ours} | ({"official": official} if official else {})
-    bench.table(
-        "load" + (", 2 layers and 20,000 text ids" if bench.quick else ", 0.6B") + ", float32",
-        ["", "load s", "first sound s", "MB"],
-        [[n, one["load_s"], one.get("first_s"), one["rss_mb"]] for n, one in sides.items()],
-    )
     bench.figure(
+        **figures,
         load_s=ours["load_s"],
-        rss_mb=ours["rss_mb"],
         **({"load_over_official": ours["load_s"] / official["load_s"]} if official else {}),
         rt_1row=found[1][1],
         rt_16rows=found[16][1],
         first_audio_ms=found[1][3],
         overhead_ratio=found[16][0] / found[16][1],
-        ops_per_frame=sum(counts["cpu"].values()),
     )
 
 

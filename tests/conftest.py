@@ -19,6 +19,8 @@ settings.load_profile("suite")
 # Commands that start a voice of their own start the one that is ready soonest; tests of the default
 # say so.
 os.environ.setdefault("QWEN3TTS__ENGINE__NAME", "embedded")
+# It takes some seconds; tests of it say so.
+os.environ.setdefault("MR_QWEN3TTS_FORECAST", "0")
 
 NOTHING_LEFT_OUT = "QWEN3TTS_NOTHING_LEFT_OUT"
 """Set where a missing peer must fail the run instead of being skipped."""

@@ -44,6 +44,22 @@ FIRST_OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
+class ModelOptions:
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(envvar="MR_QWEN3TTS_CHECKPOINT", help="Model folder to check."),
+    ] = None
+    forecast: Annotated[
+        bool,
+        typer.Option(
+            "--forecast/--no-forecast",
+            envvar="MR_QWEN3TTS_FORECAST",
+            help="Measure for some seconds how fast Qwen3-TTS would be on this CPU.",
+        ),
+    ] = True
+
+
+@dataclass(frozen=True, slots=True)
 class TrialOptions:
     call: Annotated[
         str | None,
@@ -111,7 +127,7 @@ def add_to(app: typer.Typer) -> None:
         " --call sip:200@pbx.example.org\n\n"
         "The exit code is 0 unless a line says [bold]fail[/bold]; then it is 1. With --json all"
         " lines come as one list when everything is done."
-    )(option_groups(talk=ConversationOptions, trial=TrialOptions)(doctor))
+    )(option_groups(model=ModelOptions, talk=ConversationOptions, trial=TrialOptions)(doctor))
 
 
 def doctor(
@@ -122,10 +138,6 @@ def doctor(
     port: Annotated[
         int | None,
         typer.Option(min=0, max=65535, help="SIP port to check; default 5060."),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(envvar="MR_QWEN3TTS_CHECKPOINT", help="Model folder to check."),
     ] = None,
     server: Annotated[
         str | None,
@@ -143,6 +155,7 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     *,
+    model: ModelOptions,
     talk: ConversationOptions,
     trial: TrialOptions,
 ) -> None:
@@ -165,8 +178,12 @@ def doctor(
     if plain:
         with notes().status("Looking …"):
             report.add_all(
-                all_checks(host or HERE, 5060 if port is None else port, checkpoint, server)
+                all_checks(host or HERE, 5060 if port is None else port, model.checkpoint, server)
             )
+            if model.forecast:
+                from qwen3tts_cli.doctor.forecast import cpu_forecast
+
+                report.add(cpu_forecast())
     else:
         telephone = checked_phone(
             report,

@@ -48,16 +48,15 @@ async def test_a_checkpoint_that_cannot_be_served_ends_with_what_helps(
         return str(folder)
 
     serve = ("serve", "--engine", "qwen3", "--port", "0")
+    doctor = ("doctor", "--stt", "none", "--no-forecast")
     cut_off = (tiny["base"] / "model.safetensors").read_bytes()[:-1000]
     cases: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         (serve, ("--model",)),
         ((*serve, "--model", damaged("model.safetensors", cut_off)), ("model.safetensors", "Rem")),
-        (("doctor", "--stt", "none", "--checkpoint", damaged("vocab.json", b"{")), ()),
+        ((*doctor, "--checkpoint", damaged("vocab.json", b"{")), ()),
         (
             (
-                "doctor",
-                "--stt",
-                "none",
+                *doctor,
                 "--checkpoint",
                 damaged("config.json", b'{"model_type": "llama"}'),
             ),
