@@ -17,6 +17,7 @@ from qwen3tts_cli.doctor.checks import EXTRAS, Check, Level
 from qwen3tts_cli.doctor.targets import server_checks
 from qwen3tts_cli.doctor.weight_files import weight_faults, weight_file_fault
 from qwen3tts_cli.main import run
+from qwen3tts_engine.qwen3.kernels.requirements import Missing
 from tests.conftest import require_package
 from tests.sip.certificates import DAY, Authority, Pair
 
@@ -164,7 +165,24 @@ def test_a_torch_that_does_not_see_the_gpu_is_told(
     assert found.level is Level.WARN
     assert "another CUDA" in found.found
     monkeypatch.setattr(checks, "SEES_GPU", "pass")
+    monkeypatch.setattr(checks, "missing", lambda **_: None)
     assert checks.gpu(lambda _: str(program)).level is Level.OK
+
+
+def test_kernels_that_cannot_be_built_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA L4, 23034 MiB'\n", "utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(checks, "_torch_version", lambda: ", torch 2.9")
+    monkeypatch.setattr(checks, "SEES_GPU", "pass")
+    lacks = Missing("there is no C compiler", "Install gcc.")
+    monkeypatch.setattr(checks, "missing", lambda **_: lacks)
+    found = checks.gpu(lambda _: str(program))
+    assert found.level is Level.WARN
+    assert "there is no C compiler" in found.found
+    assert (found.remedy or "").startswith("Install gcc.")
 
 
 def test_no_gpu_is_no_problem() -> None:

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from qwen3tts_cli.doctor.weight_files import weight_faults
+from qwen3tts_engine.qwen3.kernels.requirements import missing
 from qwen3tts_engine.qwen3.model.config_reader import read_config
 from qwen3tts_engine.table import ENGINES
 from qwen3tts_wire.errors import SpeechError
@@ -230,6 +231,11 @@ def gpu(which: Callable[[str], str | None] = shutil.which) -> Check:
     if reason:
         remedy = "Install a PyTorch for this driver's CUDA: pytorch.org/get-started says which."
         return Check("GPU", Level.WARN, f"{found}{torch}, which does not use it: {reason}", remedy)
+    lacks = None if torch == NO_TORCH else missing(which=which)
+    if lacks is not None:
+        reason = f"the kernels of Qwen3-TTS cannot be built: {lacks.what}"
+        remedy = f"{lacks.remedy} Without it Qwen3-TTS is slower."
+        return Check("GPU", Level.WARN, f"{found}{torch}; {reason}", remedy)
     return Check("GPU", Level.OK, f"{found}{torch}")
 
 

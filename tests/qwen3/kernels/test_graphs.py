@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.qwen3.kernels import cuda as cuda_module
 from qwen3tts_engine.qwen3.kernels import cuda as graphs
+from qwen3tts_engine.qwen3.kernels import runner as runner_module
 from qwen3tts_engine.qwen3.kernels import stages as warmup
 from qwen3tts_engine.qwen3.kernels.cuda import (
     CudaGraphBackend,
@@ -24,6 +25,7 @@ from qwen3tts_engine.qwen3.kernels.cuda import (
     buckets_up_to,
     graph_backend,
 )
+from qwen3tts_engine.qwen3.kernels.requirements import Missing
 from qwen3tts_engine.qwen3.kernels.runner import LaunchMode, Runner
 from qwen3tts_engine.qwen3.kernels.stages import DecodeKey
 from qwen3tts_engine.qwen3.kernels.step_runner import DecodeRow, PrefillRow, StepRow
@@ -428,6 +430,7 @@ def test_a_gpu_has_kernels_of_its_own(
         checked.append(what)
         return kernels, {"gated_linear": "OSError"}
 
+    monkeypatch.setattr(runner_module, "missing", lambda: None)
     monkeypatch.setitem(sys.modules, KERNELS, SimpleNamespace(usable=usable))
     runner = Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     assert own_model.kernels is kernels
@@ -435,6 +438,19 @@ def test_a_gpu_has_kernels_of_its_own(
     assert runner.notes == ["The kernel gated_linear cannot be used (OSError); it is slower."]
     Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     assert len(checked) == 1
+
+
+def test_kernels_that_cannot_be_built_are_one_note_with_the_remedy(
+    own_model: Qwen3Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = {"swiglu": "RuntimeError", "sampler": "RuntimeError"}
+    module = SimpleNamespace(usable=lambda *_: (TORCH_KERNELS, failed))
+    monkeypatch.setitem(sys.modules, KERNELS, module)
+    lacks = Missing("there is no C compiler", "Install gcc.")
+    monkeypatch.setattr(runner_module, "missing", lambda: lacks)
+    runner = Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
+    (note,) = runner.notes
+    assert "cannot build its kernels: there is no C compiler. Install gcc." in note
 
 
 def test_a_machine_without_triton_does_without(

@@ -27,7 +27,12 @@ from qwen3tts_engine.qwen3.engine.settings import DTypeName, Qwen3Settings
 from qwen3tts_engine.qwen3.engine.text_track import LAST_WORD, TextTrack
 from qwen3tts_engine.qwen3.faults import public_error, safe_traceback
 from qwen3tts_engine.qwen3.kernels.cpu_threads import ThreadPlan, plan_threads, usable_cores
-from qwen3tts_engine.qwen3.kernels.cuda import BackgroundStream, find_device, streams_of
+from qwen3tts_engine.qwen3.kernels.cuda import (
+    BackgroundStream,
+    device_notes,
+    find_device,
+    streams_of,
+)
 from qwen3tts_engine.qwen3.kernels.runner import LaunchMode, Progress, Runner
 from qwen3tts_engine.qwen3.kernels.step_runner import PrefixStore, Snapshot
 from qwen3tts_engine.qwen3.model.checkpoint import find_checkpoint, open_weights
@@ -126,6 +131,7 @@ class LoadedModel:
             launch=LaunchMode(streams=streams_of(device, self.threads)),
         )
         self.runner.notes += self.model.notes
+        self.runner.notes += device_notes(device, self.model.dtype)
         self._background = BackgroundStream(device)
 
     @property

@@ -12,7 +12,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import torch
@@ -21,7 +21,9 @@ from torch import Tensor
 
 from qwen3tts_engine.qwen3.kernels.cpu_streams import CpuThreadStreams
 from qwen3tts_engine.qwen3.kernels.cpu_threads import ThreadPlan
+from qwen3tts_engine.qwen3.kernels.requirements import LEAST_CAPABILITY
 from qwen3tts_engine.qwen3.kernels.step_runner import ReadyTicket, Ticket
+from qwen3tts_engine.qwen3.model.sampler import SampledCodes
 from qwen3tts_wire.errors import EngineUnavailable
 
 StreamName = Literal["frames", "sound"]
@@ -289,6 +291,8 @@ class StaticWork:
     """In order of execution."""
     floats: Tensor | None = None
     """Further inputs."""
+    sampled: list[SampledCodes] = field(default_factory=list)
+    """What a step's first work leaves for its second; empty before its first run."""
 
 
 Key = TypeVar("Key", bound=Hashable)
@@ -311,7 +315,7 @@ class GraphCache(Generic[Key]):
     def capture(self, key: Key, backend: GraphBackend) -> None:
         made = self._build(key)
         works = backend.capture(made.works, self.stream)
-        self._captured[key] = StaticWork(made.integers, made.output, works, made.floats)
+        self._captured[key] = replace(made, works=works)
 
     def get(self, key: Key) -> StaticWork:
         """Return a captured size, or build buffers for this call."""
@@ -348,7 +352,42 @@ def find_device(name: str) -> torch.device:
                 f"There is no device {name}: PyTorch {torch.__version__} sees {count} GPUs.",
                 remedy="Use device auto or cpu, or check the driver; `mr-qwen3tts doctor` helps.",
             )
+        check_architecture(device)
     return device
+
+
+def check_architecture(device: torch.device, cuda: Any = torch.cuda) -> None:
+    """Raise EngineUnavailable where this PyTorch has no code for the GPU."""
+    major, minor = cuda.get_device_capability(device)
+    built = cuda.get_arch_list()
+    for name in built:
+        kind, _, number = name.partition("_")
+        if not number.isdigit():
+            # sm_90a and the like are for that architecture alone.
+            if number.rstrip("af") == f"{major}{minor}":
+                return
+            continue
+        of = divmod(int(number), 10)
+        # Machine code runs on later GPUs of its major version, PTX on all later ones.
+        if of <= (major, minor) and (kind == "compute" or of[0] == major):
+            return
+    if built:
+        raise EngineUnavailable(
+            f"{cuda.get_device_name(device)} (sm_{major}{minor}) has no code in PyTorch"
+            f" {torch.__version__}, which is built for {', '.join(built)}.",
+            remedy="Install a PyTorch built for this GPU, or use device cpu.",
+        )
+
+
+def device_notes(device: torch.device, dtype: torch.dtype, cuda: Any = torch.cuda) -> list[str]:
+    """Return what makes a device slower than it need be."""
+    if device.type != "cuda" or dtype != torch.bfloat16:
+        return []
+    capability = cuda.get_device_capability(device)
+    if capability >= LEAST_CAPABILITY:
+        return []
+    name = cuda.get_device_name(device)
+    return [f"{name} does not compute in bfloat16; it is slower. Use dtype float16."]
 
 
 def free_device_memory() -> None:
