@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,13 +20,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from qwen3tts_codecs.wav import wav_bytes
 from tests.regression.compare import comparable, faults, regressions
 from tests.regression.piper_suite import VOICE, run_piper
-from tests.regression.suite import Subject, run
+from tests.regression.suite import Keep, Samples, Subject, run
 from tests.regression.texts import SPOKEN, TEXTS, Text
 from tests.tiny_models.checkpoint import make_tiny
 
@@ -40,6 +43,10 @@ TINY_TEXTS = {
 """What tiny checkpoints say: enough for every path, in a minute on one core."""
 PIPER_TEXTS = ("short", "english", "clauses", "numbers")
 """What the natural voice says."""
+
+
+KEPT_RUNS = 10
+"""Runs whose sound is kept."""
 
 
 def machine() -> dict[str, Any]:
@@ -124,6 +131,45 @@ def show(name: str, result: dict[str, Any]) -> None:
     )
 
 
+def keeper(folder: Path, subject: str) -> Keep:
+    """Write each text's sound, streamed and decoded whole, into WAV files."""
+    place = folder / "".join(char if char.isalnum() else "_" for char in subject)
+    place.mkdir(parents=True, exist_ok=True)
+
+    def keep(name: str, stream: Samples, offline: Samples, rate: int) -> None:
+        for kind, sound in (("stream", stream), ("offline", offline)):
+            pcm = np.rint(np.clip(sound, -1, 1) * 32767).astype(np.int16)
+            (place / f"{name}_{kind}.wav").write_bytes(wav_bytes(pcm, rate))
+
+    return keep
+
+
+def runs_folder(root: Path, began: datetime.datetime) -> Path:
+    """Return this run's folder of WAV files; of earlier ones the last are left."""
+    for old in sorted(each for each in root.glob("20*Z") if each.is_dir())[: -KEPT_RUNS + 1]:
+        shutil.rmtree(old)
+    return root / began.strftime("%Y-%m-%dT%H-%M-%SZ")
+
+
+def log_line(record: dict[str, Any], wrong: Sequence[str]) -> str:
+    """Return a run in one line: its verdict, and the worst of its figures."""
+    results = record["models"].values()
+    found = [text["difference"] for result in results for text in result["texts"].values()]
+    speeds = [result["speed"] for result in results]
+    figures = {
+        "commit": record["commit"],
+        "texts": len(found),
+        "regressions": len(wrong),
+        "snr_db_min": round(min(each["snr_db"] for each in found), 1),
+        "mae_max": float(f"{max(each['mae'] for each in found):.1e}"),
+        "first_audio_ms_p50": round(max(each["first_audio_ms_p50"] for each in speeds), 1),
+        "first_audio_ms_p95": round(max(each["first_audio_ms_p95"] for each in speeds), 1),
+        "real_time_factor": round(max(each["real_time_factor"] for each in speeds), 3),
+    }
+    told = " ".join(f"{name}={value}" for name, value in figures.items())
+    return f"{record['date']} {'FAIL' if wrong else 'PASS'} {told}"
+
+
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="tests.regression", description=__doc__)
@@ -134,6 +180,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="make this run the baseline")
     parser.add_argument("--speed", action="store_true", help="slower than the baseline is worse")
     parser.add_argument("--json", type=Path, default=ROOT / "out" / "regression.json")
+    parser.add_argument(
+        "--wavs", type=Path, default=ROOT / "out" / "regression", help="folder of the runs' sound"
+    )
+    parser.add_argument(
+        "--log", type=Path, default=ROOT / "out" / "regression.log", help="gets a line a run"
+    )
     parser.add_argument("--repeats", type=int, default=5, help="for the time to first audio")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, auto")
     parser.add_argument("--compile", action="store_true", help="torch.compile inside the graphs")
@@ -149,20 +201,22 @@ def main() -> int:
     )
     settings = {"device": given.device, "compile": given.compile}
     results, shared = {}, {"machine": machine()}
+    began = datetime.datetime.now(datetime.UTC)
+    wavs = runs_folder(given.wavs, began)
     with tempfile.TemporaryDirectory() as folder:
         for name, model, texts in subjects(given.model, Path(folder)):
             subject = Subject(
                 model, given.reference, given.reference_text, given.repeats, texts, settings
             )
-            results[name] = run(subject) | shared
+            results[name] = run(subject, keeper(wavs, name)) | shared
             show(name, results[name])
     if given.model is None:
         texts = [text for text in TEXTS if text.name in PIPER_TEXTS]
-        results[VOICE] = run_piper(texts, given.repeats) | shared
+        results[VOICE] = run_piper(texts, given.repeats, keeper(wavs, VOICE)) | shared
         show(VOICE, results[VOICE])
     record = {
         "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "date": began.isoformat(timespec="seconds"),
         "models": results,
     }
     given.json.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +239,11 @@ def main() -> int:
         print(f"nothing to compare with: {baseline} does not exist (--keep makes it)")
     for line in wrong:
         print(f"REGRESSION {line}")
-    print(f"{given.json} written; {len(wrong)} regressions")
+    line = log_line(record, wrong)
+    with given.log.open("a", encoding="utf-8") as log:
+        log.write(f"{line}\n")
+    print(line)
+    print(f"{given.json} and the sound in {wavs} written; {len(wrong)} regressions")
     return 1 if wrong else 0
 
 

@@ -17,6 +17,7 @@ from qwen3tts_engine.piper.voice import ClauseWord, PiperVoice, SpeechSettings
 from qwen3tts_engine.piper.voice_files import find_voice
 from tests.regression.clicks import clicks_at, joint_error
 from tests.regression.measures import difference, level, order
+from tests.regression.suite import Keep, drop
 from tests.regression.texts import Text
 
 Samples = NDArray[np.float32]
@@ -26,7 +27,7 @@ SCALES = (0.667, 1.0, 0.8)
 SEED = 20_260
 
 
-def run_piper(texts: Sequence[Text], repeats: int) -> dict[str, Any]:
+def run_piper(texts: Sequence[Text], repeats: int, keep: Keep = drop) -> dict[str, Any]:
     """Measure the packaged voice; a result as ``suite.run`` gives it, without what has no codes."""
     files = find_voice(VOICE)
     voice = PiperVoice.load(files)
@@ -35,6 +36,7 @@ def run_piper(texts: Sequence[Text], repeats: int) -> dict[str, Any]:
     for text in texts:
         chunks, words, wall_s = _say(voice, text)
         stream, offline = np.concatenate(chunks), _offline(voice, decoder, text)
+        keep(text.name, stream, offline, voice.sample_rate)
         joints = np.cumsum([len(chunk) for chunk in chunks])[:-1].astype(np.int64)
         clicks, found = clicks_at(stream, joints), level(stream)
         again = np.concatenate(_say(voice, text)[0])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +119,21 @@ class Speaker:
         return whole[len(self.reference) * 1920 :].float().cpu().numpy()
 
 
-def run(subject: Subject) -> dict[str, Any]:
+Keep = Callable[[str, Samples, Samples, int], None]
+"""Takes a text's name, its sound as streamed and as decoded whole, and the rate."""
+
+
+def drop(_name: str, _stream: Samples, _offline: Samples, _rate: int) -> None:
+    """Keep no sound."""
+
+
+def run(subject: Subject, keep: Keep = drop) -> dict[str, Any]:
     """All measurements of one checkpoint."""
     speaker = Speaker(subject)
     try:
         said = [speaker.say(text) for text in subject.texts]
         texts = {
-            text.name: measure(speaker, heard)
+            text.name: measure(speaker, heard, partial(keep, text.name))
             for text, heard in zip(subject.texts, said, strict=True)
         }
         for text, heard in zip(subject.texts, said, strict=True):
@@ -164,11 +173,14 @@ def speed(said: Sequence[Heard], first: Sequence[float]) -> dict[str, float]:
     }
 
 
-def measure(speaker: Speaker, heard: Heard) -> dict[str, Any]:
+def measure(
+    speaker: Speaker, heard: Heard, keep: Callable[[Samples, Samples, int], None]
+) -> dict[str, Any]:
     """One text: the stream beside the offline decode of the same codes, and what was given out."""
     streamed = [generation.sound for generation in heard.generations]
     wanted = [speaker.offline(generation) for generation in heard.generations]
     stream, offline = (np.concatenate(parts) for parts in (streamed, wanted))
+    keep(stream, offline, RATE)
     starts = np.cumsum([0, *map(len, streamed)])[:-1]
     joints = np.concatenate(
         [start + g.joints for start, g in zip(starts, heard.generations, strict=True)]

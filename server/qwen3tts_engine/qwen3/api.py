@@ -111,6 +111,11 @@ class Qwen3TTS:
     def sample_rate(self) -> int:
         return SAMPLE_RATE
 
+    @property
+    def device(self) -> str:
+        """Device of the model, such as ``cpu`` or ``cuda:0``."""
+        return self._engine.device
+
     def voices(self) -> list[Voice]:
         return list(self._engine.voices())
 

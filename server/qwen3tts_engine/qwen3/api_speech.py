@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from qwen3tts_engine.base import (
     MAX_FIRST_CHUNK,
     SAMPLE_RATE,
+    SPEED_MAX,
+    SPEED_MIN,
     ContextVoice,
     Engine,
     GenerationLimits,
@@ -124,6 +126,7 @@ class SpeechOptions:
 
     voice: str | None = None
     language: str | None = None
+    speed: float = 1.0
     instructions: str | None = None
     sampling: Sampling | None = None
     seed: int | None = None
@@ -146,6 +149,8 @@ class StreamOptions:
     """
     language: str | None = None
     """Such as ``en`` or ``de-AT``; None: automatic."""
+    speed: float = 1.0
+    """Factor on the rate of speech, 0.5 to 2.5; the pitch is kept."""
     instructions: str | None = None
     """Speaking style, in words."""
     mode: PlanMode = "auto"
@@ -186,6 +191,11 @@ class StreamOptions:
                 remedy="Choose a whole number from 1; a frame is 80 ms.",
             )
         check_kinds(voice=self.voice, language=self.language, instructions=self.instructions)
+        if type(self.speed) not in (int, float) or not SPEED_MIN <= self.speed <= SPEED_MAX:
+            raise BadRequest(
+                f"speed={self.speed!r:.80} is out of range.",
+                remedy=f"Choose a factor from {SPEED_MIN} to {SPEED_MAX}.",
+            )
         if self.seed is not None and type(self.seed) is not int:
             raise BadRequest(
                 f"seed={self.seed!r} is no whole number.", remedy="Give an int or None."
@@ -212,6 +222,7 @@ class StreamOptions:
         return SpeechOptions(
             voice=voice_name(self.voice),
             language=self.language,
+            speed=self.speed,
             instructions=self.instructions,
             sampling=self.sampling,
             seed=self.seed,
@@ -326,6 +337,7 @@ class Speech:
             context=self._context,
             voice=manner.voice,
             language=manner.language,
+            speed=manner.speed,
             instructions=manner.instructions,
             sampling=manner.sampling,
             seed=manner.seed,

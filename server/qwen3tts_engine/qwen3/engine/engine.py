@@ -96,6 +96,10 @@ class Qwen3Engine:
         return self._started().loaded.runner.notes
 
     @property
+    def device(self) -> str:
+        return str(self._started().loaded.model.device)
+
+    @property
     def under_way(self) -> int:
         return self._started().worker.under_way
 
