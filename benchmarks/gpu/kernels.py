@@ -52,7 +52,10 @@ RULES = (
     Rule("_attend_first", 128, 1),
     Rule("_linear", 128, 64),
     Rule("_swiglu", 64, 1),
-    Rule("_sample", 255, 99),
+    Rule("_sample", 128, 33),
+    Rule("_store_codes", 32, 1),
+    Rule("_embed", 64, 1),
+    Rule("_store", 64, 3),
 )
 EXTRA: tuple[Callable[[Trace], None], ...] = ()
 """Launches that no default setting makes."""

@@ -83,6 +83,8 @@ class Trace:
         self.codec = model.decoder.new_state(self.rows)
         self.builder = WorkBuilder(model, self.kv_cache, self.codec)
         self._cached = {self.kv_cache.kv.untyped_storage()._cdata}
+        tables = (model.talker.table, *model.predictor.inputs)
+        self._tables = {table.untyped_storage()._cdata for table in tables}
 
     # --- what runs ---
 
@@ -144,6 +146,9 @@ class Trace:
             layers = self.model.config.talker.layers
             row = 2 * layers.kv_heads * layers.head_dim * tensor.element_size()
             return self.rows * self.position * row
+        if tensor.untyped_storage()._cdata in self._tables:
+            # Of embeddings a kernel reads one for each row.
+            return self.rows * tensor.shape[-1] * tensor.element_size()
         spread = 1
         for length, stride in zip(tensor.shape, tensor.stride(), strict=True):
             spread *= length if stride else 1
@@ -301,6 +306,7 @@ def compiling(architecture: int, cache: str | Path) -> Iterator[Callable[..., An
 @lru_cache
 def meta_model(name: str, dtype: torch.dtype, codec_dtype: torch.dtype) -> Qwen3Model:
     """A published model without numbers, with the kernels of a GPU."""
+    from qwen3tts_engine.qwen3.kernels.codec_kernels import TRITON_CODEC
     from qwen3tts_engine.qwen3.kernels.triton_kernels import TRITON
 
     config = PUBLISHED[name]
@@ -310,7 +316,7 @@ def meta_model(name: str, dtype: torch.dtype, codec_dtype: torch.dtype) -> Qwen3
             config, weights, codec, device="meta", dtype=dtype, codec_dtype=codec_dtype,
             fused_norm=True,
         )  # fmt: skip
-    model.kernels = TRITON
+    model.kernels, model.decoder.kernels = TRITON, TRITON_CODEC
     return model
 
 

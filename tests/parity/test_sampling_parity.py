@@ -77,7 +77,7 @@ def no_predictor(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def predict(predictor: CodePredictor, made: sampler.TorchSampler, *_: object) -> None:
         made.first(predictor.inputs[0])
-        made._ids[1:].zero_()
+        made.ids[1:].zero_()
 
     monkeypatch.setattr(CodePredictor, "predict", predict)
 

@@ -6,7 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,28 @@ from typing import Any
 import pytest
 import torch
 
-from qwen3tts_engine.qwen3.model.transformer import swiglu
+from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from tests.conftest import require_package
+from tests.qwen3.model.small import small_config, small_weights
 
-CASES = Path(__file__).with_name("triton_cases.py")
+NAMES = (
+    "norm_linear",
+    "gated_linear",
+    "add_linear",
+    "decode_attention",
+    "frame_attention",
+    "first_attention",
+)
+FOLDER = Path(__file__).parent
 
 
-def test_the_kernels_do_what_plain_torch_does() -> None:
+@pytest.mark.parametrize("cases", ["triton_cases", "sampling_cases"])
+def test_the_kernels_do_what_plain_torch_does(cases: str) -> None:
     require_package("triton", "pip install --group kernels")
-    root = CASES.parents[2]
+    file = FOLDER / f"{cases}.py"
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)],
-        cwd=root,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)],
+        cwd=FOLDER.parents[2],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
@@ -34,33 +44,6 @@ def test_the_kernels_do_what_plain_torch_does() -> None:
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "passed" in run.stdout
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("slotted", "element"), [(True, "bf16"), (False, "bf16"), (True, "fp32")])
-def test_the_attention_kernel_compiles_for_a_gpu(
-    slotted: bool, element: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    require_package("triton", "pip install --group kernels")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    kernels = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
-    dtype = torch.bfloat16 if element == "bf16" else torch.float32
-    constants = {
-        "KV_GAP": 128,
-        "GROUPS": 8,
-        "QUERIES": 2,
-        "BLOCK_QUERIES": kernels.LEAST,
-        "HALF": 64,
-        "BLOCK_HALF": 64,
-        "PLACES": kernels.places_of(dtype) if slotted else kernels.FRAME_BLOCK,
-        "SLOTTED": slotted,
-    }
-    types = dict.fromkeys(("heads", "keys", "out"), f"*{element}")
-    types |= {"rotation": "*fp32", "eps": "fp32", "scale": "fp32", "softmax_scale": "fp32"}
-    types |= dict.fromkeys(("slots", "lengths"), "*i64" if slotted else "i32")
-    made = compiled(kernels._attend, types, constants, num_warps=4, num_stages=2)
-    # What every NVIDIA GPU since 2020 gives to a block: 99 KiB.
-    assert 0 < made.metadata.shared <= 99 * 1024
 
 
 class Launches:
@@ -80,38 +63,72 @@ class Launches:
 
 def test_kernels_that_do_nothing_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     require_package("triton", "pip install --group kernels")
-    kernels = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
-    launches = {name: Launches() for name in ("_attend", "_swiglu")}
-    launches["_swiglu"] = Launches(lambda x, out: out.copy_(swiglu(x)))
-    for name, launch in launches.items():
-        monkeypatch.setattr(kernels, name, launch)
+    folder = "qwen3tts_engine.qwen3.kernels"
+    kernels = importlib.import_module(f"{folder}.triton_kernels")
+    attention = importlib.import_module(f"{folder}.attention_kernels")
+    layers = importlib.import_module(f"{folder}.layer_kernels")
+    attend, linear = Launches(), Launches()
+    monkeypatch.setattr(attention, "_attend", attend)
+    monkeypatch.setattr(attention, "_attend_first", Launches())
+    monkeypatch.setattr(layers, "_linear", linear)
+    monkeypatch.setattr(kernels, "TRITON", replace(kernels.TORCH_KERNELS, **{
+        name: getattr(kernels, name) for name in NAMES
+    }))  # fmt: skip
     zeros = torch.Tensor.new_zeros
     monkeypatch.setattr(torch.Tensor, "new_empty", zeros)
-    found, failed = kernels.usable(torch.device("cpu"), torch.float32)
-    assert found == replace(kernels.TORCH_KERNELS, gated_linear=kernels.gated_linear)
-    assert set(failed) == {"decode_attention", "frame_attention"}
-    slotted, framed = launches["_attend"].seen
-    # Two rows and two key heads, each a program; blocks of the cache are of the same bytes.
-    assert slotted[0] == framed[0] == (2, 2)
+    config = small_config(projection=True)
+    model = Qwen3Model.from_weights(config, *small_weights(config), fused_norm=True)
+    found, failed = kernels.usable(model)
+    assert found == kernels.TORCH_KERNELS
+    assert set(failed) == set(NAMES)
+    slotted, framed = attend.seen
+    # A row of two key heads; blocks of the cache are of the same bytes.
+    assert (slotted[0], framed[0]) == ((1, 2, 16), (2, 2, 1))
     assert (slotted[1]["PLACES"], framed[1]["PLACES"]) == (32, 16)
-    assert slotted[1]["BLOCK_QUERIES"] == slotted[1]["BLOCK_HALF"] == kernels.LEAST
+    assert slotted[1]["BLOCK_QUERIES"] == slotted[1]["BLOCK_HALF"] == attention.LEAST
+    # Tried at the model's own shapes, at one row.
+    talker = config.talker.layers
+    grid, constants = linear.seen[0]
+    out = (talker.heads + 2 * talker.kv_heads) * talker.head_dim
+    assert (constants["K"], constants["N"], constants["BLOCK_ROWS"]) == (talker.hidden, out, 1)
+    assert grid == (-(-out // constants["BLOCK_N"]),)
+    assert constants["PDL"] is False
 
 
-def compiled(
-    kernel: Any, types: Mapping[str, str], constants: Mapping[str, object], **options: int
-) -> Any:
-    """The kernel's code for an H200, whose compute capability is 9.0; other arguments are int32."""
-    triton = importlib.import_module("triton")
-    compiler = importlib.import_module("triton.compiler")
-    backends = importlib.import_module("triton.backends.compiler")
-    names = kernel.arg_names
-    source = compiler.ASTSource(
-        fn=kernel,
-        signature={
-            name: "constexpr" if name in constants else types.get(name, "i32") for name in names
-        },
-        constexprs={(names.index(name),): value for name, value in constants.items()},
-    )
-    made = triton.compile(source, target=backends.GPUTarget("cuda", 90, 32), options=options)
-    assert made.asm["cubin"]
-    return made
+def test_few_rows_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_package("triton", "pip install --group kernels")
+    attention = importlib.import_module("qwen3tts_engine.qwen3.kernels.attention_kernels")
+    cpu = torch.device("cpu")
+    assert [attention.splits_of(8 * rows, cpu) for rows in (1, 2, 4, 8, 16, 64)] == [
+        16, 8, 4, 2, 1, 1,
+    ]  # fmt: skip
+    monkeypatch.setattr(attention, "multiprocessors", lambda _device: 24)
+    assert [attention.splits_of(8 * rows, cpu) for rows in (1, 2, 4)] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("capability", "driver", "early"),
+    [
+        ((8, 9), 13000, False),
+        ((9, 0), 13000, True),
+        ((12, 0), 12030, True),
+        ((9, 0), 12020, False),
+        ((9, 0), None, False),
+    ],
+)
+def test_a_launch_is_early_where_gpu_and_driver_can(
+    capability: tuple[int, int],
+    driver: int | None,
+    early: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    require_package("triton", "pip install --group kernels")
+    pdl = importlib.import_module("qwen3tts_engine.qwen3.kernels.pdl")
+    pdl.has_pdl.cache_clear()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
+    if driver is not None:
+        monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: driver, raising=False)
+    options = pdl.launch_options(torch.device("cuda", 0))
+    pdl.has_pdl.cache_clear()
+    assert options == ({"PDL": True, "launch_pdl": True} if early else {"PDL": False})
+    assert pdl.launch_options(torch.device("cpu")) == {"PDL": False}

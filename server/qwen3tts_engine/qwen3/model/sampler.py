@@ -51,9 +51,25 @@ class SampledCodes(NamedTuple):
     pos: Tensor
     """[B] int64: position of the frame in the talker's sequence."""
 
+    @classmethod
+    def empty(cls, rows: int, terms: int, device: torch.device) -> SampledCodes:
+        """Return space for ``rows`` rows of ``terms`` ids."""
+        ids = torch.zeros(terms, rows, dtype=torch.int64, device=device)
+        return cls(ids[:-1].t(), ids, torch.zeros(rows, dtype=torch.int64, device=device))
+
 
 class Sampler(Protocol):
     """Samples codebooks 0 to 15 in this order."""
+
+    @property
+    def rows(self) -> FrameRows:
+        """Rows that are sampled."""
+        ...
+
+    @property
+    def ids(self) -> Tensor:
+        """[17, B] int64: codes, for a kernel that samples codebooks 1 to 15 itself."""
+        ...
 
     def first(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """Sample code 0 of the KV cache's logits.
@@ -128,15 +144,15 @@ class TorchSampler:
 
     def __init__(self, rows: FrameRows) -> None:
         constants, kv_cache, slots, _, full_sort = rows
-        self._rows = rows
+        self.rows = rows
         self._counters = kv_cache.counters.index_select(0, slots)
         self._knobs = kv_cache.knobs.index_select(0, slots)
         self._inputs = sampling_inputs(constants, self._counters, self._knobs, full_sort=full_sort)
         # Codes 0 to 15 and the text id, one row each.
-        self._ids = slots.new_empty(kv_cache.codes.shape[2] + 1, slots.shape[0])
+        self.ids = slots.new_empty(kv_cache.codes.shape[2] + 1, slots.shape[0])
 
     def first(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        constants, kv_cache, slots, eos_allowed, _ = self._rows
+        constants, kv_cache, slots, eos_allowed, _ = self.rows
         logits = apply_repetition_penalty(
             kv_cache.logits.index_select(0, slots),
             kv_cache.seen.index_select(0, slots),
@@ -146,24 +162,24 @@ class TorchSampler:
         too_early = self._counters[:, FRAME] < MIN_FRAMES
         barred = (eos_allowed.bool() <= too_early)[:, None]
         logits[:, constants.eos].masked_fill_(barred, -torch.inf)
-        self._best = self._inputs.sample(0, logits, self._ids[0])
+        self._best = self._inputs.sample(0, logits, self.ids[0])
         x = table.new_empty(2, slots.shape[0], table.shape[1])
-        torch.index_select(table, 0, self._ids[0], out=x[1])
+        torch.index_select(table, 0, self.ids[0], out=x[1])
         if kv_cache.hidden.shape[1] != table.shape[1]:
             return kv_cache.hidden.index_select(0, slots), x
         torch.index_select(kv_cache.hidden, 0, slots, out=x[0])
         return x[0], x
 
     def sample(self, codebook: int, logits: Tensor) -> None:
-        self._inputs.sample(codebook, logits, self._ids[codebook])
+        self._inputs.sample(codebook, logits, self.ids[codebook])
 
     def sample_input(self, codebook: int, logits: Tensor, table: Tensor) -> Tensor:
         self.sample(codebook, logits)
-        return functional.embedding(self._ids[codebook], table)
+        return functional.embedding(self.ids[codebook], table)
 
     def finish(self) -> SampledCodes:
-        constants, kv_cache, slots, _, _ = self._rows
-        ids, best = self._ids, self._best
+        constants, kv_cache, slots, _, _ = self.rows
+        ids, best = self.ids, self._best
         kv_cache.seen.index_put_((slots, ids[0]), constants.true)
         codes = ids[:-1].t().contiguous()
         # A row whose best logit is not finite is lost.

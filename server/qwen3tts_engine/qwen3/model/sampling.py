@@ -158,8 +158,6 @@ class SamplingConstants:
     """[16, vocab] int64."""
     ranks: Tensor
     """[vocab] int64: 0, 1, ..."""
-    advance: Tensor
-    """[1, 2] int64: one position, one frame."""
     true: Tensor
     """Scalar."""
     not_finite: Tensor
@@ -176,7 +174,6 @@ class SamplingConstants:
             slice(talker.ids.eos, talker.ids.eos + 1),
             stream_keys(talker.code_groups, talker.vocab, device),
             torch.arange(talker.vocab, device=device),
-            torch.ones(1, 2, dtype=torch.int64, device=device),
             torch.ones((), dtype=torch.bool, device=device),
             torch.tensor(NOT_FINITE, device=device),
         )

@@ -49,13 +49,9 @@ def prefill(
         model.kernels,
     )
     last = (lengths - 1)[:, None, None].expand(-1, 1, hidden)
-    _store(model, kv_cache, slots, x.view(rows, length, hidden).gather(1, last)[:, 0])
-
-
-def _store(model: Qwen3Model, kv_cache: KvCache, slots: Tensor, x: Tensor) -> None:
-    hidden = model.talker.norm(x)
-    kv_cache.hidden.index_copy_(0, slots, hidden)
-    kv_cache.logits.index_copy_(0, slots, model.talker.logits(hidden))
+    x = x.view(rows, length, hidden).gather(1, last)[:, 0]
+    talker = model.talker
+    model.kernels.store(kv_cache, slots, x, talker.norm, talker.head, advance=False)
 
 
 @torch.no_grad()
@@ -108,12 +104,10 @@ def advance_talker(
     kv_len: int,
 ) -> None:
     _, ids, pos = sampled
-    talker = model.talker
-    ids[-1].copy_(text)
-    x = talker.embed(ids + talker.offsets)
-    mask = length_mask(pos, kv_cache.places[:kv_len], kv_cache.zero)
-    x = talker.decode(x, kv_cache.caches, slots, pos, kv_len, mask, model.kernels)
-    _store(model, kv_cache, slots, x)
-    kv_cache.counters[:, :2].index_add_(
-        0, slots, model.constants.advance.expand(slots.shape[0], -1)
-    )
+    talker, kernels = model.talker, model.kernels
+    x = kernels.embed(ids, text, talker.offsets, talker.table)
+    mask = None
+    if not kernels.reads_lengths:
+        mask = length_mask(pos, kv_cache.places[:kv_len], kv_cache.zero)
+    x = talker.decode(x, kv_cache.caches, slots, pos, kv_len, mask, kernels)
+    kernels.store(kv_cache, slots, x, talker.norm, talker.head, advance=True)

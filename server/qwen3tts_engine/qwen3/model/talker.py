@@ -12,6 +12,7 @@ from torch.nn import functional
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config import ModelConfig
 from qwen3tts_engine.qwen3.model.kv_cache import lazy_zeros
+from qwen3tts_engine.qwen3.model.quantized import Matrix, multiply
 from qwen3tts_engine.qwen3.model.sampler import Sampler
 from qwen3tts_engine.qwen3.model.transformer import (
     DecoderStack,
@@ -52,7 +53,11 @@ class TextProjection:
             for name, out in (("linear_fc1", inner), ("linear_fc2", hidden))
         )
         shape = (config.talker.text_vocab, inner)
-        return cls(weights.take_stored("model.text_embedding.weight", shape), first, second)
+        name = "model.text_embedding.weight"
+        if weights.packing is None:
+            return cls(weights.take_stored(name, shape), first, second)
+        raw = weights.packing.table(name, lambda: weights.take_stored(name, shape))
+        return cls(raw, first, second)
 
     def fill(self, table: Tensor, start: int, end: int) -> None:
         part = self.raw[start:end].to(table.device).float()
@@ -122,7 +127,7 @@ class Talker:
     rows: EmbeddingRows
     stack: DecoderStack
     norm: RmsNorm
-    head: Tensor
+    head: Matrix
     """[hidden, vocab]."""
     angles: Tensor
     """[max positions, 2, 2, head_dim / 2] float32."""
@@ -135,10 +140,6 @@ class Talker:
         """Sum the embeddings of table rows [terms, N]: [N, hidden]."""
         return functional.embedding(ids, self.table).sum(dim=0)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return code 0's logits from normed hidden states: [N, vocab] float32."""
-        return torch.mm(hidden, self.head).float()
-
     def decode(
         self,
         x: Tensor,
@@ -146,7 +147,7 @@ class Talker:
         slots: Tensor,
         pos: Tensor,
         kv_len: int,
-        mask: Tensor,
+        mask: Tensor | None,
         kernels: Kernels,
     ) -> Tensor:
         """Decode one position a row: [B, hidden], before the last norm.
@@ -214,8 +215,12 @@ def load_talker(
     for group, start in enumerate(groups[1:]):
         name = f"talker.code_predictor.model.codec_embedding.{group}.weight"
         table[start:][: predictor.vocab] = weights.take(name, (predictor.vocab, hidden))
-    norm = weights.take("talker.model.norm.weight", (hidden,)).to(device, dtype)
-    head = weights.take("talker.codec_head.weight", shape).to(device, dtype)
+    norm, packing = weights.take("talker.model.norm.weight", (hidden,)), weights.packing
+    norm = norm.to(device, dtype)
+
+    def head() -> Tensor:
+        return weights.take("talker.codec_head.weight", shape).to(device, dtype)
+
     return Talker(
         table,
         EmbeddingRows(talker.text_vocab, tuple(groups), nothing),
@@ -227,7 +232,7 @@ def load_talker(
             fused=fused,
         ),
         RmsNorm.build(hidden, talker.layers.rms_eps, norm, device=device, fused=fused),
-        head.t(),
+        head().t() if packing is None else packing.matrix("talker.codec_head", head),
         rotary_angles(talker.layers, talker.max_positions, device),
         torch.tensor([*groups, 0], device=device)[:, None],
         text,
@@ -244,11 +249,11 @@ class CodePredictor:
 
     inputs: tuple[Tensor, ...]
     """Embeddings of codes 0 to 14, [ids, hidden] each."""
-    projection: tuple[Tensor, Tensor] | None
+    projection: tuple[Matrix, Tensor] | None
     """[talker's hidden, hidden] and bias for the talker's hidden state; None: same width."""
     stack: DecoderStack
     norm: RmsNorm
-    heads: tuple[Tensor, ...]
+    heads: tuple[Matrix, ...]
     """[hidden, codes] for codes 1 to 15."""
     rotations: tuple[tuple[Tensor, ...], ...]
     """Rotation of each layer and position."""
@@ -259,7 +264,13 @@ class CodePredictor:
         """Sample all codes of a frame."""
         hidden, x = sampler.first(self.inputs[0])
         if self.projection is not None:
-            torch.addmm(self.projection[1], hidden, self.projection[0], out=x[0])
+            matrix, bias = self.projection
+            if isinstance(matrix, Tensor):
+                torch.addmm(bias, hidden, matrix, out=x[0])
+            else:
+                torch.add(multiply(hidden, matrix), bias, out=x[0])
+        if kernels.predict is not None and kernels.predict(x, sampler):
+            return
         rows, stack = x.shape[1], self.stack
         config = stack.config
         width = (config.heads + 2 * config.kv_heads) * config.head_dim
@@ -308,22 +319,26 @@ def load_code_predictor(
     fused: bool,
 ) -> CodePredictor:
     predictor, at = config.predictor, weights.under("talker.code_predictor.")
+    packing = at.packing
     layers, positions = predictor.layers, predictor.groups + 1
     hidden, wide = layers.hidden, config.talker.layers.hidden
     stack = load_stack(at.under("model."), layers, device=device, dtype=dtype, fused=fused)
     norm = at.take("model.norm.weight", (hidden,)).to(device, dtype)
-    heads = tuple(
-        fold_columns(
-            at.take(f"lm_head.{group}.weight", (predictor.vocab, hidden)).to(device, dtype),
-            norm,
-            fused=fused,
-        ).t()
-        for group in range(predictor.groups)
-    )
+
+    def head(group: int) -> Matrix:
+        def make() -> Tensor:
+            shape = (predictor.vocab, hidden)
+            return at.take(f"lm_head.{group}.weight", shape).to(device, dtype)
+
+        if packing is not None:
+            return packing.matrix(f"lm_head.{group}", make)
+        return fold_columns(make(), norm, fused=fused).t()
+
+    heads = tuple(map(head, range(predictor.groups)))
     starts = talker.rows.groups[: predictor.groups]
     sizes = [config.talker.vocab] + [predictor.vocab] * (predictor.groups - 1)
     inputs = [talker.table[start:][:size] for start, size in zip(starts, sizes, strict=True)]
-    projection = None
+    projection: tuple[Matrix, Tensor] | None = None
     if hidden != wide:
         matrix = at.take("small_to_mtp_projection.weight", (hidden, wide)).to(device, dtype)
         bias = at.take("small_to_mtp_projection.bias", (hidden,)).to(device, dtype)
@@ -331,13 +346,20 @@ def load_code_predictor(
         inputs = [
             functional.linear(one.float(), matrix.float(), bias.float()).to(dtype) for one in inputs
         ]
-        projection = (matrix.t(), bias)
+        packed = None if packing is None else packing.matrix("projection", lambda: matrix)
+        projection = (matrix.t() if packed is None else packed, bias)
     rotations = stack.rotations(rotary_angles(layers, positions, device))
     return CodePredictor(
         tuple(inputs),
         projection,
         stack,
-        RmsNorm.build(hidden, layers.rms_eps, norm if fused else None, device=device, fused=fused),
+        RmsNorm.build(
+            hidden,
+            layers.rms_eps,
+            norm if fused or packing is not None else None,
+            device=device,
+            fused=fused,
+        ),
         heads,
         tuple(one.split(1) for one in rotations),
         tuple(one[:2, None] for one in rotations),

@@ -21,7 +21,9 @@ from torch.nn import functional
 
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
 from qwen3tts_engine.qwen3.model.config import LayersConfig
-from qwen3tts_engine.qwen3.model.sampler import MakeSampler, TorchSampler
+from qwen3tts_engine.qwen3.model.kv_cache import KvCache
+from qwen3tts_engine.qwen3.model.quantized import Matrix, add_product, multiply
+from qwen3tts_engine.qwen3.model.sampler import MakeSampler, Sampler, TorchSampler
 
 FOLD_ROWS = 128
 """Rows folded together."""
@@ -71,14 +73,14 @@ class RmsNorm:
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
     before_attention: RmsNorm
-    qkv: Tensor
+    qkv: Matrix
     """[hidden, kv_heads * (queries per key + 2) * head_dim]."""
-    out: Tensor
+    out: Matrix
     """[heads * head_dim, hidden]."""
     before_ffn: RmsNorm
-    gate_up: Tensor
+    gate_up: Matrix
     """[hidden, 2 * ffn]."""
-    down: Tensor
+    down: Matrix
     """[ffn, hidden]."""
 
     def project(self, x: Tensor, kernels: Kernels, out: Tensor | None = None) -> Tensor:
@@ -92,20 +94,19 @@ class DecoderLayer:
         return kernels.add_linear(x, gated, self.down)
 
 
-def norm_linear(x: Tensor, norm: RmsNorm, weight: Tensor, out: Tensor | None = None) -> Tensor:
+def norm_linear(x: Tensor, norm: RmsNorm, weight: Matrix, out: Tensor | None = None) -> Tensor:
     """Compute ``norm(x) @ weight``: [N, in] to [N, out], in ``out`` if given."""
-    return torch.mm(norm(x), weight, out=out)
+    return multiply(norm(x), weight, out)
 
 
-def gated_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
+def gated_linear(x: Tensor, norm: RmsNorm, weight: Matrix) -> Tensor:
     """Compute ``silu(gate) * up`` of ``norm(x) @ weight``: [N, in] to [N, out / 2]."""
-    return swiglu(torch.mm(norm(x), weight))
+    return swiglu(multiply(norm(x), weight))
 
 
-def add_linear(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+def add_linear(x: Tensor, y: Tensor, weight: Matrix) -> Tensor:
     """Add ``y @ weight`` to ``x`` [N, out] in place; return ``x``."""
-    # In place: with a matrix to add to, addmm first copies it on CUDA.
-    return x.addmm_(y, weight)
+    return add_product(x, y, weight)
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
@@ -204,33 +205,52 @@ class _LayerPacker:
         part.copy_(self.weights.take_stored(f"{name}.weight", shape).view(part.shape))
 
     def layer(self) -> DecoderLayer:
-        c = self.config
-        rows, group = c.heads * c.head_dim, c.heads // c.kv_heads
+        c, rows = self.config, self.config.heads * self.config.head_dim
         first = self.take("input_layernorm", c.hidden)
         second = self.take("post_attention_layernorm", c.hidden)
+        return DecoderLayer(
+            self.norm(first),
+            self.matrix("qkv", self.qkv, first),
+            self.matrix("out", lambda: self.take("self_attn.o_proj", c.hidden, rows)),
+            self.norm(second),
+            self.matrix("gate_up", self.gate_up, second),
+            self.matrix("down", lambda: self.take("mlp.down_proj", c.hidden, c.ffn)),
+        )
+
+    def matrix(self, name: str, make: Callable[[], Tensor], norm: Tensor | None = None) -> Matrix:
+        """Return [out, in] of ``make``, with the weight of the norm before it, packed or [in, out].
+
+        Quantized without that weight, which would widen the range of each output's row.
+        """
+        if self.weights.packing is not None:
+            return self.weights.packing.matrix(name, make)
+        made = make()
+        if norm is not None:
+            made = fold_columns(made, norm, fused=self.fused, spoil=True)
+        return made.t()
+
+    def qkv(self) -> Tensor:
+        c = self.config
+        group = c.heads // c.kv_heads
         # Converted and packed by one copy.
         qkv = self.room(c.kv_heads, group + 2, c.head_dim, c.hidden)
         self.fill(qkv[:, :group], "self_attn.q_proj")
         self.fill(qkv[:, group], "self_attn.k_proj")
         self.fill(qkv[:, group + 1], "self_attn.v_proj")
-        qkv = qkv.view(-1, c.hidden)
+        return qkv.view(-1, c.hidden)
+
+    def gate_up(self) -> Tensor:
+        c = self.config
         gate_up = self.room(2 * c.ffn, c.hidden)
         self.fill(gate_up[: c.ffn], "mlp.gate_proj")
         self.fill(gate_up[c.ffn :], "mlp.up_proj")
-        return DecoderLayer(
-            self.norm(first),
-            fold_columns(qkv, first, fused=self.fused, spoil=True).t(),
-            self.take("self_attn.o_proj", c.hidden, rows).t(),
-            self.norm(second),
-            fold_columns(gate_up, second, fused=self.fused, spoil=True).t(),
-            self.take("mlp.down_proj", c.hidden, c.ffn).t(),
-        )
+        return gate_up
 
     def norm(self, weight: Tensor) -> RmsNorm:
         return RmsNorm.build(
             weight.shape[0],
             self.config.rms_eps,
-            weight if self.fused else None,
+            weight if self.fused or self.weights.packing is not None else None,
             device=self.device,
             fused=self.fused,
         )
@@ -377,17 +397,51 @@ def first_attention(
     return torch.stack((two[0, :, :, -1:].expand(y.shape), y))
 
 
+def embed(ids: Tensor, text: Tensor, offsets: Tensor, table: Tensor) -> Tensor:
+    """Sum a frame's embeddings: [B, width], of ``table`` [entries, width].
+
+    ``ids`` [17, B] are codes and space for the ids ``text`` [B]; ``offsets`` [17, 1] are where
+    their entries begin.
+    """
+    ids[-1].copy_(text)
+    return functional.embedding(ids + offsets, table).sum(dim=0)
+
+
+def store(
+    kv_cache: KvCache, slots: Tensor, x: Tensor, norm: RmsNorm, head: Matrix, *, advance: bool
+) -> None:
+    """Keep ``norm(x)`` and its product with ``head``, and count a frame if ``advance``.
+
+    ``x`` [B, hidden] are the talker's outputs; those of padding are not counted.
+    """
+    hidden = norm(x)
+    kv_cache.hidden.index_copy_(0, slots, hidden)
+    kv_cache.logits.index_copy_(0, slots, multiply(hidden, head).float())
+    if advance:
+        kv_cache.counters[:, :2].index_add_(0, slots, kv_cache.one.expand(len(slots), -1))
+        kv_cache.counters[kv_cache.scratch].zero_()
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """Functions that a device may replace by its own kernels."""
 
     norm_linear: Callable[..., Tensor] = norm_linear
-    gated_linear: Callable[[Tensor, RmsNorm, Tensor], Tensor] = gated_linear
-    add_linear: Callable[[Tensor, Tensor, Tensor], Tensor] = add_linear
+    gated_linear: Callable[..., Tensor] = gated_linear
+    add_linear: Callable[..., Tensor] = add_linear
     decode_attention: Callable[..., Tensor] = decode_attention
     frame_attention: Callable[..., Tensor] = frame_attention
     first_attention: Callable[..., Tensor] = first_attention
     sampler: MakeSampler = TorchSampler
+    embed: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = embed
+    store: Callable[..., None] = store
+    predict: Callable[[Tensor, Sampler], bool] | None = None
+    """Codes 1 to 15 by one kernel, see ``persistent_predictor``; False: not these rows."""
+
+    @property
+    def reads_lengths(self) -> bool:
+        """True if attention reads the rows' lengths: it needs no mask, and one shape fits all."""
+        return self.decode_attention is not decode_attention
 
 
 TORCH_KERNELS = Kernels()
