@@ -89,6 +89,8 @@ def test_beginnings_are_kept_within_a_bound() -> None:
         {"device": "cuda:x"},
         {"dtype": "int8"},
         {"codec_dtype": "int8"},
+        {"quantize": "int2"},
+        {"quantize": None},
         {"slots": 0},
         {"positions": 10},
         {"lead_ms": 0.0},

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from qwen3tts_engine.qwen3.model.kv_cache import KvCache
+from qwen3tts_engine.qwen3.model.quantized import Int8Matrix
 from qwen3tts_wire.errors import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -167,6 +168,9 @@ def tensor_bytes(roots: Iterable[object], device: torch.device) -> int:
             elif each.device == device:
                 storage = each.untyped_storage()
                 storages[storage.data_ptr()] = storage.nbytes()
+        elif isinstance(each, Int8Matrix):
+            # Nor have FBGEMM's.
+            storages[-id(each)] = each.bytes
         elif isinstance(each, dict):
             todo.extend(each.values())
         elif isinstance(each, list | tuple | set):

@@ -17,7 +17,8 @@ from qwen3tts_engine.qwen3.model.config_reader import read_config
 from qwen3tts_engine.qwen3.model.kv_cache import out_of_memory, to_device, upload
 from qwen3tts_engine.qwen3.model.prompt import Prompt
 from qwen3tts_engine.qwen3.model.quantized import Quantization
-from qwen3tts_engine.qwen3.model.quantized_cache import quantizing
+from qwen3tts_engine.qwen3.model.quantized_cache import quantizing, trim_heap
+from qwen3tts_engine.qwen3.model.row_attention import ROW_KERNELS
 from qwen3tts_engine.qwen3.model.sampling import SamplingConstants
 from qwen3tts_engine.qwen3.model.speaker_encoder import SpeakerEncoder
 from qwen3tts_engine.qwen3.model.talker import (
@@ -59,6 +60,8 @@ class Qwen3Model:
         self.kernels = kernels
         self.device, self.dtype = talker.table.device, talker.table.dtype
         self.constants = SamplingConstants.build(config, self.device)
+        self.quantize: Quantization | None = None
+        """A row's result does not depend on the others if its prompt is prefilled alone."""
         self.notes: list[str] = []
         """Degradations of a quantized load, for the operator."""
 
@@ -104,6 +107,10 @@ class Qwen3Model:
                 codec_dtype=codec_dtype,
                 tf32=tf32,
             )
+        if quantize is not None:
+            model.quantize, model.kernels = quantize, ROW_KERNELS
+            # What was read and packed leaves holes in the heap, of some 200 MB.
+            trim_heap()
         model.notes = notes
         model.tokenizer = Tokenizer(folder)
         return model

@@ -7,6 +7,7 @@ whole or not there; of processes that write the same, the first wins and all are
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import logging
@@ -40,7 +41,7 @@ UNUSABLE = "keeps no quantized weights: they are made at every start"
 PREFIX, SCRATCH = "int", "packing-"
 BLOCK = 1 << 22
 LEFT_S = 86_400
-"""Age at which a folder that was never finished is nobody's."""
+"""Age at which a folder that was never finished is removed."""
 MOST_DIGESTS = 64
 DTYPES = {
     str(each).removeprefix("torch."): each
@@ -153,6 +154,8 @@ class CachedTensors:
 
     def finish(self, bound_bytes: int) -> None:
         """Give the folder its name, and keep the cache within its bound."""
+        if self._out is None and not self.is_whole:
+            return
         try:
             if self._out is not None and self._scratch is not None:
                 self._out.close()
@@ -288,6 +291,12 @@ def _keep_within(root: Path, bound: int, *, keep: Path) -> None:
         digests = sorted(root.glob("digest-*"), key=lambda file: file.stat().st_mtime)
         for each in digests[:-MOST_DIGESTS]:
             each.unlink(missing_ok=True)
+
+
+def trim_heap() -> None:
+    """Give unused memory back to the system, where the C library can."""
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 # --- names ---
