@@ -67,13 +67,13 @@ found["load_peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 102
 """
 
 
-def build(folder: Path, *, size: str = "0.6b", small: bool) -> Path:
-    """Write a CustomVoice checkpoint of a published size: the model in bfloat16, the codec float32.
+def build(folder: Path, *, size: str = "0.6b", small: bool, task: str = "custom_voice") -> Path:
+    """Write a checkpoint of a published size: the model in bfloat16, the codec float32.
 
     ``small`` takes 2 layers, 20,000 text ids and a tiny codec, so that it is done in seconds.
     """
-    like = PUBLISHED[f"{size}-custom_voice"]
-    made = make_tiny(folder)["custom_voice"]
+    like = PUBLISHED[f"{size}-{task}"]
+    made = make_tiny(folder)[task]
     file = made / "config.json"
     config = json.loads(file.read_text())
     config["tts_model_size"] = like.size
@@ -94,6 +94,12 @@ def build(folder: Path, *, size: str = "0.6b", small: bool) -> Path:
         "intermediate_size": inner.ffn,
         "num_hidden_layers": inner.layers,
     }
+    if like.speaker is not None and not small:
+        speaker = dataclasses.asdict(like.speaker)
+        names = config["speaker_encoder_config"].keys() & speaker.keys()
+        config["speaker_encoder_config"] |= {name: speaker[name] for name in names}
+    elif like.speaker is not None:
+        config["speaker_encoder_config"]["enc_dim"] = layers.hidden
     file.write_text(json.dumps(config))
     if not small:
         file = made / "speech_tokenizer" / "config.json"

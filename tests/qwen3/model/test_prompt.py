@@ -388,3 +388,37 @@ def test_languages_have_tags(tiny_config: Callable[[str], ModelConfig]) -> None:
     assert "und" not in tags.values()
     assert language_tag("klingon") == "und"
     assert all(find_language(BASE, tag) for tag in tags.values())
+
+
+@pytest.mark.parametrize("layout", ["full", "streaming", "growing"])
+@pytest.mark.parametrize(
+    ("config", "voice"),
+    [(NAMED, {"speaker": "ryan"}), (SMALL, {"speaker": "ryan"}), (BASE, {"has_x_vector": True})],
+)
+def test_every_clause_has_the_voice_before_its_text(
+    config: ModelConfig, voice: dict[str, Any], layout: Layout
+) -> None:
+    # So the timbre cannot drift over more than a clause: none follows from the one before.
+    clauses = [
+        build_prompt(config, text_ids=ids, language="german", layout=layout, **voice)
+        for ids in ((11, 12, 13), tuple(range(20, 60)), (99,))
+    ]
+    heads = {(clause.text[: clause.prefix], clause.codec[: clause.prefix]) for clause in clauses}
+    assert len(heads) == 1
+    [(text, codec)] = heads
+    # Ryan's id, or the position of the cloned voice's embedding.
+    assert 3061 in codec or "speaker" in codec
+    assert not {11, 20, 99} & set(text)
+
+
+def test_every_clause_has_the_reference_before_its_text() -> None:
+    reference = Reference((31, 32), tuple((7,) * 16 for _ in range(5)))
+    for ids in ((11, 12, 13), tuple(range(40, 90))):
+        prompt = build_prompt(
+            BASE, text_ids=ids, language="german", has_x_vector=True, layout="full",
+            reference=reference,
+        )  # fmt: skip
+        codes = [each for each in prompt.codec if isinstance(each, tuple)]
+        assert codes[-5:] == list(reference.codes)
+        at = prompt.text.index(31)
+        assert prompt.text[at : at + 2 + len(ids)] == (31, 32, *ids)
