@@ -115,8 +115,13 @@ def test_a_step_does_not_wait_for_sound_and_a_first_sound_is_waited_for(
     later = runner.decode([DecodeRow(0, 1, 1)])
     step(runner, 0)
     assert not later.ready
+    # A first sound behind others' is not waited for.
+    prefilled(runner, 1)
+    step(runner, 1)
+    first = runner.decode([DecodeRow(1, 0, 1)])
+    assert not first.ready
     gate.open()
-    assert later.wait().shape == (1, 1920)
+    assert later.wait().shape == first.wait().shape == (1, 1920)
     assert later.ready
 
 
@@ -145,7 +150,7 @@ def test_codes_that_are_still_to_be_decoded_are_not_written_over(
     # The next frame takes the place of frame 1.
     step(runner, 0)
     assert waited == [False]
-    assert late.ready
+    assert late.wait().shape == (1, 1920)
 
 
 def test_a_slots_next_row_begins_behind_the_sound_of_its_last(

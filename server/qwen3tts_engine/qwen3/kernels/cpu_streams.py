@@ -42,6 +42,10 @@ class CpuThreadStreams:
         self._block: _Block | None = None
         self._last: Future[Any] | None = None
         """Newest work of the thread."""
+        self._ticket: _ThreadTicket | None = None
+        """Newest one."""
+        self._alone = True
+        """True if it followed no other that was pending."""
         self.share(1)
         self.synchronize()
         # Threads that start later take what was set last, in any thread.
@@ -74,7 +78,9 @@ class CpuThreadStreams:
     def download(self, tensor: Tensor) -> Ticket:
         if self._block is None:
             return ReadyTicket(tensor.clone().numpy())
-        return _ThreadTicket(self._launch(lambda: tensor.clone().numpy()))
+        self._alone = self._ticket is None or self._ticket.ready
+        self._ticket = _ThreadTicket(self._launch(lambda: tensor.clone().numpy()))
+        return self._ticket
 
     def record_event(self) -> _ThreadEvent:
         return _ThreadEvent(self._last if self._block is not None else None)
@@ -84,9 +90,9 @@ class CpuThreadStreams:
             event.wait()
 
     def await_first(self, ticket: Ticket) -> None:
-        """Wait for a first sound: the next step would hold it back for longer."""
-        if isinstance(ticket, _ThreadTicket):
-            ticket.settle()
+        """Wait for a first sound, unless it waits for others: the next step would delay it."""
+        if self._alone and ticket is self._ticket:
+            self._ticket.settle()
 
     def record_use(self, tensors: Sequence[Tensor]) -> None: ...
 
