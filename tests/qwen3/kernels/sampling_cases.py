@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from qwen3tts_engine.qwen3.kernels import talker_kernels, triton_kernels
+from qwen3tts_engine.qwen3.kernels import sampling_kernels, talker_kernels, triton_kernels
 from qwen3tts_engine.qwen3.kernels.sampling_kernels import TritonSampler, make_sampler
 from qwen3tts_engine.qwen3.model import transformer
 from qwen3tts_engine.qwen3.model.config import NOT_FINITE
@@ -232,11 +232,16 @@ def test_the_noise_is_that_of_torch_at_every_rank() -> None:
             assert torch.equal(ours.ids[book][~greedy], drawn.argmax(1)[~greedy])
 
 
-def test_a_full_sort_is_left_to_torch() -> None:
+def test_a_full_sort_and_large_vocabularies_are_left_to_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     frame = Frame(1, torch.float32, 6)
     rows = FrameRows(CONSTANTS, frame.kv_cache, frame.slots, frame.eos_allowed, True)
     assert isinstance(make_sampler(rows), TorchSampler)
-    assert isinstance(make_sampler(rows._replace(full_sort=False)), TritonSampler)
+    rows = rows._replace(full_sort=False)
+    assert isinstance(make_sampler(rows), TritonSampler)
+    monkeypatch.setattr(sampling_kernels, "MOST_IDS", VOCAB - 1)
+    assert isinstance(make_sampler(rows), TorchSampler)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

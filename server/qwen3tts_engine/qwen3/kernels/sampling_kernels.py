@@ -22,6 +22,8 @@ from qwen3tts_engine.qwen3.model.sampling import FRAME_STEP, TOP_K_LIMIT
 
 RANKS = TOP_K_LIMIT
 """Candidates that a row keeps; a power of two."""
+MOST_IDS = 1 << 15
+"""Largest vocabulary: ids and counts of them are packed in 16 bits."""
 SAME_BITS = {torch.bfloat16: 16, torch.float16: 13, torch.float32: 0}
 """Low bits of a float32 that are the same in all numbers of a type and sign."""
 _STEP = tl.constexpr(FRAME_STEP)
@@ -304,5 +306,7 @@ class TritonSampler:
 
 
 def make_sampler(rows: FrameRows) -> Sampler:
-    """See ``transformer.Kernels``; a full sort is left to torch."""
-    return TorchSampler(rows) if rows.full_sort else TritonSampler(rows)
+    """See ``transformer.Kernels``; a full sort and larger vocabularies are left to torch."""
+    config = rows.kv_cache.config
+    large = max(config.talker.vocab, config.predictor.vocab) > MOST_IDS
+    return TorchSampler(rows) if rows.full_sort or large else TritonSampler(rows)
