@@ -169,7 +169,7 @@ def test_every_package_is_typed_and_in_the_wheel(package: str) -> None:
 LARGEST_FOLDER = 25
 LONG_FILE = 450
 MANY_PARAMETERS = 8
-TRITON_KERNELS = {"_attend", "_attend_first", "_linear", "_sample"}
+TRITON_KERNELS = {"_attend", "_attend_first", "_attend_prompt", "_linear", "_sample"}
 """Functions that Triton compiles: their parameters are pointers, strides and sizes, in no class."""
 BANNED = re.compile(
     r"\b(anew|nobody|whoever|whom|at once|is told|is none|so much|so long|gone quiet|the one that"

@@ -23,6 +23,7 @@ NAMES = (
     "gated_linear",
     "add_linear",
     "decode_attention",
+    "prefill_attention",
     "frame_attention",
     "first_attention",
 )
@@ -70,6 +71,8 @@ def test_kernels_that_do_nothing_are_not_used(monkeypatch: pytest.MonkeyPatch) -
     attend, linear = Launches(), Launches()
     monkeypatch.setattr(attention, "_attend", attend)
     monkeypatch.setattr(attention, "_attend_first", Launches())
+    prompt = importlib.import_module(f"{folder}.prompt_kernels")
+    monkeypatch.setattr(prompt, "_attend_prompt", Launches())
     monkeypatch.setattr(layers, "_linear", linear)
     monkeypatch.setattr(kernels, "TRITON", replace(kernels.TORCH_KERNELS, **{
         name: getattr(kernels, name) for name in NAMES

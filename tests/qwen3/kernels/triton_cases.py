@@ -14,7 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from qwen3tts_engine.qwen3.kernels import attention_kernels, layer_kernels, triton_kernels
+from qwen3tts_engine.qwen3.kernels import (
+    attention_kernels,
+    layer_kernels,
+    prompt_kernels,
+    triton_kernels,
+)
 from qwen3tts_engine.qwen3.model import transformer
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS, Kernels, RmsNorm
@@ -124,6 +129,35 @@ def test_a_part_is_only_as_long_as_its_share(monkeypatch: pytest.MonkeyPatch) ->
     assert torch.isfinite(results[0]).all()
     for other in results[1:]:
         torch.testing.assert_close(other, results[0], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("length", "starts", "lengths"),
+    [(1, [0], [1]), (16, [0], [16]), (17, [100, 0], [17, 5]), (40, [33, 64], [1, 40])],
+)
+@pytest.mark.parametrize("fused", [False, True])
+def test_prefill_attention(length: int, starts: list[int], lengths: list[int], fused: bool) -> None:
+    """Prompts of one and more programs, with padding, behind positions that are there already."""
+    torch.manual_seed(6)
+    rows, positions = len(starts), 120
+    norm = RmsNorm.build(24, 1e-6, None, device=CPU, fused=fused)
+    cache = torch.randn(rows + 1, positions, 2, 2, 24)
+    slots, steps = torch.arange(rows).flip(0), torch.arange(length)
+    at = (torch.tensor(starts)[:, None] + steps).clamp(max=positions - 1)
+    valid = steps < torch.tensor(lengths)[:, None]
+    places = torch.where(valid, slots[:, None], rows).flatten()
+    mask = transformer.length_mask(at, torch.arange(positions), torch.zeros(()))
+    heads, rotation = torch.randn(rows * length, 2, 5, 24), a_rotation(rows * length, 3, 24)
+    ours, theirs = cache.clone(), cache.clone()
+    got = prompt_kernels.prefill_attention(
+        heads.clone(), norm, rotation, ours, slots, places, at.flatten(), mask
+    )
+    want = transformer.prefill_attention(
+        heads.clone(), norm, rotation, theirs, slots, places, at.flatten(), mask
+    )
+    wanted = valid.flatten()
+    torch.testing.assert_close(got[wanted], want[wanted], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours[:rows], theirs[:rows], atol=2e-6, rtol=1e-5)
 
 
 def a_norm(size: int, kind: str, dtype: torch.dtype) -> RmsNorm:
@@ -313,7 +347,10 @@ def test_a_kernel_that_is_wrong_only_at_a_long_position_is_not_used(
     assert failed == {"decode_attention": "ArithmeticError"}
 
 
-@pytest.mark.parametrize("name", ["decode_attention", "frame_attention", "first_attention"])
+@pytest.mark.parametrize(
+    "name",
+    ["decode_attention", "frame_attention", "first_attention", "prefill_attention"],
+)
 def test_a_kernel_that_leaves_no_key_for_later_steps_is_not_used(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -34,7 +34,7 @@ ROW_HEADS = 1024
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _rotated(  # type: ignore[no-untyped-def]
+def rotated(  # type: ignore[no-untyped-def]
     at, turn, asked, eps, scale, HALF: tl.constexpr
 ):
     """Return the halves of heads, normalized and rotated, float32."""
@@ -51,7 +51,7 @@ def _rotated(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _store_halves(  # type: ignore[no-untyped-def]
+def store_halves(  # type: ignore[no-untyped-def]
     to, low, high, asked, HALF: tl.constexpr
 ):
     made = to.dtype.element_ty
@@ -130,7 +130,7 @@ def _attend(  # type: ignore[no-untyped-def]
     asked = (query < QUERIES)[:, None] & inside[None, :]
     at_query = mine + query[:, None] * (2 * HALF) + d[None, :]
     at_turn = turn + query[:, None] * (4 * HALF) + d[None, :]
-    q_low, q_high = _rotated(at_query, at_turn, asked, eps, scale, HALF)
+    q_low, q_high = rotated(at_query, at_turn, asked, eps, scale, HALF)
     q_low = q_low * softmax_scale
     q_high = q_high * softmax_scale
 
@@ -139,7 +139,7 @@ def _attend(  # type: ignore[no-untyped-def]
     own = split == 0
     ours = inside & own
     at_key = mine + QUERIES * 2 * HALF + d
-    key_low, key_high = _rotated(at_key, turn + QUERIES * 4 * HALF + d, inside, eps, scale, HALF)
+    key_low, key_high = rotated(at_key, turn + QUERIES * 4 * HALF + d, inside, eps, scale, HALF)
     stored = keys.dtype.element_ty
     key_low = key_low.to(stored)
     key_high = key_high.to(stored)
@@ -189,16 +189,16 @@ def _attend(  # type: ignore[no-untyped-def]
         best = peak
     to = out + ((row * GROUPS + group) * QUERIES + query[:, None]) * (2 * HALF) + d[None, :]
     if SPLITS == 1:
-        _store_halves(to, sum_low / total[:, None], sum_high / total[:, None], asked, HALF)
+        store_halves(to, sum_low / total[:, None], sum_high / total[:, None], asked, HALF)
     else:
         head = row * GROUPS + group
         line = partial + (head * SPLITS * QUERIES + query) * WIDTH
         real = query < QUERIES
         if parts == 1:
-            _store_halves(to, sum_low / total[:, None], sum_high / total[:, None], asked, HALF)
+            store_halves(to, sum_low / total[:, None], sum_high / total[:, None], asked, HALF)
         else:
             left = line + split * (QUERIES * WIDTH)
-            _store_halves(left[:, None] + d[None, :], sum_low, sum_high, asked, HALF)
+            store_halves(left[:, None] + d[None, :], sum_low, sum_high, asked, HALF)
             tl.store(left + 2 * HALF, best, mask=real)
             tl.store(left + 2 * HALF + 1, total, mask=real)
             # All threads' sums are written before one of them counts the part.
@@ -226,7 +226,7 @@ def _attend(  # type: ignore[no-untyped-def]
                     sum_low = sum_low * old[:, None] + low * new[:, None]
                     sum_high = sum_high * old[:, None] + high * new[:, None]
                     best = peak
-                _store_halves(to, sum_low / total[:, None], sum_high / total[:, None], asked, HALF)
+                store_halves(to, sum_low / total[:, None], sum_high / total[:, None], asked, HALF)
                 tl.store(arrived + head, 0)
 
 
@@ -269,23 +269,23 @@ def _attend_first(  # type: ignore[no-untyped-def]
     at_key = QUERIES * 2 * HALF + d
     at_turn = QUERIES * 4 * HALF + d
     # Keys are rotated in place, for later positions.
-    low, high = _rotated(first + at_key, rotation + at_turn, inside, eps, scale, HALF)
+    low, high = rotated(first + at_key, rotation + at_turn, inside, eps, scale, HALF)
     first_low = low.to(stored)
     first_high = high.to(stored)
-    low, high = _rotated(second + at_key, later + at_turn, inside, eps, scale, HALF)
+    low, high = rotated(second + at_key, later + at_turn, inside, eps, scale, HALF)
     second_low = low.to(stored)
     second_high = high.to(stored)
     # All threads have read the keys before one writes.
     tl.debug_barrier()
-    _store_halves(first + at_key, first_low, first_high, inside, HALF)
-    _store_halves(second + at_key, second_low, second_high, inside, HALF)
+    store_halves(first + at_key, first_low, first_high, inside, HALF)
+    store_halves(second + at_key, second_low, second_high, inside, HALF)
     at_value = at_key + 2 * HALF
     v0_low = tl.load(first + at_value, mask=inside, other=0.0).to(tl.float32)
     v0_high = tl.load(first + at_value + HALF, mask=inside, other=0.0).to(tl.float32)
     v1_low = tl.load(second + at_value, mask=inside, other=0.0).to(tl.float32)
     v1_high = tl.load(second + at_value + HALF, mask=inside, other=0.0).to(tl.float32)
 
-    q_low, q_high = _rotated(
+    q_low, q_high = rotated(
         second + query[:, None] * (2 * HALF) + d[None, :],
         later + query[:, None] * (4 * HALF) + d[None, :],
         asked,
@@ -303,9 +303,9 @@ def _attend_first(  # type: ignore[no-untyped-def]
     to = out + ((row * GROUPS + group) * QUERIES + query[:, None]) * (2 * HALF) + d[None, :]
     if BOTH:
         zero = tl.zeros((BLOCK_QUERIES, BLOCK_HALF), tl.float32)
-        _store_halves(to, zero + v0_low[None, :], zero + v0_high[None, :], asked, HALF)
+        store_halves(to, zero + v0_low[None, :], zero + v0_high[None, :], asked, HALF)
         to += out_place
-    _store_halves(to, low, high, asked, HALF)
+    store_halves(to, low, high, asked, HALF)
 
 
 def places_of(dtype: torch.dtype) -> int:
@@ -341,7 +341,7 @@ def _blocks(width: int, dim: int) -> dict[str, int]:
     }
 
 
-def _norm_scale(norm: RmsNorm, dim: int) -> float:
+def norm_scale(norm: RmsNorm, dim: int) -> float:
     """Return what a norm that is not fused leaves to the weights behind it."""
     return math.sqrt(dim) if norm.fused else 1.0
 
@@ -374,7 +374,7 @@ def _launch(
         partial,
         arrived,
         dim * norm.eps,
-        _norm_scale(norm, dim),
+        norm_scale(norm, dim),
         1.0 / math.sqrt(dim),
         heads.stride(0),
         heads.stride(1),
@@ -430,7 +430,7 @@ def first_attention(
         rotation,
         out,
         dim * norm.eps,
-        _norm_scale(norm, dim),
+        norm_scale(norm, dim),
         1.0 / math.sqrt(dim),
         *work.stride()[:3],
         rotation.stride(0),

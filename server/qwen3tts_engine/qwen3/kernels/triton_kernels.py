@@ -25,6 +25,7 @@ from qwen3tts_engine.qwen3.kernels.layer_kernels import (
     gated_linear,
     norm_linear,
 )
+from qwen3tts_engine.qwen3.kernels.prompt_kernels import prefill_attention
 from qwen3tts_engine.qwen3.kernels.sampling_kernels import make_sampler
 from qwen3tts_engine.qwen3.kernels.talker_kernels import embed, store
 from qwen3tts_engine.qwen3.model.kv_cache import KvCache
@@ -35,6 +36,7 @@ from qwen3tts_engine.qwen3.model.transformer import (
     TORCH_KERNELS,
     DecoderStack,
     Kernels,
+    length_mask,
     rotary_angles,
 )
 
@@ -45,6 +47,7 @@ TRITON = Kernels(
     gated_linear=gated_linear,
     add_linear=add_linear,
     decode_attention=decode_attention,
+    prefill_attention=prefill_attention,
     frame_attention=frame_attention,
     first_attention=first_attention,
     sampler=make_sampler,
@@ -75,6 +78,7 @@ def usable(model: Qwen3Model) -> tuple[Kernels, dict[str, str]]:
         *layer_trials(predictor.stack, draw),
         *head_trials(model, draw),
         *decode_trials(talker.stack, min(LONG, len(talker.angles)), draw),
+        *prefill_trials(talker.stack, draw),
         *frame_trials(predictor.stack, len(predictor.heads), draw),
         *step_trials(model, draw),
     )
@@ -195,6 +199,34 @@ def decode_trials(stack: DecoderStack, places: int, draw: Draw) -> Iterator[Tria
         yield "decode_attention", attend
 
 
+def prefill_trials(stack: DecoderStack, draw: Draw) -> Iterator[Trial]:
+    """Yield a trial of a long row behind a restored prefix, with padding, and of a short one."""
+    config, prefix = stack.config, 37
+    rows, length, kv_len = 2, 40, prefix + 40
+    slots, lengths = draw.integers(1, 0), draw.integers(length, 3)
+    steps = torch.arange(length, device=draw.device)
+    positions = draw.integers(prefix, 0)[:, None] + steps
+    places = torch.where(steps < lengths[:, None], slots[:, None], rows)
+    valid = (steps < lengths[:, None]).flatten()
+    mask = length_mask(
+        positions, torch.arange(kv_len, device=draw.device), draw(1).zero_().squeeze()
+    )
+    cache = draw(rows + 1, kv_len, config.kv_heads, 2, config.head_dim)
+    heads = draw(rows * length, config.kv_heads, stack.queries + 2, config.head_dim)
+    rotation = plain_rotations(stack, kv_len, draw.device).index_select(0, positions.flatten())
+
+    def attend(kernels: Kernels) -> tuple[Tensor, ...]:
+        kept = cache.clone()
+        y = kernels.prefill_attention(
+            heads.clone(), stack.head_norm, rotation, kept, slots, places.flatten(),
+            positions.flatten(), mask,
+        )  # fmt: skip
+        # Padding goes to the scratch slot; its outputs are not used.
+        return y[valid], kept[:rows]
+
+    yield "prefill_attention", attend
+
+
 def frame_trials(stack: DecoderStack, last: int, draw: Draw) -> Iterator[Trial]:
     """Yield trials of the first two positions and of ``last``."""
     config, queries = stack.config, stack.queries
@@ -223,7 +255,8 @@ def step_trials(model: Qwen3Model, draw: Draw) -> Iterator[Trial]:
     config, talker, predictor = model.config, model.talker, model.predictor
     kv_cache = KvCache(config, slots=3, positions=1, device=draw.device, dtype=model.dtype)
     for slot, (temperature, top_k) in enumerate(((0.9, 50), (0.0, 1), (1.5, 64))):
-        sampling = Sampling(temperature, top_k, 1.0, 1.3, temperature, top_k)
+        # No quotient by the penalty equals another logit.
+        sampling = Sampling(temperature, top_k, 1.0, 1.37, temperature, top_k)
         kv_cache.reset(slot, sampling, slot)
     slots = draw.integers(2, 0, 1)
 

@@ -20,13 +20,14 @@ from qwen3tts_engine.qwen3.model.transformer import (
     RmsNorm,
     fold_columns,
     load_stack,
-    prefill_attention,
     rotary_angles,
 )
 
 CHUNK = 8192
 """Text ids projected in one product; a vocabulary no larger is projected at load time on any
 device."""
+FEW_POSITIONS = 64
+"""Positions of a prefill whose rotations are made for all layers together."""
 BLOCK = 8
 """Text ids projected together, aligned to multiples: a row's values must not depend on the rest of
 the text, and products of other sizes round differently."""
@@ -182,10 +183,13 @@ class Talker:
         # The caller's, an input of a graph, stays.
         x = x.clone()
         angles = self.angles.index_select(0, positions)
+        # Of few positions at once; of many they would take much memory.
+        few = len(x) <= FEW_POSITIONS
+        rotations = stack.rotations(angles).unbind(0) if few else None
         for number, (layer, cache) in enumerate(zip(stack.layers, caches, strict=True)):
             heads = stack.heads(layer.project(x, kernels))
-            rotation = stack.rotations_of(number, angles)
-            y = prefill_attention(
+            rotation = rotations[number] if rotations else stack.rotations_of(number, angles)
+            y = kernels.prefill_attention(
                 heads, stack.head_norm, rotation, cache, slots, places, positions, mask
             )
             layer.add(x, y, kernels)

@@ -430,6 +430,7 @@ class Kernels:
     gated_linear: Callable[..., Tensor] = gated_linear
     add_linear: Callable[..., Tensor] = add_linear
     decode_attention: Callable[..., Tensor] = decode_attention
+    prefill_attention: Callable[..., Tensor] = prefill_attention
     frame_attention: Callable[..., Tensor] = frame_attention
     first_attention: Callable[..., Tensor] = first_attention
     sampler: MakeSampler = TorchSampler
