@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import heapq
 import random
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -105,7 +106,12 @@ class VirtualClock:
     """Seconds that pass when work is done or waited for."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self._now = 0.0
+
+    @property
+    def now(self) -> float:
+        """Seconds."""
+        return self._now
 
     def __call__(self) -> float:
         """Return the time."""
@@ -113,7 +119,32 @@ class VirtualClock:
 
     def spend(self, ms: float) -> None:
         """Host work of so many milliseconds."""
-        self.now += ms * MS
+        self._now += ms * MS
+
+    def wait_until(self, end: float) -> None:
+        """Let the time pass."""
+        self._now = max(self._now, end)
+
+
+class RealClock(VirtualClock):
+    """Real time, in which a wait sleeps as one for a GPU does; host work takes what it takes."""
+
+    def __init__(self) -> None:
+        self.late_s: list[float] = []
+        """After each wait: until the thread ran again."""
+
+    @property
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return time.monotonic()
+
+    def spend(self, ms: float) -> None:
+        """See VirtualClock."""
+
+    def wait_until(self, end: float) -> None:
+        """Sleep without the interpreter's lock."""
+        time.sleep(max(0.0, end - time.monotonic()))
+        self.late_s.append(time.monotonic() - end)
 
 
 class VirtualTicket:
@@ -131,7 +162,7 @@ class VirtualTicket:
         """Let the clock pass until the end."""
         clock = self._device.clock
         if clock.now < self.end:
-            clock.now = self.end
+            clock.wait_until(self.end)
             clock.spend(self._device.costs.host_wait)
         return self._result
 
@@ -148,6 +179,7 @@ class VirtualDevice:
     """See StepRunner: streams ``frames`` and ``sound``, each a time until which it is busy."""
 
     positions = POSITIONS
+    steps_prompts = True
 
     def __init__(
         self, costs: DeviceCosts, clock: VirtualClock, *, slots: int = 192, silent_frames: int = 1
@@ -180,8 +212,8 @@ class VirtualDevice:
         costs = self.costs
         self.clock.spend(costs.host_prefill * len(rows))
         for cached in (False, True):
-            some = [row for row in rows if (row.prefix is not None) is cached]
-            if cached and some and all(len(row.embeds) == 1 for row in some):
+            some = [row for row in rows if (row.position is not None) is cached]
+            if cached and some:
                 # The talker's step takes the last position.
                 self.clock.spend(costs.host_launch)
                 self._in_frames(at_rows(costs.talker, bucket_for(len(some), self._rows)))
@@ -228,6 +260,10 @@ class VirtualDevice:
         self._in_frames(at_rows(self.costs.prefill, bucket_for(len(embeds), PREFILL_LENGTHS)))
         return VirtualPrefix(len(embeds))
 
+    def snapshot_prefix(self, slot: int, length: int) -> VirtualPrefix:
+        """See StepRunner."""
+        return VirtualPrefix(length)
+
     def free(self, slot: int) -> None:
         """See StepRunner."""
 
@@ -235,13 +271,14 @@ class VirtualDevice:
         """See StepRunner."""
 
 
-class _NoWeights:
+class PromptOnly:
     """A model that lays prompts out and embeds nothing."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.config = config
 
     def embed(self, prompt: Prompt, *, x_vector: Any | None = None) -> Prompt:
+        """See Qwen3Model."""
         return prompt
 
 
@@ -333,7 +370,7 @@ def simulate(
     clock = VirtualClock()
     device = VirtualDevice(costs, clock, slots=slots, silent_frames=silent_frames)
     load = Load(
-        _NoWeights(PUBLISHED[MODEL]),
+        PromptOnly(PUBLISHED[MODEL]),
         device,
         seed=3,
         clock=clock,
@@ -360,5 +397,5 @@ def simulate(
         following = waiting[0].at if waiting else float("inf")
         if wake is None:
             wake = following if waiting else clock.now + IDLE_S
-        clock.now = max(clock.now, min(wake, following))
+        clock.wait_until(min(wake, following))
     return Simulation(calls, turns, clock.now, device)

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from qwen3tts_engine.qwen3.engine.completion import CompletionForecast
+from qwen3tts_engine.qwen3.engine.jobs import JobState, VoiceConditioning
+from qwen3tts_text.growing import LiveText
+from tests.qwen3.engine.worker_world import World
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 MS = 1e-3
@@ -97,3 +100,98 @@ def test_durations_follow_waits_and_fall_where_nothing_was_waited_for() -> None:
     assert known() == pytest.approx(0.0045)
     took(0.012, waited=True)
     assert known() > 0.006
+
+
+# --- the constant beginning of streaming prompts ---
+
+
+def say_streaming(world: World, voice: str, seed: int) -> None:
+    """A generation whose prompt is eight constant positions and one token."""
+    text = LiveText()
+    assert text.push("abc", range(4))
+    text.end()
+    job = world.job("", seed=seed, more=text, prefix=8)
+    job.speaker = VoiceConditioning(voice)
+    world.worker.submit(job)
+    world.run()
+    assert job.state is JobState.DONE
+
+
+def admitted(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Rows of all prefills from now on."""
+    rows: list[Any] = []
+    prefill = world.runner.prefill
+
+    def noted(some: Any) -> None:
+        rows.extend(some)
+        prefill(some)
+
+    monkeypatch.setattr(world.runner, "prefill", noted)
+    return rows
+
+
+def test_a_voices_constant_beginning_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setattr(world.runner, "steps_prompts", True)
+    rows = admitted(world, monkeypatch)
+    for seed in range(3):
+        say_streaming(world, "ryan", seed)
+    # Of the first row's own prefill.
+    assert world.runner.prefixes == [(0, 8)]
+    assert len(world.embedded) == 1
+    assert (rows[0].position, rows[0].prefix) == (None, None)
+    assert [(row.position, row.embeds) for row in rows[1:]] == [((1, 2), None)] * 2
+    assert rows[1].prefix is rows[2].prefix is not None
+
+
+def test_kept_beginnings_are_bounded_and_the_least_recent_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    monkeypatch.setattr(world.runner, "steps_prompts", True)
+    # Room for two.
+    for seed, voice in enumerate(("ryan", "serena", "ryan", "eric", "ryan", "serena")):
+        say_streaming(world, voice, seed)
+    assert len(world.runner.prefixes) == 4
+
+
+def test_after_a_fault_beginnings_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setattr(world.runner, "steps_prompts", True)
+    say_streaming(world, "ryan", 1)
+
+    def broken(what: str, _seeds: Any) -> None:
+        if what == "wait":
+            raise RuntimeError("the device is lost")
+
+    world.runner.fails = broken
+    world.runner.quick = False
+    _, out = world.say(seed=2)
+    world.run()
+    assert out.error is not None
+    world.runner.fails = lambda _what, _seeds: None
+    say_streaming(world, "ryan", 3)
+    assert len(world.runner.prefixes) == 2
+
+
+def test_a_full_prompt_is_prefilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setattr(world.runner, "steps_prompts", True)
+    rows = admitted(world, monkeypatch)
+    world.say("abc", seed=1, prefix=8)
+    world.run()
+    assert world.runner.prefixes == []
+    assert rows[0].position is None
+    assert rows[0].embeds is not None
+
+
+def test_a_kept_beginning_sounds_earlier(virtual: Any) -> None:
+    costs = virtual.DeviceCosts()
+    first = [
+        virtual.simulate(
+            virtual.single_calls(6), costs, layout="streaming", prefix_bytes=size, silent_frames=0
+        ).first_ms(0.5)
+        for size in (0, 1 << 24)
+    ]
+    prefill, talker = costs.prefill[0][1], costs.talker[0][1]
+    assert first[0] - first[1] == pytest.approx(prefill - talker, abs=0.1)

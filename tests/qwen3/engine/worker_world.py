@@ -83,6 +83,7 @@ class FakeRunner:
     """
 
     positions = 200
+    steps_prompts = False
 
     def __init__(self, slots: int = 4) -> None:
         self.slots = slots
@@ -152,6 +153,10 @@ class FakeRunner:
     def prefill_prefix(self, slot: int, embeds: Any) -> Any:
         self.prefixes.append(embeds)
         return Kept(embeds)
+
+    def snapshot_prefix(self, slot: int, length: int) -> Any:
+        self.prefixes.append((self.rows[slot].seed, length))
+        return Kept(length)
 
     def free(self, slot: int) -> None:
         self.rows.pop(slot, None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from qwen3tts_engine.qwen3.kernels.step_runner import (
     DecodeRow,
     PrefillRow,
     PrefixCache,
+    PrefixStore,
     ReadyTicket,
     StepRow,
     StepRunner,
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX_POSITIONS = 32
-"""Shortest prompt prefix that is cached; restoring a shorter one costs as much as computing it."""
+"""Shortest prompt prefix that is cached where a prefill follows; restoring a shorter one costs as
+much as computing it."""
 
 
 @dataclass(slots=True)
@@ -54,6 +56,15 @@ class _Decoded:
     steps: int
     """Steps launched before it: the codes of its frames are among theirs."""
     work: LaunchedWork
+
+
+@dataclass(frozen=True, slots=True)
+class _Keep:
+    """Positions of a prompt to keep once it is prefilled."""
+
+    store: PrefixStore
+    key: Hashable
+    length: int
 
 
 class Batch:
@@ -98,13 +109,18 @@ class Batch:
 
     def prefill(self, jobs: Sequence[Job]) -> None:
         rows: list[tuple[Job, PrefillRow]] = []
+        keeps: dict[Job, _Keep] = {}
         for job in jobs:
             job.slot = self._free.pop()
             job.mark("slot", self._clock())
             try:
-                rows.append((job, self._row(job)))
+                row, keep = self._row(job)
             except Exception as error:
                 self.fail_row(job, error)
+                continue
+            rows.append((job, row))
+            if keep is not None:
+                keeps[job] = keep
         if not rows:
             return
         try:
@@ -118,6 +134,8 @@ class Batch:
         for job, _ in rows:
             job.mark("prefill", self._clock())
             try:
+                if job in keeps:
+                    self._keep(job, keeps[job])
                 job.postprocessor = job.make_postprocessor()
             except Exception as error:
                 self.fail_row(job, error)
@@ -127,22 +145,41 @@ class Batch:
             if not job.has_text:
                 job.move(JobEvent.STARVE)
 
-    def _row(self, job: Job) -> PrefillRow:
+    def _row(self, job: Job) -> tuple[PrefillRow, _Keep | None]:
         prompt, speaker = job.prompt, job.speaker
         assert prompt is not None
         prefix: Any | None = None
         cut = prompt.prefix
-        if PREFIX_POSITIONS <= cut < len(prompt.text):
+        position = self._last_position(prompt)
+        if position is not None or PREFIX_POSITIONS <= cut < len(prompt.text):
             head = replace(prompt, text=prompt.text[:cut], codec=prompt.codec[:cut])
             key = (speaker.key, head.text, head.codec)
             kept = self._prefixes if speaker.prefixes is None else speaker.prefixes
             prefix = kept.get(key)
+            if prefix is None and position is not None:
+                # The prefill of the whole prompt computes it as well.
+                embeds = self._embed(prompt, speaker.x_vector)
+                keep = _Keep(kept, key, cut)
+                return PrefillRow(job.slot, embeds, job.sampling, job.seed, speaker.codec), keep
             if prefix is None:
                 prefix = self._runner.prefill_prefix(job.slot, self._embed(head, speaker.x_vector))
                 kept.put(key, prefix)
             prompt = replace(prompt, text=prompt.text[cut:], codec=prompt.codec[cut:])
-        embeds = self._embed(prompt, speaker.x_vector)
-        return PrefillRow(job.slot, embeds, job.sampling, job.seed, speaker.codec, prefix)
+        embeds = None if position is not None else self._embed(prompt, speaker.x_vector)
+        made = PrefillRow(job.slot, embeds, job.sampling, job.seed, speaker.codec, prefix, position)
+        return made, None
+
+    def _keep(self, job: Job, keep: _Keep) -> None:
+        # Of several rows that are admitted together, the first keeps it.
+        if keep.store.get(keep.key) is None:
+            keep.store.put(keep.key, self._runner.snapshot_prefix(job.slot, keep.length))
+
+    def _last_position(self, prompt: Prompt) -> tuple[int, int] | None:
+        """Return the position behind a prefix that is all but one of a streaming prompt's."""
+        if not self._runner.steps_prompts or not 0 < prompt.prefix == len(prompt.text) - 1:
+            return None
+        text, code = prompt.text[-1], prompt.codec[-1]
+        return (text, code) if isinstance(code, int) and text >= 0 else None
 
     def step(self, jobs: Sequence[Job]) -> None:
         rows: list[tuple[Job, StepRow]] = []

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -32,6 +32,11 @@ from qwen3tts_engine.qwen3.kernels.cuda import (
     streams_of,
 )
 from qwen3tts_engine.qwen3.kernels.memory import plan_memory
+from qwen3tts_engine.qwen3.kernels.persistent_predictor import (
+    PredictorRefused,
+    persistent_predictor,
+)
+from qwen3tts_engine.qwen3.kernels.requirements import missing
 from qwen3tts_engine.qwen3.kernels.stages import (
     DecodeKey,
     PrefillKey,
@@ -45,6 +50,7 @@ from qwen3tts_engine.qwen3.model.codec_state import CodecSnapshot
 from qwen3tts_engine.qwen3.model.config import Samples
 from qwen3tts_engine.qwen3.model.kv_cache import CODE_RING, KvCache, KvSnapshot
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.sampler import SampledCodes
 from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS
 from qwen3tts_engine.scheduler import decode_frames
@@ -78,6 +84,8 @@ class LaunchMode:
     """Use GPU sizes."""
     streams: Streams | None = None
     backend: GraphBackend | None = None
+    persistent: bool = False
+    """Sample codes 1 to 15 by one kernel, see ``persistent_predictor``, where that is possible."""
 
 
 class Runner:
@@ -119,6 +127,9 @@ class Runner:
             if model.kernels is TORCH_KERNELS:
                 with self._streams.on("frames"):
                     self._use_triton()
+        if launch.persistent:
+            with self._streams.on("frames"):
+                self._use_persistent()
         self.memory = plan_memory(
             model,
             slots=slots,
@@ -139,6 +150,7 @@ class Runner:
         self._rows = buckets_up_to(self.slots)
         self._sampled: StreamEvent = self._streams.record_event()
         """Event after the last step's codes."""
+        self._offsets: list[int] = model.talker.offsets.flatten().tolist()
         self._written = [0] * (self.slots + 1)
         """Positions of each slot that rows have used since its last reset."""
         self._begin()
@@ -164,14 +176,34 @@ class Runner:
             self._note(f"Triton cannot be used ({type(error).__name__}); it is slower.")
             return
         self.model.kernels, failed = triton.usable(self.model)
+        lacks = missing() if failed else None
+        if lacks is not None:
+            self._note(
+                f"Triton cannot build its kernels: {lacks.what}. {lacks.remedy} Until then it is"
+                " slower."
+            )
+            return
         for name, why in failed.items():
             self._note(f"The kernel {name} cannot be used ({why}); it is slower.")
+
+    def _use_persistent(self) -> None:
+        try:
+            predict = persistent_predictor(self.model)
+        except PredictorRefused as error:
+            log.warning("no persistent predictor", exc_info=error)
+            self._note(f"The persistent predictor cannot be used ({error}).")
+            return
+        self.model.kernels = replace(self.model.kernels, predict=predict)
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
         log.warning("%s", text)
 
     # --- warm-up ---
+
+    @property
+    def steps_prompts(self) -> bool:
+        return self._static
 
     @property
     def reads_lengths(self) -> bool:
@@ -247,9 +279,18 @@ class Runner:
             self._start_audio(each.slot, each.codec)
             self._full_sort[each.slot] = each.sampling.needs_full_sort
             self._frames[each.slot] = 0
+        stepped = [each for each in rows if each.position is not None]
+        if stepped:
+            self._step_prompts(stepped)
         for restored in (False, True):
-            some = [each for each in rows if (each.prefix is not None) is restored]
-            most = 1 if restored and self._static else PREFILL_ROWS[-1]
+            some = [
+                each
+                for each in rows
+                if each.position is None and (each.prefix is not None) is restored
+            ]
+            # Of a quantized model, one prompt: padded to the longest, it is rounded by that length.
+            alone = (restored and self._static) or self.model.quantize is not None
+            most = 1 if alone else PREFILL_ROWS[-1]
             for first in range(0, len(some), most):
                 self._prefill_batch(
                     [
@@ -262,6 +303,35 @@ class Runner:
         self.kv_cache.reset(slot, sampling, seed, written=self._written[slot])
         self._written[slot] = 0
 
+    def _step_prompts(self, rows: Sequence[PrefillRow]) -> None:
+        """Run the last positions of prompts through the talker's step, as a frame of code 0."""
+        talker, cache = self.model.talker, self.kv_cache
+        count = bucket_for(len(rows), self._rows) if self._static else len(rows)
+        spare = [0] * (count - len(rows))
+        places = [
+            (each.slot, each.prefix.length, *(each.position or ())) for each in rows if each.prefix
+        ]
+        slots, starts, text, codes = (list(each) for each in zip(*places, strict=True))
+        talker.text.prepare(text)
+        for slot, start in zip(slots, starts, strict=True):
+            self._length[slot] = start + 1
+            self._writes(slot, start + 1)
+            # The step counts a position and a frame.
+            cache.begin(slot, position=start, frame=-1)
+        static = self._steps.get(StepKey(count, self._kv_len(max(starts) + 1), False))
+        self._streams.upload(
+            (slots + [cache.scratch] * len(spare), text + spare, [0] * count), static.integers
+        )
+        # All codebooks but the first add nothing.
+        others = [[talker.rows.nothing - offset] * count for offset in self._offsets[1:-1]]
+        ids = [codes + spare, *others, text + spare]
+        if not static.sampled:
+            static.sampled.append(SampledCodes.empty(count, len(ids), cache.device))
+        sampled = static.sampled[0]
+        self._streams.upload(ids, sampled.ids)
+        self._streams.upload([starts + spare], sampled.pos[None])
+        static.works[1]()
+
     def _writes(self, slot: int, positions: int) -> None:
         self._written[slot] = max(self._written[slot], min(positions, self.positions))
 
@@ -270,6 +340,10 @@ class Runner:
             self._reset(slot, Sampling(), 0)
             self._prefill_batch([(slot, embeds, 0)])
             return self.kv_cache.snapshot(slot, len(embeds))
+
+    def snapshot_prefix(self, slot: int, length: int) -> KvSnapshot:
+        with self.running():
+            return self.kv_cache.snapshot(slot, length)
 
     def _prefill_batch(self, rows: Sequence[tuple[int, Tensor, int]]) -> None:
         longest = max(len(embeds) for _, embeds, _ in rows)

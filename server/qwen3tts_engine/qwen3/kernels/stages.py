@@ -109,7 +109,7 @@ class WorkBuilder:
         def make_logits() -> None:
             functions.advance_talker(model, kv_cache, slots, text, between[0], key.kv_len)
 
-        return StaticWork(integers, output, (make_codes, make_logits))
+        return StaticWork(integers, output, (make_codes, make_logits), sampled=between)
 
     def prefill(self, key: PrefillKey) -> StaticWork:
         """Integers: slot, length, start. Floats: embeddings [rows, length, hidden]."""

@@ -29,6 +29,8 @@ class PrefillRow:
     """CodecSnapshot to continue from; None: silence."""
     prefix: Any | None = None
     """KvSnapshot of the prompt's first positions."""
+    position: tuple[int, int] | None = None
+    """Text id and code 0 of the only position behind ``prefix``, in place of ``embeds``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,11 @@ class StepRunner(Protocol):
     @property
     def positions(self) -> int: ...
 
+    @property
+    def steps_prompts(self) -> bool:
+        """True if ``PrefillRow.position`` is taken, and costs less than a prefill."""
+        ...
+
     def running(self) -> AbstractContextManager[object]:
         """Device and stream of the calling thread's work, as long as the context lasts."""
         ...
@@ -96,6 +103,10 @@ class StepRunner(Protocol):
 
     def prefill_prefix(self, slot: int, embeds: Any) -> Any:
         """Prefill first positions [T, hidden] in a free slot."""
+        ...
+
+    def snapshot_prefix(self, slot: int, length: int) -> Any:
+        """Copy the first positions of a prefilled row."""
         ...
 
     def free(self, slot: int) -> None: ...

@@ -154,6 +154,10 @@ class KvCache:
         self.counters[slot].copy_(to_device(counters, torch.int64, self.device))
         self.knobs[slot].copy_(to_device(knobs, torch.float32, self.device))
 
+    def begin(self, slot: int, *, position: int, frame: int) -> None:
+        """Set a row's counters."""
+        self.counters[slot, :2].copy_(to_device([position, frame], torch.int64, self.device))
+
     def snapshot(self, slot: int, length: int) -> KvSnapshot:
         return KvSnapshot(self.kv[:, slot, :length].clone())
 
