@@ -379,6 +379,14 @@ class Qwen3Options:
             "--compile", help="Compile the model: takes minutes at start-up.", rich_help_panel=PANEL
         ),
     ] = None
+    persistent_predictor: Annotated[
+        bool | None,
+        typer.Option(
+            "--persistent-predictor",
+            help="Code predictor as one kernel on a GPU, up to 8 rows; not yet run on one.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
 
 
 def add_to(app: typer.Typer) -> None:

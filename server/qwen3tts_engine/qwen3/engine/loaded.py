@@ -128,7 +128,10 @@ class LoadedModel:
             compile=settings.compile,
             # A bound that is seldom reached: not reserved where memory can be swapped.
             caches=_caches(settings, clones=self.store is not None) if on_gpu else 0,
-            launch=LaunchMode(streams=streams_of(device, self.threads)),
+            launch=LaunchMode(
+                streams=streams_of(device, self.threads),
+                persistent=settings.persistent_predictor,
+            ),
         )
         self.runner.notes += self.model.notes
         self.runner.notes += device_notes(device, self.model.dtype)

@@ -81,6 +81,9 @@ class Qwen3Settings:
     slow."""
     compile: bool = False
     """torch.compile inside the graphs: slower start, faster step."""
+    persistent_predictor: bool = False
+    """Code predictor as one kernel for up to 8 rows, on a GPU; checked at the start, and not used
+    where it fails. Not yet run on a GPU."""
 
     def __post_init__(self) -> None:
         if not self.model:
