@@ -151,7 +151,8 @@ def _sample(  # type: ignore[no-untyped-def]
     PDL: tl.constexpr,
 ):  # fmt: skip
     """One row; ``FIRST``: code 0, of the KV cache's logits, else of the row's."""
-    wait_for_inputs(PDL)
+    if FIRST:
+        wait_for_inputs(PDL)
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + row)
     at = tl.arange(0, SIZE)
@@ -162,6 +163,9 @@ def _sample(  # type: ignore[no-untyped-def]
     low, high = tl.load(counter + _KEY_LOW), tl.load(counter + _KEY_HIGH)
     top_k = tl.load(counter + _TOP_K + codebook)
     cool = tl.load(knob + codebook)
+    if not FIRST:
+        # The kernel before made the logits; what the row's parameters are was known earlier.
+        wait_for_inputs(PDL)
     if FIRST:
         x = tl.load(logits + slot * vocab + at, mask=inside, other=float("-inf"))
         penalty = tl.load(knob + 2 * GROUPS)
