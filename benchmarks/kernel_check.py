@@ -65,8 +65,9 @@ def main() -> None:
                 found = compile_all(
                     architecture,
                     DTYPES[name],
-                    models=tuple(args.model or MODELS),
+                    models=tuple(args.model or (MODELS[-1:] if bench.quick else MODELS)),
                     rows=(1,) if bench.quick else (1, 16, 64),
+                    large=not bench.quick,
                     cache=folder,
                 )
                 rows += lines(found)

@@ -17,12 +17,14 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from gpu import persistent
 from gpu.trace import MODELS, Trace, compiling, meta_model
 
 NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
@@ -50,14 +52,19 @@ class Rule:
 RULES = (
     Rule("_attend", 128, 64, products=True, copies=True),
     Rule("_attend_first", 128, 1),
+    Rule("_attend_prompt", 210, 64, products=True, copies=True),
     Rule("_linear", 128, 64),
     Rule("_swiglu", 64, 1),
     Rule("_sample", 128, 33),
     Rule("_store_codes", 32, 1),
     Rule("_embed", 64, 1),
     Rule("_store", 64, 3),
+    Rule("_depthwise", 128, 1),
+    Rule("_attend_ring", 168, 64, products=True, copies=True),
+    Rule("_convolve", 168, 80, products=True, copies=True),
+    Rule("_predict", 255, 99, products=True, copies=True),
 )
-EXTRA: tuple[Callable[[Trace], None], ...] = ()
+EXTRA: tuple[Callable[[Trace], None], ...] = (persistent.launch,)
 """Launches that no default setting makes."""
 
 
@@ -111,34 +118,44 @@ def compile_all(
     *,
     models: tuple[str, ...] = MODELS,
     rows: tuple[int, ...] = (1, 16, 64),
+    large: bool = True,
+    most: int | None = None,
     cache: str | Path,
 ) -> list[Compiled]:
-    """Compile what the models launch with so many rows.
+    """Compile what the models launch with so many rows, the codec in the same numbers.
 
-    The codec is in float16, or in float32 beside a talker in float32. Triton keeps its files in the
-    folder ``cache``.
+    The codec is that of every model: of the first it is compiled. ``large``: prompts of 256
+    positions and decodes of 8 frames too. ``most``: of each kernel only the first shapes, so many.
+    Triton keeps its files in the folder ``cache``.
     """
     found: dict[str, Compiled] = {}
-    codec = torch.float32 if dtype == torch.float32 else torch.float16
+    count_of = Counter[str]()
     with compiling(architecture, cache) as build:
 
         def launched(kernel: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            name = kernel.fn.__name__
+            if most is not None and count_of[name] >= most:
+                return
             made = build(kernel, grid, args, kwargs)
             if made.hash not in found:
+                count_of[name] += 1
                 found[made.hash] = _look(kernel, made, architecture, dtype)
 
         for name in models:
-            model = meta_model(name, dtype, codec)
+            model = meta_model(name, dtype, dtype)
             for count in rows:
                 trace = Trace(model, count, launched=launched)
                 trace.step()
                 trace.prefill(16)
-                trace.decode(1)
+                if name == models[0]:
+                    trace.decode(1)
                 for extra in EXTRA:
                     extra(trace)
-            trace = Trace(model, 1, launched=launched)
-            trace.prefill(256)
-            trace.decode(8)
+            if large:
+                trace = Trace(model, 1, launched=launched)
+                trace.prefill(256)
+                if name == models[0]:
+                    trace.decode(8)
     return list(found.values())
 
 
