@@ -16,6 +16,7 @@ from qwen3tts_engine.qwen3.kernels import persistent_predictor as module
 from qwen3tts_engine.qwen3.kernels.persistent_predictor import PersistentPredictor, PredictorRefused
 from qwen3tts_engine.qwen3.kernels.runner import LaunchMode, Runner
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
+from qwen3tts_engine.qwen3.model.quantized import plain
 from tests.conftest import require_package
 from tests.qwen3.kernels.gpu_benchmarks import benchmark_module
 from tests.qwen3.model.small import small_config, small_weights
@@ -92,8 +93,8 @@ class TestRefused:
 
     def test_weights_of_another_layout(self, on_gpu: Qwen3Model) -> None:
         require_package("triton", "pip install --group kernels")
-        heads = on_gpu.predictor.heads
-        turned = replace(on_gpu.predictor, heads=tuple(head.contiguous() for head in heads))
+        heads = tuple(plain(head).contiguous() for head in on_gpu.predictor.heads)
+        turned = replace(on_gpu.predictor, heads=heads)
         with pytest.raises(ValueError, match="plain matrices"):
             PersistentPredictor.build(turned, on_gpu.config.predictor, programs=1)
 

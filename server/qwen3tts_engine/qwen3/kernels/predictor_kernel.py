@@ -39,7 +39,7 @@ def _barrier(counter, GRID: tl.constexpr):  # type: ignore[no-untyped-def]
     tl.debug_barrier()
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
+@triton.jit  # pragma: no cover - compiled, never called
 def _address(table, index, like):  # type: ignore[no-untyped-def]
     """Return an address of the table as a pointer to elements of ``like``."""
     pointer = tl.load(table + index).to(tl.pointer_type(like.dtype.element_ty))
@@ -133,6 +133,7 @@ def _project(  # type: ignore[no-untyped-def]
     added.
     """
     m = tl.arange(0, M)
+    factor = tl.full((M,), 1.0, tl.float32)
     if NORM:
         factor = _norm_factor(x, count, floor, scale, K, BLOCK_K, M)
     for tile in range(tl.program_id(0), tl.cdiv(N, BN), GRID):
