@@ -64,9 +64,6 @@ KEYS = (
 """Keys of the closing line; ``none`` where there is nothing to say."""
 PARTS = ("parts", "first", "poisson", "throughput", "calls")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-NODE_US, PRODUCT_US = 2.1, 2.5
-"""A captured kernel of an H100, and a product less its bytes; measured by others."""
-PRODUCTS = ("mm", "addmm", "addmm_")
 
 
 class Run:
@@ -163,7 +160,7 @@ class Run:
                     slots=slots,
                     positions=self.args.positions,
                     compile=self.args.compile,
-                    launch=LaunchMode(static=True),
+                    launch=LaunchMode(static=True, persistent=self.args.persistent),
                 )
             except EngineUnavailable as error:
                 if slots == choices[-1]:
@@ -178,7 +175,7 @@ class Run:
         if self.args.tiny:
             return None
         try:
-            from gpu.census import census
+            from gpu.census import NODE_US, PRODUCT_US, PRODUCTS, census
 
             stages = census(f"{self.args.model}-custom_voice", rows=rows)
         except Exception as error:
@@ -413,6 +410,7 @@ def main() -> None:
     add("--codec-dtype", choices=tuple(DTYPES), help="of the codec (float16 on a GPU)")
     add("--tf32", action="store_true", help="a float32 codec may round its products to TF32")
     add("--compile", action="store_true", help="torch.compile inside the graphs")
+    add("--persistent", action="store_true", help="codes 1 to 15 by one kernel, up to 8 rows")
     add("--profile", action="store_true", help="where the time of each part goes, by kernel")
     add("--budget", type=float, default=540.0, help="seconds after which no part begins")
     bench = Bench("engine_gpu", "the engine on a GPU", parser)

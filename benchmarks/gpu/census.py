@@ -16,6 +16,9 @@ from gpu.trace import STAGES, StageName, Trace, meta_model
 CODEC_FRAMES = 1
 PROMPT = 16
 """Positions of the counted prefill."""
+NODE_US, PRODUCT_US = 2.1, 2.5
+"""A captured kernel of an H100, and a product less its bytes; measured by others."""
+PRODUCTS = ("mm", "addmm", "addmm_", "_linear")
 
 
 @dataclass(frozen=True, slots=True)
