@@ -8,8 +8,8 @@ counted on the path that a GPU runs (gpu/census.py, of the 1.7B model). A stage 
     kernels x node_us + products x (product_us - node_us) + max(bytes / bandwidth, FLOP / tflops)
 
 and these costs drive a virtual device under the real worker, batch and scheduler
-(gpu/virtual_device.py). Every assumption is printed, and how far each result moves if it is wrong by
-30 %. `--policies` compares ways to choose the first chunk: by deadline (the default), by load
+(gpu/virtual_device.py). Every assumption is printed, and how far each result moves if it is wrong
+by 30 %. `--policies` compares ways to choose the first chunk: by deadline (the default), by load
 (powers of two), and fixed.
 """
 
