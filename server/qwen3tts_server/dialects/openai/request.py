@@ -112,7 +112,7 @@ class SpeechFields(BaseModel):
         None,
         ge=0.25,
         le=4.0,
-        description=f"1 is as recorded. Engines do {SPEED_MIN} to {SPEED_MAX}, some only 1.",
+        description=f"1 is as recorded. Engines do {SPEED_MIN} to {SPEED_MAX}.",
     )
     task_type: Literal["CustomVoice", "VoiceDesign", "Base"] | None = Field(
         None, description="What the model was made for; it must be the served model's."
