@@ -148,6 +148,19 @@ def codes(place: Place) -> Iterator[Result]:
     yield Result("device = CPU, codes", equal == len(want), text)
 
 
+def persistent(place: Place) -> Iterator[Result]:
+    """The persistent predictor says what the CPU says, where the device runs it."""
+    name = "persistent predictor = CPU, codes"
+    if place.device.type != "cuda":
+        yield Result(name, True, "not on this device")
+        return
+    runner = place.runner(place.model(place.device), replace(place.launch(), persistent=True))
+    ours, want = speak(runner, place.rows, FRAMES)["codes"], place.reference["codes"]
+    notes = "; ".join(runner.notes) or "no notes"
+    equal = torch.equal(ours, want)
+    yield Result(name, equal, f"{'equal' if equal else 'other'} codes; {notes}")
+
+
 def codec(place: Place) -> Iterator[Result]:
     """The codec's sound by number type, beside float32 on the CPU."""
     want = place.reference["sound"]
@@ -198,6 +211,7 @@ CHECKS: dict[str, Callable[[Place], Iterator[Result]]] = {
     "graphs": graphs,
     "kernels": kernels,
     "codes": codes,
+    "persistent": persistent,
     "codec": codec,
     "devices": devices,
 }

@@ -16,7 +16,7 @@ from tests.qwen3.kernels.gpu_benchmarks import benchmark_module
 from tests.qwen3.kernels.strict_replay import StrictReplay
 
 CPU = torch.device("cpu")
-NAMES = ("graphs", "kernels", "codes", "codec", "devices")
+NAMES = ("graphs", "kernels", "codes", "persistent", "codec", "devices")
 
 
 @pytest.fixture(scope="module")

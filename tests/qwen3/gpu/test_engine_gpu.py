@@ -126,7 +126,9 @@ def test_slots_are_those_that_fit_if_none_are_asked_for(
     run = script.Run.__new__(script.Run)
     monkeypatch.setattr(script.Run, "note", lambda *_: None)
     run.model = None
-    run.args = type("Args", (), {"slots": None, "positions": 8, "compile": False})
+    run.args = type(
+        "Args", (), {"slots": None, "positions": 8, "compile": False, "persistent": False}
+    )
     assert run.make_runner() == "made"
     assert tried == [256, "auto"]
 
