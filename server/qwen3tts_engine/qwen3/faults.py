@@ -35,6 +35,13 @@ def public_error(error: Exception) -> SpeechError:
             "The device is out of memory.",
             remedy="Send it again later; fewer slots or positions leave more room.",
         )
+    # torch.AcceleratorError, a RuntimeError in older torch.
+    if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):
+        return EngineFailed(
+            "The GPU failed.",
+            remedy="Restart the server if it fails again; `nvidia-smi` and the system's log (Xid)"
+            " say more.",
+        )
     return EngineFailed("The model's code failed.", remedy="The server's log has the reason.")
 
 

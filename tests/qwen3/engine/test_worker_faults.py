@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from qwen3tts_engine.qwen3.kernels.step_runner import DecodeFault
 from qwen3tts_engine.qwen3.model.config import NOT_FINITE
@@ -210,6 +211,30 @@ def test_a_device_that_does_not_recover_ends_the_engine_and_says_so() -> None:
     _, later = world.say(seed=3)
     assert isinstance(later.error, EngineUnavailable)
     assert later.error.remedy
+
+
+@pytest.mark.parametrize("kind", [getattr(torch, "AcceleratorError", RuntimeError), RuntimeError])
+def test_a_gpu_that_is_lost_ends_calls_with_what_was_heard(kind: type[RuntimeError]) -> None:
+    world = World()
+    said = [world.say(seed=seed)[1] for seed in (1, 2)]
+    for _ in range(4):
+        world.turn()
+    before = [out.samples for out in said]
+    assert all(before)
+    assert not any(out.error for out in said)
+
+    def lost(what: str, _seeds: list[int]) -> None:
+        raise kind("CUDA error: device lost")
+
+    world.runner.fails = lost  # type: ignore[assignment]
+    world.worker.run()
+    for out, samples in zip(said, before, strict=True):
+        assert out.samples >= samples
+        assert isinstance(out.error, EngineFailed)
+        assert out.error.message == "The GPU failed."
+        assert "nvidia-smi" in (out.error.remedy or "")
+    _, later = world.say(seed=3)
+    assert isinstance(later.error, EngineUnavailable)
 
 
 def test_codes_that_are_no_numbers_fail_their_row_alone() -> None:
