@@ -22,7 +22,7 @@ def answered(text: str, *, code: int = 0, gpu: bool = False, error: str = "") ->
 
 
 def measured(small: dict[str, float], large: dict[str, float]) -> str:
-    found: dict[str, Any] = {"threads": "2, in turn", "seconds": 2.0}
+    found: dict[str, Any] = {"threads": {"none": "2, in turn", "int8": "1 and 1"}, "seconds": 2.0}
     return json.dumps(found | {"factors": {"0.6B": small, "1.7B": large}})
 
 
@@ -37,7 +37,7 @@ def test_it_says_the_factors_and_what_to_take() -> None:
     assert "0.6B: 1.5 in bfloat16, 0.81 in int8, 0.79 in int4 (take --quantize int8)" in check.found
     assert "1.7B: 2.2 in bfloat16, 1.1 in int8, 0.9 in int4 (take --quantize int4)" in check.found
     assert "faster than speech" in check.found
-    assert check.found.endswith("threads: 2, in turn")
+    assert check.found.endswith("threads: 1 and 1")
     assert check.figures["rtf_0.6B_int8"] == 0.81
 
 

@@ -46,13 +46,13 @@ def cpu_forecast(
         return Check(NAME, Level.WARN, f"not measured: {error.strerror}", remedy)
     try:
         found = json.loads(done.stdout.splitlines()[-1])
-        return _check(found["factors"], str(found["threads"]))
+        return _check(found["factors"], found["threads"])
     except (IndexError, KeyError, ValueError, TypeError, AttributeError):
         last = (done.stderr.strip() or f"ended with {done.returncode}").splitlines()[-1][:200]
         return Check(NAME, Level.WARN, f"not measured: {last}", remedy)
 
 
-def _check(factors: Factors, threads: str) -> Check:
+def _check(factors: Factors, threads: Mapping[str, str]) -> Check:
     figures = {
         f"rtf_{size}_{kind}": value
         for size, each in factors.items()
@@ -71,7 +71,8 @@ def _check(factors: Factors, threads: str) -> Check:
         else "slower than speech, so use a GPU, or another voice"
     )
     found = f"seconds of work for a second of one call's speech: {sizes}; {verdict};"
-    return Check(NAME, Level.OK, f"{found} threads: {threads}", figures=figures)
+    used = threads[chosen[next(iter(factors))]]
+    return Check(NAME, Level.OK, f"{found} threads: {used}", figures=figures)
 
 
 def choice(factors: Mapping[str, float]) -> str:

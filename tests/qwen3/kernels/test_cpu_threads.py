@@ -99,7 +99,23 @@ def test_a_quota_that_makes_no_sense_is_no_bound(machine: Path, text: str) -> No
 def test_a_plan_follows_settings_and_cores(
     threads: int | None, codec: int | None, cores: int, plan: ThreadPlan
 ) -> None:
-    assert plan_threads(threads, codec, cores) == plan
+    assert plan_threads(threads, codec, cores, quantized=False) == plan
+
+
+@pytest.mark.parametrize(
+    ("threads", "codec", "cores", "plan"),
+    [
+        (None, None, 1, ThreadPlan(1, 0)),
+        (None, None, 2, ThreadPlan(2, None)),
+        (None, None, 8, ThreadPlan(8, None)),
+        (1, None, 8, ThreadPlan(1, 0)),
+        (None, 0, 2, ThreadPlan(2, 0)),
+    ],
+)
+def test_quantized_weights_leave_the_codec_a_core_from_two_on(
+    threads: int | None, codec: int | None, cores: int, plan: ThreadPlan
+) -> None:
+    assert plan_threads(threads, codec, cores, quantized=True) == plan
 
 
 def test_in_turn_both_have_all_threads() -> None:

@@ -78,7 +78,12 @@ def _caches(settings: Qwen3Settings, *, clones: bool) -> int:
 def _set_threads(settings: Qwen3Settings) -> ThreadPlan:
     # What torch has here is OMP_NUM_THREADS, or what the program set, or one for each core.
     cores = min(usable_cores(), torch.get_num_threads())
-    plan = plan_threads(settings.threads, settings.codec_threads, cores)
+    plan = plan_threads(
+        settings.threads,
+        settings.codec_threads,
+        cores,
+        quantized=settings.quantize != "none",
+    )
     torch.set_num_threads(plan.total)
     return plan
 

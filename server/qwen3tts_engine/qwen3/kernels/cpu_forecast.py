@@ -20,6 +20,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from qwen3tts_engine.qwen3.kernels.cpu_streams import set_threads
 from qwen3tts_engine.qwen3.kernels.cpu_threads import plan_threads, usable_cores
 from qwen3tts_engine.qwen3.kernels.cuda import Streams, streams_of
 from qwen3tts_engine.qwen3.model.checkpoint import Weights
@@ -68,7 +69,8 @@ NOISE = 1 << 20
 class Forecast:
     """Real-time factors (seconds of work for a second of speech) of one call."""
 
-    threads: str
+    threads: dict[str, str]
+    """By quantization, in words."""
     factors: dict[str, dict[str, float]]
     """By size (``0.6B``, ``1.7B``) and quantization (``none``: bfloat16)."""
     seconds: float
@@ -104,15 +106,18 @@ class ArbitraryWeights(Weights):
 def forecast() -> Forecast:
     """Measure, and return what is to be expected of one call."""
     began = time.perf_counter()
-    plan = plan_threads(None, None, min(usable_cores(), torch.get_num_threads()))
-    torch.set_num_threads(plan.total)
-    streams = streams_of(CPU, plan)
+    cores = min(usable_cores(), torch.get_num_threads())
+    threads: dict[str, str] = {}
     factors: dict[str, dict[str, float]] = {size: {} for size in SIZES}
     (first, width), *others = SIZES.items()
-    try:
-        codec = _codec()
-        for kind in KINDS:
-            name = kind or "none"
+    codec = _codec()
+    for kind in KINDS:
+        name = kind or "none"
+        plan = plan_threads(None, None, cores, quantized=kind is not None)
+        threads[name] = str(plan)
+        set_threads(plan.total)
+        streams = streams_of(CPU, plan)
+        try:
             small = _model(_config(width), kind, codec)
             frame = _least(_frames(small, streams)) / CHUNK
             factors[first][name] = _factor(frame)
@@ -121,9 +126,9 @@ def forecast() -> Forecast:
                 config = _config(other, codes=16)
                 talker = _talker(config, kind)
                 factors[size][name] = _factor(frame + _least(_talker_layers(talker, config)))
-    finally:
-        streams.close()
-    return Forecast(str(plan), factors, round(time.perf_counter() - began, 1))
+        finally:
+            streams.close()
+    return Forecast(threads, factors, round(time.perf_counter() - began, 1))
 
 
 def _factor(frame: float) -> float:

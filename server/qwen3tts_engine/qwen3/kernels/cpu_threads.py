@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SPLIT_CORES = 4
-"""Cores from which the codec has threads of its own. On two, language model and codec in turn on
-both are faster than side by side on one each (`benchmarks/engine_cpu.py`)."""
+"""Cores from which the codec has threads of its own. With bfloat16 on two, language model and codec
+in turn on both are faster than side by side on one each."""
+QUANTIZED_SPLIT_CORES = 2
+"""The same with quantized weights, whose products gain little from a second thread."""
 STEP_TO_FRAME = 5.0
 """Work of a language model step over that of a codec frame, 0.6B in int8. More rows hardly change
 the first, since it is reading weights; each has a codec frame of its own."""
@@ -47,7 +49,9 @@ class ThreadPlan:
         return f"{model} for the language model, {codec} for the codec{more}"
 
 
-def plan_threads(threads: int | None, codec_threads: int | None, available: int) -> ThreadPlan:
+def plan_threads(
+    threads: int | None, codec_threads: int | None, available: int, *, quantized: bool
+) -> ThreadPlan:
     """Divide the threads; None: as the machine has it.
 
     ``available``: cores that the process may use; see ``usable_cores``.
@@ -56,7 +60,8 @@ def plan_threads(threads: int | None, codec_threads: int | None, available: int)
     if codec_threads:
         # One that is asked for exists beside the language model's, also on a single core.
         return ThreadPlan(max(total, codec_threads + 1), codec_threads)
-    if codec_threads == 0 or total < SPLIT_CORES:
+    least = QUANTIZED_SPLIT_CORES if quantized else SPLIT_CORES
+    if codec_threads == 0 or total < least:
         return ThreadPlan(total, 0)
     return ThreadPlan(total, None)
 
