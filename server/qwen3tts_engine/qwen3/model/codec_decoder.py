@@ -49,7 +49,7 @@ class CodecDecoderLayer:
     ) -> None:
         hidden, ffn, dim = config.hidden_size, config.intermediate_size, config.head_dim
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self._index, self._heads, self._dim = index, heads, dim
+        self._index = index
         at = weights.under("self_attn.")
         norm = read(weights, "input_layernorm.weight", hidden)
         query = read(at, "q_proj.weight", heads * dim, hidden) * dim**-0.5
@@ -70,10 +70,10 @@ class CodecDecoderLayer:
         gated = torch.cat(gate_up) * norm
         scale = read(weights, "mlp_layer_scale.scale", hidden)
         down = scale[:, None] * read(at, "down_proj.weight", hidden, ffn)
-        self._norm, factor = norm_of(config, place)
+        self.norm, factor = norm_of(config, place)
         folded = [one * factor for one in (qkv, gated)]
         self._dtype = place.dtype_of(f"transformer layer {index}", *folded, out, down)
-        self._qkv, self._gate_up, self._out, self._down = (
+        self.qkv, self.gate_up, self.out, self.down = (
             put_matrix(one, place, self._dtype) for one in (folded[0], folded[1], out, down)
         )
 
@@ -85,11 +85,11 @@ class CodecDecoderLayer:
         Keys and values are [B, T, 2, heads, head_dim].
         """
         x = x.to(self._dtype)
-        qkv = kernels.norm_linear(x, self._norm, self._qkv)
+        qkv = kernels.norm_linear(x, self.norm, self.qkv)
         attended, made = kernels.attend(qkv, window, self._index)
-        x = kernels.add_linear(x, attended, self._out)
-        gated = kernels.gated_linear(x, self._norm, self._gate_up)
-        return kernels.add_linear(x, gated, self._down), made
+        x = kernels.add_linear(x, attended, self.out)
+        gated = kernels.gated_linear(x, self.norm, self.gate_up)
+        return kernels.add_linear(x, gated, self.down), made
 
 
 def norm_of(config: CodecDecoderConfig, place: Placement) -> tuple[RmsNorm, float]:
@@ -127,13 +127,15 @@ class CodecDecoder:
         past = CodecStateLayout()
         c, latent = config, config.latent_dim
         books = _books(weights.under("quantizer."), c)
-        self._books = place.put(books, place.dtype_of("codebooks", books))
+        books_dtype = place.dtype_of("codebooks", books)
+        self._books = place.put(books, books_dtype)
         firsts = torch.arange(c.num_quantizers) * c.codebook_size
         self._firsts = firsts.to(place.device)
         transformer = weights.under("pre_transformer.")
-        self._enter = _enter(weights, transformer, c, past, place)
-        self._attention = SlidingWindowAttention(c, place.device, place.dtype)
-        self._layers = [
+        wide = books_dtype != place.dtype
+        self._enter = _enter(weights, transformer, c, past, place, wide=wide)
+        self.attention = SlidingWindowAttention(c, place.device, place.dtype)
+        self.layers = [
             CodecDecoderLayer(transformer.under(f"layers.{index}."), c, place, index)
             for index in range(c.num_hidden_layers)
         ]
@@ -185,7 +187,7 @@ class CodecDecoder:
 
     def new_state(self, slots: int) -> CodecState:
         c = self.config
-        kv = (self._attention.ring, c.num_hidden_layers, 2, c.num_attention_heads, c.head_dim)
+        kv = (self.attention.ring, c.num_hidden_layers, 2, c.num_attention_heads, c.head_dim)
         return CodecState(
             slots,
             past=self._past.length,
@@ -194,6 +196,27 @@ class CodecDecoder:
             dtype=self.dtype,
             past_dtype=torch.float32 if self._past.wide else self.dtype,
         )
+
+    def convolutions(self) -> Iterator[tuple[Convolution, int]]:
+        """Yield the convolutions in order, with the samples that a frame gives each."""
+        time = 1
+        parts: list[Convolution] = [self._enter, self._leave]
+        for stage in (*self._upsampling, *self._vocoder):
+            parts += [stage] if isinstance(stage, Convolution) else stage.convolutions
+        for conv in parts:
+            yield conv, time
+            time *= conv.then.rate
+
+    def depthwise_blocks(self) -> Iterator[tuple[ConvNeXt, int]]:
+        """Yield the depthwise convolutions, with the samples that a frame gives each."""
+        time = 1
+        for stage, rate in zip(
+            (one for one in self._upsampling if isinstance(one, ConvNeXt)),
+            self.config.upsampling_ratios,
+            strict=True,
+        ):
+            time *= rate
+            yield stage, time
 
     @torch.no_grad()
     def run(self, state: CodecState, slots: Tensor, codes: Tensor) -> Tensor:
@@ -223,12 +246,12 @@ class CodecDecoder:
         batch, frames, _ = codes.shape
         kernels, past = self.kernels, CodecStateReader(state, slots)
         gathers = frames > kernels.ring_frames
-        window = self._attention.begin(state, slots, frames, gathers=gathers)
+        window = self.attention.begin(state, slots, frames, gathers=gathers)
         entries = codes.clamp(0, self.config.codebook_size - 1).add_(self._firsts)
         entered = torch.embedding(self._books, entries).sum(2)
         stream = kernels.convolve(self._enter, entered, past)[0].flatten(0, 1)
         made = []
-        for layer in self._layers:
+        for layer in self.layers:
             stream, kv = layer(stream, window, kernels)
             made.append(kv)
         # What leaves is a frame of its own for each row; the past is empty.
@@ -246,7 +269,7 @@ class CodecDecoder:
             else:
                 sums, x = kernels.convolve(block, x, past)
         past.finish()
-        self._attention.finish(window, made)
+        self.attention.finish(window, made)
         return x.view(batch, -1).float().clamp_(-1, 1)
 
     def _check(self, slots: Tensor, codes: Tensor) -> None:
@@ -299,13 +322,15 @@ def _enter(
     c: CodecDecoderConfig,
     past: CodecStateLayout,
     place: Placement,
+    *,
+    wide: bool,
 ) -> Convolution:
     conv = read(weights, "pre_conv.conv.weight", c.latent_dim, c.codebook_dim, 3)
     bias = read(weights, "pre_conv.conv.bias", c.latent_dim)
     project = read(transformer, "input_proj.weight", c.hidden_size, c.latent_dim)
     shift = read(transformer, "input_proj.bias", c.hidden_size)
     conv = torch.einsum("oi,ick->ock", project, conv)
-    return Convolution(conv, project @ bias + shift, past, place)
+    return Convolution(conv, project @ bias + shift, past, place, wide=wide)
 
 
 def _leave(

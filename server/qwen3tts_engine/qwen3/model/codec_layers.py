@@ -74,11 +74,16 @@ def held(weight: Tensor, dtype: torch.dtype, *, factor: float = HEADROOM) -> boo
     """Return whether a dtype keeps a weight times ``factor`` finite, and rounds as it should."""
     if dtype.itemsize > 2:
         return True
-    limits = torch.finfo(dtype)
-    if float(weight.abs().max()) * factor > limits.max:
+    if overflows(weight, dtype, factor=factor):
         return False
     error = weight.to(dtype).to(weight.dtype).sub_(weight)
-    return bool(error.norm() <= limits.eps * weight.norm())
+    return bool(error.norm() <= torch.finfo(dtype).eps * weight.norm())
+
+
+def overflows(weight: Tensor, dtype: torch.dtype, *, factor: float = HEADROOM) -> bool:
+    if dtype.itemsize > 2:
+        return False
+    return float(weight.abs().max()) * factor > torch.finfo(dtype).max
 
 
 def read(weights: Weights, name: str, *shape: int) -> Tensor:
@@ -114,6 +119,11 @@ class Snake:
         self.out = place.dtype
         """Dtype of the result, that of the convolution behind it."""
 
+    def widen(self) -> None:
+        """Compute in float32, in and out."""
+        self.wide = True
+        self.alpha, self.inverse_beta = self.alpha.float(), self.inverse_beta.float()
+
     def __call__(self, x: Tensor) -> Tensor:
         wave = (x * self.alpha).sin_().square_()
         return torch.addcmul(x, wave, self.inverse_beta).to(self.out)
@@ -146,18 +156,25 @@ class Convolution:
         *,
         dilation: int = 1,
         before: Snake | None = None,
+        wide: bool = False,
         then: Epilogue = PLAIN_EPILOGUE,
     ) -> None:
-        """Take the file's layout: weight [out, C, k], bias [out]; ``before``: the input's Snake."""
+        """Take the file's layout: weight [out, C, k], bias [out].
+
+        ``before``: the input's Snake; ``wide``: the input exceeds the decoder's dtype.
+        """
         out, channels, kernel = weight.shape
         self.span = past.reserve((kernel - 1) * dilation, channels)
         self.channels, self.kernel, self.dilation, self.then = channels, kernel, dilation, then
         self.out = out // then.rate
         self.dtype = torch.float32
-        if before is None or not before.wide:
+        if not wide and (before is None or not before.wide):
             self.dtype = place.dtype_of(f"convolution {out} x {channels} x {kernel}", weight, bias)
         if before is not None:
             before.out = self.dtype
+        if then.snake is not None and overflows(weight, place.dtype):
+            # So may its sums.
+            then.snake.widen()
         if self.dtype != place.dtype:
             past.widen()
         self.direct = channels <= place.direct_channels and kernel > 1
@@ -228,7 +245,7 @@ class ConvNeXt:
         self, weights: Weights, channels: int, past: CodecStateLayout, place: Placement
     ) -> None:
         c = channels
-        self.span = past.reserve(CONVNEXT_KERNEL - 1, c)
+        self.channels, self.span = c, past.reserve(CONVNEXT_KERNEL - 1, c)
         taps = read(weights, "dwconv.conv.weight", c, 1, CONVNEXT_KERNEL)[:, 0]
         bias = read(weights, "dwconv.conv.bias", c)
         dtype = place.dtype_of("depthwise convolution", taps, bias)
@@ -241,6 +258,7 @@ class ConvNeXt:
         down_bias = gamma * read(weights, "pwconv2.bias", c)
         self._up = Convolution(up[..., None], up_bias, past, place, then=Epilogue(gelu=True))
         self._down = Convolution(down[..., None], down_bias, past, place)
+        self.convolutions = [self._up, self._down]
 
     def __call__(self, x: Tensor, past: CodecStateReader, kernels: CodecKernels) -> Tensor:
         y = kernels.depthwise(self, x, past)
@@ -290,6 +308,7 @@ class ResidualUnit:
             before=snakes[1],
             then=then,
         )
+        self.convolutions = [self._conv, self._project]
 
     def __call__(
         self, sums: Tensor, x: Tensor, past: CodecStateReader, kernels: CodecKernels
