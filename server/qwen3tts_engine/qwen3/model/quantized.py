@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -76,7 +76,7 @@ def add_product(x: Tensor, y: Tensor, matrix: Matrix) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Int8Matrix:
-    packed: Any
+    packed: object
     """FBGEMM's ``LinearPackedParamsBase``."""
     bytes: int
     halves: bool
@@ -118,7 +118,7 @@ class Int4Matrix:
         return product
 
 
-def _int8_product(x: Tensor, scale: float, zero: int, packed: Any) -> Tensor:
+def _int8_product(x: Tensor, scale: float, zero: int, packed: object) -> Tensor:
     product: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
         x, scale, zero, packed
     )
