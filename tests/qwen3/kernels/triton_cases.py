@@ -21,6 +21,7 @@ from qwen3tts_engine.qwen3.kernels import (
     triton_kernels,
 )
 from qwen3tts_engine.qwen3.model import transformer
+from qwen3tts_engine.qwen3.model.config import CONTROL_IDS, ModelConfig
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS, Kernels, RmsNorm
 from tests.qwen3.model.small import small_config, small_weights
@@ -281,7 +282,15 @@ def test_many_rows_are_multiplied_by_torch() -> None:
     )
 
 
-CONFIG = small_config(projection=True)
+def narrow_config() -> ModelConfig:
+    """Few codes: the interpreter takes a millisecond for each program of a head."""
+    config, codes = small_config(projection=True), 128
+    ids = replace(config.talker.ids, pad=codes, bos=codes + 1, eos=codes + 2)
+    talker = replace(config.talker, vocab=codes + CONTROL_IDS, ids=ids)
+    return replace(config, talker=talker, predictor=replace(config.predictor, vocab=codes))
+
+
+CONFIG = narrow_config()
 
 
 def a_model() -> Qwen3Model:
