@@ -13,6 +13,7 @@ from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model, count_parameters
 from qwen3tts_engine.qwen3.model.prompt import NO_TEXT, Prompt
+from qwen3tts_engine.qwen3.model.quantized import Matrix, plain
 from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 from tests.qwen3.model.small import small_config, small_weights
 
@@ -33,8 +34,8 @@ def test_the_tiny_checkpoints_load(tiny: dict[str, Path], task: str) -> None:
 
 def test_talker_and_codec_have_their_own_precision(tiny: dict[str, Path]) -> None:
     model = Qwen3Model.load(tiny["base"], dtype=torch.bfloat16, codec_dtype=torch.float16)
-    assert model.dtype == model.talker.head.dtype == torch.bfloat16
-    assert model.predictor.heads[0].dtype == model.talker.stack.layers[0].qkv.dtype == model.dtype
+    matrices = (model.talker.head, model.predictor.heads[0], model.talker.stack.layers[0].qkv)
+    assert {plain(each).dtype for each in matrices} == {model.dtype} == {torch.bfloat16}
     assert model.decoder.dtype == torch.float16
     assert model.talker.angles.dtype == model.talker.stack.head_weights.dtype == torch.float32
 
@@ -43,13 +44,13 @@ def test_talker_and_codec_have_their_own_precision(tiny: dict[str, Path]) -> Non
 def test_its_size_is_known(projection: bool) -> None:
     config = small_config(projection=projection)
     model = Qwen3Model.from_weights(config, *small_weights(config))
-    matrices = [model.talker.table, model.talker.head, *model.predictor.heads]
+    matrices: list[Matrix] = [model.talker.table, model.talker.head, *model.predictor.heads]
     for stack in (model.talker.stack, model.predictor.stack):
         for layer in stack.layers:
             matrices += [layer.qkv, layer.out, layer.gate_up, layer.down]
     if projection:
         matrices += [*model.predictor.inputs, model.predictor.projection[0]]  # type: ignore[index]
-    count = sum(one.numel() for one in matrices)
+    count = sum(plain(one).numel() for one in matrices)
     # The row of zeros is not counted.
     assert count - config.talker.layers.hidden == count_parameters(config)
 

@@ -227,7 +227,7 @@ def test_streamed_is_what_is_made_offline(
     with Qwen3TTS.load(str(tiny["custom_voice"]), **settings) as tts:
         offline, _ = tts.generate(text, mode="live", seed=3)
         alone = list(tts.stream(iter(text), mode="live", seed=3, frames_per_emission=1))
-        beside = [tts.stream(text * 2, mode="live", seed=seed) for seed in range(2)]
+        beside: list[Any] = [tts.stream(text * 2, mode="live", seed=seed) for seed in range(2)]
         for stream in beside:
             next(stream)
         pieces = list(tts.stream(iter(text), mode="live", seed=3, frames_per_emission=2))

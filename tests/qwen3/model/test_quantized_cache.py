@@ -18,7 +18,7 @@ from qwen3tts_engine.qwen3.api import Qwen3TTS
 from qwen3tts_engine.qwen3.model import quantized_cache as module
 from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
-from qwen3tts_engine.qwen3.model.quantized import Packing, Quantization
+from qwen3tts_engine.qwen3.model.quantized import MemoryStore, Packing, Quantization
 from qwen3tts_engine.qwen3.model.quantized_cache import CachedTensors, default_folder
 
 WEIGHTS = "weights.bin"
@@ -300,5 +300,5 @@ def test_notes_reach_the_operator(tiny: dict[str, Path], tmp_path: Path) -> None
 
 
 def test_names_lead_to_packings() -> None:
-    packing = Packing("int8", module.MemoryStore()).under("talker.").under("model.")
+    packing = Packing("int8", MemoryStore()).under("talker.").under("model.")
     assert packing.prefix == "talker.model."
