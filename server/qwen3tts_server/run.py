@@ -23,7 +23,7 @@ from qwen3tts_server.settings import ServerSettings
 from qwen3tts_server.sockets import BoundedConfig, SocketCounter
 from qwen3tts_server.tls import ServerTls, tls_of
 from qwen3tts_wire.errors import BadRequest, SpeechError
-from qwen3tts_wire.process import heap, raise_descriptor_limit
+from qwen3tts_wire.process import heap, raise_descriptor_limit, short_switches
 
 
 def notify(state: str, env: Mapping[str, str] | None = None) -> bool:
@@ -84,7 +84,7 @@ async def running_server(
     settings = replace(settings or ServerSettings(), host=host, port=port)
     tls = tls_of(settings.access)
     listener = _listen(host, port, settings.access.unread_timeout_s)
-    with contextlib.closing(listener):
+    with contextlib.closing(listener), short_switches():
         app = create_app(engine, settings)
 
         def reload() -> None:

@@ -7,11 +7,15 @@ import gc
 import logging
 import os
 import resource
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+SWITCH_INTERVAL_S = 0.0005
+"""A thread that waited for a device gets the interpreter back from a busy event loop after about
+this time; CPython's own is 5 ms."""
 DUE = 10
 """Full collections between sweeps: at least 700,000 objects."""
 
@@ -96,6 +100,17 @@ def _full_collections() -> int:
 
 heap = Heap()
 """The process's collector."""
+
+
+@contextlib.contextmanager
+def short_switches() -> Iterator[None]:
+    """Switch threads after SWITCH_INTERVAL_S in the block, or sooner where that is set."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, SWITCH_INTERVAL_S))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 ALLOWED: Final = frozenset(

@@ -18,6 +18,7 @@ from qwen3tts_server.run import AddressBusy, _listen, running_server, serve_unti
 from qwen3tts_server.settings import ServerSettings
 from qwen3tts_wire.client import Done, SpeechClient
 from qwen3tts_wire.errors import BadRequest, ConnectionLost, EngineUnavailable
+from qwen3tts_wire.process import SWITCH_INTERVAL_S
 from tests.engine.fake_engine import FakeEngine
 from tests.fakes import settle
 
@@ -251,6 +252,14 @@ def test_accepted_sockets_send_small_messages_at_once() -> None:
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+async def test_a_server_leaves_the_interpreter_to_its_engine_in_time() -> None:
+    """An engine's thread that waited for its device must not wait 5 ms for the event loop."""
+    before = sys.getswitchinterval()
+    async with running_server(FakeEngine()):
+        assert sys.getswitchinterval() <= SWITCH_INTERVAL_S + 2e-6
+    assert sys.getswitchinterval() == pytest.approx(before, abs=2e-6)
 
 
 async def test_settings_of_the_server_reach_the_listener() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,15 @@ import qwen3tts_agent.recognition.whisper_process as whisper
 import qwen3tts_phone.media.process as media
 import qwen3tts_wire.child.process as child
 from qwen3tts_phone.media.types import MediaSettings
-from qwen3tts_wire.process import ALLOWED, DUE, PLAYING, Heap, child_environment
+from qwen3tts_wire.process import (
+    ALLOWED,
+    DUE,
+    PLAYING,
+    SWITCH_INTERVAL_S,
+    Heap,
+    child_environment,
+    short_switches,
+)
 from qwen3tts_wire.whisper.models import FETCHING
 
 
@@ -192,3 +201,17 @@ async def test_the_media_process_runs_without_a_key() -> None:
         assert b"not-for-children" not in Path(f"/proc/{process.pid}/environ").read_bytes()
     finally:
         await process.close()
+
+
+def test_threads_switch_sooner_and_only_within_the_block() -> None:
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(0.005)
+        with short_switches():
+            assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S, abs=2e-6)
+        assert sys.getswitchinterval() == pytest.approx(0.005, abs=2e-6)
+        sys.setswitchinterval(0.0001)
+        with short_switches():
+            assert sys.getswitchinterval() == pytest.approx(0.0001, abs=2e-6)
+    finally:
+        sys.setswitchinterval(before)
