@@ -14,8 +14,6 @@ from qwen3tts_cli.doctor.checks import Check, Level
 NAME = "Qwen3-TTS on this CPU"
 COMMAND = (sys.executable, "-m", "qwen3tts_engine.qwen3.kernels.cpu_forecast")
 TIMEOUT_S = 120.0
-WORTH = 0.9
-"""Part of the time in int8 from which int4 is taken: it is less exact."""
 KINDS = {"none": "bfloat16", "int8": "int8", "int4": "int4"}
 OPTIONS = {"none": "--dtype bfloat16", "int8": "--quantize int8", "int4": "--quantize int4"}
 Factors = Mapping[str, Mapping[str, float]]
@@ -76,8 +74,7 @@ def _check(factors: Factors, threads: Mapping[str, str]) -> Check:
 
 
 def choice(factors: Mapping[str, float]) -> str:
-    """Return the quantization to take: the fastest, int4 only if it is well faster than int8."""
-    kind = min(factors, key=lambda each: factors[each])
-    if kind == "int4" and factors["int4"] > WORTH * factors.get("int8", float("inf")):
-        return "int8"
-    return kind
+    """Return the quantization to take: int4, the least exact, only if it alone keeps up."""
+    exact = {kind: value for kind, value in factors.items() if kind != "int4"} or factors
+    kind = min(exact, key=lambda each: exact[each])
+    return "int4" if factors.get("int4", 1.0) < 1.0 <= factors[kind] else kind
