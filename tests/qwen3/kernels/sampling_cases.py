@@ -18,7 +18,7 @@ from torch import Tensor
 from qwen3tts_engine.qwen3.kernels import sampling_kernels, talker_kernels, triton_kernels
 from qwen3tts_engine.qwen3.kernels.sampling_kernels import TritonSampler, make_sampler
 from qwen3tts_engine.qwen3.model import transformer
-from qwen3tts_engine.qwen3.model.config import NOT_FINITE
+from qwen3tts_engine.qwen3.model.config import MIN_FRAMES, NOT_FINITE
 from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.sampler import (
@@ -155,7 +155,9 @@ def test_logits_that_are_no_numbers_and_barred_ones() -> None:
     logits[5, ::2] = -0.0
     logits[6, EOS] = 1e30
     logits[7, VOCAB - 1] = 1e30
-    frame.kv_cache.frame[:8] = torch.tensor([5, 5, 5, 1, 5, 5, 5, 5])
+    # EOS is barred in the first MIN_FRAMES.
+    logits[5, EOS] = 1e30
+    frame.kv_cache.frame[:8] = torch.tensor([5, 5, 5, 1, 5, MIN_FRAMES - 1, MIN_FRAMES, 5])
     for allowed in (0, 1):
         frame.eos_allowed = torch.full((9,), allowed)
         ours, theirs = (frame.sampled(make, books=()) for make in (TritonSampler, TorchSampler))
@@ -165,6 +167,7 @@ def test_logits_that_are_no_numbers_and_barred_ones() -> None:
         assert codes[:3].tolist() == [NOT_FINITE] * 3
         assert codes[4] == 9
         assert (codes[6] == EOS) == bool(allowed)
+        assert codes[5] != EOS
         assert int(codes[3:].min()) >= 0
 
 
