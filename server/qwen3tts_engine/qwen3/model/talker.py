@@ -183,7 +183,7 @@ class Talker:
         # The caller's, an input of a graph, stays.
         x = x.clone()
         angles = self.angles.index_select(0, positions)
-        # Of few positions at once; of many they would take much memory.
+        # Together for few positions: for many they would take much memory.
         few = len(x) <= FEW_POSITIONS
         rotations = stack.rotations(angles).unbind(0) if few else None
         for number, (layer, cache) in enumerate(zip(stack.layers, caches, strict=True)):
