@@ -33,7 +33,7 @@ def snr_db(weights: Weights, dtype: torch.dtype) -> tuple[float, CodecDecoder]:
     exact = CodecDecoder.from_weights(CONFIG, weights).decode(codes)
     decoder = CodecDecoder.from_weights(CONFIG, weights, dtype=dtype)
     state, slot = decoder.new_state(1), torch.zeros(1, dtype=torch.int64)
-    made = torch.cat([decoder.run(state, slot, part[None])[0] for part in codes.split(3)])
+    made = torch.cat([decoder.run(state, slot, part[None])[0] for part in torch.split(codes, 3)])
     assert bool(made.isfinite().all())
     error = (made - exact).square().mean()
     return float(10 * torch.log10(exact.square().mean() / error)), decoder

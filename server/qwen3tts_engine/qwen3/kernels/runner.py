@@ -142,6 +142,12 @@ class Runner:
             model.config, slots=self.slots, positions=positions, device=device, dtype=model.dtype
         )
         self.codec = model.decoder.new_state(self.slots)
+        wide = model.decoder.float32_layers
+        if wide:
+            self._note(
+                f"The codec runs {len(wide)} layers in float32, since {model.decoder.dtype} cannot"
+                f" hold their numbers: {', '.join(wide[:3])}{', …' if len(wide) > 3 else ''}."
+            )
         self._stages = WorkBuilder(model, self.kv_cache, self.codec)
         self._steps = GraphCache("frames", self._stages.step)
         self._prefills = GraphCache("frames", self._stages.prefill)
@@ -171,11 +177,15 @@ class Runner:
         try:
             # Where there is no Triton, this fails.
             triton = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
+            codec = importlib.import_module("qwen3tts_engine.qwen3.kernels.codec_trials")
         except Exception as error:
             log.warning("no Triton", exc_info=error)
             self._note(f"Triton cannot be used ({type(error).__name__}); it is slower.")
             return
         self.model.kernels, failed = triton.usable(self.model)
+        decoder = self.model.decoder
+        decoder.kernels, failed_codec = codec.usable(decoder)
+        failed |= failed_codec
         lacks = missing() if failed else None
         if lacks is not None:
             self._note(
