@@ -1,8 +1,9 @@
 """A GPU's kernels beside plain torch on a CPU, by Triton's interpreter.
 
 A model of the published widths with few layers, or of few columns, prefills, steps and decodes with
-both, in float32: codes must be equal, logits, keys and values close. The interpreter must be chosen
-before Triton's first import, so it runs in a process of its own.
+both, in float32: codes must be equal, logits, keys and values close. The codec's kernels are left
+to their own tests: on a CPU its weights are packed otherwise. The interpreter must be chosen
+before Triton's first import, so it runs in a process of its own; it takes minutes.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from tests.tiny_models.weights import random_weights
 
 LIMIT = 1e-4
 """Largest relative error of numbers near 1."""
-FRAMES = 3
-LAYERS = 2
+ROWS, FRAMES = 2, 1
+LAYERS = 1
 """Of talker and predictor."""
 
 
@@ -43,7 +44,7 @@ class Parity:
     faults: tuple[str, ...]
 
 
-def interpreted(*, narrow: bool, timeout: float = 900.0) -> Parity:
+def interpreted(*, narrow: bool, timeout: float = 3600.0) -> Parity:
     """Compare in a process with Triton's interpreter; ``narrow``: few columns instead."""
     done = subprocess.run(
         [sys.executable, "-m", "gpu.parity", *(["--narrow"] if narrow else [])],
@@ -92,9 +93,10 @@ def compare(config: ModelConfig) -> dict[str, float]:
     found = []
     for kernels in (model.kernels, TRITON):
         model.kernels = kernels
-        found.append(speak(Runner(model, slots=3, positions=256, launch=LaunchMode(static=True))))
-    plain, ours = found
-    return {name: error_of(plain[name], ours[name]) for name in plain}
+        runner = Runner(model, slots=ROWS, positions=256, launch=LaunchMode(static=True))
+        found.append(speak(runner, ROWS, FRAMES))
+    want, ours = found
+    return {name: error_of(want[name], ours[name]) for name in want}
 
 
 def speak(runner: Runner, rows: int = 3, frames: int = FRAMES) -> dict[str, Tensor]:
@@ -113,7 +115,8 @@ def speak(runner: Runner, rows: int = 3, frames: int = FRAMES) -> dict[str, Tens
     steps = [StepRow(at, 7, True) for at in range(rows)]
     tickets = [runner.step(steps) for _ in range(frames)]
     sound = [runner.decode([DecodeRow(at, 0, 1) for at in range(rows)])]
-    sound.append(runner.decode([DecodeRow(at, 1, frames - 1) for at in range(rows)]))
+    if frames > 1:
+        sound.append(runner.decode([DecodeRow(at, 1, frames - 1) for at in range(rows)]))
     found = {
         "codes": torch.stack([torch.from_numpy(ticket.wait()) for ticket in tickets]),
         "sound": torch.cat([torch.from_numpy(ticket.wait()) for ticket in sound], dim=1),

@@ -13,9 +13,11 @@ import torch
 from tests.conftest import require_package
 from tests.qwen3.kernels.gpu_benchmarks import benchmark_module
 
-LIMITS = {"step": 560, "codec": 361, "prefill": 244}
-"""Kernels of a frame step, of a decode of one frame and of a prefill of 16 positions: at most. They
-are lowered with each change that takes kernels away; the aims are 600 and 190."""
+LIMITS = {"step": 553, "codec": 100, "prefill": 243}
+"""Kernels of a frame step, of a decode of one frame and of a prefill of 16 positions for up to two
+rows: at most. They are lowered with each change that takes kernels away."""
+SLACK = 10
+"""A limit further above its count would let kernels come back unseen."""
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +26,18 @@ def census() -> Any:
     return benchmark_module("gpu.census")
 
 
-@pytest.mark.parametrize("name", ["0.6b-custom_voice", "1.7b-custom_voice"])
-@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "rows"), [("0.6b-custom_voice", 1), ("1.7b-custom_voice", 1), ("1.7b-custom_voice", 2)]
+)
 def test_a_frame_takes_no_more_kernels_than_before(census: Any, name: str, rows: int) -> None:
     stages = census.census(name, rows=rows)
     assert 0 < census.step_nodes(stages) <= LIMITS["step"]
     assert 0 < stages["codec"].nodes <= LIMITS["codec"]
     assert 0 < stages["prefill"].nodes <= LIMITS["prefill"]
+    if rows == 2:
+        assert census.step_nodes(stages) > LIMITS["step"] - SLACK
+        assert stages["codec"].nodes > LIMITS["codec"] - SLACK
+        assert stages["prefill"].nodes > LIMITS["prefill"] - SLACK
 
 
 def test_bytes_are_those_of_the_weights_at_one_row(census: Any) -> None:
