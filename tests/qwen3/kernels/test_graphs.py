@@ -37,6 +37,9 @@ from tests.qwen3.kernels.fake_cuda import FakeCuda, FakeStream, FakeStreams, Rec
 
 CPU = torch.device("cpu")
 KERNELS = "qwen3tts_engine.qwen3.kernels.triton_kernels"
+CODEC_TRIALS = "qwen3tts_engine.qwen3.kernels.codec_trials"
+CODEC = SimpleNamespace(usable=lambda decoder: (decoder.kernels, {}))
+"""A GPU whose codec keeps its kernels."""
 GREEDY = Sampling(temperature=0.0, predictor_temperature=0.0)
 FREE = Sampling(temperature=0.7, top_k=0, top_p=0.9)
 
@@ -431,6 +434,7 @@ def test_a_gpu_has_kernels_of_its_own(
         return kernels, {"gated_linear": "OSError"}
 
     monkeypatch.setattr(runner_module, "missing", lambda: None)
+    monkeypatch.setitem(sys.modules, CODEC_TRIALS, CODEC)
     monkeypatch.setitem(sys.modules, KERNELS, SimpleNamespace(usable=usable))
     runner = Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     assert own_model.kernels is kernels
@@ -445,6 +449,7 @@ def test_kernels_that_cannot_be_built_are_one_note_with_the_remedy(
 ) -> None:
     failed = {"swiglu": "RuntimeError", "sampler": "RuntimeError"}
     module = SimpleNamespace(usable=lambda *_: (TORCH_KERNELS, failed))
+    monkeypatch.setitem(sys.modules, CODEC_TRIALS, CODEC)
     monkeypatch.setitem(sys.modules, KERNELS, module)
     lacks = Missing("there is no C compiler", "Install gcc.")
     monkeypatch.setattr(runner_module, "missing", lambda: lacks)
@@ -456,6 +461,7 @@ def test_kernels_that_cannot_be_built_are_one_note_with_the_remedy(
 def test_a_machine_without_triton_does_without(
     own_model: Qwen3Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, CODEC_TRIALS, CODEC)
     monkeypatch.setitem(sys.modules, KERNELS, None)
     runner = Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     assert own_model.kernels is TORCH_KERNELS
