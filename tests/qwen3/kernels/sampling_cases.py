@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -189,6 +189,10 @@ floats = st.one_of(
     book=st.integers(1, 15),
     odd=st.sampled_from([None, float("nan"), float("inf")]),
 )
+@example(
+    logits=[float("-inf")] * 5, spread=1, dtype=torch.float32, top_k=5, temperature=1.0, seed=1,
+    frame=3, book=2, odd=None,
+)  # fmt: skip
 def test_any_logits(
     logits: list[float], spread: int, dtype: torch.dtype, top_k: int, temperature: float,
     seed: int, frame: int, book: int, odd: float | None,
