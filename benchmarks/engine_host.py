@@ -254,11 +254,11 @@ def main() -> None:
     variants = [*((False, each) for each in args.interval or INTERVALS_MS), (True, 5.0)]
     figures: dict[str, float] = {}
     for process, interval_ms in variants:
-        bench.note(f"{'process' if process else 'thread'}, {interval_ms} ms")
         sys.setswitchinterval(interval_ms * 1e-3)
         found = asyncio.run(measured(args, interval_ms * 1e-3, process=process, probes=probes))
         where = "process" if process else "thread"
         rows.append([where, interval_ms, *found.row()])
+        bench.note(" ".join(map(str, rows[-1])))
         name = "process" if process else f"{interval_ms:g}ms".replace(".", "")
         figures[f"late_ms_p50_{name}"] = round(percentile(found.late, 0.5), 2)
         figures[f"first_ms_p95_{name}"] = round(percentile(found.reached, 0.95), 1)

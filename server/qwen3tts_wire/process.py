@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0001
 """A thread that waited for a device gets the interpreter back from a busy event loop after about
 this time; CPython's own is 5 ms."""
 DUE = 10

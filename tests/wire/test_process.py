@@ -210,8 +210,8 @@ def test_threads_switch_sooner_and_only_within_the_block() -> None:
         with short_switches():
             assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S, abs=2e-6)
         assert sys.getswitchinterval() == pytest.approx(0.005, abs=2e-6)
-        sys.setswitchinterval(0.0001)
+        sys.setswitchinterval(0.00005)
         with short_switches():
-            assert sys.getswitchinterval() == pytest.approx(0.0001, abs=2e-6)
+            assert sys.getswitchinterval() == pytest.approx(0.00005, abs=2e-6)
     finally:
         sys.setswitchinterval(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -221,7 +222,13 @@ def test_a_start_clears_what_was_written_and_no_more(
     assert (cache.kv[:, 0, 3:7] == 5.0).all()
 
 
-def test_attention_that_plans_each_shape_is_off_on_a_gpu(model: Qwen3Model, cuda: FakeCuda) -> None:
+def test_attention_that_plans_each_shape_is_off_on_a_gpu(
+    tiny: dict[str, Path], cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its own model: a runner sets its kernels.
+    model = Qwen3Model.load(tiny["custom_voice"])
+    monkeypatch.setitem(sys.modules, "qwen3tts_engine.qwen3.kernels.triton_kernels", None)
+
     class Gpu(FakeStreams):
         def __init__(self) -> None:
             super().__init__(cuda)
