@@ -3,10 +3,11 @@
     PYTHONPATH=.:server:codecs python benchmarks/predictor_parity.py            # minutes
     PYTHONPATH=.:server:codecs python benchmarks/predictor_parity.py --quick
 
-All five layers and 15 codebooks of a frame, random weights, a grid of 1. In float32 the codes of
-greedy and of sampled rows are compared with plain torch's; in 2-byte numbers the relative error of
-greedy logits, kernel and plain torch each against float32 behind the same codes. Tiles are wider
-than on a GPU, which changes only the order of sums: ``--tiles gpu`` takes those of a GPU (hours).
+All five layers (``--quick``: one) and 15 codebooks of a frame, random weights, a grid of 1. In
+float32 the codes of greedy and of sampled rows are compared with plain torch's; in 2-byte numbers
+the relative error of greedy logits, kernel and plain torch each against float32 behind the same
+codes. Tiles are wider than on a GPU, which changes only the order of sums: ``--tiles gpu`` takes
+those of a GPU (hours).
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ from tests.tiny_models.published import PUBLISHED
 from tests.tiny_models.weights import random_weights
 
 MODELS = ("0.6b-custom_voice", "1.7b-custom_voice")
-WIDE = {"BN_QKV": 128, "BN_HIDDEN": 128, "BN_FFN": 128, "BN_HEAD": 128, "BK": 256}
+WIDE = {"BN_QKV": 128, "BN_HIDDEN": 128, "BN_FFN": 128, "BN_HEAD": 256, "BK": 256}
 ROWS = (Sampling(), Sampling(predictor_temperature=0.0), Sampling(predictor_temperature=1.3))
 """In turn; with others the first of each is the temperature of code 0."""
 
 
-def model_of(name: str, dtype: torch.dtype) -> Qwen3Model:
-    """A published predictor beside a talker of one layer and few texts."""
+def model_of(name: str, dtype: torch.dtype, layers: int) -> Qwen3Model:
+    """A published predictor of so many layers beside a talker of one layer and few texts."""
     config = PUBLISHED[name]
+    predictor = config.predictor
+    predictor = replace(predictor, layers=replace(predictor.layers, layers=layers))
     talker = replace(
         config.talker,
         layers=replace(config.talker.layers, layers=1),
@@ -45,7 +48,7 @@ def model_of(name: str, dtype: torch.dtype) -> Qwen3Model:
         text_hidden=64,
         max_positions=64,
     )
-    config = replace(config, talker=talker)
+    config = replace(config, talker=talker, predictor=predictor)
     weights = random_weights(config, seed=5)
     return Qwen3Model.from_weights(config, *weights, dtype=dtype, fused_norm=True)
 
@@ -86,18 +89,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, action="append", help="only these; repeatable")
     bench = Bench("predictor_parity", "the persistent predictor beside plain torch", parser)
     wide = bench.args.tiles == "wide"
+    layers = 1 if bench.quick else 5
     counts = bench.args.rows or ((1,) if bench.quick else (1, 3, 8))
     table: list[list[object]] = []
     equal = total = 0
     worst = 0.0
     for name in MODELS[:1] if bench.quick else MODELS:
-        model = model_of(name, torch.float32)
+        model = model_of(name, torch.float32, layers)
         for rows in counts:
             same, of = codes_equal(model, rows, wide=wide), 15 * rows
             equal, total = equal + same, total + of
             table.append([name, "float32", rows, f"{same} of {of}", "", ""])
         for dtype in () if bench.quick else (torch.bfloat16, torch.float16):
-            narrow = model_of(name, dtype)
+            narrow = model_of(name, dtype, layers)
             exact = persistent.in_float32(narrow.predictor)
             ours, plain = persistent.errors(narrow, kernel_of(narrow, wide=wide), exact, counts[0])
             worst = max(worst, ours / plain)
