@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qwen3tts_engine.base import EndReason, PcmChunk
-from qwen3tts_engine.qwen3.engine.completion import CompletionForecast, LaunchedWork
+from qwen3tts_engine.qwen3.engine.completion import CompletionForecast, LaunchedWork, size_class
 from qwen3tts_engine.qwen3.engine.jobs import IN_SLOT, Job, JobEvent, JobState
 from qwen3tts_engine.qwen3.faults import non_finite_error, one_by_one, public_error, safe_traceback
 from qwen3tts_engine.qwen3.kernels.step_runner import (
@@ -200,7 +200,7 @@ class Batch:
 
     def _stepped(self, ticket: Ticket, jobs: list[Job]) -> None:
         now = self._clock()
-        key = ("codes", _size(len(jobs)), _size(self._prefilled))
+        key = ("codes", size_class(len(jobs)), size_class(self._prefilled))
         self._last_step = self._forecast.launch(key, now, self._last_step)
         self._prefilled = 0
         self._steps.append(_Stepped(ticket, jobs, self._last_step))
@@ -310,7 +310,7 @@ class Batch:
                 self._decoding(ticket, rows, self._steps_launched)
 
     def _decoding(self, ticket: Ticket, rows: list[tuple[Job, DecodeRow]], steps: int) -> None:
-        key = ("sound", _size(sum(row.frames for _, row in rows)))
+        key = ("sound", size_class(sum(row.frames for _, row in rows)))
         self._last_decode = self._forecast.launch(
             key, self._clock(), self._last_step, self._last_decode
         )
@@ -447,8 +447,3 @@ class Batch:
             job.track.close()
             job.output.finish(reason)
         self.jobs.clear()
-
-
-def _size(count: int) -> int:
-    """Return the power of two of a size: work of like size takes like time."""
-    return count.bit_length()

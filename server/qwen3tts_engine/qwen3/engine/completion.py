@@ -59,3 +59,8 @@ class CompletionForecast:
 
     def _start(self, work: LaunchedWork) -> float:
         return max((work.launched, *(each.end for each in work.after)))
+
+
+def size_class(count: int) -> int:
+    """Return the power of two of a size: work of like size takes like time."""
+    return count.bit_length()
