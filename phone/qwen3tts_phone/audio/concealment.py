@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from qwen3tts_codecs.resample import Resampler
 from qwen3tts_codecs.pitch import period_of_end
+from qwen3tts_codecs.resample import Resampler
 
 Samples = NDArray[np.int16]
 Floats = NDArray[np.float64]

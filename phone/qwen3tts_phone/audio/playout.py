@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from qwen3tts_codecs.pitch import MIN_LIKENESS, lengthen, shorten
 from qwen3tts_codecs.resample import RateConverter
 from qwen3tts_phone.audio.concealment import Concealer, measure_noise
 from qwen3tts_phone.audio.frames import HeardFrame
-from qwen3tts_codecs.pitch import MIN_LIKENESS, lengthen, shorten
 from qwen3tts_settings.constraints import bounded, check_fields
 
 BIN_S = 0.005
