@@ -1,4 +1,3 @@
-# ruff: noqa: N803
 """Triton kernels of attention within a decode step.
 
 Each is one launch and replaces the function of its name in transformer.py; the results differ by
@@ -33,10 +32,8 @@ ROW_HEADS = 1024
 """Rows times key heads that may be split; fewer than half a GPU's multiprocessors are."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def rotated(  # type: ignore[no-untyped-def]
-    at, turn, asked, eps, scale, HALF: tl.constexpr
-):
+@triton.jit
+def rotated(at, turn, asked, eps, scale, HALF: tl.constexpr):
     """Return the halves of heads, normalized and rotated, float32."""
     low = tl.load(at, mask=asked, other=0.0).to(tl.float32)
     high = tl.load(at + HALF, mask=asked, other=0.0).to(tl.float32)
@@ -50,17 +47,15 @@ def rotated(  # type: ignore[no-untyped-def]
     return low * r00 + high * r01, low * r10 + high * r11
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def store_halves(  # type: ignore[no-untyped-def]
-    to, low, high, asked, HALF: tl.constexpr
-):
+@triton.jit
+def store_halves(to, low, high, asked, HALF: tl.constexpr):
     made = to.dtype.element_ty
     tl.store(to, low.to(made), mask=asked)
     tl.store(to + HALF, high.to(made), mask=asked)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _attend(  # type: ignore[no-untyped-def]
+@triton.jit
+def _attend(
     heads,
     rotation,
     keys,
@@ -230,8 +225,8 @@ def _attend(  # type: ignore[no-untyped-def]
                 tl.store(arrived + head, 0)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _attend_first(  # type: ignore[no-untyped-def]
+@triton.jit
+def _attend_first(
     work,
     rotation,
     out,

@@ -1,4 +1,3 @@
-# ruff: noqa: N803
 """Triton kernels of the codec decoder: convolutions, depthwise norm, attention in the KV ring.
 
 Each replaces the function of its name in codec_layers.py or codec_attention.py by one launch. A
@@ -40,8 +39,8 @@ PLACES = 32
 """Positions of the ring processed together."""
 
 
-@triton.jit  # pragma: no cover - compiled, never called
-def _snake(y, alpha, inverse_beta):  # type: ignore[no-untyped-def]
+@triton.jit
+def _snake(y, alpha, inverse_beta):
     """Snake; sin(pi r)^2 by powers of r^2, since the sine's own reduction uses local memory."""
     turns = y * (alpha * 0.3183098861837907)
     r = turns - tl.floor(turns + 0.5)
@@ -55,8 +54,8 @@ def _snake(y, alpha, inverse_beta):  # type: ignore[no-untyped-def]
     return y + p * s * inverse_beta
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _keep_past(  # type: ignore[no-untyped-def]
+@triton.jit
+def _keep_past(
     x,
     rows,
     state,
@@ -91,10 +90,8 @@ def _keep_past(  # type: ignore[no-untyped-def]
         tl.store(state + slot * row_length + inner, value.to(state.dtype.element_ty), mask=real)
 
 
-@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-    do_not_specialize=["batch", "time", "dilation"]
-)
-def _convolve(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["batch", "time", "dilation"])
+def _convolve(
     x,
     rows,
     state,
@@ -186,10 +183,8 @@ def _convolve(  # type: ignore[no-untyped-def]
         _keep_past(x, rows, state, slots, batch, time, row_length, program, programs, span, C, COPY)
 
 
-@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-    do_not_specialize=["batch", "time"]
-)
-def _depthwise(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["batch", "time"])
+def _depthwise(
     x,
     rows,
     state,
@@ -236,10 +231,8 @@ def _depthwise(  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-    do_not_specialize=["time"]
-)
-def _attend_ring(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["time"])
+def _attend_ring(
     qkv,
     cos,
     sin,

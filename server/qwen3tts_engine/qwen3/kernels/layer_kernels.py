@@ -1,4 +1,3 @@
-# ruff: noqa: N803
 """Triton kernels of a decoder layer's projections, each with what surrounds it in one launch.
 
 ``norm_linear``, ``gated_linear`` and ``add_linear`` of transformer.py for at most ``MOST_ROWS``
@@ -32,17 +31,15 @@ SWIGLU_BLOCK = 1024
 """Columns of a program of ``_swiglu``."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _part(pointers, there, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _part(pointers, there, EVEN: tl.constexpr):
     if EVEN:
         return tl.load(pointers)
     return tl.load(pointers, mask=there, other=0.0)
 
 
-@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-    do_not_specialize=["rows"]
-)
-def _linear(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows"])
+def _linear(
     x,
     norm_weight,
     weight,
@@ -155,10 +152,8 @@ def _linear(  # type: ignore[no-untyped-def]
     tl.store(to, y.to(out.dtype.element_ty), mask=written)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _swiglu(  # type: ignore[no-untyped-def]
-    gate_up, out, FFN: tl.constexpr, WIDTH: tl.constexpr
-):
+@triton.jit
+def _swiglu(gate_up, out, FFN: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = at < FFN

@@ -1,4 +1,3 @@
-# ruff: noqa: N803
 """Programmatic dependent launch of Triton kernels (compute capability 9.0 and newer).
 
 A kernel is launched while the one before it still runs, and waits inside, before it reads
@@ -31,16 +30,16 @@ class LaunchOptions(TypedDict, total=False):
     launch_pdl: bool
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def wait_for_inputs(PDL: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def wait_for_inputs(PDL: tl.constexpr):
     """Wait for the kernel before; then let the one behind be launched."""
     if PDL:
         gdc_wait()
         gdc_launch_dependents()
 
 
-@triton.jit  # pragma: no cover - compiled, never called
-def prefetch(pointers):  # type: ignore[no-untyped-def]
+@triton.jit
+def prefetch(pointers):
     """Ask for the cache lines of pointers, in the level 2 cache."""
     tl.inline_asm_elementwise(
         "prefetch.global.L2 [$1]; mov.u32 $0, 0;",

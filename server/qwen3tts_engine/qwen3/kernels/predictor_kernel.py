@@ -1,4 +1,3 @@
-# ruff: noqa: N803
 """Codes 1 to 15 of a frame in one cooperative Triton kernel.
 
 As many programs as the GPU has processors stay for the whole frame. Between phases they meet at a
@@ -22,8 +21,8 @@ LINES = tl.constexpr(256)
 """Lines prefetched by one instruction of a program."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _barrier(counter, GRID: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _barrier(counter, GRID: tl.constexpr):
     """Wait for all programs; what each wrote before is then visible to all.
 
     The counter only grows, by GRID at each barrier, and no barrier begins before the last one is
@@ -39,15 +38,15 @@ def _barrier(counter, GRID: tl.constexpr):  # type: ignore[no-untyped-def]
     tl.debug_barrier()
 
 
-@triton.jit  # pragma: no cover - compiled, never called
-def _address(table, index, like):  # type: ignore[no-untyped-def]
+@triton.jit
+def _address(table, index, like):
     """Return an address of the table as a pointer to elements of ``like``."""
     pointer = tl.load(table + index).to(tl.pointer_type(like.dtype.element_ty))
     return tl.multiple_of(pointer, 16)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _prefetch(  # type: ignore[no-untyped-def]
+@triton.jit
+def _prefetch(
     weight, N: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, GRID: tl.constexpr,
     SIZE: tl.constexpr, COMPILED: tl.constexpr,
 ):  # fmt: skip
@@ -66,10 +65,8 @@ def _prefetch(  # type: ignore[no-untyped-def]
                 prefetch(at)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _norm_factor(  # type: ignore[no-untyped-def]
-    x, count, floor, scale, K: tl.constexpr, BLOCK_K: tl.constexpr, M: tl.constexpr
-):
+@triton.jit
+def _norm_factor(x, count, floor, scale, K: tl.constexpr, BLOCK_K: tl.constexpr, M: tl.constexpr):
     """Return RMSNorm's factor of each row of ``x``: [M]."""
     m = tl.arange(0, M)
     k = tl.arange(0, BLOCK_K)
@@ -79,8 +76,8 @@ def _norm_factor(  # type: ignore[no-untyped-def]
     return scale / tl.sqrt(tl.sum(value * value, axis=1) + floor)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _tile(  # type: ignore[no-untyped-def]
+@triton.jit
+def _tile(
     x, norm, weight, count, tile,
     K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     SPLIT: tl.constexpr, NORMED: tl.constexpr, COMPILED: tl.constexpr,
@@ -120,8 +117,8 @@ def _tile(  # type: ignore[no-untyped-def]
     return tl.sum(total, axis=0)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _project(  # type: ignore[no-untyped-def]
+@triton.jit
+def _project(
     x, norm, weight, add, out, count, floor, scale,
     K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     SPLIT: tl.constexpr, BLOCK_K: tl.constexpr, GRID: tl.constexpr, NORM: tl.constexpr,
@@ -148,8 +145,8 @@ def _project(  # type: ignore[no-untyped-def]
         tl.store(out + m[:, None] * N + n[None, :], y.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _gated(  # type: ignore[no-untyped-def]
+@triton.jit
+def _gated(
     x, norm, weight, out, count, floor, scale,
     K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     SPLIT: tl.constexpr, BLOCK_K: tl.constexpr, GRID: tl.constexpr, WEIGHTED: tl.constexpr,
@@ -168,10 +165,8 @@ def _gated(  # type: ignore[no-untyped-def]
         tl.store(out + m[:, None] * N + n[None, :], y.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _turned(  # type: ignore[no-untyped-def]
-    heads, turn, head, floor, scale, HALF: tl.constexpr, BLOCK_HALF: tl.constexpr
-):
+@triton.jit
+def _turned(heads, turn, head, floor, scale, HALF: tl.constexpr, BLOCK_HALF: tl.constexpr):
     """Return both halves of a normed and rotated query or key, rounded as it is stored."""
     d = tl.arange(0, BLOCK_HALF)
     inside = d < HALF
@@ -190,8 +185,8 @@ def _turned(  # type: ignore[no-untyped-def]
     return (low * r00 + high * r01).to(stored), (low * r10 + high * r11).to(stored)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _attend_frame(  # type: ignore[no-untyped-def]
+@triton.jit
+def _attend_frame(
     work, rotations, out, place, rows, row, group, floor, scale, softmax_scale,
     WIDTH: tl.constexpr, GROUPS: tl.constexpr, QUERIES: tl.constexpr, HALF: tl.constexpr,
     BLOCK_HALF: tl.constexpr, PLACES: tl.constexpr,
@@ -244,8 +239,8 @@ def _attend_frame(  # type: ignore[no-untyped-def]
         tl.store(to + HALF, y_high.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _draw(  # type: ignore[no-untyped-def]
+@triton.jit
+def _draw(
     logits, counter, cool, kept, codebook,
     VOCAB: tl.constexpr, SIZE: tl.constexpr, RANKS: tl.constexpr, SHIFT: tl.constexpr,
     KEY_LOW: tl.constexpr, KEY_HIGH: tl.constexpr, FRAME: tl.constexpr, TOP_K: tl.constexpr,
@@ -261,16 +256,14 @@ def _draw(  # type: ignore[no-untyped-def]
     return code
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _copy(source, to, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _copy(source, to, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(to + at, tl.load(source + at, mask=at < SIZE), mask=at < SIZE)
 
 
-@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-    do_not_specialize=["rows"]
-)
-def _predict(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows"])
+def _predict(
     x, codes, slots, counters, knobs, table, rotations,
     work, attended, gated, logits, kept, counter,
     rows, counters_row, knobs_row, codes_row,

@@ -1,4 +1,3 @@
-# ruff: noqa: N803
 """Triton kernel of attention while a prompt is prefilled.
 
 One launch replaces ``prefill_attention`` of transformer.py; the results differ by rounding only. A
@@ -28,10 +27,8 @@ TOKENS = 16
 """Tokens of a program."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _add_block(  # type: ignore[no-untyped-def]
-    score, v_low, v_high, best, total, sum_low, sum_high, STORED: tl.constexpr
-):
+@triton.jit
+def _add_block(score, v_low, v_high, best, total, sum_low, sum_high, STORED: tl.constexpr):
     """Softmax over one block more; rescaled where a better score comes."""
     peak = tl.maximum(best, tl.max(score, axis=1))
     share = tl.exp(score - peak[:, None])
@@ -43,10 +40,8 @@ def _add_block(  # type: ignore[no-untyped-def]
     return peak, total, sum_low, sum_high
 
 
-@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-    do_not_specialize=["length"]
-)
-def _attend_prompt(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["length"])
+def _attend_prompt(
     heads,
     rotation,
     keys,

@@ -1,4 +1,3 @@
-# ruff: noqa: N803
 """Triton kernel that samples the codes of one codebook: hash, noise, masks, penalty, top-k, lookup.
 
 One launch a codebook replaces ``TorchSampler``, with the same random numbers. Rows read their
@@ -36,14 +35,14 @@ _LARGEST = tl.constexpr(0x7FFFFFFF)
 _LEAST = tl.constexpr(-(1 << 63))
 
 
-@triton.jit  # pragma: no cover - compiled, never called
-def _half_mix(x):  # type: ignore[no-untyped-def]
+@triton.jit
+def _half_mix(x):
     x = (x ^ (x >> 16)) * 0x21F0AAAD
     return (x ^ (x >> 15)) * 0x735A2D97
 
 
-@triton.jit  # pragma: no cover - compiled, never called
-def gumbel_noise(low, high, frame, codebook, rank):  # type: ignore[no-untyped-def]
+@triton.jit
+def gumbel_noise(low, high, frame, codebook, rank):
     """Return ``sampling.gumbel(sampling.uniform(...))`` of ranks, from counters of a row."""
     here = _half_mix((low + frame * _STEP).to(tl.uint32))
     stream = _half_mix((codebook * 65536 + rank + 1).to(tl.uint32))
@@ -54,23 +53,21 @@ def gumbel_noise(low, high, frame, codebook, rank):  # type: ignore[no-untyped-d
     return -tl.log(-tl.log(uniform))
 
 
-@triton.jit  # pragma: no cover - compiled, never called
-def _order(x):  # type: ignore[no-untyped-def]
+@triton.jit
+def _order(x):
     """Return integers in the order of floats; both zeros are equal, a NaN is the largest."""
     bits = tl.where(x == 0.0, 0.0, x).to(tl.int32, bitcast=True)
     bits = tl.where(bits < 0, bits ^ _LARGEST, bits)
     return tl.where(x != x, _LARGEST, bits)
 
 
-@triton.jit  # pragma: no cover - compiled, never called
-def _value(order):  # type: ignore[no-untyped-def]
+@triton.jit
+def _value(order):
     return tl.where(order < 0, order ^ _LARGEST, order).to(tl.float32, bitcast=True)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def _candidates(  # type: ignore[no-untyped-def]
-    order, wanted, SIZE: tl.constexpr, RANKS: tl.constexpr, SHIFT: tl.constexpr
-):
+@triton.jit
+def _candidates(order, wanted, SIZE: tl.constexpr, RANKS: tl.constexpr, SHIFT: tl.constexpr):
     """Return a border, and how many numbers reach it: ``wanted`` or more, RANKS or fewer.
 
     Unless equal numbers make them more. A search by two bits at a time, which ends early.
@@ -100,8 +97,8 @@ def _candidates(  # type: ignore[no-untyped-def]
     return key, border, count
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-def pick_code(  # type: ignore[no-untyped-def]
+@triton.jit
+def pick_code(
     x, at, kept, low, high, frame, top_k, codebook, cool,
     SIZE: tl.constexpr, RANKS: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
@@ -137,12 +134,12 @@ def pick_code(  # type: ignore[no-untyped-def]
     return tl.max(choice, axis=0) & 0xFFFF, best < _INFINITY
 
 
-@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
+@triton.jit(
     # One compilation serves codebooks 1 to 14.
     do_not_specialize=["codebook", "rows"],
     do_not_specialize_on_alignment=["codebook", "rows", "slots", "eos_allowed"],
 )
-def _sample(  # type: ignore[no-untyped-def]
+def _sample(
     logits, slots, counters, knobs, ring, ids, codes, kept, table, inputs, eos_allowed, seen,
     hidden, hidden_out, pos, codebook, rows, positions, vocab,
     GROUPS: tl.constexpr, CODES: tl.constexpr, EOS: tl.constexpr, SIZE: tl.constexpr,
@@ -197,10 +194,8 @@ def _sample(  # type: ignore[no-untyped-def]
     tl.store(ring + (slot * _RING + frame % _RING) * GROUPS + codebook, code)
 
 
-@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-    do_not_specialize=["rows"], do_not_specialize_on_alignment=["rows", "slots"]
-)
-def _store_codes(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows"], do_not_specialize_on_alignment=["rows", "slots"])
+def _store_codes(
     slots, counters, ring, ids, codes, rows, GROUPS: tl.constexpr, BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip

@@ -1,4 +1,3 @@
-# ruff: noqa: N803
 """Triton kernels around the talker's layers: sum of embeddings, and what a step leaves.
 
 Each is one launch and replaces the function of its name in transformer.py; the results differ by
@@ -25,10 +24,8 @@ LOGITS_BLOCK = 1024
 _POS, _FRAME, _TOP_K = tl.constexpr(POS), tl.constexpr(FRAME), tl.constexpr(TOP_K)
 
 
-@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-    do_not_specialize=["rows"], do_not_specialize_on_alignment=["rows", "text"]
-)
-def _embed(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows"], do_not_specialize_on_alignment=["rows", "text"])
+def _embed(
     ids, text, offsets, table, out, rows,
     TERMS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -47,10 +44,8 @@ def _embed(  # type: ignore[no-untyped-def]
     tl.store(out + row * WIDTH + column, total.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit(  # type: ignore[untyped-decorator]  # pragma: no cover - compiled, never called
-    do_not_specialize=["scratch"], do_not_specialize_on_alignment=["scratch", "slots"]
-)
-def _store(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["scratch"], do_not_specialize_on_alignment=["scratch", "slots"])
+def _store(
     x, weight, logits, slots, hidden, kept, counters, floor, scale, x_row, scratch,
     COLUMNS: tl.constexpr, WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr, VOCAB: tl.constexpr,
     BLOCK: tl.constexpr, ADVANCE: tl.constexpr, PDL: tl.constexpr,
