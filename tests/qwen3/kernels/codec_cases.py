@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from qwen3tts_engine.qwen3.kernels import codec_kernels, codec_trials
+from qwen3tts_engine.qwen3.kernels import codec_kernels, codec_ring_kernels, codec_trials
 from qwen3tts_engine.qwen3.kernels.codec_kernels import TRITON_CODEC
 from qwen3tts_engine.qwen3.model.codec_decoder import CodecDecoder
 from qwen3tts_engine.qwen3.model.codec_layers import TORCH_CODEC_KERNELS, CodecKernels
@@ -74,7 +74,7 @@ def test_kernels_that_agree_are_used_and_others_are_not(
     assert codec_trials.usable(decoder) == (TRITON_CODEC, {})
 
     def wrong(*given: Any) -> Any:
-        y, made = codec_kernels.attend(*given)
+        y, made = codec_ring_kernels.attend(*given)
         return y + 1, made
 
     def broken(*_: Any) -> Any:

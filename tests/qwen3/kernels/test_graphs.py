@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from qwen3tts_engine.qwen3.kernels import cuda as cuda_module
 from qwen3tts_engine.qwen3.kernels import cuda as graphs
-from qwen3tts_engine.qwen3.kernels import runner as runner_module
+from qwen3tts_engine.qwen3.kernels import selection
 from qwen3tts_engine.qwen3.kernels import stages as warmup
 from qwen3tts_engine.qwen3.kernels.cuda import (
     CudaGraphBackend,
@@ -433,7 +433,7 @@ def test_a_gpu_has_kernels_of_its_own(
         checked.append(what)
         return kernels, {"gated_linear": "OSError"}
 
-    monkeypatch.setattr(runner_module, "missing", lambda: None)
+    monkeypatch.setattr(selection, "missing", lambda: None)
     monkeypatch.setitem(sys.modules, CODEC_TRIALS, CODEC)
     monkeypatch.setitem(sys.modules, KERNELS, SimpleNamespace(usable=usable))
     runner = Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
@@ -452,7 +452,7 @@ def test_kernels_that_cannot_be_built_are_one_note_with_the_remedy(
     monkeypatch.setitem(sys.modules, CODEC_TRIALS, CODEC)
     monkeypatch.setitem(sys.modules, KERNELS, module)
     lacks = Missing("there is no C compiler", "Install gcc.")
-    monkeypatch.setattr(runner_module, "missing", lambda: lacks)
+    monkeypatch.setattr(selection, "missing", lambda: lacks)
     runner = Runner(own_model, slots=1, positions=64, launch=LaunchMode(streams=GpuLanes()))
     (note,) = runner.notes
     assert "cannot build its kernels: there is no C compiler. Install gcc." in note

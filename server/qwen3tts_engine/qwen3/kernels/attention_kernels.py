@@ -1,8 +1,7 @@
-"""Triton kernels of attention within a decode step.
+"""Triton kernels of attention within a decode step, one launch each.
 
-Each is one launch and replaces the function of its name in transformer.py; the results differ by
-rounding only. A row's positions are split over programs where rows alone leave a GPU idle; the last
-program of a row and key head to arrive combines what the others found, always in the same order.
+A row's positions are split over programs where rows alone leave a GPU idle; the last program of a
+row and key head to arrive combines the parts, always in the same order.
 """
 
 from __future__ import annotations
@@ -87,9 +86,9 @@ def _attend(
 ):
     """Attention of one row and key head, or one of ``SPLITS`` parts of its positions.
 
-    Heads are two halves, for the rotation. ``SLOTTED``: ``keys`` is a cache of slots; otherwise
-    rows are the slots, of length ``lengths``. ``partial`` holds, for each part, sums of values and
-    statistics [QUERIES, WIDTH]; ``arrived`` counts parts and is left at 0.
+    ``SLOTTED``: ``keys`` is a cache of slots; otherwise rows are the slots, of length ``lengths``.
+    ``partial``: sums of values and statistics of each part [QUERIES, WIDTH]; ``arrived`` counts
+    parts and is left at 0.
     """
     wait_for_inputs(PDL)
     row = tl.program_id(0).to(tl.int64)
@@ -246,10 +245,7 @@ def _attend_first(
     BOTH: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Attention of positions 0 and 1 of a frame, one row and key head.
-
-    ``BOTH``: position 0's output as well, which is its value.
-    """
+    """Attention of positions 0 and 1 of a frame; ``BOTH``: position 0's output as well."""
     wait_for_inputs(PDL)
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
@@ -309,21 +305,20 @@ def places_of(dtype: torch.dtype) -> int:
 
 @functools.cache
 def multiprocessors(device: torch.device) -> int:
-    """Return the device's streaming multiprocessors; for an interpreter an H100's."""
     if device.type != "cuda":
         return 132
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def splits_of(programs: int, device: torch.device) -> int:
-    """Return in how many parts each of ``programs`` divides its positions: a power of two."""
+    """Return the parts of each program's positions: a power of two."""
     fit = max(1, multiprocessors(device) // programs)
     return min(MOST_SPLITS, 1 << (fit.bit_length() - 1))
 
 
 @functools.cache
 def arrival_counters(device: torch.device) -> Tensor:
-    """Return the counters of arrived parts: zeros, and zeros again behind each launch."""
+    """Return the counters of arrived parts, zero between launches."""
     return torch.zeros(ROW_HEADS, dtype=torch.int32, device=device)
 
 
@@ -407,7 +402,6 @@ def decode_attention(
 
 
 def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int) -> Tensor:
-    """See transformer.frame_attention; keys and values are read from ``work``."""
     place, row, group, head, _ = work.stride()
     queries = work.shape[3] - 2
     keys = work[0, :, :, queries]
@@ -417,7 +411,6 @@ def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int
 def first_attention(
     work: Tensor, norm: RmsNorm, rotation: Tensor, *, only_last: bool = False
 ) -> Tensor:
-    """See transformer.first_attention."""
     _, rows, groups, width, dim = work.shape
     out = work.new_empty(1 if only_last else 2, rows, groups, width - 2, dim)
     _attend_first[(rows, groups)](

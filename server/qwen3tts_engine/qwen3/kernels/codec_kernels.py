@@ -1,9 +1,7 @@
-"""Triton kernels of the codec decoder: convolutions, depthwise norm, attention in the KV ring.
+"""Triton kernels of the codec decoder: convolutions and depthwise norm; table of all its kernels.
 
-Each replaces the function of its name in codec_layers.py or codec_attention.py by one launch. A
-convolution is a matrix product whose rows are read from the past and the input where they are: no
-windows are copied. The past that it leaves is written to the state directly; what it reads is a
-copy made before. Sums and Snakes are float32, rounded once.
+A convolution is a matrix product whose rows are read from the past (a copy) and the input where
+they are: no windows are copied. Sums and Snakes are float32, rounded once.
 """
 
 from __future__ import annotations
@@ -15,10 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from qwen3tts_engine.qwen3.kernels.codec_ring_kernels import MOST_FRAMES, attend
 from qwen3tts_engine.qwen3.kernels.layer_kernels import add_linear, gated_linear, norm_linear
 from qwen3tts_engine.qwen3.kernels.pdl import launch_options, wait_for_inputs
-from qwen3tts_engine.qwen3.model import codec_attention, codec_layers
-from qwen3tts_engine.qwen3.model.codec_attention import CodecWindow
+from qwen3tts_engine.qwen3.model import codec_layers
 from qwen3tts_engine.qwen3.model.codec_layers import (
     CONVNEXT_EPS,
     CONVNEXT_KERNEL,
@@ -28,20 +26,16 @@ from qwen3tts_engine.qwen3.model.codec_layers import (
 )
 from qwen3tts_engine.qwen3.model.codec_state import CodecStateReader
 
-MOST_FRAMES = 16
-"""Most new frames of a stream in the attention kernel."""
 MOST_FLOAT32 = 1 << 11
 """Samples of all streams up to which a float32 convolution is ours: it has no tensor cores here,
 and a library's larger blocks win. In 2-byte numbers all are: windows are not copied."""
 COPIED = 1024
 """Elements of the past that a program moves in one step."""
-PLACES = 32
-"""Positions of the ring processed together."""
 
 
 @triton.jit
 def _snake(y, alpha, inverse_beta):
-    """Snake; sin(pi r)^2 by powers of r^2, since the sine's own reduction uses local memory."""
+    """sin(pi r)^2 by powers of r^2: the sine's own reduction uses local memory."""
     turns = y * (alpha * 0.3183098861837907)
     r = turns - tl.floor(turns + 0.5)
     s = r * r
@@ -69,7 +63,7 @@ def _keep_past(
     C,
     BLOCK: tl.constexpr,
 ):
-    """Write the last ``span`` inputs of each stream to its slot; programs share the elements."""
+    """Write the last ``span`` inputs of each stream to its slot."""
     total = batch * span * C
     for start in tl.range(program * BLOCK, total, programs * BLOCK):
         at = start + tl.arange(0, BLOCK)
@@ -231,100 +225,7 @@ def _depthwise(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["time"])
-def _attend_ring(
-    qkv,
-    cos,
-    sin,
-    ring,
-    slots,
-    positions,
-    out,
-    time,
-    turn_row,
-    ring_slot,
-    ring_place,
-    KV_GAP: tl.constexpr,
-    RING: tl.constexpr,
-    HEADS: tl.constexpr,
-    DIM: tl.constexpr,
-    BLOCK_T: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    PLACES: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    """Attention of one head of one stream; ``ring``: this layer's keys of slot 0.
-
-    Reads and writes only its own head of the ring, so that no other program reads what it writes.
-    """
-    wait_for_inputs(PDL)
-    row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    slot = tl.load(slots + row)
-    pos = tl.load(positions + row)
-    t = tl.arange(0, BLOCK_T)
-    d = tl.arange(0, BLOCK_D)
-    inside = d < DIM
-    new = t < time
-    real = new[:, None] & inside[None, :]
-    at = qkv + ((row * time + t[:, None]) * 3 * HEADS + head) * DIM
-    other = (d + DIM // 2) % DIM
-    turn = (row * time + t[:, None]) * turn_row
-    c = tl.load(cos + turn + d[None, :], mask=real, other=0.0).to(tl.float32)
-    s = tl.load(sin + turn + d[None, :], mask=real, other=0.0).to(tl.float32)
-    stored = ring.dtype.element_ty
-    q = tl.load(at + d[None, :], mask=real, other=0.0).to(tl.float32) * c
-    q += tl.load(at + other[None, :], mask=real, other=0.0).to(tl.float32) * s
-    at += HEADS * DIM
-    key = tl.load(at + d[None, :], mask=real, other=0.0).to(tl.float32) * c
-    key += tl.load(at + other[None, :], mask=real, other=0.0).to(tl.float32) * s
-    value = tl.load(at + HEADS * DIM + d[None, :], mask=real, other=0.0).to(stored)
-    ask = q.to(stored)
-    key_new = key.to(stored)
-    score = tl.dot(ask, tl.trans(key_new), input_precision="ieee")
-    behind = t[:, None] - t[None, :]
-    seen_new = (behind >= 0) & (behind <= RING) & new[None, :]
-    # A row of padding sees the first, for a softmax of something.
-    seen_new = seen_new | ((t[:, None] >= time) & (t[None, :] == 0))
-    score = tl.where(seen_new, score, float("-inf"))
-    best = tl.max(score, axis=1)
-    share = tl.exp(score - best[:, None])
-    total = tl.sum(share, axis=1)
-    y = tl.dot(share.to(stored), value, input_precision="ieee")
-    mine = ring + slot * ring_slot + head * DIM
-    place = tl.arange(0, PLACES)
-    last = pos - 1
-    for start in tl.range(0, RING, PLACES):
-        r = start + place
-        # The latest position before this step in each row of the ring.
-        older = (last - r + RING) % RING
-        held = (r < RING) & (older <= last)
-        there = held[:, None] & inside[None, :]
-        where = mine + r[:, None].to(tl.int64) * ring_place + d[None, :]
-        k_old = tl.load(where, mask=there, other=0.0)
-        v_old = tl.load(where + KV_GAP, mask=there, other=0.0)
-        past_score = tl.dot(ask, tl.trans(k_old), input_precision="ieee")
-        seen = held[None, :] & (older[None, :] + 1 + t[:, None] <= RING)
-        past_score = tl.where(seen, past_score, float("-inf"))
-        peak = tl.maximum(best, tl.max(past_score, axis=1))
-        past_share = tl.exp(past_score - peak[:, None])
-        old = tl.exp(best - peak)
-        total = total * old + tl.sum(past_share, axis=1)
-        y = y * old[:, None] + tl.dot(past_share.to(stored), v_old, input_precision="ieee")
-        best = peak
-    # All threads have read the rows that are overwritten.
-    tl.debug_barrier()
-    to = mine + ((pos + t) % RING)[:, None] * ring_place + d[None, :]
-    kept = real & (t >= time - RING)[:, None]
-    tl.store(to, key_new, mask=kept)
-    tl.store(to + KV_GAP, value, mask=kept)
-    where = out + ((row * time + t[:, None]) * HEADS + head) * DIM + d[None, :]
-    tl.store(where, (y / total[:, None]).to(out.dtype.element_ty), mask=real)
-
-
 class Blocks(NamedTuple):
-    """Sizes of one program."""
-
     m: int
     n: int
     k: int
@@ -351,7 +252,7 @@ def blocks_of(rows: int, n: int, channels: int, itemsize: int) -> Blocks:
 def convolve(
     conv: Convolution, x: Tensor, past: CodecStateReader, add: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """See codec_layers.convolve; sums are None where they are not kept."""
+    """Return sums (None where not kept) and outputs; see codec_layers.convolve."""
     batch, time, channels = x.shape
     samples, itemsize = batch * time, conv.matrix.element_size()
     if itemsize > 4 or (itemsize == 4 and samples > MOST_FLOAT32):
@@ -402,7 +303,6 @@ def convolve(
 
 
 def depthwise(block: ConvNeXt, x: Tensor, past: CodecStateReader) -> Tensor:
-    """See codec_layers.depthwise."""
     batch, time, channels = x.shape
     x = x.contiguous()
     out = torch.empty_like(x)
@@ -427,40 +327,6 @@ def depthwise(block: ConvNeXt, x: Tensor, past: CodecStateReader) -> Tensor:
         **launch_options(x.device),
     )
     return out
-
-
-def attend(qkv: Tensor, window: CodecWindow, layer: int) -> tuple[Tensor, Tensor]:
-    """See codec_attention.attend; keys and values are written to the ring, none are returned."""
-    if window.ring is not None:
-        return codec_attention.attend(qkv, window, layer)
-    ring = window.state.kv[:, :, layer]
-    _, places, _, heads, dim = ring.shape
-    batch, time = window.new.shape
-    out = qkv.new_empty(batch * time, heads * dim)
-    _attend_ring[(batch, heads)](
-        qkv,
-        window.cos,
-        window.sin,
-        ring,
-        window.slots,
-        window.position,
-        out,
-        time,
-        window.cos.stride(1),
-        ring.stride(0),
-        ring.stride(1),
-        KV_GAP=ring.stride(2),
-        RING=places,
-        HEADS=heads,
-        DIM=dim,
-        BLOCK_T=MOST_FRAMES,
-        BLOCK_D=max(16, triton.next_power_of_2(dim)),
-        PLACES=PLACES,
-        num_warps=4,
-        num_stages=2,
-        **launch_options(qkv.device),
-    )
-    return out, out
 
 
 TRITON_CODEC = CodecKernels(

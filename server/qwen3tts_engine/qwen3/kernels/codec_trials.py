@@ -26,10 +26,9 @@ log = logging.getLogger(__name__)
 
 @torch.no_grad()
 def usable(decoder: CodecDecoder) -> tuple[CodecKernels, dict[str, str]]:
-    """Return kernels that compile and agree with torch, and failures by name.
+    """Return kernels that agree with torch (torch's for others), and failures by name.
 
-    They are tried with the decoder's own weights and the shapes of one frame of two streams. torch
-    replaces those that failed.
+    Shapes are those of one frame of two streams.
     """
     found, failed = TRITON_CODEC, dict[str, str]()
     draw = Draw(decoder.device, decoder.dtype)
@@ -53,7 +52,6 @@ CodecTrial = tuple[str, Callable[[CodecKernels], tuple[Tensor, ...]]]
 
 
 def convolution_trials(decoder: CodecDecoder, draw: Draw) -> Iterator[CodecTrial]:
-    """Yield each convolution, with the past that it leaves."""
     slots = draw.integers(1, 0)
 
     def state() -> CodecState:
@@ -99,7 +97,6 @@ def convolution_trials(decoder: CodecDecoder, draw: Draw) -> Iterator[CodecTrial
 
 
 def attention_trials(decoder: CodecDecoder, draw: Draw) -> Iterator[CodecTrial]:
-    """Yield two streams, one whose ring is full, and the products around attention."""
     config, slots = decoder.config, draw.integers(1, 0)
     width = config.num_attention_heads * config.head_dim
     for frames in (1, 8):

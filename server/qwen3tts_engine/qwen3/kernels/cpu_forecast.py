@@ -2,10 +2,8 @@
 
     python -m qwen3tts_engine.qwen3.kernels.cpu_forecast
 
-The layers are the engine's own at the published sizes, with arbitrary weights. The talker's 28 are
-a few that repeat, together larger than a usual cache, so that loading takes no time; predictor and
-codec are whole. Measured are frames of 0.6B as the engine makes them, and the talker's layers of
-both sizes; 1.7B differs from 0.6B by the talker's layers alone.
+The layers have the published sizes and arbitrary weights. The talker's 28 are a few that repeat,
+together larger than a usual cache. 1.7B differs from 0.6B by the talker's layers alone.
 """
 
 from __future__ import annotations
@@ -78,8 +76,6 @@ class Forecast:
 
 
 class ArbitraryWeights(Weights):
-    """Weights of any name and shape."""
-
     def __init__(self, packing: Packing | None = None, noise: Tensor | None = None) -> None:
         super().__init__("arbitrary", {}, self._none, packing=packing)
         if noise is None:
@@ -104,7 +100,6 @@ class ArbitraryWeights(Weights):
 
 
 def forecast() -> Forecast:
-    """Measure, and return what is to be expected of one call."""
     began = time.perf_counter()
     cores = min(usable_cores(), torch.get_num_threads())
     threads: dict[str, str] = {}
@@ -146,7 +141,6 @@ def _least(work: Callable[[], object]) -> float:
 
 
 def _frames(model: Qwen3Model, streams: Streams) -> Callable[[], None]:
-    """Work of CHUNK frames, steps and sound, on the engine's streams."""
     kv_cache = KvCache(model.config, slots=1, positions=POSITIONS, dtype=model.dtype)
     kv_cache.reset(0, Sampling(), 0)
     slots, text = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
@@ -227,8 +221,6 @@ def _model(config: ModelConfig, kind: Quantization | None, codec: CodecDecoder) 
 
 
 def _config(hidden: int, *, codes: int = 2048) -> ModelConfig:
-    """Published sizes but for the vocabularies of text and, if given, of codes."""
-
     def layers(width: int, count: int) -> LayersConfig:
         return LayersConfig(width, 3 * width, count, 16, 8, 128, 1e-6, 1e6)
 

@@ -1,7 +1,7 @@
-"""Streams on a CPU: the engine's thread for frames, and a worker thread for sound beside it.
+"""Streams on a CPU: the engine's thread for frames, a worker thread for sound.
 
-Work for sound is carried out in order by one thread, which has torch threads of its own. What the
-frames made is there when sound is launched, since the engine's thread makes it synchronously.
+The worker carries its work out in order. What it reads exists when it is launched: the engine's
+thread makes frames synchronously.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from qwen3tts_engine.qwen3.kernels.step_runner import DecodeFault, ReadyTicket, 
 
 
 def set_threads(count: int) -> None:
-    """Set torch's threads for the calling thread."""
     # At its first parallel work a thread takes the number set last in any thread, unless it has
     # asked for it before.
     torch.get_num_threads()
@@ -30,8 +29,8 @@ def set_threads(count: int) -> None:
 class CpuThreadStreams:
     """Streams whose ``sound`` is a thread; called from one thread.
 
-    A work that raises ends its ``on("sound")`` block: the rest of it is left out, and its tickets
-    raise DecodeFault. Later blocks run.
+    A work that raises ends its ``on("sound")`` block, whose tickets raise DecodeFault. Later
+    blocks run.
     """
 
     def __init__(self, device: torch.device, plan: ThreadPlan) -> None:
@@ -52,7 +51,6 @@ class CpuThreadStreams:
         set_threads(self._shares[0])
 
     def share(self, rows: int) -> None:
-        """Divide the torch threads between the caller's work and the thread's."""
         shares = self._plan.shares(rows)
         if shares == self._shares:
             return
@@ -90,7 +88,7 @@ class CpuThreadStreams:
             event.wait()
 
     def await_first(self, ticket: Ticket) -> None:
-        """Wait for a first sound, unless it waits for others: the next step would delay it."""
+        """Wait for a first sound, unless it waits for others."""
         if self._alone and ticket is self._ticket:
             self._ticket.settle()
 
@@ -113,7 +111,7 @@ class CpuThreadStreams:
 
 
 class _Block:
-    """Works launched together; the first that raises is the last that runs."""
+    """Works launched together; none runs behind one that raised."""
 
     def __init__(self) -> None:
         self._fault: DecodeFault | None = None
@@ -156,6 +154,5 @@ class _ThreadTicket:
 
 
 def _settle(work: Future[Any] | None) -> None:
-    """Wait for its end, good or bad; what was cancelled at the end has one as well."""
     if work is not None and not work.cancelled():
         work.exception()

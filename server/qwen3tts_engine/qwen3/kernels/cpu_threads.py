@@ -1,4 +1,4 @@
-"""Threads of an engine on a CPU: how many, and for what. No torch."""
+"""Threads of an engine on a CPU. No torch."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True, slots=True)
 class ThreadPlan:
-    """Threads of language model and codec."""
-
     total: int
     codec: int | None
     """0: the codec runs on the language model's threads, in turn with it; None: by rows."""
@@ -32,7 +30,7 @@ class ThreadPlan:
         return self.codec != 0
 
     def shares(self, rows: int) -> tuple[int, int]:
-        """Return threads of the language model and of the codec at so many rows."""
+        """Return threads of the language model and of the codec."""
         if self.codec == 0:
             return self.total, self.total
         codec = self.codec
@@ -52,10 +50,7 @@ class ThreadPlan:
 def plan_threads(
     threads: int | None, codec_threads: int | None, available: int, *, quantized: bool
 ) -> ThreadPlan:
-    """Divide the threads; None: as the machine has it.
-
-    ``available``: cores that the process may use; see ``usable_cores``.
-    """
+    """Divide the threads, None: the machine's; ``available``: ``usable_cores``."""
     total = max(1, available if threads is None else threads)
     if codec_threads:
         # One that is asked for exists beside the language model's, also on a single core.
@@ -83,7 +78,7 @@ def _core(cpu: int) -> str:
 
 
 def cgroup_quota() -> float | None:
-    """Return the CPUs that the process's control groups allow, of both versions; None: all."""
+    """Return the CPUs that the control groups, version 1 or 2, allow; None: all."""
     quotas = []
     for line in (_read(OWN_CGROUPS) or "").splitlines():
         _, _, rest = line.partition(":")

@@ -1,8 +1,6 @@
 """CUDA streams and graphs, with synchronous CPU equivalents.
 
-Stream ``frames`` makes codes, ``sound`` decodes them beside it and before it; voices have a third
-of low priority. Captured work is a function without
-arguments over static buffers; without graphs it runs over the same buffers.
+Stream ``frames`` makes codes, ``sound`` decodes them beside it and before it.
 """
 
 from __future__ import annotations
@@ -39,12 +37,10 @@ class Streams(Protocol):
 
     def on(self, stream: StreamName) -> AbstractContextManager[object]: ...
 
-    def run(self, work: Work) -> None:
-        """Launch work on the current stream."""
-        ...
+    def run(self, work: Work) -> None: ...
 
     def share(self, rows: int) -> None:
-        """Divide a CPU's threads between the streams, for a step of so many rows."""
+        """Divide a CPU's threads for a step of so many rows."""
         ...
 
     def await_first(self, ticket: Ticket) -> None:
@@ -55,9 +51,7 @@ class Streams(Protocol):
 
     def wait_event(self, event: StreamEvent) -> None: ...
 
-    def upload(self, values: Sequence[Sequence[int]], to: Tensor) -> None:
-        """Write integers into a tensor of their shape on the device."""
-        ...
+    def upload(self, values: Sequence[Sequence[int]], to: Tensor) -> None: ...
 
     def download(self, tensor: Tensor) -> Ticket: ...
 
@@ -69,8 +63,6 @@ class Streams(Protocol):
 
 
 class _DirectStreams:
-    """Streams on which the caller launches all work itself."""
-
     def run(self, work: Work) -> None:
         work()
 
@@ -170,7 +162,7 @@ class CudaStreams(_DirectStreams):
 
 
 class BackgroundStream:
-    """Stream of the lowest priority for work of other threads, a voice's for example."""
+    """Stream of the lowest priority, for a voice for example."""
 
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
         self._cuda = cuda
@@ -179,7 +171,7 @@ class BackgroundStream:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Launch here, and wait until it is done: any stream may use the results."""
+        """Launch, then wait: any stream may use the results."""
         if self._stream is None:
             yield
             return
@@ -226,7 +218,7 @@ class GraphBackend(Protocol):
     """True if ``capture`` does more than return the work."""
 
     def capture(self, works: Sequence[Work], stream: StreamName) -> tuple[Work, ...]:
-        """Return the works in a faster form; runs them here, in order."""
+        """Run the works in order, and return them in a faster form."""
         ...
 
 
@@ -341,7 +333,6 @@ def pin_attention() -> None:
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device of a setting; raises EngineUnavailable."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)
@@ -380,7 +371,6 @@ def check_architecture(device: torch.device, cuda: Any = torch.cuda) -> None:
 
 
 def device_notes(device: torch.device, dtype: torch.dtype, cuda: Any = torch.cuda) -> list[str]:
-    """Return what makes a device slower than it need be."""
     if device.type != "cuda" or dtype != torch.bfloat16:
         return []
     capability = cuda.get_device_capability(device)

@@ -1,10 +1,8 @@
-"""Triton kernels of a decoder layer's projections, each with what surrounds it in one launch.
+"""Triton kernels of a decoder layer's projections, for at most ``MOST_ROWS`` rows.
 
-``norm_linear``, ``gated_linear`` and ``add_linear`` of transformer.py for at most ``MOST_ROWS``
-rows; above, matrix products are torch's. One row is a matrix-vector product in registers; more
-rows are padded to 16 for tensor cores. Sums are float32, rounded once. RMSNorm's factor is applied
-to the product, except in float16, where the product of residual stream and norm weights might
-exceed the range.
+One row is a matrix-vector product in registers; more are padded to 16 for tensor cores. Sums are
+float32, rounded once. RMSNorm's factor is applied to the product, except in float16, where the
+product of residual stream and norm weights might exceed the range.
 """
 
 from __future__ import annotations
@@ -66,8 +64,7 @@ def _linear(
 ):
     """Columns of ``norm(x) @ weight.t()``, ``weight`` [N or 2 N, K]; gated, or added to ``out``.
 
-    ``BLOCK_ROWS`` 1 is a matrix-vector product. ``EVEN``: all blocks are full. ``NORM_FIRST``:
-    ``x`` is normalized before the product.
+    ``EVEN``: all blocks are full. ``NORM_FIRST``: ``x`` is normalized before the product.
     """
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     inside = n < N
@@ -164,8 +161,6 @@ def _swiglu(gate_up, out, FFN: tl.constexpr, WIDTH: tl.constexpr):
 
 
 class Blocks(NamedTuple):
-    """Sizes of one program."""
-
     rows: int
     n: int
     k: int
@@ -191,7 +186,6 @@ def blocks_of(rows: int, n: int, k: int, itemsize: int, *, gated: bool) -> Block
 
 
 def fits(x: Tensor, weight: object) -> TypeGuard[Tensor]:
-    """True if the kernels can compute ``x @ weight``."""
     return (
         isinstance(weight, Tensor)
         and x.shape[0] <= MOST_ROWS
@@ -247,7 +241,6 @@ def _launch(
 
 
 def norm_linear(x: Tensor, norm: RmsNorm, weight: Tensor, out: Tensor | None = None) -> Tensor:
-    """See transformer.norm_linear."""
     if not fits(x, weight):
         return transformer.norm_linear(x, norm, weight, out)
     if out is None:
@@ -256,7 +249,6 @@ def norm_linear(x: Tensor, norm: RmsNorm, weight: Tensor, out: Tensor | None = N
 
 
 def gated_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
-    """See transformer.gated_linear."""
     rows, ffn = x.shape[0], weight.shape[1] // 2
     out = x.new_empty(rows, ffn)
     if fits(x, weight):
@@ -268,7 +260,6 @@ def gated_linear(x: Tensor, norm: RmsNorm, weight: Tensor) -> Tensor:
 
 
 def add_linear(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """See transformer.add_linear."""
     if not fits(y, weight):
         return transformer.add_linear(x, y, weight)
     return _launch(y, None, weight, x, add=True)

@@ -91,7 +91,7 @@ def plan_memory(
     """Plan, and check against the free memory (``free`` None: the device's).
 
     Raises:
-        EngineUnavailable: does not fit; says how many slots would.
+        EngineUnavailable: does not fit.
     """
     device = model.device
     per_slot = KvCache.bytes_per_slot(model.config, positions, model.dtype)
@@ -152,7 +152,7 @@ def _free_ram() -> int | None:
 
 
 def tensor_bytes(roots: Iterable[object], device: torch.device) -> int:
-    """Return a device's tensor memory reachable from ``roots``, each storage once."""
+    """Return the tensor memory reachable from ``roots``, each storage once."""
     storages: dict[int, int] = {}
     seen: set[int] = set()
     todo: list[object] = list(roots)

@@ -1,8 +1,8 @@
 """Programmatic dependent launch of Triton kernels (compute capability 9.0 and newer).
 
-A kernel is launched while the one before it still runs, and waits inside, before it reads
-or writes anything but weights, which nothing writes. The next one is let go only behind that wait:
-when a kernel starts, all but the kernel just before it are done.
+A kernel is launched while the one before it still runs, and waits inside, before it reads or
+writes anything but weights. It lets the next one go only behind that wait: when a kernel starts,
+all but the kernel just before it are done.
 
 Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"; PTX
 ``griddepcontrol``. In a captured graph these are programmatic edges (CUDA 12.3).
@@ -40,7 +40,7 @@ def wait_for_inputs(PDL: tl.constexpr):
 
 @triton.jit
 def prefetch(pointers):
-    """Ask for the cache lines of pointers, in the level 2 cache."""
+    """Ask for cache lines in the level 2 cache."""
     tl.inline_asm_elementwise(
         "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
         "=r,l",
@@ -61,5 +61,4 @@ def has_pdl(device: torch.device) -> bool:
 
 
 def launch_options(device: torch.device) -> LaunchOptions:
-    """Return the arguments of a launch that begin it early, where the device can."""
     return {"PDL": True, "launch_pdl": True} if has_pdl(device) else {"PDL": False}

@@ -49,15 +49,14 @@ def power_of_two(least: int) -> int:
 
 
 def tile_rows(rows: int, programs: int) -> int:
-    """Return the rows of a tile so that the busiest program has least, of equals the largest."""
+    """Return the rows of a tile that leave the busiest program least work."""
     return min(TILES, key=lambda tile: (math.ceil(rows / tile / programs) * tile, -tile))
 
 
 def barriers(config: PredictorConfig) -> int:
     """Return the grid-wide barriers of one launch.
 
-    Five a layer (qkv, attention, out, gate and up, down), the head's and that of the sampled
-    codes; none behind the last codes.
+    Five a layer, the head's and that of the sampled codes; none behind the last codes.
     """
     return config.groups * (5 * config.layers.layers + 2) - 1
 
@@ -67,8 +66,7 @@ def constants_of(
 ) -> dict[str, int | bool]:
     """Return the kernel's constants except M, the padded rows.
 
-    ``weighted``: norms have weights of their own, which are not in the matrix behind them;
-    ``compiled``: not for the interpreter.
+    ``weighted``: norms have weights of their own; ``compiled``: not for the interpreter.
     """
     layers = config.layers
     half = layers.head_dim // 2
@@ -107,8 +105,8 @@ def constants_of(
 class PersistentPredictor:
     """A code predictor's weights as the kernel takes them; launched on one stream at a time.
 
-    All programs of a launch must run together, which a cooperative launch promises or refuses. If
-    one never reached a barrier, the others would wait for it for ever: no code inside can end that.
+    All programs of a launch must run together, which a cooperative launch promises or refuses:
+    none can leave a barrier that another never reaches.
     """
 
     predictor: CodePredictor
@@ -179,7 +177,7 @@ class PersistentPredictor:
     def __call__(self, x: Tensor, sampler: Sampler) -> bool:
         """Sample codes 1 to 15; False, and nothing done, where the plain path must.
 
-        ``x`` [2, B, hidden] are the inputs of positions 0 and 1, and overwritten.
+        ``x`` [2, B, hidden], the inputs of positions 0 and 1, is overwritten.
         """
         if x.shape[1] > MOST_ROWS or sampler.rows.full_sort:
             return False
@@ -187,7 +185,7 @@ class PersistentPredictor:
         return True
 
     def launch(self, x: Tensor, sampler: Sampler) -> Tensor:
-        """Sample codes 1 to 15 of at most MOST_ROWS rows; return their logits [15, B, vocab]."""
+        """Sample codes 1 to 15 of at most MOST_ROWS rows; return logits [15, B, vocab]."""
         rows, slots, codes = x.shape[1], sampler.rows.slots, sampler.ids
         counters, knobs = sampler.rows.kv_cache.counters, sampler.rows.kv_cache.knobs
         config, norm = self.predictor.stack.config, self.predictor.norm
@@ -234,7 +232,7 @@ class PredictorRefused(Exception):
 
 
 def persistent_predictor(model: Qwen3Model) -> PersistentPredictor:
-    """Return the kernel of a model on a GPU, checked against plain torch.
+    """Return the kernel of a model, checked against plain torch.
 
     Raises:
         PredictorRefused: no such GPU, no Triton, a launch that failed, or other codes.
@@ -264,8 +262,6 @@ def _triton_error() -> type[Exception]:
 
 
 class _Given(TorchSampler):
-    """Gives the codes of another sampler, and keeps the logits."""
-
     def __init__(self, rows: FrameRows, codes: Tensor) -> None:
         super().__init__(rows)
         self.codes = codes
@@ -280,9 +276,8 @@ class _Given(TorchSampler):
 def check(model: Qwen3Model, persistent: PersistentPredictor) -> None:
     """Compare the kernel with plain torch on the model's weights, for all padded rows.
 
-    In float32 greedy codes must be equal, on a copy of the predictor's weights (0.5 GB at the
-    published size, freed afterwards). In the model's type, logits behind equal codes must be as
-    near to those of float32 as plain torch's, but for a factor of 2.
+    In float32 (a copy of 0.5 GB at the published size) greedy codes must be equal. In the model's
+    type, logits may differ from those of float32 by twice plain torch's error.
 
     Raises:
         ArithmeticError: they are not.
@@ -302,7 +297,6 @@ def check(model: Qwen3Model, persistent: PersistentPredictor) -> None:
 
 
 def _frame(model: Qwen3Model, dtype: torch.dtype, rows: int) -> FrameRows:
-    """Return greedy rows of random hidden states, in slots of another order."""
     kv_cache = KvCache(model.config, slots=rows, positions=1, device=model.device, dtype=dtype)
     draw = torch.Generator().manual_seed(rows)
     for state in (kv_cache.hidden, kv_cache.logits):
@@ -328,9 +322,7 @@ def _compare(
 def errors(
     model: Qwen3Model, persistent: PersistentPredictor, exact: CodePredictor, rows: int
 ) -> tuple[float, float]:
-    """Return relative errors of greedy logits: the kernel's and plain torch's.
-
-    Both against ``exact``, the predictor in float32, behind the kernel's codes.
+    """Return relative errors of greedy logits, the kernel's and plain torch's, against ``exact``.
 
     Raises:
         ArithmeticError: codes that do not exist, or are not greedy.
@@ -352,7 +344,6 @@ def errors(
         raise ArithmeticError("it does not take the largest logit")
 
     def logits(one: CodePredictor) -> Tensor:
-        """Plain torch's, behind the same codes."""
         given = _Given(_frame(model, one.inputs[0].dtype, rows), ours.ids)
         one.predict(given, TORCH_KERNELS)
         return torch.stack(given.logits).float()

@@ -1,8 +1,7 @@
 """Codes 1 to 15 of a frame in one cooperative Triton kernel.
 
 As many programs as the GPU has processors stay for the whole frame. Between phases they meet at a
-barrier on a counter in global memory. ``persistent_predictor.py`` launches it. Triton's interpreter
-runs it with a grid of 1.
+barrier on a counter in global memory. Triton's interpreter runs it with a grid of 1.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ LINES = tl.constexpr(256)
 def _barrier(counter, GRID: tl.constexpr):
     """Wait for all programs; what each wrote before is then visible to all.
 
-    The counter only grows, by GRID at each barrier, and no barrier begins before the last one is
-    complete. So the count found on arrival tells which barrier it is: nothing is reset, and a
-    launch needs to know nothing of those before it.
+    The counter only grows, by GRID at each barrier, so that the count found on arrival tells which
+    barrier it is: nothing is reset between launches.
     """
     # All threads of the program have written before one of them releases.
     tl.debug_barrier()
@@ -40,7 +38,6 @@ def _barrier(counter, GRID: tl.constexpr):
 
 @triton.jit
 def _address(table, index, like):
-    """Return an address of the table as a pointer to elements of ``like``."""
     pointer = tl.load(table + index).to(tl.pointer_type(like.dtype.element_ty))
     return tl.multiple_of(pointer, 16)
 
@@ -50,7 +47,7 @@ def _prefetch(
     weight, N: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, GRID: tl.constexpr,
     SIZE: tl.constexpr, COMPILED: tl.constexpr,
 ):  # fmt: skip
-    """Ask for the program's rows of a matrix [N, K] in the L2 cache, without waiting for them.
+    """Ask for the program's rows of a matrix [N, K] in the L2 cache.
 
     Weights depend on nothing that a barrier waits for: they arrive while the program waits.
     """
@@ -126,8 +123,7 @@ def _project(
 ):  # fmt: skip
     """Write ``out`` [count, N] = norm(x) @ weight.T + add.
 
-    NORM: the rows of ``x`` are normed, by ``norm`` where WEIGHTED. ADD: ``add`` [count, N] is
-    added.
+    WEIGHTED: norm's weights are ``norm``.
     """
     m = tl.arange(0, M)
     factor = tl.full((M,), 1.0, tl.float32)
@@ -245,7 +241,7 @@ def _draw(
     VOCAB: tl.constexpr, SIZE: tl.constexpr, RANKS: tl.constexpr, SHIFT: tl.constexpr,
     KEY_LOW: tl.constexpr, KEY_HIGH: tl.constexpr, FRAME: tl.constexpr, TOP_K: tl.constexpr,
 ):  # fmt: skip
-    """Return a row's code; ``counter`` are the row's counters, ``kept`` its place for ranks."""
+    """Return a row's code; ``kept`` is its place for ranks."""
     at = tl.arange(0, SIZE)
     x = tl.load(logits + at, mask=at < VOCAB, other=float("-inf"), cache_modifier=".cg")
     code, _ = pick_code(
@@ -280,10 +276,9 @@ def _predict(
 ):  # fmt: skip
     """Codes 1 to STEPS of ``rows`` rows, into the same rows of ``codes``.
 
-    ``x`` [2, rows, HIDDEN] are the inputs of positions 0 and 1, and overwritten; after the first
-    step its first half is one position of each row. ``work`` is [LAYERS, STEPS + 1, rows, width],
-    ``logits`` [STEPS, rows, VOCAB], ``kept`` [rows, RANKS]. ``table`` are addresses, see
-    ``PersistentPredictor``.
+    ``x`` [2, rows, HIDDEN], the inputs of positions 0 and 1, is overwritten; after the first step
+    its first half is one position of each row. ``work`` is [LAYERS, STEPS + 1, rows, width],
+    ``logits`` [STEPS, rows, VOCAB], ``kept`` [rows, RANKS], ``table`` ``PersistentPredictor``'s.
     """
     pid = tl.program_id(0)
     heads: tl.constexpr = GROUPS * QUERIES * 2 * HALF

@@ -1,7 +1,6 @@
 """Triton kernel of attention while a prompt is prefilled.
 
-One launch replaces ``prefill_attention`` of transformer.py; the results differ by rounding only. A
-program has some tokens of a row and one key head. Keys of the same launch are rotated where they
+A program has some tokens of a row and one key head. Keys of the same launch are rotated where they
 are read, so that no program waits for another's.
 """
 
@@ -29,7 +28,6 @@ TOKENS = 16
 
 @triton.jit
 def _add_block(score, v_low, v_high, best, total, sum_low, sum_high, STORED: tl.constexpr):
-    """Softmax over one block more; rescaled where a better score comes."""
     peak = tl.maximum(best, tl.max(score, axis=1))
     share = tl.exp(score - peak[:, None])
     old = tl.exp(best - peak)
@@ -69,10 +67,7 @@ def _attend_prompt(
     BLOCK_TOKENS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Attention of ``BLOCK_TOKENS`` of a row's ``length`` tokens, one key head.
-
-    Tokens attend to what the cache holds before the row's first position, and to each other.
-    """
+    """Attention of ``BLOCK_TOKENS`` of a row's ``length`` tokens, one key head."""
     wait_for_inputs(PDL)
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)

@@ -1,7 +1,6 @@
 """What the Triton kernels need of a machine besides Triton itself. No torch.
 
-Triton builds a small launcher in C at its first use, against the headers of this Python. Source:
-triton/runtime/build.py.
+Triton builds a launcher in C at its first use. Source: triton/runtime/build.py.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ def missing(
     environment: Mapping[str, str] = os.environ,
     include: str | None = None,
 ) -> Missing | None:
-    """Return what is missing, or None.
-
-    ``include`` is the folder of Python's headers; None: of this Python.
-    """
+    """Return what is missing; ``include``: folder of headers, None: this Python's."""
     if find_spec("triton") is None:
         return Missing("there is no Triton", "Install it: pip install triton.")
     compiler = environment.get("CC")

@@ -6,12 +6,11 @@ A batch takes the next larger captured size; a CPU runs it eagerly in its exact 
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -32,11 +31,7 @@ from qwen3tts_engine.qwen3.kernels.cuda import (
     streams_of,
 )
 from qwen3tts_engine.qwen3.kernels.memory import plan_memory
-from qwen3tts_engine.qwen3.kernels.persistent_predictor import (
-    PredictorRefused,
-    persistent_predictor,
-)
-from qwen3tts_engine.qwen3.kernels.requirements import missing
+from qwen3tts_engine.qwen3.kernels.selection import use_persistent, use_triton
 from qwen3tts_engine.qwen3.kernels.stages import (
     DecodeKey,
     PrefillKey,
@@ -78,7 +73,7 @@ REPLAY_FRAMES = 25
 
 @dataclass(frozen=True, slots=True)
 class LaunchMode:
-    """Sizes, streams and graph backend of launched work; None: the device's."""
+    """Sizes, streams and graph backend; None: the device's."""
 
     static: bool | None = None
     """Use GPU sizes."""
@@ -104,14 +99,9 @@ class Runner:
     ) -> None:
         """Allocate the state of ``slots`` rows of at most ``positions`` positions.
 
-        Args:
-            model: Loaded.
-            slots: Concurrent rows; ``auto``: the device's default, if it fits.
-            positions: Of a row, prompt and frames.
-            graphs: Capture CUDA graphs at ``warmup``; ``auto``: with an eager fallback.
-            compile: torch.compile inside the graphs.
-            caches: Bytes reserved for voices and prompts.
-            launch: Sizes, streams and graph backend in place of the device's.
+        ``slots`` ``auto``: the device's default, if it fits. ``graphs``: captured at ``warmup``,
+        ``auto`` with an eager fallback. ``compile``: torch.compile inside them. ``caches``: bytes
+        reserved for voices and prompts.
         """
         launch = launch or LaunchMode()
         self.model = model
@@ -126,10 +116,10 @@ class Runner:
             pin_attention()
             if model.kernels is TORCH_KERNELS:
                 with self._streams.on("frames"):
-                    self._use_triton()
+                    self._note(*use_triton(model))
         if launch.persistent:
             with self._streams.on("frames"):
-                self._use_persistent()
+                self._note(*use_persistent(model))
         self.memory = plan_memory(
             model,
             slots=slots,
@@ -173,41 +163,10 @@ class Runner:
         self._reading: list[deque[tuple[int, StreamEvent]]] = [deque() for _ in range(count)]
         """First frames of the decodes under way, and when they are done."""
 
-    def _use_triton(self) -> None:
-        try:
-            # Where there is no Triton, this fails.
-            triton = importlib.import_module("qwen3tts_engine.qwen3.kernels.triton_kernels")
-            codec = importlib.import_module("qwen3tts_engine.qwen3.kernels.codec_trials")
-        except Exception as error:
-            log.warning("no Triton", exc_info=error)
-            self._note(f"Triton cannot be used ({type(error).__name__}); it is slower.")
-            return
-        self.model.kernels, failed = triton.usable(self.model)
-        decoder = self.model.decoder
-        decoder.kernels, failed_codec = codec.usable(decoder)
-        failed |= failed_codec
-        lacks = missing() if failed else None
-        if lacks is not None:
-            self._note(
-                f"Triton cannot build its kernels: {lacks.what}. {lacks.remedy} Until then it is"
-                " slower."
-            )
-            return
-        for name, why in failed.items():
-            self._note(f"The kernel {name} cannot be used ({why}); it is slower.")
-
-    def _use_persistent(self) -> None:
-        try:
-            predict = persistent_predictor(self.model)
-        except PredictorRefused as error:
-            log.warning("no persistent predictor", exc_info=error)
-            self._note(f"The persistent predictor cannot be used ({error}).")
-            return
-        self.model.kernels = replace(self.model.kernels, predict=predict)
-
-    def _note(self, text: str) -> None:
-        self.notes.append(text)
-        log.warning("%s", text)
+    def _note(self, *notes: str) -> None:
+        for note in notes:
+            self.notes.append(note)
+            log.warning("%s", note)
 
     # --- warm-up ---
 
@@ -314,7 +273,7 @@ class Runner:
         self._written[slot] = 0
 
     def _step_prompts(self, rows: Sequence[PrefillRow]) -> None:
-        """Run the last positions of prompts through the talker's step, as a frame of code 0."""
+        """Run the last positions of prompts as steps behind a frame of code 0."""
         talker, cache = self.model.talker, self.kv_cache
         count = bucket_for(len(rows), self._rows) if self._static else len(rows)
         spare = [0] * (count - len(rows))

@@ -1,9 +1,8 @@
 """Triton kernel that samples the codes of one codebook: hash, noise, masks, penalty, top-k, lookup.
 
-One launch a codebook replaces ``TorchSampler``, with the same random numbers. Rows read their
-logits, parameters and counters from the KV cache by slot, and leave their codes there. The result
-is that of torch but for the rounding of logarithms and of one multiplication and addition; of equal
-logits the smaller id ranks first, where torch leaves the order open.
+One launch replaces ``TorchSampler``, with the same random numbers. The result is that of torch but
+for the rounding of logarithms and of one multiplication and addition; of equal logits the smaller
+id ranks first, where torch leaves the order open.
 """
 
 from __future__ import annotations
@@ -68,9 +67,9 @@ def _value(order):
 
 @triton.jit
 def _candidates(order, wanted, SIZE: tl.constexpr, RANKS: tl.constexpr, SHIFT: tl.constexpr):
-    """Return a border, and how many numbers reach it: ``wanted`` or more, RANKS or fewer.
+    """Return keys, a border, and how many reach it: ``wanted`` to RANKS, more if equal.
 
-    Unless equal numbers make them more. A search by two bits at a time, which ends early.
+    A search by two bits at a time, which ends early.
     """
     key = (order.to(tl.uint32, bitcast=True) ^ 0x80000000) >> SHIFT
     border = tl.zeros((), key.dtype)
@@ -104,7 +103,7 @@ def pick_code(
 ):  # fmt: skip
     """Return one sampled id of logits ``x`` [SIZE] and whether the largest logit is finite.
 
-    ``kept`` is a place for RANKS int64 of this program alone; ``cool`` is 1 / temperature, or 0.
+    ``kept``: RANKS int64 of this program alone; ``cool``: 1 / temperature, or 0.
     """
     greedy = cool == 0.0
     wanted = tl.where(greedy, 1, tl.minimum(tl.maximum(top_k, 1), RANKS)).to(tl.int32)
@@ -212,8 +211,6 @@ def _store_codes(
 
 
 class TritonSampler:
-    """See ``sampler.Sampler``: one launch a codebook."""
-
     def __init__(self, rows: FrameRows) -> None:
         kv_cache, slots = rows.kv_cache, rows.slots
         count, self._groups = slots.shape[0], kv_cache.codes.shape[2]
@@ -305,7 +302,7 @@ class TritonSampler:
 
 
 def make_sampler(rows: FrameRows) -> Sampler:
-    """See ``transformer.Kernels``; a full sort and larger vocabularies are left to torch."""
+    """Return a sampler; a full sort and larger vocabularies are left to torch."""
     config = rows.kv_cache.config
     large = max(config.talker.vocab, config.predictor.vocab) > MOST_IDS
     return TorchSampler(rows) if rows.full_sort or large else TritonSampler(rows)

@@ -76,8 +76,6 @@ def _run_decoder(model: Qwen3Model, state: CodecState, slots: Tensor, codes: Ten
 
 
 class WorkBuilder:
-    """Builds static work over one KV cache and one codec state."""
-
     def __init__(self, model: Qwen3Model, kv_cache: KvCache, codec: CodecState) -> None:
         self._model, self._kv_cache, self._codec = model, kv_cache, codec
         self.functions = ModelFunctions()
@@ -247,7 +245,7 @@ def gains_by_compiling(key: StepKey | PrefillKey | DecodeKey) -> bool:
 
 @contextmanager
 def _recompilations(sizes: int) -> Iterator[None]:
-    """Let each function be compiled for so many sizes; beyond them raise, not fall back unseen."""
+    """Let each function be compiled for so many sizes; beyond them raise."""
     if not sizes:
         yield
         return

@@ -53,7 +53,7 @@ class DecodeRow:
 
 
 class DecodeFault(Exception):
-    """A launched decode failed; its rows' sound is made again by ``StepRunner.replay``."""
+    """A launched decode failed; ``StepRunner.replay`` makes its rows' sound again."""
 
 
 class Ticket(Protocol):
@@ -88,7 +88,7 @@ class StepRunner(Protocol):
         ...
 
     def running(self) -> AbstractContextManager[object]:
-        """Device and stream of the calling thread's work, as long as the context lasts."""
+        """Device and stream of the calling thread's work."""
         ...
 
     def prefill(self, rows: Sequence[PrefillRow]) -> None: ...
@@ -105,9 +105,7 @@ class StepRunner(Protocol):
         """Prefill first positions [T, hidden] in a free slot."""
         ...
 
-    def snapshot_prefix(self, slot: int, length: int) -> Any:
-        """Copy the first positions of a prefilled row."""
-        ...
+    def snapshot_prefix(self, slot: int, length: int) -> Any: ...
 
     def free(self, slot: int) -> None: ...
 

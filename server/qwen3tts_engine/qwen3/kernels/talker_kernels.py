@@ -1,8 +1,4 @@
-"""Triton kernels around the talker's layers: sum of embeddings, and what a step leaves.
-
-Each is one launch and replaces the function of its name in transformer.py; the results differ by
-rounding only.
-"""
+"""Triton kernels around the talker's layers: sum of embeddings, and what a step leaves."""
 
 from __future__ import annotations
 
@@ -96,7 +92,6 @@ def embed(ids: Tensor, text: Tensor, offsets: Tensor, table: Tensor) -> Tensor:
 def store(
     kv_cache: KvCache, slots: Tensor, x: Tensor, norm: RmsNorm, head: Tensor, *, advance: bool
 ) -> None:
-    """See transformer.store."""
     logits = norm_linear(x, norm, head)
     rows, vocab = logits.shape
     assert norm.weight is not None

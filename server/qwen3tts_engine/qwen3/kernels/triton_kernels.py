@@ -1,7 +1,8 @@
 """Table of the Triton kernels of a decode step, and their trial at a model's real shapes.
 
-A large GPU is bound by launches at few rows: each kernel is one launch. Without a GPU, Triton's
-interpreter runs them (``TRITON_INTERPRET=1`` before the import).
+A large GPU is bound by launches at few rows: each kernel is one launch, and replaces the function
+of its name in transformer.py up to rounding. Triton's interpreter runs them without a GPU
+(``TRITON_INTERPRET=1`` before the import).
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ Trial = tuple[str, Callable[[Kernels], tuple[Tensor, ...]]]
 
 @torch.no_grad()
 def usable(model: Qwen3Model) -> tuple[Kernels, dict[str, str]]:
-    """Return kernels that compile and agree with torch, and failures by name.
+    """Return kernels that compile and agree with torch (torch's for others), and failures by name.
 
-    They are tried with the model's own weights and shapes. torch replaces those that failed.
+    They are tried with the model's own weights and shapes.
     """
     draw = Draw(model.device, model.dtype)
     talker, predictor = model.talker, model.predictor
@@ -106,8 +107,6 @@ def compare(name: str, ours: Tensor, plain: Tensor) -> None:
 
 
 class Draw:
-    """Random inputs of a trial."""
-
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self._generator = torch.Generator().manual_seed(1)
         self.device, self._dtype = device, dtype
@@ -174,7 +173,7 @@ def plain_rotations(stack: DecoderStack, positions: int, device: torch.device) -
 
 
 def decode_trials(stack: DecoderStack, places: int, draw: Draw) -> Iterator[Trial]:
-    """Yield trials of one long row, whose positions are split, and of several rows."""
+    """Yield one long row, whose positions are split, and several rows."""
     config, width = stack.config, stack.queries + 2
     rotations = plain_rotations(stack, places, draw.device)
     for positions in ((places - 1,), (places // 2, 1, 0)):
@@ -200,7 +199,7 @@ def decode_trials(stack: DecoderStack, places: int, draw: Draw) -> Iterator[Tria
 
 
 def prefill_trials(stack: DecoderStack, draw: Draw) -> Iterator[Trial]:
-    """Yield a trial of a long row behind a restored prefix, with padding, and of a short one."""
+    """Yield a long row behind a restored prefix, with padding, and a short one."""
     config, prefix = stack.config, 37
     rows, length, kv_len = 2, 40, prefix + 40
     slots, lengths = draw.integers(1, 0), draw.integers(length, 3)
@@ -228,7 +227,6 @@ def prefill_trials(stack: DecoderStack, draw: Draw) -> Iterator[Trial]:
 
 
 def frame_trials(stack: DecoderStack, last: int, draw: Draw) -> Iterator[Trial]:
-    """Yield trials of the first two positions and of ``last``."""
     config, queries = stack.config, stack.queries
     work = draw(last + 1, 2, config.kv_heads, queries + 2, config.head_dim)
     rotations = plain_rotations(stack, last + 1, draw.device)
@@ -251,7 +249,6 @@ def frame_trials(stack: DecoderStack, last: int, draw: Draw) -> Iterator[Trial]:
 
 
 def step_trials(model: Qwen3Model, draw: Draw) -> Iterator[Trial]:
-    """Yield trials of what surrounds the layers: codes sampled, embeddings summed, state kept."""
     config, talker, predictor = model.config, model.talker, model.predictor
     kv_cache = KvCache(config, slots=3, positions=1, device=draw.device, dtype=model.dtype)
     for slot, (temperature, top_k) in enumerate(((0.9, 50), (0.0, 1), (1.5, 64))):
