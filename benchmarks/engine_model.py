@@ -5,7 +5,7 @@
 No GPU is used, and no figure here is a measurement of one. Kernels and bytes of each stage are
 counted on the path that a GPU runs (gpu/census.py, of the 1.7B model). A stage takes
 
-    kernels x node_us + products x (product_us - node_us) + max(bytes / bandwidth, FLOP / tflops)
+    the sum of its kernels' launches + max(bytes / bandwidth, FLOP / tflops)
 
 and these costs drive a virtual device under the real worker, batch and scheduler
 (gpu/virtual_device.py). Every assumption is printed, and how far each result moves if it is wrong
@@ -54,6 +54,9 @@ AIMS = {
     "audio_s_per_s": "1300",
 }
 """Most, and of the last the least."""
+ATTENTION = ("_attend", "_attend_first", "_attend_prompt")
+SLOW = {"sample_us": 7.5, "attend_us": 4.0}
+"""What these two kernels may take at most, by their instructions; assumed."""
 WARM_S = 7.0
 """Until as many speak as will."""
 BURST_S = 4.0
@@ -70,6 +73,10 @@ class Assumptions:
     """Launch of a captured kernel."""
     product_us: float = PRODUCT_US
     """The same of a matrix product, with its first bytes' way."""
+    sample_us: float = NODE_US
+    """The same of the sampling kernel, which is longer than a trivial one; see SLOW."""
+    attend_us: float = NODE_US
+    """The same of attention at few positions."""
     bandwidth: float = 4.0
     """TB/s that products of few rows reach."""
     tflops: float = 400.0
@@ -125,8 +132,13 @@ def flop_of_a_frame() -> dict[str, float]:
 
 def stage_ms(stage: Stage, flop: float, tflops: float, assumed: Assumptions) -> float:
     """Milliseconds of one stage."""
-    products = sum(stage.names[name] for name in PRODUCTS)
-    launches = stage.nodes * assumed.node_us + products * (assumed.product_us - assumed.node_us)
+    launches = stage.nodes * assumed.node_us
+    for names, us in (
+        (PRODUCTS, assumed.product_us),
+        (("_sample",), assumed.sample_us),
+        (ATTENTION, assumed.attend_us),
+    ):
+        launches += sum(stage.names[name] for name in names) * (us - assumed.node_us)
     work = max(stage.bytes / (assumed.bandwidth * 1e12), flop / (tflops * 1e12))
     return launches / 1e3 + work * 1e3
 
@@ -259,10 +271,11 @@ def main() -> None:
     burst_s = BURST_S if bench.quick else STEADY_BURST_S
     base = run(costs_of(assumed), seconds=seconds, burst_s=burst_s)
     persistent = run(costs_of(assumed, persistent=True), seconds=seconds, burst_s=burst_s)
+    slow = run(costs_of(replace(assumed, **SLOW)), seconds=seconds, burst_s=burst_s)
     bench.table(
         "predicted",
-        ["result", "aim", "predicted", "with the persistent predictor"],
-        [[name, AIMS[name], base[name], persistent[name]] for name in base],
+        ["result", "aim", "predicted", "sampling 7.5, attention 4 us", "persistent predictor"],
+        [[name, AIMS[name], base[name], slow[name], persistent[name]] for name in base],
     )
     sensitivity(bench, assumed, 2.0 if bench.quick else 5.0)
     if bench.args.policies:
@@ -277,7 +290,12 @@ def main() -> None:
                 for name in POLICIES
             ],
         )
-    bench.figure(**base, **{f"{name}_persistent": value for name, value in persistent.items()})
+    bench.figure(
+        **base,
+        step_ms_slow_kernels=slow["step_ms"],
+        first_ms_slow_kernels=slow["first_ms"],
+        **{f"{name}_persistent": value for name, value in persistent.items()},
+    )
 
 
 QUICK = ("bandwidth",)

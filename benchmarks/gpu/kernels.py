@@ -47,13 +47,17 @@ class Rule:
     """With 2-byte numbers its products are made by tensor cores."""
     copies: bool = False
     """With 2-byte numbers it reads into shared memory by asynchronous copies."""
+    stack: int = 0
+    """Bytes of local memory of a thread, at most: registers that did not fit;"""
+    stack_fp32: int = 0
+    """and with float32 numbers, which no GPU takes by default."""
 
 
 RULES = (
     Rule("_attend", 128, 64, products=True, copies=True),
     Rule("_attend_first", 128, 1),
     Rule("_attend_prompt", 210, 64, products=True, copies=True),
-    Rule("_linear", 128, 64),
+    Rule("_linear", 128, 64, stack_fp32=8),
     Rule("_swiglu", 64, 1),
     Rule("_sample", 128, 33),
     Rule("_store_codes", 32, 1),
@@ -62,7 +66,8 @@ RULES = (
     Rule("_depthwise", 128, 1),
     Rule("_attend_ring", 168, 64, products=True, copies=True),
     Rule("_convolve", 168, 80, products=True, copies=True),
-    Rule("_predict", 255, 99, products=True, copies=True),
+    # All phases of a layer in one kernel: a few registers are spilled.
+    Rule("_predict", 255, 99, products=True, copies=True, stack=48, stack_fp32=152),
 )
 EXTRA: tuple[Callable[[Trace], None], ...] = (persistent.launch,)
 """Launches that no default setting makes."""
@@ -97,7 +102,7 @@ class Compiled:
             yield f"{what}: has no limits; add them to RULES of benchmarks/gpu/kernels.py"
             return
         shared_kib = min(rule.shared_kib, SHARED_KIB[self.architecture])
-        if self.stack:
+        if self.stack > (rule.stack_fp32 if self.dtype == torch.float32 else rule.stack):
             yield f"{what}: {self.stack} bytes of local memory a thread"
         if self.registers > rule.registers or self.registers * self.warps * 32 > REGISTERS:
             yield f"{what}: {self.registers} registers, {self.warps} warps"
