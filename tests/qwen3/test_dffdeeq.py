@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_refused(base: Qwen3TTSModel, custom: Qwen3TTSModel
     with pytest.raises(BadRequest, match="overlap_samples"):
         base.stream_generate_voice_clone(TEXT, ref_audio=recording(), overlap_samples=-1)
     with pytest.raises(TypeError, match="num_beams"):
-        custom.stream_generate_pcm(TEXT, num_beams=4)
+        custom.stream_generate_pcm(TEXT, num_beams=4)  # type: ignore[call-arg]
     with pytest.raises(BadRequest, match="Neither"):
         base.generate_voice_clone(TEXT)
     with pytest.raises(BadRequest, match="2 texts for 1"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -37,7 +37,7 @@ class Report:
             typer.echo(json.dumps([_fields(each) for each in self.made], indent=2))
 
 
-def _fields(check: Check) -> dict[str, Any]:
+def _fields(check: Check) -> dict[str, object]:
     found = asdict(check)
     if not check.figures:
         del found["figures"]

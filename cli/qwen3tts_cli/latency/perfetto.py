@@ -12,7 +12,7 @@ import gzip
 import io
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,7 +103,7 @@ class _Trace:
     def size(self) -> TraceSize:
         return TraceSize(self._utterances, self._processes, self._events, self._left_out)
 
-    def events(self, record: UtteranceRecord) -> Iterator[dict[str, Any]]:
+    def events(self, record: UtteranceRecord) -> Iterator[dict[str, object]]:
         offset_s = began_unix_s(record)
         times = [offset_s + at for at in record.marks.values()]
         if not times or not all(SAME_CLOCK_S <= at <= MAX_UNIX_S for at in times):
@@ -114,7 +114,7 @@ class _Trace:
             self._events += 1
             yield event
 
-    def _of(self, record: UtteranceRecord, offset_s: float) -> Iterator[dict[str, Any]]:
+    def _of(self, record: UtteranceRecord, offset_s: float) -> Iterator[dict[str, object]]:
         call = self._calls.pop(record.call_id, None)
         if call is None or abs(call.offset_s - offset_s) > SAME_CLOCK_S:
             self._processes += 1
@@ -152,7 +152,7 @@ class _Trace:
 
     def _client(
         self, call: _Call, track: int, record: UtteranceRecord, whole: Stage
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[dict[str, object]]:
         facts = _facts(record, self._with_text)
         if _us(call, whole.end) == _us(call, whole.start):
             yield _instant(call, track, whole.name, whole.start, facts)
@@ -201,36 +201,38 @@ def _us(call: _Call, at: float) -> int:
 
 
 def _slice(
-    call: _Call, track: int, stage: Stage, args: dict[str, Any] | None = None
-) -> Iterator[dict[str, Any]]:
+    call: _Call, track: int, stage: Stage, args: Mapping[str, object] | None = None
+) -> Iterator[dict[str, object]]:
     start = _us(call, stage.start)
     duration = _us(call, stage.end) - start
     if duration > 0:
         place = {"pid": call.number, "tid": track, "ts": start, "dur": duration}
-        event: dict[str, Any] = {"ph": "X", "name": stage.name, "cat": CATEGORY, **place}
+        event: dict[str, object] = {"ph": "X", "name": stage.name, "cat": CATEGORY, **place}
         if args:
             event["args"] = args
         yield event
 
 
-def _instant(call: _Call, track: int, name: str, at: float, args: dict[str, Any]) -> dict[str, Any]:
+def _instant(
+    call: _Call, track: int, name: str, at: float, args: Mapping[str, object]
+) -> dict[str, object]:
     place = {"pid": call.number, "tid": track, "ts": _us(call, at), "s": "t"}
     return {"ph": "i", "name": name, "cat": CATEGORY, **place, "args": args}
 
 
-def _counter(call: _Call, at: float) -> dict[str, Any]:
+def _counter(call: _Call, at: float) -> dict[str, object]:
     values = {"gaps": call.starvations}
     place = {"pid": call.number, "tid": 0, "ts": _us(call, at)}
     return {"ph": "C", "name": "starvations", "cat": CATEGORY, **place, "args": values}
 
 
-def _meta(call: _Call, track: int, kind: str, **args: Any) -> dict[str, Any]:
+def _meta(call: _Call, track: int, kind: str, **args: Any) -> dict[str, object]:
     return {"ph": "M", "name": kind, "pid": call.number, "tid": track, "args": args}
 
 
-def _facts(record: UtteranceRecord, with_text: bool) -> dict[str, Any]:
+def _facts(record: UtteranceRecord, with_text: bool) -> dict[str, object]:
     rate_hz = record.rate_hz or 24_000
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "call": record.call_id,
         "utterance": record.context,
         "engine": record.engine,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -282,7 +282,7 @@ def as_json(
     return json.dumps(shown, indent=2, allow_nan=False)
 
 
-def figures(columns: Columns) -> dict[str, Any]:
+def figures(columns: Columns) -> dict[str, object]:
     found, findings = tables.summary(columns), columns.findings
     return {
         "utterances": found.utterances,
@@ -308,14 +308,14 @@ def figures(columns: Columns) -> dict[str, Any]:
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: Row) -> dict[str, object]:
     return {
         key: _known(value) if isinstance(value, float) else value
         for key, value in asdict(row).items()
     }
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: Group) -> dict[str, object]:
     return {
         "name": group.name,
         "utterances": group.utterances,

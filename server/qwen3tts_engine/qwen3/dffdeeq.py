@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +51,39 @@ class VoiceClonePromptItem:
 
 
 Prompt = VoiceClonePromptItem | Sequence[VoiceClonePromptItem]
+Keywords = dict[str, Any]
+
+
+class GenerationOptions(TypedDict, total=False):
+    """Keywords of all methods that speak."""
+
+    do_sample: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    repetition_penalty: float | None
+    subtalker_dosample: bool | None
+    subtalker_temperature: float | None
+    subtalker_top_k: int | None
+    subtalker_top_p: float | None
+    max_new_tokens: int | None
+    seed: int | None
+    non_streaming_mode: bool
+
+
+class CloneStreamOptions(GenerationOptions, total=False):
+    """Further keywords of ``stream_generate_voice_clone``."""
+
+    max_frames: int
+    decode_window_frames: int
+    overlap_samples: int
+    use_optimized_decode: bool
 
 
 class Qwen3TTSModel:
     """A loaded checkpoint; made by ``from_pretrained``. ``close`` it, or use ``with``."""
 
-    def __init__(self, model: str, settings: dict[str, Any]) -> None:
+    def __init__(self, model: str, settings: Keywords) -> None:
         self._model, self._settings = model, settings
         self._tts = Qwen3TTS.load(model, **settings)
 
@@ -134,7 +161,7 @@ class Qwen3TTSModel:
         voice_clone_prompt: Prompt | None = None,
         emit_every_frames: int = EMIT_FRAMES,
         max_frames: int = MAX_FRAMES,
-        **kwargs: Any,
+        **kwargs: Unpack[GenerationOptions],
     ) -> Iterator[tuple[Samples, int]]:
         """Speak one text with any checkpoint, and yield the audio while it is made.
 
@@ -180,7 +207,7 @@ class Qwen3TTSModel:
         voice_clone_prompt: Prompt | None = None,
         *,
         emit_every_frames: int = EMIT_FRAMES,
-        **kwargs: Any,
+        **kwargs: Unpack[CloneStreamOptions],
     ) -> Iterator[tuple[Samples, int]]:
         """Speak one text with a cloned voice; see ``stream_generate_pcm``.
 
@@ -196,24 +223,25 @@ class Qwen3TTSModel:
                 ``overlap_samples`` and ``use_optimized_decode`` have no effect.
         """
         _one_text(text)
+        given: Keywords = {**kwargs}
         _check_frames(
             emit_every_frames=emit_every_frames,
-            max_frames=kwargs.get("max_frames", MAX_FRAMES),
-            decode_window_frames=kwargs.pop("decode_window_frames", WINDOW_FRAMES),
+            max_frames=given.get("max_frames", MAX_FRAMES),
+            decode_window_frames=given.pop("decode_window_frames", WINDOW_FRAMES),
         )
-        overlap = kwargs.pop("overlap_samples", 0)
+        overlap = given.pop("overlap_samples", 0)
         if type(overlap) is not int or overlap < 0:
             raise BadRequest(
                 f"overlap_samples={overlap!r} is out of range.", remedy="Give 0 or more samples."
             )
-        kwargs.pop("use_optimized_decode", True)
+        given.pop("use_optimized_decode", True)
         prompts = self._prompts(ref_audio, ref_text, x_vector_only_mode, voice_clone_prompt)
         return self.stream_generate_pcm(
             text,
             language,
             voice_clone_prompt=prompts,
             emit_every_frames=emit_every_frames,
-            **kwargs,
+            **given,
         )
 
     # --- whole texts ---
@@ -226,7 +254,7 @@ class Qwen3TTSModel:
         ref_text: str | list[str] | None = None,
         x_vector_only_mode: bool = False,
         voice_clone_prompt: Prompt | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[GenerationOptions],
     ) -> tuple[list[Samples], int]:
         """Speak texts with one cloned voice, or one a text; return the audio of each, and the rate.
 
@@ -242,7 +270,7 @@ class Qwen3TTSModel:
         speaker: str | list[str],
         language: str | list[str] | None = None,
         instruct: str | list[str] | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[GenerationOptions],
     ) -> tuple[list[Samples], int]:
         """Speak texts with speakers of a CustomVoice checkpoint; see ``generate_voice_clone``."""
         names = [speaker] if isinstance(speaker, str) else speaker
@@ -254,7 +282,7 @@ class Qwen3TTSModel:
         text: str | list[str],
         instruct: str | list[str],
         language: str | list[str] | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[GenerationOptions],
     ) -> tuple[list[Samples], int]:
         """Speak texts with described voices; see ``generate_voice_clone``."""
         return self._generate(text, language, instruct, [], kwargs)
@@ -265,7 +293,7 @@ class Qwen3TTSModel:
         language: str | list[str] | None,
         instruct: str | list[str] | None,
         voices: Sequence[str | LoadedVoice],
-        kwargs: dict[str, Any],
+        kwargs: GenerationOptions,
     ) -> tuple[list[Samples], int]:
         texts = [text] if isinstance(text, str) else text
         how = _how(kwargs, language, instruct)
@@ -359,9 +387,12 @@ def _check_frames(**given: object) -> None:
 
 
 def _how(
-    kwargs: dict[str, Any], language: str | list[str] | None, instruct: str | list[str] | None
-) -> dict[str, Any]:
+    options: GenerationOptions,
+    language: str | list[str] | None,
+    instruct: str | list[str] | None,
+) -> Keywords:
     """Return keywords of `Qwen3TTS.stream`."""
+    kwargs: Keywords = {**options}
     unknown = kwargs.keys() - {*_SAMPLING, *_PASSED, "do_sample", "non_streaming_mode"}
     if unknown:
         raise TypeError(f"unknown keywords: {', '.join(sorted(unknown))}")

@@ -16,7 +16,7 @@ from qwen3tts_engine.qwen3.model.config_fields import BadCheckpoint
 from qwen3tts_engine.qwen3.model.kv_cache import KvCache
 from qwen3tts_engine.qwen3.model.model import Qwen3Model
 from qwen3tts_engine.qwen3.model.prompt import Prompt
-from qwen3tts_engine.qwen3.model.sampler import SampledCodes
+from qwen3tts_engine.qwen3.model.sampler import FrameRows, SampledCodes
 from qwen3tts_engine.qwen3.model.sampling import Sampling
 from qwen3tts_engine.qwen3.model.transformer import TORCH_KERNELS
 from tests.qwen3.model.rows import Script, Stage, script
@@ -153,6 +153,11 @@ class Greedy:
 
     def __init__(self, hidden: Tensor, codes: Tensor) -> None:
         self._hidden, self._codes = hidden, codes
+        self.ids = codes
+
+    @property
+    def rows(self) -> FrameRows:
+        raise NotImplementedError
 
     def first(self, table: Tensor) -> tuple[Tensor, Tensor]:
         x = table.new_zeros(2, len(self._hidden), table.shape[1])

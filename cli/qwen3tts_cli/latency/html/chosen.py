@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -35,14 +35,14 @@ _LATER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ChosenUtterances:
-    utterances: list[dict[str, Any]]
+    utterances: list[dict[str, object]]
     unreadable: int
     """Utterances of changed logs."""
 
 
 def choose(columns: Columns, *, with_text: bool, seed: int = 0) -> ChosenUtterances:
     """Reread the chosen utterances; ``seed`` is the sample's."""
-    made: list[dict[str, Any]] = []
+    made: list[dict[str, object]] = []
     taken: set[int] = set()
     unreadable = 0
     for group, rows in _groups(columns, seed):
@@ -79,14 +79,14 @@ def _groups(columns: Columns, seed: int) -> list[tuple[str, RowNumbers]]:
     ]
 
 
-def _shown(record: UtteranceRecord, *, with_text: bool) -> dict[str, Any]:
+def _shown(record: UtteranceRecord, *, with_text: bool) -> dict[str, object]:
     marks = record.marks
     wait = record.between_ms(Mark.SPEECH_END, Mark.FIRST_AUDIBLE_WIRE)
     origin = min(marks.values(), default=0.0)
     at_ms = {Mark(name): (at - origin) * 1000 for name, at in marks.items()}
     present = [mark for mark in CHAIN if mark in at_ms]
     dated = 0 < record.started_unix_s < LATEST_S
-    shown: dict[str, Any] = {
+    shown: dict[str, object] = {
         "id": f"{record.call_id}/{record.context}" if record.call_id else record.context,
         "about": [
             (name, value)
@@ -117,14 +117,13 @@ def _shown(record: UtteranceRecord, *, with_text: bool) -> dict[str, Any]:
             }
             for first, last in pairwise(present)
         ],
-        "later": sorted(
-            (
-                {"name": what, "mark": str(mark), "at": at_ms[mark]}
-                for mark, what in _LATER.items()
-                if mark in at_ms
-            ),
-            key=lambda each: float(each["at"]),
-        ),
+        "later": [
+            {"name": what, "mark": str(mark), "at": at_ms[mark]}
+            for mark, what in sorted(
+                (each for each in _LATER.items() if each[0] in at_ms),
+                key=lambda each: at_ms[each[0]],
+            )
+        ],
         "wrong": disorder(record),
     }
     if with_text and record.text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -132,7 +132,7 @@ def _data(
     comparison: Comparison | None,
     chosen: ChosenUtterances,
     course: Timeline,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     quantities = _quantities(columns, hops)
     old = None if before is None else _quantities(before, hops_of(before))
     plots = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -86,6 +87,16 @@ def _set_threads(settings: Qwen3Settings) -> ThreadPlan:
     )
     torch.set_num_threads(plan.total)
     return plan
+
+
+@contextmanager
+def _reported(message: str) -> Iterator[None]:
+    """Log an error without a caller's text, and raise a client's instead."""
+    try:
+        yield
+    except Exception as error:
+        log.error("%s\n%s", message, safe_traceback(error))
+        raise public_error(error) from error
 
 
 class LoadedModel:
@@ -177,14 +188,8 @@ class LoadedModel:
         with self._codec_lock:
             if voice.codec is not None:
                 return voice.codec
-            try:
+            with _reported("the codec state of a reference could not be computed"):
                 snapshot = self._state_behind(voice.reference)
-            except Exception as error:
-                log.error(
-                    "the codec state of a reference could not be computed\n%s",
-                    safe_traceback(error),
-                )
-                raise public_error(error) from error
             self.store.cache.keep_codec(voice, snapshot)
             return snapshot
 
@@ -194,38 +199,25 @@ class LoadedModel:
             if self.model.codec_encoder is None:
                 weights = open_weights(self._folder / "speech_tokenizer" / "model.safetensors")
                 self.model.codec_encoder = CodecEncoder.from_weights(self.config.codec, weights)
-        try:
+        with _reported("a recording could not be encoded"):
             codes: Codes = self.model.codec_encoder.encode(torch.from_numpy(samples)).numpy()
-        except Exception as error:
-            log.error("a recording could not be encoded\n%s", safe_traceback(error))
-            raise public_error(error) from error
         return codes
 
     def decode(self, codes: Codes) -> Samples:
         """Return the samples of codes [T, quantizers]: [1920 T] float32 in ±1. Blocks."""
         with self._codec_lock:
-            try:
-                with self._background.running():
-                    parts, _ = self._decoded(torch.from_numpy(codes))
-                    samples: Samples = torch.cat(parts).cpu().numpy()
-            except Exception as error:
-                log.error("codes could not be decoded\n%s", safe_traceback(error))
-                raise public_error(error) from error
+            with _reported("codes could not be decoded"), self._background.running():
+                parts, _ = self._decoded(torch.from_numpy(codes))
+                samples: Samples = torch.cat(parts).cpu().numpy()
             return samples
 
     def with_codec_state(self, voice: DesignedVoice) -> DesignedVoice:
         """Return the voice with the codec state behind its reference. Blocks."""
         if voice.reference is None or voice.codec is not None:
             return voice
-        with self._codec_lock:
-            try:
-                return replace(voice, codec=self._state_behind(voice.reference))
-            except Exception as error:
-                log.error(
-                    "the codec state of a designed voice could not be computed\n%s",
-                    safe_traceback(error),
-                )
-                raise public_error(error) from error
+        failure = "the codec state of a designed voice could not be computed"
+        with self._codec_lock, _reported(failure):
+            return replace(voice, codec=self._state_behind(voice.reference))
 
     @property
     def reference_frames(self) -> int:
