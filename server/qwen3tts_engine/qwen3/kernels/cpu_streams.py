@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Protocol, TypeVar
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from qwen3tts_engine.qwen3.kernels.cpu_threads import ThreadPlan
-from qwen3tts_engine.qwen3.kernels.step_runner import DecodeFault, ReadyTicket, Ticket
+from qwen3tts_engine.qwen3.kernels.step_runner import DecodeFault, ReadyTicket, Results, Ticket
+
+Made = TypeVar("Made")
 
 
 def set_threads(count: int) -> None:
@@ -39,7 +40,7 @@ class CpuThreadStreams:
         self._shares = (0, 0)
         self._sound = ThreadPoolExecutor(1, thread_name_prefix="qwen3 codec")
         self._block: _Block | None = None
-        self._last: Future[Any] | None = None
+        self._last: _Pending | None = None
         """Newest work of the thread."""
         self._ticket: _ThreadTicket | None = None
         """Newest one."""
@@ -83,8 +84,9 @@ class CpuThreadStreams:
     def record_event(self) -> _ThreadEvent:
         return _ThreadEvent(self._last if self._block is not None else None)
 
-    def wait_event(self, event: Any) -> None:
+    def wait_event(self, event: object) -> None:
         if self._block is None:
+            assert isinstance(event, _ThreadEvent)
             event.wait()
 
     def await_first(self, ticket: Ticket) -> None:
@@ -100,14 +102,25 @@ class CpuThreadStreams:
     def close(self) -> None:
         self._sound.shutdown(wait=True, cancel_futures=True)
 
-    def _launch(self, work: Callable[[], Any]) -> Future[Any]:
+    def _launch(self, work: Callable[[], Made]) -> Future[Made]:
         block = self._block
         if block is None:
-            done: Future[Any] = Future()
+            done: Future[Made] = Future()
             done.set_result(work())
             return done
-        self._last = self._sound.submit(block.carry_out, work)
-        return self._last
+        launched: Future[Made] = self._sound.submit(block.carry_out, work)
+        self._last = launched
+        return launched
+
+
+class _Pending(Protocol):
+    """A future of whatever result."""
+
+    def done(self) -> bool: ...
+
+    def cancelled(self) -> bool: ...
+
+    def exception(self) -> BaseException | None: ...
 
 
 class _Block:
@@ -117,7 +130,7 @@ class _Block:
         self._fault: DecodeFault | None = None
 
     @torch.no_grad()
-    def carry_out(self, work: Callable[[], Any]) -> Any:
+    def carry_out(self, work: Callable[[], Made]) -> Made:
         if self._fault is not None:
             raise self._fault
         try:
@@ -128,7 +141,7 @@ class _Block:
 
 
 class _ThreadEvent:
-    def __init__(self, work: Future[Any] | None) -> None:
+    def __init__(self, work: _Pending | None) -> None:
         self._work = work
 
     def query(self) -> bool:
@@ -139,20 +152,20 @@ class _ThreadEvent:
 
 
 class _ThreadTicket:
-    def __init__(self, work: Future[NDArray[Any]]) -> None:
+    def __init__(self, work: Future[Results]) -> None:
         self._work = work
 
     @property
     def ready(self) -> bool:
         return self._work.done()
 
-    def wait(self) -> NDArray[Any]:
+    def wait(self) -> Results:
         return self._work.result()
 
     def settle(self) -> None:
         _settle(self._work)
 
 
-def _settle(work: Future[Any] | None) -> None:
+def _settle(work: _Pending | None) -> None:
     if work is not None and not work.cancelled():
         work.exception()

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from qwen3tts_engine.qwen3.kernels.cpu_streams import CpuThreadStreams
 from qwen3tts_engine.qwen3.kernels.cpu_threads import ThreadPlan
 from qwen3tts_engine.qwen3.kernels.requirements import LEAST_CAPABILITY
-from qwen3tts_engine.qwen3.kernels.step_runner import ReadyTicket, Ticket
+from qwen3tts_engine.qwen3.kernels.step_runner import ReadyTicket, Results, Ticket
 from qwen3tts_engine.qwen3.model.sampler import SampledCodes
 from qwen3tts_wire.errors import EngineUnavailable
 
@@ -96,6 +95,12 @@ class CpuStreams(_DirectStreams):
     def synchronize(self) -> None: ...
 
 
+class _CudaEvent(StreamEvent, Protocol):
+    def record(self, stream: object) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
 class _PassedEvent:
     def query(self) -> bool:
         return True
@@ -131,10 +136,10 @@ class CudaStreams(_DirectStreams):
         if joins:
             caller.wait_stream(entered)
 
-    def record_event(self) -> StreamEvent:
-        event: StreamEvent = self._cuda.Event()
+    def record_event(self) -> _CudaEvent:
+        event: _CudaEvent = self._cuda.Event()
         # By default it is recorded on the current device, which may be another.
-        event.record(self._cuda.current_stream(self.device))  # type: ignore[attr-defined]
+        event.record(self._cuda.current_stream(self.device))
         return event
 
     def wait_event(self, event: StreamEvent) -> None:
@@ -181,17 +186,17 @@ class BackgroundStream:
 
 
 class _PendingCopy:
-    def __init__(self, host: Tensor, event: Any) -> None:
+    def __init__(self, host: Tensor, event: _CudaEvent) -> None:
         self._host, self._event = host, event
 
     @property
     def ready(self) -> bool:
-        return bool(self._event.query())
+        return self._event.query()
 
-    def wait(self) -> NDArray[Any]:
+    def wait(self) -> Results:
         self._event.synchronize()
         # Pinned memory is scarce, and a reference to one row would keep all of it.
-        result: NDArray[Any] = self._host.numpy().copy()
+        result: Results = self._host.numpy().copy()
         return result
 
 
@@ -237,7 +242,7 @@ class CudaGraphBackend:
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
         self._device = device
         self._cuda = cuda
-        self._places: dict[StreamName, tuple[Any, Any]] = {}
+        self._places: dict[StreamName, tuple[object, object]] = {}
         """Stream and pool, by stream name."""
 
     def capture(self, works: Sequence[Work], stream: StreamName) -> tuple[Work, ...]:

@@ -416,7 +416,7 @@ class Runner:
             self._streams.await_first(ticket)
         return ticket
 
-    def replay(self, slot: int, codec: Any | None, codes: NDArray[np.int64]) -> Samples:
+    def replay(self, slot: int, codec: CodecSnapshot | None, codes: NDArray[np.int64]) -> Samples:
         self._start_audio(slot, codec)
         self._streams.synchronize()
         parts = []

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from qwen3tts_engine.qwen3.model.config import Samples
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from qwen3tts_engine.qwen3.model.codec_state import CodecSnapshot
+    from qwen3tts_engine.qwen3.model.kv_cache import KvSnapshot
     from qwen3tts_engine.qwen3.model.sampling import Sampling
+
+Results = NDArray[Any]
+"""Codes [B, 16] int64, or samples [B, frames * 1920] float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +32,10 @@ class PrefillRow:
     sampling: Sampling
     seed: int
     """0 to 2**63 - 1."""
-    codec: Any | None = None
-    """CodecSnapshot to continue from; None: silence."""
-    prefix: Any | None = None
-    """KvSnapshot of the prompt's first positions."""
+    codec: CodecSnapshot | None = None
+    """State to continue from; None: silence."""
+    prefix: KvSnapshot | None = None
+    """The prompt's first positions."""
     position: tuple[int, int] | None = None
     """Text id and code 0 of the only position behind ``prefix``, in place of ``embeds``."""
 
@@ -60,18 +67,18 @@ class Ticket(Protocol):
     @property
     def ready(self) -> bool: ...
 
-    def wait(self) -> NDArray[Any]:
-        """Return codes [B, 16] int64, or samples [B, frames * 1920]; may raise DecodeFault."""
+    def wait(self) -> Results:
+        """Raises DecodeFault."""
         ...
 
 
 class ReadyTicket:
     ready = True
 
-    def __init__(self, result: NDArray[Any]) -> None:
+    def __init__(self, result: Results) -> None:
         self._result = result
 
-    def wait(self) -> NDArray[Any]:
+    def wait(self) -> Results:
         return self._result
 
 
@@ -97,15 +104,15 @@ class StepRunner(Protocol):
 
     def decode(self, rows: Sequence[DecodeRow]) -> Ticket: ...
 
-    def replay(self, slot: int, codec: Any | None, codes: NDArray[np.int64]) -> Samples:
+    def replay(self, slot: int, codec: CodecSnapshot | None, codes: NDArray[np.int64]) -> Samples:
         """Restart audio behind ``codec`` and decode ``codes`` [n, 16]: [n * 1920]."""
         ...
 
-    def prefill_prefix(self, slot: int, embeds: Any) -> Any:
+    def prefill_prefix(self, slot: int, embeds: Tensor) -> Snapshot:
         """Prefill first positions [T, hidden] in a free slot."""
         ...
 
-    def snapshot_prefix(self, slot: int, length: int) -> Any: ...
+    def snapshot_prefix(self, slot: int, length: int) -> Snapshot: ...
 
     def free(self, slot: int) -> None: ...
 
