@@ -22,7 +22,7 @@ Factors = Mapping[str, Mapping[str, float]]
 def cpu_forecast(
     command: Sequence[str] = COMMAND, which: Callable[[str], str | None] = shutil.which
 ) -> Check:
-    """Measure for some seconds how fast published checkpoints would speak; none with a GPU."""
+    """Measure how fast published checkpoints would speak; none with a GPU."""
     if which("nvidia-smi") is not None:
         return Check(NAME, Level.OK, "not measured; a GPU is many times as fast, so use it")
     if find_spec("torch") is None:
@@ -74,7 +74,7 @@ def _check(factors: Factors, threads: Mapping[str, str]) -> Check:
 
 
 def choice(factors: Mapping[str, float]) -> str:
-    """Return the quantization to take: int4, the least exact, only if it alone keeps up."""
+    """Return int4, the least exact, only if it alone keeps up."""
     exact = {kind: value for kind, value in factors.items() if kind != "int4"} or factors
     kind = min(exact, key=lambda each: exact[each])
     return "int4" if factors.get("int4", 1.0) < 1.0 <= factors[kind] else kind

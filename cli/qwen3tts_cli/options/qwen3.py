@@ -26,8 +26,6 @@ class QuantizeName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Qwen3Options:
-    """Settings of the engine qwen3, named as in the file."""
-
     model: Annotated[
         str | None,
         typer.Option(

@@ -39,7 +39,6 @@ TEXT_MAX = 1_000_000
 
 
 def check_kinds(**given: object) -> None:
-    """Refuse arguments neither str nor None; ``voice`` may be a LoadedVoice."""
     for name, value in given.items():
         if value is None or isinstance(value, str):
             continue
@@ -71,7 +70,6 @@ def voice_name(voice: str | LoadedVoice | None) -> str | None:
 
 
 def audio_source(audio: NDArray[Any] | Source, sample_rate: int | None) -> Source:
-    """Return samples with rate, or a file; BadRequest for other combinations."""
     if not isinstance(audio, np.ndarray):
         if sample_rate is not None:
             raise BadRequest(
@@ -87,7 +85,6 @@ def audio_source(audio: NDArray[Any] | Source, sample_rate: int | None) -> Sourc
 
 
 def check_sampling(sampling: Sampling) -> None:
-    """Refuse a sampling argument of another type or out of range."""
     if not isinstance(sampling, Sampling):
         raise BadRequest(
             f"sampling={sampling!r:.80} is not a Sampling.",
@@ -122,8 +119,6 @@ def not_text_error(what: str, found: object) -> BadRequest:
 
 @dataclass(frozen=True, slots=True)
 class SpeechOptions:
-    """Fields of SynthesisRequest common to all pieces of a text."""
-
     voice: str | None = None
     language: str | None = None
     speed: float = 1.0
@@ -215,7 +210,6 @@ class StreamOptions:
         return "whole" if self.non_streaming_mode else "whole_streaming"
 
     def speech_options(self) -> SpeechOptions:
-        """Return the fields of each request; BadRequest for one out of range."""
         limits, frames = self.limits, self.frames_per_emission
         if self.max_new_tokens is not None:
             limits = replace(limits or GenerationLimits(), max_new_tokens=self.max_new_tokens)
@@ -348,8 +342,6 @@ class Speech:
 
 
 class TextReader(threading.Thread):
-    """Thread that reads an iterator of text, until either ends."""
-
     def __init__(
         self, loop: asyncio.AbstractEventLoop, speech: Speech, pieces: Iterable[str]
     ) -> None:
@@ -397,7 +389,6 @@ def to_float(pcm: bytes) -> Samples:
 def in_equal_pieces(
     pieces: Iterator[tuple[Samples, int]], samples: int
 ) -> Iterator[tuple[Samples, int]]:
-    """Cut audio into pieces of ``samples``; the last may be shorter."""
     held = np.zeros(0, np.float32)
     for pcm, _ in pieces:
         held = np.concatenate((held, pcm))

@@ -163,20 +163,17 @@ class Qwen3TTSModel:
         max_frames: int = MAX_FRAMES,
         **kwargs: Unpack[GenerationOptions],
     ) -> Iterator[tuple[Samples, int]]:
-        """Speak one text with any checkpoint, and yield the audio while it is made.
-
-        The fork's method of this name takes token ids; this one takes the text.
+        """Speak one text, not token ids as the fork's, and yield the audio while it is made.
 
         Args:
             text: What to say.
             language: Such as ``English``; None or ``Auto``: automatic.
             speaker: Of a CustomVoice checkpoint.
-            instruct: Speaking style of a CustomVoice checkpoint, voice of a VoiceDesign one.
+            instruct: Speaking style, or voice of a VoiceDesign checkpoint.
             voice_clone_prompt: Voice of a Base checkpoint.
             emit_every_frames: Frames of 80 ms of each chunk.
             max_frames: Most frames.
-            kwargs: ``do_sample``, ``temperature``, ``top_k``, ``top_p``, ``repetition_penalty``,
-                ``subtalker_*``, ``max_new_tokens``, ``seed``.
+            kwargs: Of GenerationOptions.
 
         Yields:
             Samples [n] float32 in ±1, and their rate.
@@ -217,10 +214,9 @@ class Qwen3TTSModel:
             ref_audio: Audio file, its bytes, or samples with their rate; not with a prompt.
             ref_text: Its transcript.
             x_vector_only_mode: Use the speaker embedding only.
-            voice_clone_prompt: Of ``create_voice_clone_prompt``.
+            voice_clone_prompt: Voice.
             emit_every_frames: Frames of 80 ms of each chunk.
-            kwargs: ``max_frames`` and those of ``stream_generate_pcm``; ``decode_window_frames``,
-                ``overlap_samples`` and ``use_optimized_decode`` have no effect.
+            kwargs: Decode windows and overlap have no effect.
         """
         _one_text(text)
         given: Keywords = {**kwargs}
@@ -391,7 +387,6 @@ def _how(
     language: str | list[str] | None,
     instruct: str | list[str] | None,
 ) -> Keywords:
-    """Return keywords of `Qwen3TTS.stream`."""
     kwargs: Keywords = {**options}
     unknown = kwargs.keys() - {*_SAMPLING, *_PASSED, "do_sample", "non_streaming_mode"}
     if unknown:

@@ -60,8 +60,6 @@ class _Decoded:
 
 @dataclass(frozen=True, slots=True)
 class _Keep:
-    """Positions of a prompt to keep once it is prefilled."""
-
     store: PrefixStore
     key: Hashable
     length: int
@@ -175,7 +173,6 @@ class Batch:
             keep.store.put(keep.key, self._runner.snapshot_prefix(job.slot, keep.length))
 
     def _last_position(self, prompt: Prompt) -> tuple[int, int] | None:
-        """Return the position behind a prefix that is all but one of a streaming prompt's."""
         if not self._runner.steps_prompts or not 0 < prompt.prefix == len(prompt.text) - 1:
             return None
         text, code = prompt.text[-1], prompt.codec[-1]
@@ -225,10 +222,9 @@ class Batch:
     # --- results ---
 
     def collect(self, steps: int, *, all_sound: bool) -> None:
-        """Collect the oldest ``steps`` steps, and all results that are ready.
+        """Collect the oldest ``steps`` steps, and results that are ready.
 
-        Sound expected before a step's codes is delivered before these; ``all_sound``: wait for
-        the rest of it too.
+        ``all_sound``: wait for it.
         """
         while True:
             stepped = self._steps[0] if self._steps else None
@@ -247,7 +243,6 @@ class Batch:
                 return
 
     def _next_decoded(self) -> _Decoded | None:
-        """Return the oldest decode whose codes were collected: they say whether a row ended."""
         if not self._decodes:
             return None
         decoded = self._decodes[0]
@@ -317,7 +312,6 @@ class Batch:
         self._decodes.append(_Decoded(ticket, rows, steps, self._last_decode))
 
     def _decode_again(self, rows: list[tuple[Job, DecodeRow]], error: Exception) -> None:
-        """Replay rows up to what was launched: later decodes began without these frames."""
         lost = [
             (job, replace(row, frames=job.decodes_launched - row.first_frame))
             for job, row in rows

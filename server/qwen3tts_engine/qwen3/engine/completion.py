@@ -1,7 +1,6 @@
 """Expected ends of launched work, by the durations of earlier work. Pure.
 
-A thread can block on one event only. To deliver each result when it is ready, it blocks on the one
-expected first: streams run in order, so an end follows from the ends before it and a duration.
+A thread can block on one event only: that expected first.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class CompletionForecast:
         return self._start(work) + self._durations.get(work.key, 0.0)
 
     def finished(self, work: LaunchedWork, now: float, *, waited: bool) -> None:
-        """Note an end, observed by a wait or found to have passed."""
         seconds = max(0.0, now - self._start(work))
         known = self._durations.get(work.key)
         if not waited:
@@ -62,5 +60,5 @@ class CompletionForecast:
 
 
 def size_class(count: int) -> int:
-    """Return the power of two of a size: work of like size takes like time."""
+    """Return the power of two of a size."""
     return count.bit_length()

@@ -124,9 +124,8 @@ TAIL_FRAMES = 2
 
 @dataclass(frozen=True, slots=True)
 class DesignedVoice:
-    """Voice of a VoiceDesign context: the checkpoint draws a new one each time.
+    """A VoiceDesign checkpoint draws a new voice each time: the first generation is a reference.
 
-    So the first generation is the next's reference: its text and codes precede, in the full layout.
     Without room for it only the seed is kept.
     """
 

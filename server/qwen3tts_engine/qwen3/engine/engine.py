@@ -64,8 +64,6 @@ class _Running:
 
 
 class Qwen3Engine:
-    """Qwen3-TTS behind the Engine protocol; methods are described there (base.py)."""
-
     name = "qwen3"
     sample_rate = SAMPLE_RATE
     alignment: Alignment = "estimated"
@@ -92,7 +90,6 @@ class Qwen3Engine:
 
     @property
     def notes(self) -> list[str]:
-        """Degradations, for the operator."""
         return self._started().loaded.runner.notes
 
     @property
@@ -186,7 +183,6 @@ class Qwen3Engine:
             loaded.close()
 
     async def warmup(self) -> None:
-        """Capture graphs and compile, once no generation is under way."""
         running = self._started()
         warm = running.worker.when_idle(lambda: running.loaded.runner.warmup(self._progress))
         await asyncio.wrap_future(warm)
@@ -216,7 +212,6 @@ class Qwen3Engine:
             loaded.store.has_reference(voice_id)
 
     def modes(self, voice: str | None) -> Sequence[Mode]:
-        """Return the modes; ``live`` only for voices without reference speech."""
         loaded = self._started().loaded
         if loaded.store is not None:
             try:
@@ -308,12 +303,10 @@ class Qwen3Engine:
         return await asyncio.to_thread(lambda: loaded.encode(recording.at(SAMPLE_RATE)))
 
     async def decode(self, codes: object) -> Samples:
-        """Return the audio of codes, float32 in ±1 at SAMPLE_RATE."""
         loaded = self._started().loaded
         return await asyncio.to_thread(loaded.decode, checked_codes(codes, loaded.config))
 
     async def forget_voice(self, voice_id: str) -> None:
-        """Delete a voice, if it exists; generations that use it finish."""
         store = self._started().loaded.store
         if store is not None:
             with suppress(UnknownVoice):

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 class JobState(Enum):
-    """State of a generation; a paced row is RUNNING but skips steps."""
-
     OPENING = auto()
     """Nothing to say has arrived yet."""
     WAITING = auto()
@@ -75,8 +73,6 @@ TRANSITIONS = {
 
 
 class OutputSink(Protocol):
-    """Receiver of a generation's audio; called by the engine's thread."""
-
     @property
     def unread(self) -> int: ...
 
@@ -168,7 +164,6 @@ class Job:
         return self.eos if at == tokens else self.pad
 
     def limit(self, positions: int) -> int:
-        """Return the most frames, by positions and text length."""
         assert self.prompt is not None
         assert self.postprocessor is not None
         room = min(positions - len(self.prompt.text), self.bound or positions)
@@ -181,7 +176,6 @@ class Job:
         return self.end == "frame_cap" and self.bound is not None and self.total == self.bound
 
     def eos_allowed(self) -> bool:
-        """Return whether EOS is allowed next, by text, not arrival times."""
         if self.launched < MIN_FRAMES:
             return False
         if not self.track.streaming:
@@ -220,8 +214,6 @@ class EndLimits:
 
 
 class SpeechPostprocessor:
-    """Guards, word alignment, speed and PCM conversion of one generation's audio."""
-
     def __init__(
         self,
         track: TextTrack,
@@ -311,7 +303,6 @@ class SpeechPostprocessor:
             self._aligned_tokens += 1
 
     def _unsaid_from(self, frame: int) -> int | None:
-        """Return the first code point of the word that began to repeat at a frame."""
         at = frame * FRAME_SAMPLES - self._guard.dropped
         for end, first, _ in self._reported:
             if end > at:

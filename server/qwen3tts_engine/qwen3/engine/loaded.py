@@ -1,4 +1,4 @@
-"""Loaded checkpoint with everything that generations need: model, runner, voices, tokenizer."""
+"""Loaded checkpoint: model, runner, voices, tokenizer."""
 
 from __future__ import annotations
 
@@ -91,7 +91,6 @@ def _set_threads(settings: Qwen3Settings) -> ThreadPlan:
 
 @contextmanager
 def _reported(message: str) -> Iterator[None]:
-    """Log an error without a caller's text, and raise a client's instead."""
     try:
         yield
     except Exception as error:
@@ -212,7 +211,6 @@ class LoadedModel:
             return samples
 
     def with_codec_state(self, voice: DesignedVoice) -> DesignedVoice:
-        """Return the voice with the codec state behind its reference. Blocks."""
         if voice.reference is None or voice.codec is not None:
             return voice
         failure = "the codec state of a designed voice could not be computed"
@@ -224,7 +222,6 @@ class LoadedModel:
         return self.runner.positions // 3
 
     def fit_reference(self, voice: DesignedVoice, request: SynthesisRequest) -> DesignedVoice:
-        """Return the voice, without reference if that leaves no room for text."""
         if voice.reference is None:
             return voice
         taken = len(voice.reference.text_ids) + len(voice.reference.codes)

@@ -1,7 +1,6 @@
 """Engine loop: one thread for all generations. No torch.
 
-A turn handles other threads' events, launches the scheduler's plan, then collects the codes of the
-turn before, and sound that ends before them: the device always has work queued.
+A turn launches the plan, then collects the turn before: the device always has work queued.
 """
 
 from __future__ import annotations
@@ -41,11 +40,7 @@ _Decodes = Sequence[tuple[Job, int]]
 
 
 class Worker:
-    """All generations of one engine.
-
-    ``submit``, ``cancel``, ``wake`` and ``close`` are thread-safe; the rest belongs to the thread
-    of ``run``, or to a test that calls ``turn``.
-    """
+    """``submit``, ``cancel``, ``wake`` and ``close`` are thread-safe."""
 
     def __init__(
         self,
@@ -85,7 +80,6 @@ class Worker:
     # --- any thread ---
 
     def submit(self, job: Job) -> None:
-        """Add a generation; its output receives audio or an error."""
         if job.track.source is not None:
             job.track.source.on_change = self.wake
         if job.lead is not None:
@@ -93,11 +87,9 @@ class Worker:
         self._tell((True, job))
 
     def cancel(self, job: Job) -> None:
-        """End a generation before the next step, without further output."""
         self._tell((False, job))
 
     def when_idle(self, work: Callable[[], None]) -> Future[None]:
-        """Run ``work`` on the engine's thread between generations."""
         done: Future[None] = Future()
         with self._changed:
             gone = self._gone

@@ -69,7 +69,6 @@ class Weights:
         return self[name]
 
     def take_stored(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Read a tensor in its file's dtype, on the CPU."""
         here = Weights(
             self.source, self._shapes, self._stored, prefix=self._prefix, used=self._used
         )
@@ -206,7 +205,6 @@ SHARD = re.compile(r"[\w][\w.-]*\.safetensors", re.ASCII)
 
 
 def find_checkpoint(name: str, *, cache: Path | None = None) -> Path:
-    """Return a folder: local, or a hub id fetched into ``cache``."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
@@ -274,7 +272,6 @@ def open_weights(
 
 
 def weight_files(file: Path) -> list[Path]:
-    """Return ``file``, or its index's shards."""
     index = file if file.suffix == ".json" else file.with_name(file.name + ".index.json")
     return _shards(index) if index.is_file() and not _is_model(file) else [file]
 

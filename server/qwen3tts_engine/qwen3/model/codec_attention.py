@@ -17,8 +17,6 @@ ALIGN = 8
 
 @dataclass(frozen=True, slots=True)
 class RingView:
-    """The ring of each stream, gathered in order."""
-
     mask: Tensor
     """Additive, [B, 1, T, ring + T]."""
     past: Tensor
@@ -29,8 +27,6 @@ class RingView:
 
 @dataclass(frozen=True, slots=True)
 class CodecWindow:
-    """Positions of one step, the same for all layers."""
-
     state: CodecState
     slots: Tensor
     position: Tensor
@@ -46,10 +42,9 @@ class CodecWindow:
 
 
 class SlidingWindowAttention:
-    """Positions, rotary embedding, mask and KV ring.
+    """Position p is in row p modulo ``window - 1``, its key already rotated.
 
-    Position p is in row p modulo ``window - 1``, its key already rotated. Angles are float64:
-    positions of a long stream exceed float32.
+    Angles are float64: positions of a long stream exceed float32.
     """
 
     def __init__(
@@ -86,7 +81,6 @@ class SlidingWindowAttention:
     def begin(
         self, state: CodecState, slots: Tensor, frames: int, *, gathers: bool = True
     ) -> CodecWindow:
-        """Prepare a step; ``gathers``: attention needs the ring's rows and a mask."""
         short = frames <= self._longest
         offsets, seen, never = self._tables if short else self._make(frames)
         keys = self.ring + frames

@@ -1,7 +1,6 @@
 """Streaming codec decoder, equal to decoding all frames in one batch.
 
-Every part is causal: streaming keeps each layer's past (CodecState) and computes new frames only,
-without left context or blending.
+Every part is causal: CodecState keeps each layer's past.
 """
 
 from __future__ import annotations
@@ -42,8 +41,6 @@ from qwen3tts_wire.errors import BadRequest
 
 
 class CodecDecoderLayer:
-    """Attention and SwiGLU with RMSNorm and layer scale, both folded into the products."""
-
     def __init__(
         self, weights: Weights, config: CodecDecoderConfig, place: Placement, index: int
     ) -> None:
@@ -80,10 +77,7 @@ class CodecDecoderLayer:
     def __call__(
         self, x: Tensor, window: CodecWindow, kernels: CodecKernels
     ) -> tuple[Tensor, Tensor]:
-        """Map [B T, hidden], which may be overwritten; also new keys and values.
-
-        Keys and values are [B, T, 2, heads, head_dim].
-        """
+        """[B T, hidden], overwritten; also new keys and values [B, T, 2, heads, head_dim]."""
         x = x.to(self._dtype)
         qkv = kernels.norm_linear(x, self.norm, self.qkv)
         attended, made = kernels.attend(qkv, window, self._index)
@@ -93,7 +87,6 @@ class CodecDecoderLayer:
 
 
 def norm_of(config: CodecDecoderConfig, place: Placement) -> tuple[RmsNorm, float]:
-    """Return the transformer's norm and the factor that it leaves to the weights behind it."""
     size, wide = config.hidden_size, place.dtype == torch.float64
     fused = wide or has_fused_norm(place.device)
     norm = RmsNorm.build(size, config.rms_norm_eps, None, device=place.device, fused=fused)
@@ -101,7 +94,7 @@ def norm_of(config: CodecDecoderConfig, place: Placement) -> tuple[RmsNorm, floa
 
 
 def put_matrix(weight: Tensor, place: Placement, dtype: torch.dtype) -> Tensor:
-    """Place a matrix of the file's layout: [out, in] to [in, out], or packed."""
+    """[out, in] to [in, out], or packed."""
     # Stored transposed: products of few rows are more exact that way.
     matrix = place.put(weight, dtype).T
     return pack_matrix(matrix) if place.packed else matrix
@@ -116,8 +109,6 @@ DIRECT_CHANNELS = {"cpu": 384}
 
 
 class CodecDecoder:
-    """Decoder of one checkpoint: weights only; streams are in a CodecState."""
-
     def __init__(
         self, config: CodecDecoderConfig, weights: Weights, place: Placement, *, tf32: bool
     ) -> None:
@@ -198,7 +189,6 @@ class CodecDecoder:
         )
 
     def convolutions(self) -> Iterator[tuple[Convolution, int]]:
-        """Yield the convolutions in order, with the samples that a frame gives each."""
         time = 1
         parts: list[Convolution] = [self._enter, self._leave]
         for stage in (*self._upsampling, *self._vocoder):
@@ -208,7 +198,6 @@ class CodecDecoder:
             time *= conv.then.rate
 
     def depthwise_blocks(self) -> Iterator[tuple[ConvNeXt, int]]:
-        """Yield the depthwise convolutions, with the samples that a frame gives each."""
         time = 1
         for stage, rate in zip(
             (one for one in self._upsampling if isinstance(one, ConvNeXt)),
@@ -238,7 +227,7 @@ class CodecDecoder:
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Decode a whole stream; takes several megabytes a frame, unlike ``run``."""
+        """Decode a whole stream; takes megabytes a frame, unlike ``run``."""
         slots = torch.zeros(1, dtype=torch.int64, device=self.device)
         return self.run(self.new_state(0), slots, codes[None])[0]
 
@@ -361,7 +350,6 @@ def _upsample(
     before: Snake | None = None,
     then: Snake | None = None,
 ) -> Convolution:
-    """Right-trimmed transposed convolution; weight [C, out, k], k a multiple of ``rate``."""
     epilogue = Epilogue(then, keeps=then is not None, rate=rate)
     weight, bias = transposed_as_convolution(weight, rate), bias.repeat(rate)
     return Convolution(weight, bias, past, place, before=before, then=epilogue)

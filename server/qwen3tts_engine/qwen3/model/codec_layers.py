@@ -1,7 +1,6 @@
 """Layers of the streaming codec decoder; activations are [B, T, C].
 
-Weights are folded in float64: a large GPU is bound by the number of operations. What computes is a
-table, CodecKernels: plain torch, oneDNN with packed weights, or a GPU's own kernels.
+Weights are folded in float64: a large GPU is bound by the number of operations.
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ LOUD = 1024
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Device and dtype of weights, and the method of products."""
-
     device: torch.device
     dtype: torch.dtype
     direct_channels: int
@@ -71,7 +68,7 @@ class Placement:
 
 
 def held(weight: Tensor, dtype: torch.dtype, *, factor: float = HEADROOM) -> bool:
-    """Return whether a dtype keeps a weight times ``factor`` finite, and rounds as it should."""
+    """True if a dtype keeps a weight times ``factor`` finite, and rounds as it should."""
     if dtype.itemsize > 2:
         return True
     if overflows(weight, dtype, factor=factor):
@@ -95,10 +92,9 @@ def read_stored(weights: Weights, name: str, *shape: int) -> Tensor:
 
 
 class Snake:
-    """SnakeBeta: x + sin(alpha x)^2 / beta, exponentials taken. Source: arXiv 2006.08195.
+    """SnakeBeta: x + sin(alpha x)^2 / beta (arXiv 2006.08195).
 
-    Float32 inside where the dtype cannot hold the phase, and outside where it cannot hold the
-    result: then the convolution behind it runs in float32 as well.
+    Float32 where the dtype cannot hold phase or result.
     """
 
     def __init__(self, weights: Weights, name: str, channels: int, place: Placement) -> None:
@@ -131,8 +127,6 @@ class Snake:
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What follows a convolution's sums."""
-
     snake: Snake | None = None
     gelu: bool = False
     keeps: bool = False
@@ -145,7 +139,7 @@ PLAIN_EPILOGUE = Epilogue()
 
 
 class Convolution:
-    """Causal convolution of a stream, its bias and what follows: [B, T, C] to [B, T rate, out]."""
+    """Causal, with bias and what follows: [B, T, C] to [B, T rate, out]."""
 
     def __init__(
         self,
@@ -190,7 +184,7 @@ class Convolution:
             self.matrix = pack_matrix(self.matrix)
 
     def windows(self, x: Tensor, past: CodecStateReader) -> Tensor:
-        """Gather each position's inputs: [B, T, C] to [B T, kernel C]."""
+        """[B, T, C] to [B T, kernel C]."""
         batch, time, channels = x.shape
         if self.kernel == 1:
             return x.reshape(batch * time, channels)
@@ -202,7 +196,7 @@ class Convolution:
 def transposed_as_convolution(weight: Tensor, rate: int) -> Tensor:
     """Rewrite a transposed convolution: [C, out, m rate] to [rate out, C, m].
 
-    Sample r of a frame takes tap i rate + r of input t - i: the latest input has the first taps.
+    Sample r takes tap i rate + r of input t - i.
     """
     channels, out, kernel = weight.shape
     # Transposed as one matrix, which the library does by blocks; what follows moves whole rows, and
@@ -215,7 +209,6 @@ def transposed_as_convolution(weight: Tensor, rate: int) -> Tensor:
 def convolve(
     conv: Convolution, x: Tensor, past: CodecStateReader, add: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return sums (``add`` [B, T rate, out] included) and their activation."""
     batch, time, channels = x.shape
     x = x.to(conv.dtype)
     if conv.direct and batch * time * conv.kernel * channels >= DIRECT_WINDOWS:
@@ -236,10 +229,7 @@ def finish_sums(then: Epilogue, sums: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class ConvNeXt:
-    """Depthwise convolution, norm, GELU projections, residual. Source: arXiv 2201.03545.
-
-    The norm's scale and gamma are folded into the projections.
-    """
+    """Depthwise convolution, norm, GELU projections, residual (arXiv 2201.03545)."""
 
     def __init__(
         self, weights: Weights, channels: int, past: CodecStateLayout, place: Placement
@@ -267,7 +257,6 @@ class ConvNeXt:
 
 
 def depthwise(block: ConvNeXt, x: Tensor, past: CodecStateReader) -> Tensor:
-    """Return the normalized depthwise convolution, [B, T, C]."""
     time = x.shape[1]
     x = past.extend(block.span, x)
     y = torch.addcmul(block.bias, x[:, :time], block.taps[0])
@@ -289,7 +278,6 @@ class ResidualUnit:
         snakes: tuple[Snake, Snake],
         then: Epilogue,
     ) -> None:
-        """``snakes``: of the input and in the middle; ``then``: of the result."""
         c = channels
         self._conv = Convolution(
             read_stored(weights, "conv1.conv.weight", c, c, RESIDUAL_KERNEL),
@@ -313,15 +301,12 @@ class ResidualUnit:
     def __call__(
         self, sums: Tensor, x: Tensor, past: CodecStateReader, kernels: CodecKernels
     ) -> tuple[Tensor, Tensor]:
-        """Map sums and their Snake to those behind the unit; ``sums`` may be overwritten."""
         _, x = kernels.convolve(self._conv, x, past)
         return kernels.convolve(self._project, x, past, sums)
 
 
 @dataclass(frozen=True, slots=True)
 class CodecKernels:
-    """Functions that a device may replace by its own kernels."""
-
     convolve: Callable[..., tuple[Tensor, Tensor]] = convolve
     depthwise: Callable[[ConvNeXt, Tensor, CodecStateReader], Tensor] = depthwise
     attend: Callable[[Tensor, CodecWindow, int], tuple[Tensor, Tensor]] = attend
@@ -339,7 +324,6 @@ TORCH_CODEC_KERNELS = CodecKernels()
 def packed_convolve(
     conv: Convolution, x: Tensor, past: CodecStateReader, add: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """``convolve`` with packed weights."""
     batch, time, _ = x.shape
     shape = (batch, time * conv.then.rate, conv.out)
     gelu = conv.then.gelu

@@ -1,7 +1,6 @@
 """Codec products by oneDNN with weights packed at load, on x86 CPUs.
 
-Two to three times as fast as torch's own product where that library is not tuned for the CPU, and
-faster on all for few rows. Epilogues (bias, addition, GELU) are part of the product.
+Faster for few rows; bias, addition and GELU are part of the product.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ PACKED_TIME = 256
 
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether oneDNN has fast products with packed weights here."""
     if device.type != "cpu" or platform.machine() not in ("x86_64", "AMD64"):
         return False
     library = torch.ops.mkldnn

@@ -1,7 +1,4 @@
-"""State of the streaming codec decoder: each convolution's past, the KV ring, the position.
-
-Past starts as zeros, the padding of a whole decode.
-"""
+"""State of the streaming codec decoder; zeros are the start of a stream."""
 
 from __future__ import annotations
 
@@ -16,8 +13,6 @@ from qwen3tts_wire.errors import BadRequest
 
 @dataclass(frozen=True, slots=True)
 class PastSpan:
-    """Part of a slot's flat row that holds one convolution's past."""
-
     begin: int
     rows: int
     """Inputs kept."""
@@ -25,8 +20,6 @@ class PastSpan:
 
 
 class CodecStateLayout:
-    """Allocator of PastSpans, in the order in which layers run."""
-
     def __init__(self) -> None:
         self.length = 0
         self.wide = False
@@ -42,8 +35,6 @@ class CodecStateLayout:
 
 
 class CodecStateReader:
-    """Past of a batch in one step; each layer reads its span and appends."""
-
     def __init__(self, state: CodecState, slots: Tensor) -> None:
         self.state, self.slots = state, slots
         self.rows = state.past.index_select(0, slots)
@@ -61,7 +52,6 @@ class CodecStateReader:
         return x
 
     def finish(self) -> None:
-        """Write what was appended as the next step's past."""
         while self._next:
             begin, first = self._next[0]
             run, end = [first], begin + first.shape[1]
@@ -90,11 +80,6 @@ class CodecSnapshot:
 
 
 class CodecState:
-    """State of ``slots`` streams and scratch: convolution inputs, KV ring.
-
-    Zeros are the start of a stream.
-    """
-
     def __init__(
         self,
         slots: int,

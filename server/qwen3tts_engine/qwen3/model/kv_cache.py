@@ -40,10 +40,7 @@ class KvSnapshot:
 
 
 class KvCache:
-    """State of ``slots`` rows and scratch.
-
-    Callers end a row at ``pos == positions``; a step beyond overwrites the last.
-    """
+    """Callers end a row at ``pos == positions``: a step beyond overwrites the last."""
 
     def __init__(
         self,
@@ -102,12 +99,11 @@ class KvCache:
 
     @property
     def pos(self) -> Tensor:
-        """[S + 1] int64: next position of each row; a view."""
+        """[S + 1] int64: next positions; a view."""
         return self.counters[:, POS]
 
     @property
     def frame(self) -> Tensor:
-        """[S + 1] int64: frames made; a view."""
         return self.counters[:, FRAME]
 
     @staticmethod
@@ -155,7 +151,6 @@ class KvCache:
         self.knobs[slot].copy_(to_device(knobs, torch.float32, self.device))
 
     def begin(self, slot: int, *, position: int, frame: int) -> None:
-        """Set a row's counters."""
         self.counters[slot, :2].copy_(to_device([position, frame], torch.int64, self.device))
 
     def snapshot(self, slot: int, length: int) -> KvSnapshot:
@@ -169,7 +164,6 @@ class KvCache:
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return zeros; on a CPU in small pages, committed when written."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     # Windows knows neither; what it maps is private as well.
@@ -192,7 +186,7 @@ def to_device(
 
 
 def upload(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Copy to a device without waiting for its stream, as a copy of pageable memory does."""
+    """Copy without waiting for the device's stream, as pageable memory would."""
     if tensor.dtype is not dtype:
         tensor = tensor.to(dtype)
     if device.type == "cuda" and tensor.device.type == "cpu":

@@ -33,10 +33,7 @@ from qwen3tts_wire.errors import BadRequest, EngineUnavailable
 
 
 class Qwen3Model:
-    """Weights of a checkpoint.
-
-    ``speaker_encoder`` and ``codec_encoder`` exist for Base checkpoints, float32 on the CPU.
-    """
+    """``speaker_encoder`` and ``codec_encoder``: of Base checkpoints, float32 on the CPU."""
 
     def __init__(
         self,

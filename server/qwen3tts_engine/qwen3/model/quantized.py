@@ -1,10 +1,8 @@
 """Matrices of 8 and 4 bits for a CPU, by torch's packed kernels.
 
-8 bits: a scale for each output, symmetric. The input is split by row into a coarse and a fine part
-of 8 bits each, two rows of one integer product (FBGEMM): 14 bits in all, so that the error is the
-weights'. Sums of integers are exact: a row's result does not depend on other rows, on threads, or
-on the processor's instruction set. 4 bits: scale and zero for each 32 inputs, bfloat16
-(``_weight_int4pack_mm_for_cpu``), in fixed order for each row.
+8 bits: a scale for each output; inputs of 14 bits, as two of 8 (FBGEMM). Sums of integers are
+exact: a row's result depends on no other row, thread or instruction set. 4 bits: scale and zero for
+each 32 inputs, bfloat16.
 
 Shapes: M rows; a matrix [N, K] maps K inputs to N outputs.
 """
@@ -52,14 +50,13 @@ Matrix: TypeAlias = Tensor | PackedMatrix
 
 
 def plain(matrix: Matrix) -> Tensor:
-    """Return a matrix that is not packed; else ValueError."""
     if not isinstance(matrix, Tensor):
         raise ValueError("a packed matrix where a tensor is needed")
     return matrix
 
 
 def multiply(x: Tensor, matrix: Matrix, out: Tensor | None = None) -> Tensor:
-    """Return the product of ``x`` [M, K] in its dtype, or write it to ``out`` [M, N]."""
+    """[M, K] to [M, N], in the dtype of ``x``."""
     if isinstance(matrix, Tensor):
         return torch.mm(x, matrix, out=out)
     product = matrix.multiply(x)
@@ -69,7 +66,7 @@ def multiply(x: Tensor, matrix: Matrix, out: Tensor | None = None) -> Tensor:
 
 
 def add_product(x: Tensor, y: Tensor, matrix: Matrix) -> Tensor:
-    """Add the product of ``y`` [M, K] to ``x`` [M, N] in place; return ``x``."""
+    """Add the product of ``y`` [M, K] to ``x`` [M, N] in place."""
     # In place: with a matrix to add to, addmm first copies it on CUDA.
     return x.addmm_(y, matrix) if isinstance(matrix, Tensor) else x.add_(matrix.multiply(y))
 
@@ -135,7 +132,7 @@ def quantize_int8(matrix: Tensor) -> dict[str, Tensor]:
 
 
 def quantize_int16(matrix: Tensor) -> dict[str, Tensor]:
-    """Round [N, K] float32 to two matrices of 8 bits, coarse and fine, one above the other."""
+    """Round [N, K] float32 to two matrices of 8 bits: coarse above fine."""
     coarse = quantize_int8(matrix)
     left = matrix - coarse["values"].float() * coarse["scales"][:, None]
     fine = coarse["scales"] / 254
@@ -159,7 +156,6 @@ def quantize_int4(matrix: Tensor) -> dict[str, Tensor]:
 
 
 def restore(parts: Mapping[str, Tensor], bits: int) -> Tensor:
-    """Return the quantized matrix [N, K] in float32."""
     values, scales = parts["values"].float(), parts["scales"].float()
     if bits == 4:
         scale, zero = scales.transpose(0, 1).unsqueeze(2).unbind(-1)
@@ -181,7 +177,7 @@ def fits_int4(rows: int, columns: int) -> bool:
 
 
 def stored_form(parts: Mapping[str, Tensor], bits: int) -> dict[str, Tensor]:
-    """Return what a cache keeps: values of 4 bits in the kernel's order, others as they are."""
+    """Return what a cache keeps: values of 4 bits in the kernel's order."""
     if bits != 4:
         return dict(parts)
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(parts["values"].to(torch.int32), 2)
@@ -189,7 +185,6 @@ def stored_form(parts: Mapping[str, Tensor], bits: int) -> dict[str, Tensor]:
 
 
 def pack(parts: Mapping[str, Tensor], bits: int) -> PackedMatrix:
-    """Return the packed matrix of a stored form."""
     if bits == 4:
         return Int4Matrix(parts["values"], parts["scales"])
     values, scales = parts["values"], parts["scales"]
@@ -211,19 +206,13 @@ def pack(parts: Mapping[str, Tensor], bits: int) -> PackedMatrix:
 
 
 class TensorStore(Protocol):
-    """Tensors by name, made once."""
-
     @property
-    def is_whole(self) -> bool:
-        """True if nothing needs to be made."""
-        ...
+    def is_whole(self) -> bool: ...
 
     def get(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]: ...
 
 
 class MemoryStore:
-    """Keeps nothing: each tensor is made when it is asked for."""
-
     is_whole = False
 
     def get(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -233,9 +222,8 @@ class MemoryStore:
 def bits_of(quantization: Quantization, name: str) -> int:
     """Return the bits of a matrix's weights, by its name.
 
-    The code predictor has 8 at ``int4``, too: it runs 16 times a frame from a processor's cache or
-    near it, where the product of 4 bits is no faster. Matrices outside the layers are small, and
-    next to the codes: 16, but for the predictor's heads.
+    The code predictor has 8 at ``int4``, too: in a processor's cache 4 bits are no faster. Matrices
+    outside the layers, small and next to the codes, have 16, but for the predictor's heads.
     """
     if "layers." in name:
         return 4 if quantization == "int4" and name.startswith("talker.model.") else 8
@@ -244,8 +232,6 @@ def bits_of(quantization: Quantization, name: str) -> int:
 
 @dataclass(frozen=True)
 class Packing:
-    """Quantizes a checkpoint's matrices, at one place of its tree of names."""
-
     quantization: Quantization
     store: TensorStore
     prefix: str = ""
@@ -254,7 +240,6 @@ class Packing:
         return replace(self, prefix=self.prefix + prefix)
 
     def matrix(self, name: str, make: Callable[[], Tensor]) -> Matrix:
-        """Return the matrix [N, K] of ``make``, packed; a tensor [K, N] without kernels."""
         name = self.prefix + name
 
         def quantized() -> dict[str, Tensor]:
@@ -269,7 +254,6 @@ class Packing:
         return pack(parts, bits) if usable(bits) else restore(parts, bits).t()
 
     def table(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        """Return a tensor as it is, in the store's memory."""
         return self.store.get(self.prefix + name, lambda: {"values": make()})["values"]
 
 
@@ -277,7 +261,7 @@ _usable: dict[int, bool] = {}
 
 
 def usable(bits: int) -> bool:
-    """Return whether this torch and processor have the kernel, and it computes rightly."""
+    """True if this torch and processor have the kernel, and it computes rightly."""
     kind = 4 if bits == 4 else 8
     if kind not in _usable:
         _usable[kind] = _is_right(kind)

@@ -1,8 +1,7 @@
-"""Cache of quantized checkpoints: a folder each, named after its content, mapped on load.
+"""Cache of quantized checkpoints, mapped on load.
 
-The name is a hash of the checkpoint's bytes, the quantization, the versions of torch and of this
-layout, and the processor's instruction set. A folder is written beside and renamed, so that it is
-whole or not there; of processes that write the same, the first wins and all are right.
+A folder's name is a hash of the checkpoint's bytes, quantization, torch's version, layout and
+instruction set. It is written beside and renamed: whole or not there; the first writer wins.
 """
 
 from __future__ import annotations
@@ -78,10 +77,9 @@ def quantizing(
     *,
     bound_bytes: int = BOUND_BYTES,
 ) -> Iterator[list[str]]:
-    """Quantize what is loaded from ``weights`` of a checkpoint's folder, unless None.
+    """Quantize what is loaded from ``weights``, unless None; give notes, complete at the end.
 
-    ``folder`` None: the user's cache folder. Gives notes, complete at the end: a damaged folder is
-    named, and packed once more; where nothing can be kept, every load quantizes.
+    ``folder`` None: the user's cache folder.
     """
     notes: list[str] = []
     if quantization is None:
@@ -115,8 +113,6 @@ def quantizing(
 
 
 class CachedTensors:
-    """Tensors of one folder, read or being written; a ``TensorStore``."""
-
     def __init__(self, root: Path, name: str) -> None:
         self.notes: list[str] = []
         self._root, self._name = root, name
@@ -153,7 +149,6 @@ class CachedTensors:
         return {part: _mapped(self._file, stored) for part, stored in self._parts[name].items()}
 
     def finish(self, bound_bytes: int) -> None:
-        """Give the folder its name, and keep the cache within its bound."""
         if self._out is None and not self.is_whole:
             return
         try:
@@ -175,7 +170,6 @@ class CachedTensors:
         _keep_within(self._root, bound_bytes, keep=self.folder)
 
     def close(self) -> None:
-        """Drop what is not finished; tensors stay valid."""
         if self._out is not None:
             # What was not written yet has no room.
             with suppress(OSError):
@@ -220,7 +214,7 @@ def _mapped(file: Path, part: StoredPart) -> Tensor:
 
 
 def _checked(folder: Path) -> dict[str, dict[str, StoredPart]]:
-    """Read a manifest and compare all bytes with it; ValueError."""
+    """ValueError if a byte differs from the manifest."""
     if not _is_ours(folder):
         raise ValueError("not a folder of this user alone")
     try:
@@ -270,10 +264,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _keep_within(root: Path, bound: int, *, keep: Path) -> None:
-    """Remove the least recently used folders beyond ``bound`` bytes, never ``keep``.
-
-    Also what an interrupted process left, and the oldest digests.
-    """
+    """Remove the least recently used folders beyond ``bound`` bytes, never ``keep``."""
     found = []
     for each in root.glob(f"{PREFIX}*"):
         with suppress(OSError):
@@ -294,7 +285,6 @@ def _keep_within(root: Path, bound: int, *, keep: Path) -> None:
 
 
 def trim_heap() -> None:
-    """Give unused memory back to the system, where the C library can."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
 
@@ -316,7 +306,7 @@ def _key(quantization: Quantization, files: Sequence[Path], root: Path) -> str:
 
 
 def _digest(file: Path, root: Path) -> str:
-    """Return a file's SHA-256, read once as long as the file is the same."""
+    """SHA-256, read once as long as the file is the same."""
     place = file.stat()
     # A file whose content changes has another time of change, which no program can set.
     facts = (

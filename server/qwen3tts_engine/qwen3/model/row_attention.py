@@ -1,8 +1,4 @@
-"""Attention of a CPU row by row, so that a row's result does not depend on the others.
-
-Products of quantized matrices do not, but those of attention are rounded by their sizes: in a
-batch, by the longest row's.
-"""
+"""Attention of a CPU row by row: a batch's products are rounded by its longest row."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ def row_attention(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Rotate, write the KV cache and attend as ``decode_attention``, each row to its own length."""
     rotate(heads, norm, rotation)
     write_kv(cache, slots, pos, heads[:, :, -2:])
     queries = heads[:, :, :-2]

@@ -31,8 +31,6 @@ from qwen3tts_engine.qwen3.model.sampling import (
 
 
 class FrameRows(NamedTuple):
-    """Rows whose next frame is sampled."""
-
     constants: SamplingConstants
     kv_cache: KvCache
     slots: Tensor
@@ -53,7 +51,6 @@ class SampledCodes(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, terms: int, device: torch.device) -> SampledCodes:
-        """Return space for ``rows`` rows of ``terms`` ids."""
         ids = torch.zeros(terms, rows, dtype=torch.int64, device=device)
         return cls(ids[:-1].t(), ids, torch.zeros(rows, dtype=torch.int64, device=device))
 
@@ -62,23 +59,15 @@ class Sampler(Protocol):
     """Samples codebooks 0 to 15 in this order."""
 
     @property
-    def rows(self) -> FrameRows:
-        """Rows that are sampled."""
-        ...
+    def rows(self) -> FrameRows: ...
 
     @property
     def ids(self) -> Tensor:
-        """[17, B] int64: codes, for a kernel that samples codebooks 1 to 15 itself."""
+        """[17, B] int64."""
         ...
 
     def first(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Sample code 0 of the KV cache's logits.
-
-        Returns:
-            The talker's last hidden states [B, hidden], and the predictor's first inputs [2, B,
-            width]: the second filled with the codes' rows of ``table`` [ids, width], the first
-            with the hidden states if they are as wide.
-        """
+        """Sample code 0; return hidden states [B, hidden], predictor's inputs [2, B, width]."""
         ...
 
     def sample(self, codebook: int, logits: Tensor) -> None:
@@ -86,12 +75,10 @@ class Sampler(Protocol):
         ...
 
     def sample_input(self, codebook: int, logits: Tensor, table: Tensor) -> Tensor:
-        """Sample like ``sample``; return the codes' rows of ``table``: [B, width]."""
+        """Also return the codes' rows of ``table``: [B, width]."""
         ...
 
-    def finish(self) -> SampledCodes:
-        """Store the codes in the KV cache, and return them."""
-        ...
+    def finish(self) -> SampledCodes: ...
 
 
 MakeSampler = Callable[[FrameRows], Sampler]
@@ -99,7 +86,7 @@ MakeSampler = Callable[[FrameRows], Sampler]
 
 @dataclass(frozen=True, slots=True)
 class SamplingInputs:
-    """Noise and parameters for the codes of one frame; see ``sampling.sample``."""
+    """Noise and parameters; see ``sampling.sample``."""
 
     noise: Tensor
     """[B, 16, ranks] float32."""
@@ -111,7 +98,7 @@ class SamplingInputs:
     """[B, 16] float32, only with a full sort."""
 
     def sample(self, codebook: int, logits: Tensor, out: Tensor) -> Tensor:
-        """Sample into ``out`` [B]; return the largest logits [B, 1]."""
+        """Return the largest logits [B, 1]."""
         at = slice(codebook, codebook + 1)
         return sample(
             logits,
@@ -126,7 +113,6 @@ class SamplingInputs:
 def sampling_inputs(
     constants: SamplingConstants, counters: Tensor, knobs: Tensor, *, full_sort: bool
 ) -> SamplingInputs:
-    """Return noise by rank for all codebooks, and rows' sampling parameters."""
     groups = counters.shape[1] - TOP_K
     ranks = constants.ranks.shape[0] if full_sort else TOP_K_LIMIT
     at = counters[:, :, None, None]
@@ -140,8 +126,6 @@ def sampling_inputs(
 
 
 class TorchSampler:
-    """Plain torch, on every device."""
-
     def __init__(self, rows: FrameRows) -> None:
         constants, kv_cache, slots, _, full_sort = rows
         self.rows = rows

@@ -1,8 +1,7 @@
-"""Sampling of codes, by random numbers that depend only on their key.
+"""Sampling by random numbers that depend only on (seed, frame, codebook, rank).
 
-A random number is a hash of (seed, frame, codebook, rank): the same on every device and in any
-batch. Codes are sampled by the Gumbel-max trick. Official order: repetition penalty, barred ids,
-temperature, top-k, top-p.
+The same on every device and in any batch. Gumbel-max. Official order: repetition penalty, barred
+ids, temperature, top-k, top-p.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def _quick(top_k: int, top_p: float) -> bool:
 
 
 def seed_key(seed: int) -> tuple[int, int]:
-    """Return the 32-bit halves of a mixed seed (SplitMix64's finalizer)."""
+    """SplitMix64's finalizer, as 32-bit halves."""
     z = (seed + 0x9E3779B97F4A7C15) & MASK64
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
@@ -93,14 +92,14 @@ def _half_mix(x: Tensor) -> Tensor:
 
 
 def uniform(key_low: Tensor, key_high: Tensor, frame: Tensor, stream: Tensor) -> Tensor:
-    """Return random numbers in (0, 1), float32, of 23 bits."""
+    """Float32 in (0, 1), of 23 bits."""
     here = _half_mix(torch.add(key_low, frame, alpha=FRAME_STEP).bitwise_and_(MASK32))
     bits = _mix((here ^ key_high) ^ stream)
     return ((bits >> 9) * 2.0**-23).add_(2.0**-24)
 
 
 def stream_keys(codebooks: int, ids: int, device: torch.device) -> Tensor:
-    """Return a 32-bit number a codebook and rank, [codebooks, ids] int64."""
+    """[codebooks, ids] int64, of 32 bits."""
     place = torch.arange(codebooks)[:, None] * (1 << 16) + torch.arange(ids)
     return _mix(_mix(place + 1) ^ 0x5BD1E995).to(device)
 

@@ -26,10 +26,10 @@ def prefill(
     *,
     kv_len: int | None = None,
 ) -> None:
-    """Prefill reset slots: keys, values, last hidden states, first logits.
+    """Compute keys, values, last hidden states and first logits of reset slots.
 
-    ``embeds`` are [B, T, hidden] with ``lengths`` [B] valid positions, behind ``starts`` [B]
-    restored ones; ``kv_len`` is at least every ``starts + lengths`` (None: all positions).
+    ``embeds`` [B, T, hidden] hold ``lengths`` [B] positions behind ``starts`` [B] restored ones;
+    ``kv_len`` is at least every sum of these (None: all positions).
     """
     rows, length, hidden = embeds.shape
     kv_len = kv_cache.positions if kv_len is None else kv_len
@@ -65,14 +65,10 @@ def frame_step(
     *,
     full_sort: bool = False,
 ) -> Tensor:
-    """Sample each row's next frame, then compute the logits after it.
+    """Sample each row's next frame [B, 16] int64, then compute the logits after it.
 
-    ``text`` [B] are text ids added behind this frame; ``eos_allowed`` [B] is ignored in the first
-    MIN_FRAMES frames; ``kv_len`` is above every row's ``pos``; ``full_sort``: see
-    ``Sampling.needs_full_sort``.
-
-    Returns:
-        [B, 16] int64. Code 0 is EOS at a row's end, NOT_FINITE for a lost row; neither is audio.
+    Code 0 is EOS at a row's end, NOT_FINITE for a lost row; neither is audio. ``eos_allowed`` is
+    ignored in the first MIN_FRAMES frames.
     """
     sampled = sample_codes(model, kv_cache, slots, eos_allowed, full_sort=full_sort)
     advance_talker(model, kv_cache, slots, text, sampled, kv_len)

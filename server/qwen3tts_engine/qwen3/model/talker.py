@@ -35,8 +35,6 @@ the text, and products of other sizes round differently."""
 
 @dataclass(slots=True)
 class TextProjection:
-    """Two biased products with SiLU between, float32."""
-
     raw: Tensor
     """[text ids, inner], as stored."""
     first: tuple[Tensor, Tensor]
@@ -68,10 +66,9 @@ class TextProjection:
 
 @dataclass(slots=True)
 class TextTable:
-    """Text embedding rows, projected at first use on a CPU. Not thread-safe.
+    """Text embedding rows, projected at first use on a CPU: all take some 20 s.
 
-    The published 151,936 ids take some 20 s on a CPU. A GPU projects all at load time: a captured
-    graph must find them.
+    Not thread-safe.
     """
 
     table: Tensor
@@ -120,8 +117,6 @@ class EmbeddingRows:
 
 @dataclass(frozen=True, slots=True)
 class Talker:
-    """Weights of the talker and all embeddings summed to its inputs."""
-
     table: Tensor
     """[text ids + codec ids + 15 * codes + 1, hidden]: projected text, code 0, codes 1 to 15,
     zeros."""
@@ -151,10 +146,7 @@ class Talker:
         mask: Tensor | None,
         kernels: Kernels,
     ) -> Tensor:
-        """Decode one position a row: [B, hidden], before the last norm.
-
-        ``x`` [B, hidden], overwritten, are sums of embeddings; ``kv_len`` is above every ``pos``.
-        """
+        """[B, hidden], overwritten, to [B, hidden] before the last norm."""
         stack = self.stack
         rotations = stack.rotations(self.angles.index_select(0, pos)).unbind(0)
         for layer, cache, rotation in zip(stack.layers, caches, rotations, strict=True):
@@ -175,10 +167,7 @@ class Talker:
         mask: Tensor,
         kernels: Kernels,
     ) -> Tensor:
-        """Prefill T positions a row: [B * T, hidden], before the last norm.
-
-        ``slots`` [B] are attended to, ``places`` [B * T] written; ``mask`` is [B, T, kv_len].
-        """
+        """[B * T, hidden] before the last norm; ``mask`` is [B, T, kv_len]."""
         stack = self.stack
         # The caller's, an input of a graph, stays.
         x = x.clone()
@@ -245,10 +234,9 @@ def load_talker(
 
 @dataclass(frozen=True, slots=True)
 class CodePredictor:
-    """Weights of the code predictor.
+    """Position 0 is the talker's hidden state, 1 code 0, then one a code.
 
-    Its sequence restarts every frame: position 0 is the talker's hidden state, position 1 code 0,
-    then one a code; the output at position p gives code p. The first two run together.
+    The output at position p gives code p.
     """
 
     inputs: tuple[Tensor, ...]
@@ -265,7 +253,6 @@ class CodePredictor:
     """Rotation of each layer, for positions 0 and 1: [2, 1, 1, queries + 1, 2, 2, head_dim / 2]."""
 
     def predict(self, sampler: Sampler, kernels: Kernels) -> None:
-        """Sample all codes of a frame."""
         hidden, x = sampler.first(self.inputs[0])
         if self.projection is not None:
             matrix, bias = self.projection
@@ -297,7 +284,7 @@ class CodePredictor:
     def _first_two(
         self, x: Tensor, work: Tensor, heads: tuple[Tensor, ...], kernels: Kernels
     ) -> Tensor:
-        """Positions 0 and 1, ``x`` [2, B, hidden], overwritten: [B, hidden] of position 1."""
+        """[2, B, hidden], overwritten, to [B, hidden] of position 1."""
         rows, stack = x.shape[1], self.stack
         x = x.view(2 * rows, -1)
         last = len(stack.layers) - 1

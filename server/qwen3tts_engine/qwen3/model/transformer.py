@@ -30,7 +30,6 @@ FOLD_ROWS = 128
 
 
 def has_fused_norm(device: torch.device) -> bool:
-    """Return whether RMSNorm is one kernel: on CUDA, in newer torch."""
     fused = getattr(torch.ops.aten, "_fused_rms_norm", None)
     # Before CUDA had it, an operation of that name gave one tensor.
     return device.type == "cuda" and fused is not None and len(fused.default._schema.returns) == 2
@@ -40,8 +39,7 @@ def has_fused_norm(device: torch.device) -> bool:
 class RmsNorm:
     """RMSNorm over the last dimension, sum of squares in float32.
 
-    Not fused: ``x / sqrt(sum(x^2) + size * eps) * weight``, where ``weight`` includes
-    ``sqrt(size)``; None: folded into what follows.
+    Not fused: ``weight`` includes ``sqrt(size)``; None: folded into what follows.
     """
 
     size: int
@@ -95,30 +93,28 @@ class DecoderLayer:
 
 
 def norm_linear(x: Tensor, norm: RmsNorm, weight: Matrix, out: Tensor | None = None) -> Tensor:
-    """Compute ``norm(x) @ weight``: [N, in] to [N, out], in ``out`` if given."""
+    """``norm(x) @ weight``: [N, in] to [N, out]."""
     return multiply(norm(x), weight, out)
 
 
 def gated_linear(x: Tensor, norm: RmsNorm, weight: Matrix) -> Tensor:
-    """Compute ``silu(gate) * up`` of ``norm(x) @ weight``: [N, in] to [N, out / 2]."""
+    """``silu(gate) * up`` of ``norm(x) @ weight``: [N, in] to [N, out / 2]."""
     return swiglu(multiply(norm(x), weight))
 
 
 def add_linear(x: Tensor, y: Tensor, weight: Matrix) -> Tensor:
-    """Add ``y @ weight`` to ``x`` [N, out] in place; return ``x``."""
+    """Add ``y @ weight`` to ``x`` [N, out] in place."""
     return add_product(x, y, weight)
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """Compute ``silu(gate) * up``: [N, 2 * ffn], overwritten, to [N, ffn]."""
+    """[N, 2 * ffn], overwritten, to [N, ffn]."""
     gate, up = gate_up.chunk(2, dim=-1)
     return functional.silu(gate, inplace=True).mul_(up)
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderStack:
-    """All layers, and the norms and weights of their attention."""
-
     config: LayersConfig
     layers: tuple[DecoderLayer, ...]
     head_norm: RmsNorm
@@ -137,10 +133,7 @@ class DecoderStack:
         return qkv.view(-1, config.kv_heads, self.queries + 2, config.head_dim)
 
     def rotations(self, angles: Tensor) -> Tensor:
-        """Return rotation times norm weights.
-
-        [N, 2, 2, head_dim / 2] to [layers, N, 1, queries + 1, 2, 2, head_dim / 2].
-        """
+        """[N, 2, 2, head_dim / 2] to [layers, N, 1, queries + 1, 2, 2, head_dim / 2]."""
         return angles[:, None, None] * self.head_weights
 
     def rotations_of(self, layer: int, angles: Tensor) -> Tensor:
@@ -170,10 +163,6 @@ def load_stack(
 
 
 def fold_columns(matrix: Tensor, norm: Tensor, *, fused: bool, spoil: bool = False) -> Tensor:
-    """Return an [out, in] matrix with its norm's weight, unless fused.
-
-    ``spoil``: the matrix may be overwritten.
-    """
     if fused:
         return matrix
     scale = norm.float() * math.sqrt(norm.shape[0])
@@ -267,7 +256,7 @@ class _LayerPacker:
 
 
 def rotary_angles(config: LayersConfig, positions: int, device: torch.device) -> Tensor:
-    """Return rotations: [positions, 2, 2, head_dim / 2] float32."""
+    """[positions, 2, 2, head_dim / 2] float32."""
     half = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
     speed = 1.0 / config.rope_theta**half
     angle = torch.arange(positions).float()[:, None] * speed
@@ -277,7 +266,7 @@ def rotary_angles(config: LayersConfig, positions: int, device: torch.device) ->
 
 
 def rotate(heads: Tensor, norm: RmsNorm, rotation: Tensor) -> None:
-    """Normalize and rotate queries and keys of ``heads`` [..., K, Q + 2, D] in place.
+    """Normalize and rotate ``heads`` [..., K, Q + 2, D] in place.
 
     ``rotation`` is [..., 1, Q + 1, 2, 2, D / 2] float32, with norm weights.
     """
@@ -296,10 +285,7 @@ def write_kv(cache: Tensor, slots: Tensor, positions: Tensor, kv: Tensor) -> Non
 
 
 def length_mask(positions: Tensor, places: Tensor, zero: Tensor) -> Tensor:
-    """Return the additive mask [..., kv_len]: minus infinity behind each position.
-
-    ``places`` is [0, 1, ... kv_len - 1], ``zero`` a scalar of the wanted dtype.
-    """
+    """Return the additive mask [..., kv_len], minus infinity behind each position."""
     return zero.masked_fill(places > positions[..., None], -torch.inf)
 
 
@@ -312,10 +298,7 @@ def slot_attention(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Attend from one query [N, K, Q, D] a row to positions 0 to ``pos``.
-
-    ``kv_len``, above every ``pos``, is the part of a slot that is read.
-    """
+    """Attend from one query [N, K, Q, D] a row to positions 0 to ``pos``, below ``kv_len``."""
     if mask is None:
         places = torch.arange(kv_len, device=pos.device)
         mask = length_mask(pos, places, q.new_zeros(()))
@@ -353,8 +336,7 @@ def prefill_attention(
 ) -> Tensor:
     """Rotate, write the KV cache and attend, T positions of each of B rows.
 
-    ``places`` and ``positions`` [B * T] are written (the scratch slot for padding), ``slots`` [B]
-    read up to the last dimension of ``mask`` [B, T, kv_len].
+    ``places``, ``positions`` [B * T] are written; ``slots`` [B] read; ``mask`` is [B, T, kv_len].
     """
     rotate(heads, norm, rotation)
     write_kv(cache, places, positions, heads[:, :, -2:])
@@ -372,7 +354,7 @@ def prefill_attention(
 def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int) -> Tensor:
     """Attend from one position of a frame's sequence to earlier ones.
 
-    ``work`` [positions, N, K, Q + 2, D] holds the projections so far, the last not yet rotated.
+    ``work`` [positions, N, K, Q + 2, D]: projections so far.
     """
     heads = work[position]
     rotate(heads, norm, rotation)
@@ -383,10 +365,7 @@ def frame_attention(work: Tensor, norm: RmsNorm, rotation: Tensor, position: int
 def first_attention(
     work: Tensor, norm: RmsNorm, rotation: Tensor, *, only_last: bool = False
 ) -> Tensor:
-    """Attention of a frame's positions 0 and 1, [2, N, K, Q, D]; ``only_last``: of 1, [N, K, Q, D].
-
-    ``work`` as in ``frame_attention``; ``rotation`` [2, 1, 1, Q + 1, 2, 2, D / 2].
-    """
+    """Attention of a frame's positions 0 and 1, [2, N, K, Q, D]; ``only_last``: of 1."""
     two = work[:2]
     rotate(two, norm, rotation)
     k, v = two[:, :, :, -2:].permute(3, 1, 2, 0, 4).unbind(0)
@@ -398,11 +377,7 @@ def first_attention(
 
 
 def embed(ids: Tensor, text: Tensor, offsets: Tensor, table: Tensor) -> Tensor:
-    """Sum a frame's embeddings: [B, width], of ``table`` [entries, width].
-
-    ``ids`` [17, B] are codes and space for the ids ``text`` [B]; ``offsets`` [17, 1] are where
-    their entries begin.
-    """
+    """Sum a frame's embeddings: [B, width]; ``offsets`` [17, 1] are each table's first entry."""
     ids[-1].copy_(text)
     return functional.embedding(ids + offsets, table).sum(dim=0)
 
@@ -410,10 +385,7 @@ def embed(ids: Tensor, text: Tensor, offsets: Tensor, table: Tensor) -> Tensor:
 def store(
     kv_cache: KvCache, slots: Tensor, x: Tensor, norm: RmsNorm, head: Matrix, *, advance: bool
 ) -> None:
-    """Keep ``norm(x)`` and its product with ``head``, and count a frame if ``advance``.
-
-    ``x`` [B, hidden] are the talker's outputs; those of padding are not counted.
-    """
+    """Keep ``norm(x)`` [B, hidden] and its product with ``head``; count a frame if ``advance``."""
     hidden = norm(x)
     kv_cache.hidden.index_copy_(0, slots, hidden)
     kv_cache.logits.index_copy_(0, slots, multiply(hidden, head).float())
