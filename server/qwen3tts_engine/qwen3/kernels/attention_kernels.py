@@ -396,7 +396,7 @@ def decode_attention(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """See transformer.decode_attention; lengths are read from ``pos`` instead of ``kv_len``."""
+    """Read lengths from ``pos`` instead of ``kv_len``."""
     slot, place, group, kv, _ = cache.stride()
     return _launch(heads, norm, rotation, cache, (slot, place, group, kv), slots, pos.contiguous())
 

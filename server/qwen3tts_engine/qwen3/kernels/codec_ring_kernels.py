@@ -108,7 +108,6 @@ def _attend_ring(
 
 
 def attend(qkv: Tensor, window: CodecWindow, layer: int) -> tuple[Tensor, Tensor]:
-    """See codec_attention.attend; keys and values are written to the ring."""
     if window.ring is not None:
         return codec_attention.attend(qkv, window, layer)
     ring = window.state.kv[:, :, layer]

@@ -65,7 +65,7 @@ NOISE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Real-time factors (seconds of work for a second of speech) of one call."""
+    """Seconds of work for a second of speech, of one call."""
 
     threads: dict[str, str]
     """By quantization, in words."""

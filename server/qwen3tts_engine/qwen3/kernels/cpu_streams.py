@@ -114,8 +114,6 @@ class CpuThreadStreams:
 
 
 class _Pending(Protocol):
-    """A future of whatever result."""
-
     def done(self) -> bool: ...
 
     def cancelled(self) -> bool: ...

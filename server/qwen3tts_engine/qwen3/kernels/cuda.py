@@ -43,7 +43,7 @@ class Streams(Protocol):
         ...
 
     def await_first(self, ticket: Ticket) -> None:
-        """Wait for a generation's first sound where the next step would delay it."""
+        """Wait for a first sound where the next step would delay it."""
         ...
 
     def record_event(self) -> StreamEvent: ...
@@ -115,7 +115,7 @@ listener; 0, the lowest, is left to voices and to other libraries."""
 
 
 class CudaStreams(_DirectStreams):
-    """Two GPU streams; within ``on`` their device is the thread's current one."""
+    """Two GPU streams; within ``on`` their device is the current one."""
 
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
         self.device = device
@@ -235,7 +235,7 @@ class EagerBackend:
 
 
 class CudaGraphBackend:
-    """CUDA graphs; a stream's share a memory pool, since they never overlap."""
+    """CUDA graphs; a stream's share a memory pool: they never overlap."""
 
     captures = True
 
@@ -315,7 +315,6 @@ class GraphCache(Generic[Key]):
         self._captured[key] = replace(made, works=works)
 
     def get(self, key: Key) -> StaticWork:
-        """Return a captured size, or build buffers for this call."""
         found = self._captured.get(key)
         return self._build(key) if found is None else found
 
@@ -333,7 +332,7 @@ def buckets_up_to(most: int, buckets: Sequence[int] = BUCKETS) -> tuple[int, ...
 
 
 def pin_attention() -> None:
-    """Keep torch from cuDNN's attention, which plans some 350 ms for each new shape."""
+    """Keep torch from cuDNN's attention: it plans some 350 ms for a new shape."""
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 

@@ -171,7 +171,7 @@ class Blocks(NamedTuple):
 def blocks_of(rows: int, n: int, k: int, itemsize: int, *, gated: bool) -> Blocks:
     """Return the blocks of a product of [rows, k] and [k, n] (gated: twice [k, n]).
 
-    From some 130 programs on, a large GPU is busy: narrow products take narrow blocks.
+    A large GPU is busy from some 130 programs on.
     """
     widest = triton.next_power_of_2(k)
     if rows == 1:

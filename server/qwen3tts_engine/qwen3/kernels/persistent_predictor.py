@@ -235,7 +235,7 @@ def persistent_predictor(model: Qwen3Model) -> PersistentPredictor:
     """Return the kernel of a model, checked against plain torch.
 
     Raises:
-        PredictorRefused: no such GPU, no Triton, a launch that failed, or other codes.
+        PredictorRefused: no such GPU, no Triton, a failed launch, or other codes.
     """
     device = model.device
     if device.type != "cuda":
@@ -356,8 +356,6 @@ def errors(
 
 
 def in_float32(predictor: CodePredictor) -> CodePredictor:
-    """Return a copy; ValueError if its weights are packed."""
-
     def wide(matrix: object) -> Tensor:
         if not isinstance(matrix, Tensor):
             raise ValueError("weights are not plain matrices")

@@ -28,7 +28,7 @@ def missing(
     environment: Mapping[str, str] = os.environ,
     include: str | None = None,
 ) -> Missing | None:
-    """Return what is missing; ``include``: folder of headers, None: this Python's."""
+    """Return what is missing; ``include``: folder of the headers."""
     if find_spec("triton") is None:
         return Missing("there is no Triton", "Install it: pip install triton.")
     compiler = environment.get("CC")

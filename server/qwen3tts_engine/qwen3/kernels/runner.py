@@ -1,7 +1,6 @@
 """Batched prefill, step and codec decode, launched in order without waiting.
 
-A batch takes the next larger captured size; a CPU runs it eagerly in its exact size, unless
-``static``.
+A batch takes the next larger captured size; a CPU runs its exact size, unless ``static``.
 """
 
 from __future__ import annotations
@@ -273,7 +272,6 @@ class Runner:
         self._written[slot] = 0
 
     def _step_prompts(self, rows: Sequence[PrefillRow]) -> None:
-        """Run the last positions of prompts as steps behind a frame of code 0."""
         talker, cache = self.model.talker, self.kv_cache
         count = bucket_for(len(rows), self._rows) if self._static else len(rows)
         spare = [0] * (count - len(rows))

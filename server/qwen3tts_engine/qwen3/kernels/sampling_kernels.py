@@ -42,7 +42,7 @@ def _half_mix(x):
 
 @triton.jit
 def gumbel_noise(low, high, frame, codebook, rank):
-    """Return ``sampling.gumbel(sampling.uniform(...))`` of ranks, from counters of a row."""
+    """Return ``sampling.gumbel(sampling.uniform(...))`` of ranks."""
     here = _half_mix((low + frame * _STEP).to(tl.uint32))
     stream = _half_mix((codebook * 65536 + rank + 1).to(tl.uint32))
     stream = _half_mix((stream ^ (stream >> 15)) ^ 0x5BD1E995)
@@ -198,7 +198,6 @@ def _store_codes(
     slots, counters, ring, ids, codes, rows, GROUPS: tl.constexpr, BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """Copy one row's codes behind code 0 to where ``_sample`` writes them."""
     wait_for_inputs(PDL)
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + row)

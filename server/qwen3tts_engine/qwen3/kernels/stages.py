@@ -181,7 +181,6 @@ class Warmup:
     def capture(
         self, sizes: Sequence[tuple[GraphCache[Any], Any]], tell: Callable[[str, int, int], None]
     ) -> Exception | None:
-        """Capture all sizes; return the error that prevented it, or None."""
         device = self._streams.device
         before = free_bytes(device)
         compiled = [key for _, key in sizes if self._compiles and gains_by_compiling(key)]

@@ -50,8 +50,6 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class DecodeRow:
-    """Frames of a row to decode, from the ring of codes."""
-
     slot: int
     first_frame: int
     """Counted from the prefill."""
@@ -91,7 +89,7 @@ class StepRunner(Protocol):
 
     @property
     def steps_prompts(self) -> bool:
-        """True if ``PrefillRow.position`` is taken, and costs less than a prefill."""
+        """True if ``PrefillRow.position`` is taken."""
         ...
 
     def running(self) -> AbstractContextManager[object]:

@@ -173,7 +173,6 @@ def plain_rotations(stack: DecoderStack, positions: int, device: torch.device) -
 
 
 def decode_trials(stack: DecoderStack, places: int, draw: Draw) -> Iterator[Trial]:
-    """Yield one long row, whose positions are split, and several rows."""
     config, width = stack.config, stack.queries + 2
     rotations = plain_rotations(stack, places, draw.device)
     for positions in ((places - 1,), (places // 2, 1, 0)):
