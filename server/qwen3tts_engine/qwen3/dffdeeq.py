@@ -1,11 +1,11 @@
 """Qwen3TTSModel with the methods and parameters of the fork dffdeeq/Qwen3-TTS-streaming.
 
-Programs for that fork, and for the official package, change the import:
+Programs for it, and for the official package, change the import:
 
 >>> from qwen3tts_engine.qwen3.dffdeeq import Qwen3TTSModel
 
-The decoder keeps its state from frame to frame, so parameters of decode windows, overlap and their
-compilation are checked and have no effect.
+Decode windows, overlap and their compilation have no effect: the decoder keeps its state.
+
 """
 
 from __future__ import annotations
@@ -128,11 +128,11 @@ class Qwen3TTSModel:
 
         Args:
             decode_window_frames: No effect.
-            use_compile: torch.compile inside the graphs; the model is loaded again for it.
+            use_compile: The model is loaded again for it.
             use_cuda_graphs: Capture graphs.
             compile_mode: No effect.
-            use_fast_codebook: No effect: it always is.
-            compile_codebook_predictor: No effect: part of ``use_compile``.
+            use_fast_codebook: No effect.
+            compile_codebook_predictor: No effect.
         """
         _check_frames(decode_window_frames=decode_window_frames)
         if compile_mode not in ("reduce-overhead", "max-autotune", "default"):

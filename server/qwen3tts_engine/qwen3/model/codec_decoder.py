@@ -211,10 +211,10 @@ class CodecDecoder:
     def run(self, state: CodecState, slots: Tensor, codes: Tensor) -> Tensor:
         """Decode the next frames of streams: [B, n samples_per_frame], float32 in ±1.
 
-        Can be captured in a CUDA graph (after one eager run of its shape) or compiled.
+        Can be captured in a CUDA graph, after one eager run of its shape.
 
         Args:
-            state: Of ``new_state``; advanced.
+            state: Advanced.
             slots: [B] int64, distinct except for the scratch slot.
             codes: [B, n, quantizers] int64; ids out of range are clamped.
 

@@ -67,8 +67,9 @@ def frame_step(
 ) -> Tensor:
     """Sample each row's next frame [B, 16] int64, then compute the logits after it.
 
-    Code 0 is EOS at a row's end, NOT_FINITE for a lost row; neither is audio. ``eos_allowed`` is
-    ignored in the first MIN_FRAMES frames.
+    ``text`` [B] ids are added behind this frame; ``kv_len`` is above every ``pos``. Code 0 is EOS
+    at a row's end, NOT_FINITE for a lost row; neither is audio. ``eos_allowed`` is ignored in the
+    first MIN_FRAMES frames.
     """
     sampled = sample_codes(model, kv_cache, slots, eos_allowed, full_sort=full_sort)
     advance_talker(model, kv_cache, slots, text, sampled, kv_len)

@@ -68,7 +68,7 @@ class TextProjection:
 class TextTable:
     """Text embedding rows, projected at first use on a CPU: all take some 20 s.
 
-    Not thread-safe.
+    Not thread-safe. A GPU projects all at load time: a captured graph must find them.
     """
 
     table: Tensor
@@ -146,7 +146,7 @@ class Talker:
         mask: Tensor | None,
         kernels: Kernels,
     ) -> Tensor:
-        """[B, hidden], overwritten, to [B, hidden] before the last norm."""
+        """[B, hidden], overwritten, to [B, hidden] before the last norm; ``kv_len`` > ``pos``."""
         stack = self.stack
         rotations = stack.rotations(self.angles.index_select(0, pos)).unbind(0)
         for layer, cache, rotation in zip(stack.layers, caches, rotations, strict=True):
@@ -167,7 +167,10 @@ class Talker:
         mask: Tensor,
         kernels: Kernels,
     ) -> Tensor:
-        """[B * T, hidden] before the last norm; ``mask`` is [B, T, kv_len]."""
+        """[B * T, hidden] before the last norm.
+
+        ``slots`` [B] are attended to, ``places`` [B * T] written; ``mask`` is [B, T, kv_len].
+        """
         stack = self.stack
         # The caller's, an input of a graph, stays.
         x = x.clone()

@@ -39,7 +39,8 @@ def has_fused_norm(device: torch.device) -> bool:
 class RmsNorm:
     """RMSNorm over the last dimension, sum of squares in float32.
 
-    Not fused: ``weight`` includes ``sqrt(size)``; None: folded into what follows.
+    Not fused: ``x / sqrt(sum(x^2) + size * eps) * weight``, where ``weight`` includes
+    ``sqrt(size)``; None: folded into what follows.
     """
 
     size: int
@@ -377,7 +378,11 @@ def first_attention(
 
 
 def embed(ids: Tensor, text: Tensor, offsets: Tensor, table: Tensor) -> Tensor:
-    """Sum a frame's embeddings: [B, width]; ``offsets`` [17, 1] are each table's first entry."""
+    """Sum a frame's embeddings: [B, width], of ``table`` [entries, width].
+
+    ``ids`` [17, B] are codes and space for the ids ``text`` [B]; ``offsets`` [17, 1] begin their
+    entries.
+    """
     ids[-1].copy_(text)
     return functional.embedding(ids + offsets, table).sum(dim=0)
 
