@@ -5,7 +5,6 @@ Programs for it, and for the official package, change the import:
 >>> from qwen3tts_engine.qwen3.dffdeeq import Qwen3TTSModel
 
 Decode windows, overlap and their compilation have no effect: the decoder keeps its state.
-
 """
 
 from __future__ import annotations
